@@ -23,7 +23,7 @@ COMMANDS = {
     "trace": ("pipeline.monitor.tools.trace", "write a timeline of a run's stages, which Perfetto opens"),
     "to-tensorboard": ("pipeline.monitor.tools.tensorboard", "write a run's curves for TensorBoard"),
     "to-mlflow": ("pipeline.monitor.tools.mlflow", "log a run's settings, metrics and results to MLflow"),
-    "why": ("pipeline.serving.why", "tell what a run knows of one value, and where its row lies"),
+    "why": ("pipeline.serving.why", "show what each kept commit of a run has of one value"),
     "replay": ("pipeline.replay.main", "tell the hits of each tier for any sizes and policies, from the keys alone"),
     "schema": ("pipeline.notebook.schema", "print the JSON schema of workflows, for editors"),
     "export": ("pipeline.serving.export", "make a servable of a run: rows in pages, the dense model, the features"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,14 +19,15 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.caps import Storage
 from pipeline.errors import did_you_mean, refuse_remote, system_text
 from pipeline.machine.limits import cpus
-from pipeline.messages.place import message_of
-from pipeline.messages.problems import problems
-from pipeline.optimizer import Optimizer, Plateau
-from pipeline.own_code.modules import plain_name, run_file
+from pipeline.own_code.modules import run_file
 from pipeline.settings import Strict
+from pipeline.settings.caps import Storage
+from pipeline.settings.changes import change, kind_name
+from pipeline.settings.optimizer import Optimizer, Plateau
+from pipeline.settings.place import message_of
+from pipeline.settings.problems import problems
 
 FilePath = Annotated[Path, Field(strict=False)]
 
@@ -121,11 +123,6 @@ def _dotted(kind: object, info: ValidationInfo) -> object:
     raise ValueError(
         f"no model {kind!r}{hint} Models: {', '.join(sorted(known))}, or the dotted name of your own class"
     )
-
-
-def kind_name(kind: Any) -> str:
-    """Dotted name of a model class, as texts have it: without the digest of its module's text."""
-    return f"{plain_name(kind.__module__)}.{kind.__name__}"
 
 
 class Model(Strict):
@@ -234,6 +231,15 @@ class Workflow(Strict):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Location of the device tier and of training; "auto" takes a GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Workflow:
+        """Return the workflow with other values of these fields, each by its dotted path, such as
+        {"optimizer.rows.lr": 0.01, "model.kind": MyModel}. The result is validated, unlike that of pydantic's
+        `model_copy`. Another kind of row optimizer or model keeps the fields, or the arguments, that it has as well.
+
+        Raises ValueError, with the path, the value, the rule and the closest name, if a path or a value is wrong."""
+        changed: Workflow = change(self, settings.items(), "settings: ")
+        return changed
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Workflow:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
 
 # Numba's simulator is chosen before Numba is imported: those tests run by themselves.

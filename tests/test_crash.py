@@ -39,7 +39,7 @@ def third_commit(calls: list[Call]) -> range:
     return range(allocations[2] + 2, allocations[3] + 2)
 
 
-def test_the_undisturbed_run_exercises_every_kind_of_call_and_commit(undisturbed):
+def test_the_undisturbed_run_makes_every_kind_of_call(undisturbed):
     """Rows go to disk and are merged, old commits are deleted, the best one is kept."""
     kinds = {call.kind for call in undisturbed.calls}
     assert kinds == {"mkdir", "create", "open", "write", "fsync", "close", "rename", "unlink", "allocate"}
@@ -87,7 +87,7 @@ def test_a_run_that_died_after_a_call_resumes_to_the_same_result(undisturbed):
 
 
 @pytest.mark.prove
-def test_a_run_of_several_shards_that_died_resumes_to_the_same_result(undisturbed, tmp_path):
+def test_a_run_of_several_shards_resumes_to_the_same_result(undisturbed, tmp_path):
     sharded = journaled(Job(undisturbed.job.data, epochs=1, shards=4))
     assert sharded.expected["fingerprint"] == undisturbed.expected["fingerprint"]
     numbers = range(3, len(sharded.calls), len(sharded.calls) // 20)
@@ -95,7 +95,7 @@ def test_a_run_of_several_shards_that_died_resumes_to_the_same_result(undisturbe
 
 
 @pytest.mark.prove
-def test_a_run_that_died_while_resuming_resumes_to_the_same_result(undisturbed):
+def test_a_killed_resumption_resumes_to_the_same_result(undisturbed):
     found = second_deaths(undisturbed, 3, np.random.default_rng(1))
     assert not failures(resumptions(undisturbed, found)[0])
 

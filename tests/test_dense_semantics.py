@@ -17,7 +17,7 @@ from pipeline.commits.manifest import Commits
 from pipeline.errors import PipelineError
 from pipeline.models import LR
 from pipeline.optim.rates import RUNS
-from pipeline.optimizer import Adam, Ftrl, Optimizer, Plateau
+from pipeline.settings.optimizer import Adam, Ftrl, Optimizer, Plateau
 from pipeline.storage.files import Files
 from pipeline.verify import verify
 from pipeline.workflow import Commit
@@ -100,7 +100,7 @@ def test_other_betas_train_the_same_bits_as_the_plain_loop(root, betas, semantic
 
 @pytest.mark.parametrize("stored", ["float32", {"state": "bfloat16"}], ids=["float32", "narrow state"])
 @pytest.mark.parametrize("kind", some([Ftrl, Adam], Ftrl))
-def test_rows_without_an_embedding_train_the_same_bits_as_the_plain_loop(root, kind, stored):
+def test_rows_without_an_embedding_equal_the_plain_loop(root, kind, stored):
     workflow = workflow_of(root, Optimizer(rows=kind(lr=0.1, semantics="dense", storage=stored), dense=DENSE))
     model = workflow.model.model_copy(update={"kind": LR, "embedding_dim": 0, "args": {}})
     workflow = workflow.model_copy(update={"model": model})
@@ -135,7 +135,7 @@ def plateau_workflow(root, **changes):
 
 
 @pytest.mark.prove
-def test_training_stops_after_the_plateau_and_the_best_epoch_is_tested(root, tmp_path):
+def test_training_stops_on_a_plateau_and_tests_the_best_epoch(root, tmp_path):
     workflow = plateau_workflow(root)
     result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     validated = [e["auc"] for e in result["epochs"] if e["split"] == "validation"]
@@ -154,7 +154,7 @@ def test_training_stops_after_the_plateau_and_the_best_epoch_is_tested(root, tmp
 
 @pytest.mark.prove
 @pytest.mark.parametrize("commits", [2, 6, 9])
-def test_a_kill_never_changes_a_run_that_reduces_its_learning_rates(root, tmp_path, monkeypatch, commits):
+def test_a_kill_never_changes_a_run_with_plateaus(root, tmp_path, monkeypatch, commits):
     workflow = plateau_workflow(root)
     whole = run(workflow, **THREE_TIERS)
     kill_after(commits, workflow, tmp_path, monkeypatch, **THREE_TIERS)
@@ -189,7 +189,7 @@ def test_a_signal_during_the_test_never_changes_the_result(root, tmp_path):
 
 
 @pytest.mark.prove
-def test_a_commit_comes_due_in_training_and_never_during_the_test(root, tmp_path):
+def test_a_commit_comes_due_only_in_training(root, tmp_path):
     workflow = plateau_workflow(root)
     schedule = workflow.schedule.model_copy(update={"block_batches": 1})
     often = workflow.model_copy(update={"schedule": schedule, "commit": Commit(every_minutes=1e-9)})
@@ -202,7 +202,7 @@ def test_a_commit_comes_due_in_training_and_never_during_the_test(root, tmp_path
 
 
 @pytest.mark.prove
-def test_a_best_epoch_that_cannot_be_opened_ends_the_run_with_a_message(root, tmp_path):
+def test_a_best_epoch_that_cannot_be_opened_ends_the_run(root, tmp_path):
     driver = make_driver(plateau_workflow(root), tmp_path, **THREE_TIERS)
 
     def other_data(_):
@@ -227,7 +227,7 @@ def test_slabs_of_the_last_epoch_are_freed_for_the_best(root, tmp_path):
 
 
 @pytest.mark.prove
-def test_the_last_epoch_is_tested_and_named_when_the_best_commit_is_lost(root, tmp_path):
+def test_the_last_epoch_is_tested_if_the_best_commit_is_lost(root, tmp_path):
     """Its commit is damaged, and given up."""
     workflow = plateau_workflow(root)
     make_driver(workflow, tmp_path, **THREE_TIERS).run()

@@ -88,7 +88,7 @@ def overtake_by_one_block(stage: str) -> Gate:
 
 @pytest.mark.parametrize("data", ["workflow", "foresees"])
 @pytest.mark.parametrize("late", [("write_back", "prefetch", L), ("scan", "dedup", L), ("plan", "read", L)])
-def test_a_task_delayed_within_its_edges_never_changes_the_result(
+def test_a_task_delayed_within_its_edges_changes_no_result(
     request: pytest.FixtureRequest, expected: dict[str, str], tmp_path: Path, data: str, late: tuple[str, str, int]
 ) -> None:
     case: Workflow = request.getfixturevalue(data)
@@ -224,7 +224,7 @@ def test_arrivals_before_victims_give_a_wrong_result(
     check_wrong(outcome(workflow, tmp_path, **SIZES), WRONG_ROW, expected[workflow.data.root.name])
 
 
-def test_outgoing_rows_before_the_victims_of_the_host_give_a_wrong_result(
+def test_outgoing_rows_before_host_victims_give_a_wrong_result(
     workflow: Workflow, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_to_disk, keep = write_back.write_to_disk, write_back.keep_on_host

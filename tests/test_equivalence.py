@@ -22,7 +22,7 @@ from reference import Reference
 from sklearn.metrics import log_loss, roc_auc_score
 
 from pipeline.cluster.local import local_client
-from pipeline.optimizer import Optimizer
+from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.policies import POLICIES
 from pipeline.storage.shards import Shards
 from pipeline.workflow import Category, Workflow
@@ -37,7 +37,7 @@ def client() -> Iterator[Any]:
         yield client
 
 
-def test_a_run_with_every_row_on_the_device_equals_the_plain_trainer(small_workflow: Callable[..., Workflow]) -> None:
+def test_a_run_that_fits_the_device_equals_the_plain_trainer(small_workflow: Callable[..., Workflow]) -> None:
     workflow = small_workflow()
     assert run(workflow)["fingerprint"] == Reference(workflow).train().fingerprint()
 
@@ -75,9 +75,7 @@ def test_no_number_of_known_examples_changes_the_result(
     assert results[0]["tiers"] == results[1]["tiers"], "what is known depends on the order of tasks"
 
 
-def test_known_keys_without_room_are_fewer_and_the_run_says_so_once(
-    small_workflow: Callable[..., Workflow], tmp_path: Path
-) -> None:
+def test_known_keys_without_room_are_reported_once(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
     workflow = small_workflow(storage=FORESIGHT | {"known": "18 KiB"})
     driver, said = make_driver(workflow, tmp_path, **THREE_TIERS), []
     driver._say = said.append  # type: ignore[method-assign]
@@ -116,7 +114,7 @@ def test_metrics_are_those_of_the_plain_trainer(small_workflow: Callable[..., Wo
     ("look_ahead", "block_batches"),
     some(itertools.product([1, 2, 4], [1, 3, 16]), (1, 1), (2, 3), (4, 16), several=True),
 )
-def test_dask_with_any_block_and_look_ahead_equals_the_plain_trainer(
+def test_dask_with_any_block_size_equals_the_plain_trainer(
     small_workflow: Callable[..., Workflow], client: Any, block_batches: int, look_ahead: int
 ) -> None:
     workflow = small_workflow(block_batches=block_batches, look_ahead=look_ahead)
@@ -125,7 +123,7 @@ def test_dask_with_any_block_and_look_ahead_equals_the_plain_trainer(
 
 
 @pytest.mark.prove
-def test_a_second_run_on_the_same_scheduler_gets_results_of_its_own(
+def test_a_second_run_on_one_scheduler_gets_its_own_results(
     small_workflow: Callable[..., Workflow], client: Any
 ) -> None:
     one, other = small_workflow(), small_workflow(epochs=1)
@@ -148,7 +146,7 @@ def test_evaluation_never_changes_what_is_learned(data_root: Path) -> None:
     assert run(with_evaluation, **THREE_TIERS)["fingerprint"] == run(without, **THREE_TIERS)["fingerprint"]
 
 
-def test_a_window_that_grows_too_large_drains_and_goes_on_smaller(small_workflow: Callable[..., Workflow]) -> None:
+def test_a_window_that_grows_too_large_is_made_smaller(small_workflow: Callable[..., Workflow]) -> None:
     workflow = small_workflow(block_batches=8, look_ahead=4)
     expected = Reference(workflow).train().fingerprint()
     with tempfile.TemporaryDirectory() as run_dir:
@@ -158,7 +156,7 @@ def test_a_window_that_grows_too_large_drains_and_goes_on_smaller(small_workflow
 
 
 @pytest.mark.parametrize("block_batches", some([1, 3, 16], 3))
-def test_the_place_of_a_batch_in_its_block_never_changes_the_result(tmp_path: Path, block_batches: int) -> None:
+def test_the_place_of_a_batch_in_its_block_changes_no_result(tmp_path: Path, block_batches: int) -> None:
     """33 examples of seven numbers: batches that begin at bytes which are no multiple of anything."""
     root = write_data(tmp_path, num_train=200, num_keys=60)
     workflow = make_workflow(root, batch_size=33, block_batches=block_batches)
@@ -231,7 +229,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
 
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
 @examples(5, 60)
-def test_any_data_schedule_optimizer_and_sizes_equal_the_plain_trainer(
+def test_any_run_equals_the_plain_trainer(
     client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]], optimizer: Optimizer, with_dask: bool
 ) -> None:
     data, changes, sizes = case

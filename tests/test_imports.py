@@ -29,41 +29,37 @@ DOORS = {
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
               "pipeline.preflight", "pipeline.planner", "pipeline.serving"),
     "psutil": ("pipeline.cluster",),
-    "pydantic": ("pipeline.settings", "pipeline.optimizer", "pipeline.caps", "pipeline.workflow", "pipeline.messages",
-                 "pipeline.run", "pipeline.planner.machine"),
+    "pydantic": ("pipeline.settings", "pipeline.workflow"),
     "rich": ("pipeline.monitor",),
     "safetensors": ("pipeline.commits", "pipeline.serving"),
     "xxhash": ("pipeline.storage.files",),
     "starlette": ("pipeline.serving.http",),
     "uvicorn": ("pipeline.serving.http",),
-    "prometheus_client": ("pipeline.serving.http", "pipeline.monitor.tools.run_metrics"),
+    "prometheus_client": ("pipeline.serving.http", "pipeline.monitor.tools.prometheus"),
     "tensorboard": ("pipeline.monitor.tools.tensorboard",),
     "mlflow": ("pipeline.monitor.tools.mlflow",),
     "onnxruntime": ("pipeline.serving.onnx_model",),
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.notebook", "pipeline.doctor", "pipeline.replay.main", "pipeline.replay.command",
-    "pipeline.run", "pipeline.verify", "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner",
-    "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools",
+    "pipeline.__main__", "pipeline.notebook", "pipeline.init", "pipeline.doctor", "pipeline.run", "pipeline.verify",
+    "pipeline.serving", "pipeline.prepare", "pipeline.planner",
+    "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor",
     "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
-    "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device", "pipeline.models", "pipeline.workflow",
-    "pipeline.optimizer", "pipeline.caps", "pipeline.kernels", "pipeline.records", "pipeline.machine",
-    "pipeline.messages", "pipeline.own_code", "pipeline.settings", "pipeline.errors",
+    "pipeline.data", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models", "pipeline.workflow",
+    "pipeline.optimizer", "pipeline.kernels", "pipeline.records", "pipeline.machine",
+    "pipeline.settings", "pipeline.own_code", "pipeline.messages", "pipeline.errors",
 )  # fmt: skip
-"""From above to below, a folder or a file each; one imports from those below it. The command `replay` reads settings as
-`run` does, which predicts with what the rest of that folder simulates."""
+"""From above to below, a folder or a file each; one imports from those below it."""
 ROOT = {
     "__init__",
     "__main__",
-    "caps",
     "errors",
     "optimizer",
     "records",
     "run",
     "schedule",
-    "settings",
     "verify",
     "workflow",
 }

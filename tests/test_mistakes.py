@@ -8,7 +8,8 @@ from depth import some
 from pipeline.device.device import RAM
 from pipeline.errors import error_text
 from pipeline.preflight.setup import set_up
-from pipeline.run import load, override
+from pipeline.settings.changes import override
+from pipeline.workflow import load
 
 PARTS, OF_EACH = 20, 10
 

@@ -123,7 +123,7 @@ def test_commits_within_an_epoch_never_change_the_metrics(root, expected):
     assert run(often, **SIZES)["epochs"] == expected["epochs"]
 
 
-def test_a_run_resumed_within_an_epoch_reports_how_many_examples_it_saw(root, expected, tmp_path, monkeypatch):
+def test_a_run_resumed_within_an_epoch_reports_its_examples(root, expected, tmp_path, monkeypatch):
     workflow = workflow_of(root).model_copy(update={"commit": Commit(every_blocks=3)})
     kill_after(1, workflow, tmp_path, monkeypatch)
     result = make_driver(workflow, tmp_path, **SIZES).run()
@@ -135,7 +135,7 @@ def test_a_run_resumed_within_an_epoch_reports_how_many_examples_it_saw(root, ex
     assert [line["split"] for line in lines] == ["train", "validation", "train", "validation", "test"]
 
 
-def test_the_line_of_progressive_metrics_says_how_they_were_computed(root, tmp_path):
+def test_progressive_metrics_say_how_they_were_computed(root, tmp_path):
     driver = make_driver(workflow_of(root, epochs=1), tmp_path, **SIZES)
     lines = []
     driver.progress.line = lines.append

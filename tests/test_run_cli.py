@@ -19,10 +19,11 @@ from pipeline.machine.topology import GpuInfo, Topology
 from pipeline.messages.sizes import MemoryShare, parse_size
 from pipeline.models import DCNv2
 from pipeline.monitor.page import report
-from pipeline.optimizer import Adagrad
 from pipeline.preflight import sizes
 from pipeline.preflight.setup import set_up
 from pipeline.run import main, train_arguments
+from pipeline.settings.changes import override
+from pipeline.settings.optimizer import Adagrad
 from pipeline.storage.lock import RunLock
 
 WORKFLOW = """
@@ -170,17 +171,17 @@ def test_a_wrong_setting_is_refused_with_its_reason(refused, workflow_file, sett
 def test_another_row_optimizer_keeps_what_was_given_and_has_its_own_defaults(workflow_file):
     """The file gives no field of Adam; one that the other kind lacks is dropped."""
     settings = ["optimizer.rows.lr=0.5", "optimizer.rows.beta1=0.5", "optimizer.rows.kind=adagrad"]
-    rows = run.override(run.load(workflow_file), settings).optimizer.rows
+    rows = override(run.load(workflow_file), settings).optimizer.rows
     assert rows == Adagrad(lr=0.5)
-    assert run.override(run.load(workflow_file), settings[2:]).optimizer.rows == Adagrad()
+    assert override(run.load(workflow_file), settings[2:]).optimizer.rows == Adagrad()
 
 
 def test_another_model_class_keeps_the_arguments_it_takes(workflow_file):
-    args = {kind: run.override(run.load(workflow_file), [f"model.kind={kind}"]).model.args for kind in ("LR", "DCN")}
+    args = {kind: override(run.load(workflow_file), [f"model.kind={kind}"]).model.args for kind in ("LR", "DCN")}
     assert args == {"LR": {}, "DCN": run.load(workflow_file).model.args}
     assert list(args["DCN"]) == ["hidden"]
     given = ["model.kind=LR", "model.args.hidden=[4]"]
-    assert run.override(run.load(workflow_file), given).model.args == {"hidden": [4]}
+    assert override(run.load(workflow_file), given).model.args == {"hidden": [4]}
 
 
 def test_the_optimizer_of_the_dense_part_is_named(refused, workflow_file):
@@ -189,7 +190,7 @@ def test_the_optimizer_of_the_dense_part_is_named(refused, workflow_file):
 
 
 def test_a_model_is_known_by_its_short_name(workflow_file):
-    assert run.override(run.load(workflow_file), ["model.kind=DCNv2"]).model.kind is DCNv2
+    assert override(run.load(workflow_file), ["model.kind=DCNv2"]).model.kind is DCNv2
 
 
 @pytest.mark.parametrize(
@@ -550,7 +551,7 @@ def test_a_processor_without_bfloat16_is_told_before_the_run(small_workflow, mon
 
 def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, monkeypatch):
     monkeypatch.setattr(limits, "memory", lambda: 1 << 20)
-    workflow = run.override(run.load(workflow_file), ["storage.disk=1 GiB"])
+    workflow = override(run.load(workflow_file), ["storage.disk=1 GiB"])
     set_up(workflow, RAM, run.say, 2, here=False)
     with pytest.raises(ValueError, match="map of 2 workers add up to"):
         set_up(workflow, RAM, run.say, 2)

@@ -117,14 +117,14 @@ def test_train_waits_for_prefetch_without_an_upload_stage():
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 3, 7])
-def test_a_run_shorter_than_the_window_passes_every_stage_of_every_block(num_blocks):
+def test_a_run_shorter_than_the_window_passes_every_stage(num_blocks):
     executor = Recorder()
     watched = []
     run_all(executor, range(5, 5 + num_blocks), look_ahead=4, watch=watched.append)
     assert len(watched) == num_blocks * len(STAGES) == len(executor.after)
 
 
-def test_every_stage_of_one_worker_trains_the_same_as_the_plain_trainer(small_workflow, monkeypatch):
+def test_all_stages_of_one_worker_equal_the_plain_trainer(small_workflow, monkeypatch):
     stages = tuple(stage for stage in STAGES if stage != "unite")
     monkeypatch.setattr(OnHost, "idle", frozenset())
     workflow = small_workflow(storage={"host_policy": "foresight"})
@@ -133,7 +133,7 @@ def test_every_stage_of_one_worker_trains_the_same_as_the_plain_trainer(small_wo
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
-def test_a_refusal_is_returned_after_every_block_before_it_is_through():
+def test_a_refusal_is_returned_after_all_earlier_blocks():
     refused = 12
     executor = Recorder(
         lambda stage, i: StageResult(stage, i, refusal=refusal_of(i) if (stage, i) == ("plan", 12) else None)
@@ -168,7 +168,7 @@ def test_an_error_of_a_task_is_raised_after_the_others_settle(error, task):
     assert set(executor.settled) >= set(executor.flying)
 
 
-def test_a_stage_that_raises_in_the_serial_executor_is_the_last_one_called():
+def test_the_serial_executor_calls_nothing_after_an_exception():
     called = []
 
     def call(stage, i):

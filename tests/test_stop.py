@@ -125,7 +125,7 @@ def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, expected,
     assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == expected["fingerprint"]
 
 
-def test_a_run_whose_output_nobody_reads_any_more_ends_with_a_commit(workflow, tmp_path, monkeypatch):
+def test_a_run_whose_output_is_closed_ends_with_a_commit(workflow, tmp_path, monkeypatch):
     told = []
 
     def closed(self, done):
@@ -165,7 +165,7 @@ def test_a_run_can_begin_outside_the_main_thread():
 
 @pytest.mark.prove
 @pytest.mark.parametrize("command", ["run", "verify", "prepare"])
-def test_an_interrupt_while_modules_are_imported_ends_with_one_line(command, tmp_path):
+def test_an_interrupt_during_imports_ends_with_one_line(command, tmp_path):
     # The file of a workflow comes before a run's other imports.
     (file := tmp_path / "none.py").write_text("import pipeline.driver.session\n")
     process = subprocess.Popen(

@@ -83,7 +83,7 @@ def test_a_whole_run_is_reported_whole(capsys, run_dir):
     assert verify(capsys, run_dir, "--repair")[0] == 0
 
 
-def test_a_damaged_row_is_named_with_its_keys_and_the_commits_that_have_them(capsys, run_dir):
+def test_a_damaged_row_is_named_with_its_keys_and_commits(capsys, run_dir):
     newest, chunks = only_in_newest(run_dir)
     file = run_dir / "table.zarr" / "rows" / f"c.{chunks[0]}.0"
     key = np.frombuffer((run_dir / "table.zarr" / "keys" / f"c.{chunks[0]}").read_bytes(), np.uint64)[1]
@@ -183,7 +183,7 @@ def test_a_file_that_no_commit_names_is_listed_and_is_no_damage(capsys, workflow
     assert [file.exists() for file in strangers] == [False, False, True]
 
 
-def test_a_damaged_description_of_the_table_is_found_and_repaired(capsys, run_dir):
+def test_a_damaged_table_description_is_found_and_repaired(capsys, run_dir):
     file = run_dir / "table.zarr" / "rows" / "zarr.json"
     before = file.read_bytes()
     flip(file, 30)
@@ -205,16 +205,14 @@ def test_a_folder_without_a_run_and_a_run_in_use_are_refused(capsys, tmp_path, r
     assert "is in use by process" in err
 
 
-def test_a_run_that_ended_before_its_first_commit_is_reported_without_one(capsys, tmp_path):
+def test_a_run_without_a_commit_is_reported_as_such(capsys, tmp_path):
     (tmp_path / "run" / "commits").mkdir(parents=True)
     code, out, _ = verify(capsys, tmp_path / "run")
     assert code == 1
     assert "has no commit" in out
 
 
-def test_a_whole_run_of_several_shards_is_reported_whole_with_its_fingerprint(
-    capsys, made, made_in_shards, sharded_dir
-):
+def test_a_sound_run_of_several_shards_has_its_fingerprint(capsys, made, made_in_shards, sharded_dir):
     assert made_in_shards[1]["fingerprint"] == made[1]["fingerprint"]
     code, out, err = verify(capsys, sharded_dir)
     assert (code, out.count("\n"), err) == (0, 1, "")

@@ -1,6 +1,8 @@
 """A workflow validates itself: a typo is an error with the field's path."""
 
+import importlib
 import os
+import re
 import sys
 
 import pytest
@@ -9,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline.caps import Size
 from pipeline.messages.sizes import MemoryShare, format_size, parse_size
 from pipeline.models import DeepFM
+from pipeline.settings.caps import Size
+from pipeline.settings.optimizer import ROW_OPTIMIZERS, Adagrad, Plateau
 from pipeline.workflow import Data, Workflow, load, without_removed
 
 
@@ -23,6 +26,11 @@ def make_fields():
         "storage": {"device": "1 MiB", "host": "1.5 MiB", "disk": 1 << 30},
         "schedule": {"batch_size": 32, "threads": 2},
     }
+
+
+@pytest.fixture
+def workflow():
+    return Workflow.model_validate(make_fields())
 
 
 def changed(path, value):
@@ -177,7 +185,7 @@ def test_a_validated_workflow_is_immutable():
         workflow.name = "other"
 
 
-def test_a_column_has_the_table_named_for_it_and_by_default_its_own():
+def test_a_column_has_its_own_table_unless_one_is_named():
     first, second = Workflow.model_validate(rich_fields()).data.categories
     assert (first.table_name, second.table_name) == ("shared", "c1")
 
@@ -231,8 +239,52 @@ def test_a_file_that_changed_within_a_second_is_read_as_it_is(tmp_path, monkeypa
         assert load(path).name == name
 
 
-def test_settings_of_earlier_versions_are_removed_from_a_kept_workflow():
+def test_settings_of_earlier_versions_are_removed():
     kept = {"name": "x", "storage": {"policy": "clock", "host": "1 GiB"}}
     assert without_removed(kept) == {"name": "x", "storage": {"host": "1 GiB"}}
     for nothing in ({}, {"storage": 5}, {"storage": None}, [], 5, "text"):
         assert without_removed(nothing) == nothing
+
+
+def test_changed_settings_are_those_of_a_new_workflow(workflow):
+    rows, plateau = Adagrad(lr=0.5), Plateau(stop_after=1)
+    values = {"optimizer.rows": rows, "schedule.epochs": 3, "data.validation": ("v",), "schedule.plateau": plateau}
+    changed = workflow.with_settings(values)
+    assert changed.optimizer.rows == rows
+    assert changed.schedule == workflow.schedule.model_copy(update={"epochs": 3, "plateau": plateau})
+    assert changed.data.validation == ("v",)
+    assert changed.model.kind is workflow.model.kind
+    assert changed.with_settings({}) == changed
+
+
+def test_a_changed_model_may_be_a_class_of_a_function(workflow):
+    class Mine(DeepFM):
+        pass
+
+    assert workflow.with_settings({"model.kind": Mine}).model.kind is Mine
+    model = workflow.model.model_copy(update={"kind": Mine})
+    assert workflow.with_settings({"model": model, "seed": 1}).model == model
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"optimizer.rows.lr": -1}, "settings: optimizer.rows.lr: expected more than 0.0 (got -1)"),
+        ({"optimizer.row.lr": 1}, "settings: optimizer.row.lr: the workflow has no optimizer.row; did you mean "
+         "'optimizer.rows.lr'?"),
+        ({"optimizer.rows.lrr": 1}, "settings: optimizer.rows.lrr: Adam has no field 'lrr'; did you mean 'lr'?"),
+        ({"lr": 1}, "settings: lr: the workflow has no lr; did you mean 'optimizer.rows.lr' or 'optimizer.dense.lr'?"),
+        ({"schedule.epochs": 2.5}, "settings: schedule.epochs: expected a whole number; write 2 (got 2.5)"),
+        ({"model.args": {"hidden": {1}}}, "settings: model.args: {1} is a set; give a number, text or list"),
+        ({"schedule.plateau": Plateau()}, "Workflow: schedule.plateau needs data.validation; name the files"),
+    ],
+)  # fmt: skip
+def test_a_wrong_change_names_path_value_and_rule(workflow, values, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        workflow.with_settings(values)
+
+
+def test_workflow_files_of_earlier_versions_find_optimizers():
+    module = importlib.import_module("pipeline.optimizer")
+    assert module.Adam is Workflow.model_fields["optimizer"].default.rows.__class__
+    assert all(getattr(module, kind.__name__) is kind for kind in ROW_OPTIMIZERS.values())

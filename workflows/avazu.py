@@ -5,7 +5,7 @@ weekday and weekend are made from the date, keys seen once are one key, and an e
 """
 
 from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer, Plateau
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, Plateau
 from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
 
 FIELDS = (

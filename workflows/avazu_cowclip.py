@@ -8,7 +8,7 @@ l2(1e-5) adds a gradient of 2e-5 * w, and its eps is 1e-7.
 
 from pipeline.models import DeepFM
 from pipeline.optim.scaling import scale_batch
-from pipeline.optimizer import Adam, CowClip, DenseAdam, Optimizer
+from pipeline.settings.optimizer import Adam, CowClip, DenseAdam, Optimizer
 from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
 
 FIELDS = (
@@ -36,7 +36,7 @@ workflow = Workflow(
 )
 
 # Published with other settings than the rule gives: 11.3e-4 for the dense part, and an L2 of 256e-5.
-at_128k = scale_batch(workflow, 128 * 1024).model_copy(update={
+at_128k = scale_batch(workflow, 128 * 1024).with_settings({
     "name": "avazu_cowclip_128k",
     "optimizer": Optimizer(
         rows=Adam(lr=1e-4, l2=2 * 96e-5, semantics="dense", eps=1e-7, eps_place="keras", clip=CowClip(zeta=1e-4)),

@@ -6,7 +6,7 @@ AUC less logloss. The storage is for a sample: a row takes about 230 bytes.
 """
 
 from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer, Plateau
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, Plateau
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
 
 workflow = Workflow(

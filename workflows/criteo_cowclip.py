@@ -8,7 +8,7 @@ key has a row. The last of ten epochs counts. Keras's l2(1e-5) adds a gradient o
 
 from pipeline.models import DeepFM
 from pipeline.optim.scaling import scale_batch
-from pipeline.optimizer import Adam, CowClip, DenseAdam, Optimizer
+from pipeline.settings.optimizer import Adam, CowClip, DenseAdam, Optimizer
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
 
 workflow = Workflow(
@@ -31,4 +31,4 @@ workflow = Workflow(
     seed=1235,
 )
 
-at_128k = scale_batch(workflow, 128 * 1024).model_copy(update={"name": "criteo_cowclip_128k"})
+at_128k = scale_batch(workflow, 128 * 1024).with_settings({"name": "criteo_cowclip_128k"})

@@ -8,7 +8,7 @@ command line the same fields are set one by one: --set model.kind=pipeline.model
 from typing import Any
 
 from pipeline.models import DCN, DNN, FM, LR, DCNv2, DeepFM, WideDeep, xDeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer, Plateau
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, Plateau
 from pipeline.workflow import Category, Commit, Data, Model, Schedule, Storage, Workflow
 
 FIELDS = ("user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
@@ -59,7 +59,12 @@ workflow = Workflow(
 def frappe(name: str) -> Workflow:
     """The workflow of a model of MODELS. LR has no embeddings."""
     kind, args, l2 = MODELS[name]
-    model = workflow.model.model_copy(update={"kind": kind, "args": args, "embedding_dim": 0 if kind is LR else 10})
-    rows = workflow.optimizer.rows.model_copy(update={"l2": l2})
-    optimizer = workflow.optimizer.model_copy(update={"rows": rows})
-    return workflow.model_copy(update={"name": f"frappe_{name}", "model": model, "optimizer": optimizer})
+    return workflow.with_settings(
+        {
+            "name": f"frappe_{name}",
+            "model.kind": kind,
+            "model.args": args,
+            "model.embedding_dim": 0 if kind is LR else 10,
+            "optimizer.rows.l2": l2,
+        }
+    )

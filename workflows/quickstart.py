@@ -5,7 +5,7 @@ which is the best that any model can reach.
 """
 
 from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
 
 KEYS = (200_000, 60_000, 20_000, 6_000, 2_000, 500, 100, 50, 20, 4)

@@ -29,7 +29,7 @@ from pipeline.data import order
 from pipeline.data.files import SPLITS
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.kernels.init_rows import init_rows
-from pipeline.optimizer import Adam, Plateau
+from pipeline.settings.optimizer import Adam, Plateau
 from pipeline.training.build import build_model
 from pipeline.workflow import Data, Workflow
 

@@ -21,10 +21,10 @@ from pipeline.driver.driver import Driver
 from pipeline.driver.open import local_crew, make_run_dir
 from pipeline.models import DeepFM
 from pipeline.monitor.progress import Progress
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.preflight.check_model import check_model
 from pipeline.preflight.setup import Setup, agenda_of
 from pipeline.preflight.sizes import Fit, Sizes
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files, checksum_of
 from pipeline.storage.folder import Folder

@@ -18,8 +18,8 @@ import pyarrow as pa
 from benchmarks.doctor.copies import Copy, Trace, pick
 from benchmarks.once import Quiet, train
 from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.records import I64
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.workflow import Category, Model, Schedule, Storage, Workflow
 
 ROWS = {"train": 60_000, "validation": 10_000, "test": 5_000}

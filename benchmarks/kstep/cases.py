@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.workflow import Workflow
 from workflows.frappe import frappe
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from benchmarks.accuracy.plain_torch import first_weights, read_split
-from pipeline.comm.in_process import in_process, together
+from benchmarks.kstep.in_process import in_process, together
 from pipeline.optim.kstep import KStepDense, dense_of
 from pipeline.training.build import build_model
 from pipeline.workflow import Workflow

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from benchmarks.large_batch.data import Planted
 from pipeline.models import DeepFM
 from pipeline.optim.scaling import scale_batch
-from pipeline.optimizer import Adam, CowClip, DenseAdam, Optimizer
+from pipeline.settings.optimizer import Adam, CowClip, DenseAdam, Optimizer
 from pipeline.workflow import Category, Commit, Data, Model, Schedule, Storage, Workflow
 
 EPS = 1e-7

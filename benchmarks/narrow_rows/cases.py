@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.accuracy.cases import stand_in
 from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
 from workflows.criteo import workflow as criteo
 from workflows.frappe import frappe

@@ -26,7 +26,7 @@ from benchmarks.policies.runs import Scale, compare, options, scale_of
 from pipeline.cluster.local import local_client
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.monitor.timeline import StageTimes
-from pipeline.optimizer import RowStorage
+from pipeline.settings.optimizer import RowStorage
 from pipeline.training.build import row_layout
 
 FORMATS = {"bfloat16": RowStorage(weights="bfloat16", state="bfloat16"), "float32": RowStorage()}

@@ -35,7 +35,7 @@ from benchmarks.common import arguments, finish, machine
 from benchmarks.once import Json
 from pipeline.device.device import RAM
 from pipeline.messages.sizes import parse_size
-from pipeline.preflight.chosen_caps import complete
+from pipeline.preflight.chosen_caps import choose_caps
 from pipeline.preflight.setup import check
 from pipeline.workflow import Storage, Workflow, load
 
@@ -85,7 +85,7 @@ def chosen(workflow: Workflow, memory: int) -> Storage:
     storage = Storage(memory=memory, chunk_rows=workflow.storage.chunk_rows)
     checked = check(workflow.model_copy(update={"storage": storage}), RAM, lambda line: None)
     try:
-        return complete(checked, RAM, lambda line: None)[1]
+        return choose_caps(checked).storage
     finally:
         checked.source.close()
 

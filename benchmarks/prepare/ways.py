@@ -21,9 +21,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from pipeline.data.files import SPLITS
-from pipeline.prepare.encode import ROW_GROUP
 from pipeline.prepare.main import main as prepare
-from pipeline.prepare.parts import OPTIONS
+from pipeline.prepare.parts import OPTIONS, ROW_GROUP
 
 NUMBERS = [f"i{n}" for n in range(1, 14)]
 CATEGORIES = [f"c{n}" for n in range(1, 27)]

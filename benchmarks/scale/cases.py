@@ -19,10 +19,10 @@ from pipeline.driver.open import folder_of, local_crew, make_run_dir
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.models import DeepFM
 from pipeline.monitor.progress import Progress
-from pipeline.optimizer import Optimizer, RowWiseAdagrad
 from pipeline.preflight.setup import Setup, set_up
 from pipeline.preflight.sizes import SLACK, log_chunk_bytes
 from pipeline.records import I64
+from pipeline.settings.optimizer import Optimizer, RowWiseAdagrad
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.key_map import most_bytes_for
 from pipeline.storage.places import Places

@@ -18,10 +18,10 @@ from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import folder_of, local_crew
 from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.preflight.setup import set_up
 from pipeline.serving.commit import open_commit
 from pipeline.serving.scoring import Scorer, ScoringOrder, score
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import Category, Commit, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.workflow import Category, Commit, Data, Model, Schedule, Storage, Synthetic, Workers, Workflow
 
 KEYS = (60_000, 20_000, 5_000, 500, 20)

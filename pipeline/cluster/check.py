@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.caps import CapSizes
 from pipeline.cluster.run_plugin import WorkerInfo
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.sizes import Sizes, log_chunk_bytes
+from pipeline.settings.caps import CapSizes
 from pipeline.stages import STAGES
 from pipeline.storage.chunks import max_chunks
 from pipeline.storage.places import max_rows

@@ -26,7 +26,7 @@ class WorkerSpec:
     world: int
     scheduler: str | None = None
     affinities: tuple[Affinity, ...] = ()
-    """GPU, CPUs and network card of each worker; empty for the workers of a scheduler, whose machines are unknown."""
+    """GPU and CPUs of each worker; empty for the workers of a scheduler, whose machines are unknown."""
     model: ClassText | None = None
     """The workflow's model class as workers make it; None: they import it by its name."""
     dashboard: str = ANY_PORT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Lock
@@ -32,6 +32,25 @@ SETTINGS = {
     # By default each server of a process checks its event loop 50 times a second: 1 % of a core for a worker.
     "distributed.admin.tick.interval": "1s",
 }
+
+STARTS_IN_TURN = Lock()
+
+
+@contextmanager
+def settings_of_start(more: Mapping[str, Any]) -> Iterator[None]:
+    """Have Dask read `SETTINGS` and `more` while it starts schedulers, workers and processes.
+
+    Dask's configuration belongs to the whole process. A longer use would reach clusters of others, and if two uses
+    ended in the order in which they began, a value of ours would stay."""
+    # A start that hangs, and was given up, does not prevent the next one.
+    alone = STARTS_IN_TURN.acquire(timeout=ANSWER_SECONDS)
+    try:
+        with dask.config.set(SETTINGS | dict(more)):
+            yield
+    finally:
+        if alone:
+            STARTS_IN_TURN.release()
+
 
 _open: dict[str, Callable[[str, int], StageResult]] = {}
 """Function that runs stages in this process, by token. A task that Dask runs elsewhere, or after the run, finds
@@ -152,17 +171,18 @@ class DaskExecutor:
 @contextmanager
 def client_here(num_threads: int, dashboard: str = ANY_PORT) -> Iterator[Client]:
     """Start a scheduler and a worker in this process, with all sockets on loopback but that of the dashboard."""
-    with dask.config.set(SETTINGS), closed_in_time() as stack:
-        cluster = LocalCluster(
-            n_workers=1,
-            threads_per_worker=num_threads,
-            processes=False,
-            memory_limit=0,
-            # A task's exception is reported once, by the caller.
-            silence_logs=logging.CRITICAL,
-            worker_class=PlainWorker,
-            **dashboard_options(dashboard),
-        )
+    with closed_in_time() as stack:
+        with settings_of_start({}):
+            cluster = LocalCluster(
+                n_workers=1,
+                threads_per_worker=num_threads,
+                processes=False,
+                memory_limit=0,
+                # A task's exception is reported once, by the caller.
+                silence_logs=logging.CRITICAL,
+                worker_class=PlainWorker,
+                **dashboard_options(dashboard),
+            )
         stack.enter_context(cluster)
         mount(cluster.scheduler, dashboard)
         client = Client(cluster)

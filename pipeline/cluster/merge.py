@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.comm.group import OTHER_WORKERS
-from pipeline.monitor.metrics import CurveSums, Evaluation
+from pipeline.metrics.evaluation import CurveSums, Evaluation
 from pipeline.records import F32, U64, Block, BlockResult, Moves, Rank, Refusal, Span, SplitSums, StageResult
 from pipeline.workflow import Workflow
 

@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import dask
 import psutil
 from distributed import Client, LocalCluster
 from distributed.security import Security
@@ -21,7 +21,7 @@ from pipeline.cluster.awake import NOTE_SECONDS, Awake, NoAnswer, in_time
 from pipeline.cluster.claim import claim_workers
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.dashboard import PlainNanny, dashboard_options, mount
-from pipeline.cluster.local import SETTINGS
+from pipeline.cluster.local import settings_of_start
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.run_plugin import RunPlugin
 from pipeline.device.gpu import identify
@@ -82,14 +82,10 @@ class WorkerPool:
         raise NoWorkers(f"{self.world} workers did not come up: {failed}") from failed
 
     def _connect(self) -> None:
-        # Same as `share_one_arena`, which would come too late for the threads that Dask starts with a process.
-        environment = {"MALLOC_ARENA_MAX": 1, MARK: self._mark}
-        settings = SETTINGS | {f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in environment.items()}
-        self._stack.enter_context(dask.config.set(settings))
         if self.spec.scheduler is None:
             # Dask's own time limit, death_timeout, is per process.
             self.folder = self._stack.enter_context(TemporaryDirectory(prefix="pipeline-"))
-            self.cluster = in_time("starting processes", lambda: _start(self.spec), 2 * START_SECONDS)
+            self.cluster = in_time("starting processes", lambda: _start(self.spec, self._mark), 2 * START_SECONDS)
             mount(self.cluster.scheduler, self.spec.dashboard)
             self._stack.enter_context(self.cluster)
         self.client = Client(self.cluster or self.spec.scheduler)
@@ -201,7 +197,9 @@ def _again(address: str) -> str:
     return found
 
 
-def _start(spec: WorkerSpec) -> Any:
+def _start(spec: WorkerSpec, mark: str) -> Any:
+    # Same as `share_one_arena`, which would come too late for the threads that Dask starts with a process.
+    environment = {"MALLOC_ARENA_MAX": 1, MARK: mark}
     common: dict[str, Any] = {
         "n_workers": spec.world,
         "threads_per_worker": THREADS,
@@ -218,8 +216,11 @@ def _start(spec: WorkerSpec) -> Any:
     if gpus:
         from dask_cuda import LocalCUDACluster  # an extra of its own
 
-        return LocalCUDACluster(**common, CUDA_VISIBLE_DEVICES=gpus, device_memory_limit=0)
-    return LocalCluster(**common, worker_class=PlainNanny)
+        make = partial(LocalCUDACluster, **common, CUDA_VISIBLE_DEVICES=gpus, device_memory_limit=0)
+    else:
+        make = partial(LocalCluster, **common, worker_class=PlainNanny)
+    with settings_of_start({f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in environment.items()}):
+        return make()
 
 
 def _host(address: str) -> str:

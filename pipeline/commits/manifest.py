@@ -24,13 +24,15 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from pipeline.records import Array
-from pipeline.settings import STRICT, Count, Digest, Strict, read_json
+from pipeline.settings import STRICT, Count, Digest, read_json
+from pipeline.storage.durable import Seal
 from pipeline.storage.files import Damaged, Files, checksum, refuse_links, tensors
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import TableFormat
 from pipeline.storage.shards import MAX_SHARDS, Shards, shard_folder
 
 FORMAT: Literal[3] = 3
+SEAL = Seal(b'{"checksum": "%s", "commit": ', b"}\n")
 DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back to the newest commit that is whole"
 
 
@@ -76,22 +78,21 @@ class Manifest:
     format: Literal[3] = FORMAT
 
     def content(self) -> bytes:
-        """Content of the manifest's file: a function of the values alone, which begins with a checksum of them."""
+        """Content of the manifest's file, a function of the values alone."""
         text = json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
-        return f'{{"checksum": "{checksum(text.encode())}", "commit": {text}}}\n'.encode()
+        return SEAL.close(text.encode())
 
     @classmethod
     def of(cls, path: Path) -> Manifest:
-        """Read a manifest. Raises Damaged if the file is not bit for bit as published, or has values that no run
-        publishes."""
-        content = path.read_bytes()
+        """Read a manifest. Raises Damaged if the file was changed or renamed since it was published, or has values
+        that no run publishes."""
         try:
-            manifest = read_json(_File, content).commit
+            manifest = read_json(Manifest, SEAL.open(path.read_bytes()))
             manifest._check()
+            if path.stem != stem(manifest.number):
+                raise ValueError(f"it is the manifest of commit {manifest.number}")
         except ValueError as error:
             raise Damaged(f"{path}: {error}; {DETAILS}") from error
-        if manifest.content() != content or path.stem != stem(manifest.number):
-            raise Damaged(f"{path}: its checksum is wrong; {DETAILS}")
         return manifest
 
     def _check(self) -> None:
@@ -146,13 +147,6 @@ class Manifest:
             chunks=chunks,
             metadata={name: value for name, value in self.metadata.items() if name.split("/")[0] in folders},
         )
-
-
-class _File(Strict):
-    """The content of a manifest's file."""
-
-    checksum: Digest
-    commit: Manifest
 
 
 def metadata_files(num_shards: int) -> set[str]:

@@ -13,8 +13,7 @@ from pipeline.commits.manifest import DETAILS, Manifest
 from pipeline.data.agenda import Position
 from pipeline.data.files import SPLITS
 from pipeline.data.identity import SplitIdentity
-from pipeline.monitor.history import DiskTotals
-from pipeline.monitor.tiers import COUNTS
+from pipeline.metrics.totals import COUNTS, DiskTotals
 from pipeline.settings import Amount, Count, Strict, read_json
 from pipeline.storage.files import Damaged
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from pipeline.data.files import SPLITS
 from pipeline.data.planted import bias, draw_columns, generator, raw_logits, sigmoid
 from pipeline.machine.limits import cpus
 from pipeline.records import I64
+from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
 from pipeline.workflow import Data, Synthetic
 
@@ -58,8 +58,6 @@ def generate(planted: Synthetic, root: Path, label: str = "label", threads: int 
             counts = list(pool.map(lambda part: _make_part(planted, root, label, *part), parts))
         judged = "test" if planted.test_examples else "validation"
         bins = sum((c for c, (split, *_) in zip(counts, parts, strict=True) if split == judged), _no_counts())
-        for split in {split for split, *_ in parts}:
-            FILES.sync_folder(root / split)
         FILES.replace(root / DONE, [_json({"parameters": parameters, "planted_auc": _auc(bins)})])
         (root / BEGUN).unlink()
         return root / DONE
@@ -81,7 +79,10 @@ def _alone(root: Path) -> Iterator[None]:
 def _begin(root: Path, parameters: dict[str, Any]) -> None:
     """Claim the folder, so that nothing is overwritten but an interrupted run of the same parameters."""
     if (root / BEGUN).exists():
-        return _check_same(root, BEGUN, parameters)
+        _check_same(root, BEGUN, parameters)
+        for partial in root.glob("*/*.partial"):
+            partial.unlink()
+        return
     for split in SPLITS:
         if (root / split).exists():
             raise ValueError(
@@ -117,17 +118,13 @@ def _make_part(planted: Synthetic, root: Path, label: str, split: str, part: int
     """Write one file, and return the counts of its labels by planted probability (see `_auc`)."""
     path = root / split / f"part-{part:05d}.parquet"
     path.parent.mkdir(exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
     rng = generator(planted, (SPLITS.index(split), part))
     bins, options = _no_counts(), {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    with pq.ParquetWriter(unfinished, _schema(planted, label), **options) as writer:
+    with replacing(path) as file, pq.ParquetWriter(file, _schema(planted, label), **options) as writer:
         for begin in range(0, num_examples, GROUP_EXAMPLES):
             columns = _make_group(planted, rng, min(GROUP_EXAMPLES, num_examples - begin), bins)
             arrays = [pa.array(column) for column in columns]
             writer.write_batch(pa.record_batch(arrays, schema=_schema(planted, label)))
-    with unfinished.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
     return bins
 
 

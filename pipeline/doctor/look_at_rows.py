@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, open_file, resolve
 from pipeline.doctor.columns import label_values, seen_column
+from pipeline.doctor.sample import allotted, sample_rows, spaced
 from pipeline.doctor.seen import SeenFile, SeenRows
 from pipeline.doctor.times import may_be_time
 from pipeline.records import I64
@@ -23,8 +23,6 @@ MAX_SEEN_BYTES = 1 << 29
 """Bytes of the rows that are kept, as Arrow has them."""
 MAX_SEEN_FILES = 256
 """Files of a split that are opened, evenly spaced."""
-PLACES = 16
-"""Places of a file that rows are taken from, if not all are."""
 WEIGHTS = {"train": 2, "validation": 1, "test": 1}
 """Shares of the splits in the sample, if there are more rows than can be kept."""
 
@@ -61,34 +59,11 @@ def look_at_rows(workflow: Workflow) -> SeenRows:
     names = list(dict.fromkeys([*(column.name for column in columns), *others]))
     for file, quota in zip(found, quotas, strict=True):
         if quota:
-            table, rows_N = _read(file.path, names, quota)
+            table, rows_N = sample_rows(file.path, names, quota)
             tables.append(table)
             places.append(rows_N)
             files.append(SeenFile(file.path, file.split, file.num_rows, len(rows_N)))
     return _seen(tables, files, places, columns, others, check.kinds, round(total))
-
-
-def spaced(items: Sequence[Path], most: int) -> list[Path]:
-    """At most so many items, evenly spaced."""
-    return list(items) if len(items) <= most else [items[n * len(items) // most] for n in range(most)]
-
-
-def allotted(wanted: Sequence[int], weights: Sequence[float], total: int) -> list[int]:
-    """Division of a total among those who want so much each, by weight; what one does not want, the others get."""
-    given = [0] * len(wanted)
-    left = total
-    open_ones = [n for n, want in enumerate(wanted) if want]
-    while open_ones and left > 0:
-        weight = sum(weights[n] for n in open_ones)
-        parts = {n: max(1, int(left * weights[n] / weight)) for n in open_ones}
-        full = [n for n in open_ones if wanted[n] <= parts[n]]
-        for n in full or open_ones:
-            given[n] = min(wanted[n], parts[n])
-        if not full:
-            break
-        left -= sum(given[n] for n in full)
-        open_ones = [n for n in open_ones if n not in full]
-    return given
 
 
 def _found(path: Path, split: str, check: SchemaCheck) -> FoundFile:
@@ -124,38 +99,6 @@ def _quotas(found: Sequence[FoundFile], num_columns: int) -> list[int]:
         wanted = [file.num_rows for file in found if file.split == split]
         quotas += allotted(wanted, [1.0] * len(wanted), of_splits[split])
     return quotas
-
-
-def _read(path: Path, names: list[str], quota: int) -> tuple[pa.Table, I64]:
-    """Rows of a file, and their numbers in it: all, or the first ones of evenly spaced row groups."""
-    with open_file(path) as file:
-        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-        starts = np.concatenate(([0], np.cumsum(sizes)))
-        groups = [group for group, size in enumerate(sizes) if size]
-        if quota < sum(sizes) and len(groups) > PLACES:
-            groups = [groups[n * len(groups) // PLACES] for n in range(PLACES)]
-        given = allotted([sizes[group] for group in groups], [1.0] * len(groups), quota)
-        tables, rows = [], []
-        for group, num in zip(groups, given, strict=True):
-            if num:
-                tables.append(_head(file, path, group, names, num))
-                rows.append(np.arange(starts[group], starts[group] + num, dtype=np.int64))
-    return pa.concat_tables(tables), np.concatenate(rows)
-
-
-def _head(file: pq.ParquetFile, path: Path, group: int, names: list[str], num_rows: int) -> pa.Table:
-    """The first rows of a row group; no more of it is decoded."""
-    batches: list[pa.RecordBatch] = []
-    left = num_rows
-    try:
-        for batch in file.iter_batches(min(num_rows, 1 << 16), row_groups=[group], columns=names, use_threads=False):
-            batches.append(batch.slice(0, left))
-            left -= len(batches[-1])
-            if left <= 0:
-                break
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: row group {group}: cannot be read, is the file complete? ({error})") from error
-    return pa.Table.from_batches(batches).select(names)
 
 
 def _seen(

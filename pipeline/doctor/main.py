@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.doctor.finding import Finding
 from pipeline.errors import PipelineError, error_text, refuse_remote
-from pipeline.run import override
+from pipeline.settings.changes import override
 from pipeline.workflow import Workflow, load
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.measures import farthest_apart, share_greater
+from pipeline.doctor.sample import natural_order, spaced
 from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 from pipeline.doctor.times import clocks
 
@@ -73,9 +74,8 @@ def _of_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
     """Files of train whose names are in an order that their times do not follow, though most do or the names are
     dates."""
     files = [number for number, file in enumerate(seen.files) if file.split == "train"]
-    files = sorted(files, key=lambda number: _natural(seen.files[number].path))
-    if len(files) > MOST_FILES:
-        files = [files[n * len(files) // MOST_FILES] for n in range(MOST_FILES)]
+    files = sorted(files, key=lambda number: natural_order(seen.files[number].path))
+    files = spaced(files, MOST_FILES)
     times = [_times(seen, column, number) for number in files]
     dates = [date for number in files for date in DATE.findall(str(seen.files[number].path))[-1:]]
     dated = len(dates) == len(files) and len(set(dates)) > 1
@@ -106,8 +106,3 @@ def _times(seen: SeenRows, column: SeenColumn, file: int) -> F64:
 def _end(path: Path) -> str:
     """Folder and name: files of several folders often have one name."""
     return str(Path(*path.parts[-2:]))
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Sort key that has part-2 before part-10."""
-    return [(int(word), "") if word.isdigit() else (-1, word) for word in re.split(r"(\d+)", str(path)) if word]

@@ -9,7 +9,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.data.agenda import Position
 from pipeline.monitor.history import History
 from pipeline.optim.plateau import EpochVerdict, judge
-from pipeline.optimizer import Plateau
+from pipeline.settings.optimizer import Plateau
 from pipeline.workflow import Workflow
 
 WHY_UNDEFINED = {

@@ -15,7 +15,7 @@ from pipeline.cluster.crew import Crew
 from pipeline.commits.manifest import Commits, Manifest, join_parts
 from pipeline.commits.reopen import checksums
 from pipeline.data.agenda import START, Position
-from pipeline.monitor.history import DiskTotals
+from pipeline.metrics.totals import DiskTotals
 from pipeline.worker.worker import Worker
 
 

@@ -16,9 +16,9 @@ from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
 from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.driver.driver import Driver, MakeCrew
-from pipeline.machine.affinity import Affinity, MachineLayout, lay_out
+from pipeline.machine.affinity import Affinity, lay_out
 from pipeline.machine.aside import move_aside
-from pipeline.machine.topology import disk_of, read_topology
+from pipeline.machine.topology import read_topology
 from pipeline.own_code.modules import text_of
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
@@ -101,12 +101,6 @@ def make_run_dir(run_dir: Path, fresh: bool) -> None:
         Files().make_folder(folder)
 
 
-def affinities_for(on_gpu: bool, world: int, run_dir: Path) -> MachineLayout:
-    """Affinities of the workers on this machine."""
-    there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.exists())
-    return lay_out(read_topology(on_gpu), world, disk_of(there))
-
-
 def recruit(
     workflow: Workflow, world: int, scheduler: str | None, dashboard: str = ANY_PORT, run_dir: Path = Path()
 ) -> tuple[Any, WorkerSpec]:
@@ -122,7 +116,7 @@ def recruit(
             f"--workers {world}: each needs a GPU of its own, and {len(topology.gpus)} can be used here (seen by "
             "NVML, of the extra gpu, and allowed by CUDA_VISIBLE_DEVICES); take fewer workers, or set device to cpu"
         )
-    affinities = () if scheduler else lay_out(topology, world).affinities
+    affinities = () if scheduler else lay_out(topology, world)
     if scheduler and not on_gpu and workflow.storage.device is not None:
         check_is_size(workflow, "workers' machines")
     device = GpusOfWorkers(min_free(workflow, affinities)) if on_gpu else RAM

@@ -13,6 +13,7 @@ from pipeline.data.identity import Identity, as_json, digest_of
 from pipeline.monitor.history import History, json_value, last_evaluation
 from pipeline.records import Refusal
 from pipeline.settings import Amount, Count, Digest, Strict, read_json
+from pipeline.storage.durable import own_checksum
 from pipeline.storage.files import checksum, checksum_of, tensors
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Report, Worker
@@ -165,11 +166,6 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
         return result if result["checksum"] == own_checksum(result) else None
     except (OSError, ValueError):
         return None
-
-
-def own_checksum(result: Mapping[str, Any]) -> str:
-    """Checksum of all values of a result except the checksum."""
-    return checksum(json.dumps({name: value for name, value in result.items() if name != "checksum"}).encode())
 
 
 def check_outputs(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import make_run_dir, open_crew, open_local, open_pool, recruit, shared_by
 from pipeline.errors import refuse_remote
-from pipeline.monitor.tools.prometheus import metrics_of
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import Setup, check, divide_caps
 from pipeline.storage.lock import RunLock
@@ -33,11 +33,10 @@ class Session:
     serial: bool
     dashboard: str
     """Address of the dashboard, free and checked, or "off"."""
-    say: Callable[[str], None]
 
     def set_up(self) -> Setup:
         """Divide the caps. Raises ValueError if one is too small."""
-        return divide_caps(self.checked, self.device, self.say, self.run_dir)
+        return divide_caps(self.checked)
 
 
 def plan_session(
@@ -63,7 +62,8 @@ def plan_session(
     if spec:
         # "auto" is resolved here, so that all workers use the same kind of device.
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
-    return Session(check(workflow, device, say, world, scheduler is None), run_dir, device, spec, serial, address, say)
+    checked = check(workflow, device, say, world, scheduler is None, run_dir)
+    return Session(checked, run_dir, device, spec, serial, address)
 
 
 @contextmanager
@@ -78,7 +78,10 @@ def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
             pool = stack.enter_context(open_pool(spec))
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)
-        stack.enter_context(metrics_of(session.run_dir))
+        if find_spec("prometheus_client"):
+            from pipeline.monitor.tools.prometheus import metrics_of
+
+            stack.enter_context(metrics_of(session.run_dir))
         arguments = setup, session.checked.source, session.run_dir
         if spec:
             pool = pool or stack.enter_context(open_pool(spec))

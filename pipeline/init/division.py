@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.data.files import SPLITS
+from pipeline.doctor.sample import natural_order
 from pipeline.init.choice import Choice
 from pipeline.init.look import Look
 
@@ -39,7 +40,7 @@ def divide(look: Look) -> tuple[Division, str] | None:
     if len(look.paths) < MIN_FILES:
         return None
     rows = dict(zip(look.paths, look.rows, strict=True))
-    ordered = sorted(look.paths, key=_natural)
+    ordered = sorted(look.paths, key=natural_order)
     test = _last(ordered, rows, HELD_OUT * sum(look.rows))
     validation = _last(ordered[: -len(test)], rows, HELD_OUT * sum(look.rows))
     train = ordered[: -len(test) - len(validation)]
@@ -72,8 +73,3 @@ def _last(paths: Sequence[Path], rows: dict[Path, int], wanted: float) -> list[P
             break
         found.insert(0, path)
     return found
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Key that sorts part-2 before part-10."""
-    return [(int(word), "") if word.isdigit() else (-1, word) for word in re.split(r"(\d+)", str(path)) if word]

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.data.files import kind_of, open_file
+from pipeline.doctor.sample import sample_rows, spaced
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
@@ -94,8 +95,9 @@ def _parquet(paths: Sequence[Path]) -> Look:
                 raise ValueError(f"{path}: {different}, unlike {paths[0]}; give files of one shape")
             _widen(limits, file.metadata)
     assert schema is not None
-    chosen = _spaced(range(len(paths)), LOOKED_AT_FILES)
-    tables = [_sampled(paths[number], schema, LOOKED_AT_ROWS // len(chosen)) for number in chosen]
+    chosen = spaced(range(len(paths)), LOOKED_AT_FILES)
+    quota = LOOKED_AT_ROWS // len(chosen)
+    tables = [sample_rows(paths[number], schema.names, quota)[0].cast(schema, safe=False) for number in chosen]
     file_of = np.repeat(chosen, [table.num_rows for table in tables])
     sample = pa.concat_tables(tables)
     return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, limits), None, True)
@@ -108,25 +110,6 @@ def _difference(schema: pa.Schema, other: pa.Schema) -> str:
         if kind_of(schema.field(name).type) != kind_of(other.field(name).type):
             return f"column {name!r} has type {other.field(name).type}"
     return ""
-
-
-def _sampled(path: Path, schema: pa.Schema, num_rows: int) -> pa.Table:
-    """About so many rows of a file, from evenly spaced row groups."""
-    tables = [schema.empty_table()]
-    with open_file(path) as file:
-        groups = _spaced(range(file.metadata.num_row_groups), 4)
-        for group in groups:
-            batch = next(file.iter_batches(batch_size=-(-num_rows // len(groups)), row_groups=[group]), None)
-            if batch is not None:
-                tables.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema, safe=False))
-    return pa.concat_tables(tables)
-
-
-def _spaced(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many items, evenly spaced."""
-    if len(items) <= most:
-        return list(items)
-    return [items[n * len(items) // most] for n in range(most)]
 
 
 def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> None:
@@ -160,7 +143,7 @@ def _text(paths: Sequence[Path]) -> Look:
             raise ValueError(f"{path} has {len(other)} columns, {paths[0]} has {len(names)}; give files of one shape")
     columns = names if has_header else [f"c{n}" for n in range(1, len(names) + 1)]
     tables, rows, sizes = [], [], []
-    chosen = _spaced(range(len(paths)), LOOKED_AT_FILES)
+    chosen = spaced(range(len(paths)), LOOKED_AT_FILES)
     for number, path in enumerate(paths):
         with open(path, "rb") as file:
             text = file.read(CSV_BYTES // len(chosen))

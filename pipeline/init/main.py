@@ -24,12 +24,16 @@ from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.prepare.command import find_sources
 from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_name, workflow_text
-from pipeline.prepare.layout import MANIFEST
+from pipeline.prepare.layout import KEPT, MANIFEST
 from pipeline.prepare.main import main as prepare_main
 from pipeline.prepare.stub import draft_of
 from pipeline.storage.durable import replacing
 
 DATA_SUFFIXES = (".parquet", ".pq", *TEXT_SUFFIXES)
+OUT = (
+    "the workflow's file, such as my.py; if the files are converted or divided, my_data with Parquet files and, for "
+    "text, my_schema.json are written next to it"
+)
 GROWTH = 0.7
 """Exponent with which the number of different values grows with the number of rows, where a sample is not enough to
 see all: about that of Criteo's and Avazu's columns."""
@@ -57,9 +61,9 @@ def init_arguments() -> argparse.ArgumentParser:
         "--label", action="append", default=[], metavar="COLUMN",
         help="the column of 0 and 1 to predict (default: the one that looks like it); may be given again, for several",
     )  # fmt: skip
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the workflow's file, such as my.py")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=OUT)
     parser.add_argument(
-        "--fresh", action="store_true", help="move FILE, and the data that was prepared for it, aside first",
+        "--fresh", action="store_true", help="move FILE, and the data and schema made for it, aside first",
     )  # fmt: skip
     return parser
 
@@ -83,15 +87,16 @@ def init_command(args: argparse.Namespace) -> int:
         train = set(division[0]["train"])
         choices = without_unseen(choices, look, [n for n, path in enumerate(look.paths) if path not in train])
     print(table_of(look, choices))
-    folder = out.with_name(f"{out.stem}_data")
+    folder, schema = (out.with_name(f"{out.stem}_{name}") for name in ("data", "schema.json"))
     if args.fresh:
-        for path in filter(Path.exists, (out, folder)):
+        # A folder of that name may be the data themselves.
+        for path in filter(Path.exists, (out, schema, *([folder] if (folder / KEPT).is_dir() else []))):
             print(move_aside(path))
     if division and look.delimiter is None and not any(choice.values for choice in choices):
         print(f"splits: {division[1]}")
         draft = draft_of_files(out, look, choices, division[0])
     else:
-        if code := _prepare(out, folder, look, choices, division):
+        if code := _prepare(schema, folder, look, choices, division):
             print(f"{args.out} is not written; the same `init` with --fresh begins again", file=sys.stderr)
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
@@ -182,9 +187,10 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
 
 
 def _prepare(
-    out: Path, folder: Path, look: Look, choices: Sequence[Choice], division: tuple[Division, str] | None
+    path: Path, folder: Path, look: Look, choices: Sequence[Choice], division: tuple[Division, str] | None
 ) -> int:
-    """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code."""
+    """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code. `path`: file for the schema of
+    text; ValueError is raised if it exists."""
     option, why = split_option(look, choices)
     if division:
         held = {split: paths for split, paths in division[0].items() if split != "train"}
@@ -194,7 +200,8 @@ def _prepare(
         schema = [f"{c.column.name}:{c.role}{_text_type(c) if c.values else ''}" for c in choices if c.role != "skip"]
         kind = "parquet"
     else:
-        path = out.with_name(f"{out.stem}_schema.json")
+        if path.exists():
+            raise ValueError(f"{path} is there already; --fresh moves it aside; or name another file by --out")
         columns = [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices]
         with replacing(path) as file:
             content = {"columns": columns, "delimiter": look.delimiter, "header": look.has_header}

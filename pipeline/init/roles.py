@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.doctor.measures import rank_auc
 from pipeline.init.choice import Choice
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.look import Column, Look
@@ -271,11 +272,5 @@ def _auc(values: pa.ChunkedArray, label: pa.ChunkedArray) -> float:
     """AUC of a column as a score, in the better direction; 0.5 if it cannot be said."""
     scores = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0).to_numpy()
     positive = label.cast(pa.float64(), safe=False).to_numpy() > 0
-    num_positive, num_negative = int(positive.sum()), int((~positive).sum())
-    if not num_positive or not num_negative:
-        return 0.5
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks = (ends - (counts - 1) / 2)[inverse]
-    auc = (ranks[positive].sum() - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative)
-    return float(max(auc, 1 - auc))
+    auc = rank_auc(scores, positive)
+    return max(auc, 1 - auc)

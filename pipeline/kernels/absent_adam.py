@@ -25,7 +25,7 @@ MOVING = -1
 
 @cpu
 def adam_rest(weight: Any, m: Any, v: Any, since: int, step: int, settings: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """Decay m and v from `since` to `step`, once the weight stands still."""
+    """Decay m and v from `since` to `step`, once the weight no longer moves."""
     if m != 0:
         m = product(np.float64(m), power(1.0 - np.float64(settings[0]), step - since))
     if v != 0:
@@ -44,7 +44,7 @@ def adam_join(
     row_W: F32, weights_at: int, width: int, last: int, last_l2: int, begin: int, lanes_6L: F32, since_L: I32
 ) -> None:
     """Put a row's weights into the lanes from `begin` on. `lanes_6L` holds weights, m and v, then the values of these
-    three at the step since which the weight stands still."""
+    three at the step since which the weight does not move."""
     for c in range(width):
         lane = begin + c
         for part in range(3):
@@ -101,7 +101,7 @@ def adam_absent_rows(
             for lane in range(begin, begin + width):
                 moving += since_L[lane] == MOVING
             joined += 1
-        # The next step at which a row joins, is checked, or stands still.
+        # The next step at which a row joins, is checked, or stops moving.
         stop = min(step, (at // CHECK_STEPS + 1) * CHECK_STEPS)
         if joined < rows_G.size:
             stop = min(stop, lasts_G[joined])

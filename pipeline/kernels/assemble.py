@@ -63,7 +63,7 @@ def count_nan(values: F32) -> int:
 
 @cpu
 def mark_missing(bits: U8, at: int, missing: np.generic, out: Array) -> None:
-    """Write `missing` for each null value. This is a pass of its own so that the other kernels run as vector code."""
+    """Write `missing` for each null value. A separate pass, so that the other kernels run as vector code."""
     if len(bits):
         need_cpu(8 * len(bits), at + len(out))
     for i in range(len(out)):

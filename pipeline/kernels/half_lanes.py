@@ -21,7 +21,7 @@ FLOATS, FLOAT16S = (ir.VectorType(kind, LANES_OF_HALVES) for kind in (ir.FloatTy
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Eight uint32, with the operators of Python; an `int` stands for eight equal ones."""
+    """Eight uint32, with the operators of Python; an `int` means eight equal ones."""
 
     builder: Any
     values: Any

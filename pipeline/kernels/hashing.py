@@ -37,7 +37,7 @@ def table_salt(table: str) -> np.uint64:
 
 
 def missing_key(field: str) -> np.uint64:
-    """Key that stands for "no value" in this field. Each field has its own, even within the same table."""
+    """Key of "no value" in this field. Each field has its own, even within the same table."""
     return np.uint64(hash_bytes_reference(field.encode(), MISSING_NAMESPACE))
 
 

@@ -15,7 +15,7 @@ from pipeline.kernels import cpu
 from pipeline.records import I64
 
 REQUEST_WORDS, EVENT_WORDS = 8, 4
-"""Words of 64 bits of a request (struct iocb of <linux/aio_abi.h>) and of what is told when it is done (io_event)."""
+"""Words of 64 bits of a request (struct iocb of <linux/aio_abi.h>) and of the report of its end (io_event)."""
 
 WAIT_SECONDS = 1
 

@@ -1,7 +1,7 @@
 """Tables of the key map's partitions: a compact, exact hash table from 64-bit keys to 36-bit places.
 
 A key is mixed by a bijection. The mixed key's high bits select the partition, the next 32 bits its home line by a
-multiply-shift range, so any number of lines will do; only the low bits that the home does not tell are stored
+multiply-shift range, so any number of lines will do; only the low bits that do not follow from the home are stored
 (quotienting, Cleary 1984). So no two keys are ever confused.
 
 A line has 64 bytes and B entries. The entries of all lines are in the order of their home lines, each as near to its
@@ -14,7 +14,7 @@ that home begin, counted from the line's first entry, and how many there are.
     5   60                   40    20              4
     6   44                   48    12              4
 
-A table with B = 6 needs at least MIN_LINES_OF_6 lines, so that 44 bits tell the keys of one home apart.
+A table with B = 6 needs at least MIN_LINES_OF_6 lines, so that 44 bits distinguish the keys of one home.
 """
 
 from __future__ import annotations

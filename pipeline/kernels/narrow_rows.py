@@ -44,7 +44,7 @@ FORMAT, NARROW_AT, NUM_VALUES, WIDE_AT = range(4)
 """Columns of `parts_N4`."""
 
 ROUNDING = 0x5851F42D4C957F2D
-"""Constant that tells the random bits of rounding from those of first rows."""
+"""Constant that makes the random bits of rounding differ from those of first rows."""
 NEAREST = 1 << 31
 """Random bits with which narrowing rounds to the nearest value, away from zero if two are equally near."""
 EXPONENT = 0x7F800000

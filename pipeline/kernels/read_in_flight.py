@@ -104,7 +104,7 @@ def read_in_flight(
                 bad = take_from_span(buffers_RB[buffer], begin, offsets_N, to_N, first, end, out_UW, odd_W)
                 reason = WRONG_TAG if bad >= 0 else 0
             else:
-                # What was refused, failed or was cut short is read row by row now, which tells why or goes well.
+                # Reads that were refused, failed or came back short are repeated one by one, which shows why.
                 bad, reason = read_rows(
                     files_N[mine], offsets_N[mine], to_N[mine], out_UW, buffers_RB[buffer], -row_bytes, PAGE_BYTES
                 )

@@ -51,7 +51,7 @@ def read_pages(context: int, files_R: I32, offsets_R: I64, pages_RB: U8, work: I
     if context:
         _read_at_once(context, files_R, offsets_R, pages_RB, results_R, work[num : num * WORK_WORDS])
     for r in range(num):
-        # What was refused or cut short is read again alone, which tells why or goes well.
+        # Reads that were refused or came back short are repeated one by one: they succeed, or say why not.
         if results_R[r] != page_bytes:
             address = pages_RB.ctypes.data + r * page_bytes
             why = read_span(files_R[r], address, offsets_R[r], page_bytes, page_bytes, PAGE_BYTES)

@@ -1,7 +1,7 @@
 """Reading of many rows from files by offset in one call, with a check of each tag, without the GIL.
 
 Neighbours are read as one span if reading over the gap costs less than another call. The limit is ten times as long for
-rows on the disk as for rows in the page cache. Only the time of a read tells these two apart, so the kernel decides by
+rows on the disk as for rows in the page cache. Only the time of a read distinguishes the two, so the kernel decides by
 its last read. This changes no result.
 """
 

@@ -96,7 +96,7 @@ def update_rows_cpu(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32,
     starts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...], whole: bool,
 ) -> None:  # fmt: skip
-    """Each rule has a loop of its own: the compiler vectorizes over weights only if the loop contains no other loop."""
+    """Each rule has its own loop: the compiler vectorizes over weights only if the loop contains no other loop."""
     width = grads_PC.shape[1]
     size, eps, l2, factor = rates_T4[step, SIZE], rates_T4[step, EPS], rates_T4[step, L2], rates_T4[step, FACTOR]
     if whole:

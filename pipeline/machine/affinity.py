@@ -1,4 +1,4 @@
-"""Assignment of GPU, CPUs and network card to each worker of a machine, as a pure function of the machine's topology.
+"""Assignment of a GPU and CPUs to each worker of a machine, as a pure function of the machine's topology.
 
 This module decides; `topology` reads the system. NCCL chooses the paths of messages between GPUs.
 """
@@ -33,21 +33,11 @@ class Affinity:
     """CPU numbers, ascending; empty only if the system reports no CPU."""
     node: int | None
     """NUMA node of the worker's GPU, or of all its CPUs; None if unknown or several."""
-    nic: str | None
-    """Network card of that node; of any node of the machine if that node has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineLayout:
-    affinities: tuple[Affinity, ...]
-    """Affinities of workers 0, 1, ... of this machine. GPUs of neighbours, and of the last and the first worker, have
-    fast links."""
-    disk: str | None
-    disk_node: int | None
-
-
-def lay_out(topology: Topology, num_workers: int, disk: str | None = None) -> MachineLayout:
-    """Return the affinity of each worker of this machine. `disk` is the disk of the run directory.
+def lay_out(topology: Topology, num_workers: int) -> tuple[Affinity, ...]:
+    """Return the affinities of workers 0, 1, ... of this machine. GPUs of neighbours, and of the last and the first
+    worker, have fast links.
 
     GPUs: those whose ring has the fastest links, in the order of that ring. CPUs: those of the GPU's NUMA node, divided
     among its workers; without GPUs, or if a node is unknown or has fewer CPUs than workers, all CPUs of the machine are
@@ -65,11 +55,8 @@ def lay_out(topology: Topology, num_workers: int, disk: str | None = None) -> Ma
     cpus = _cpus_of_gpus(topology.cores, gpus) or deal_cpus(topology.cores, num_workers)
     node_of = {cpu: core.node for core in topology.cores for cpu in core.cpus}
     nodes = [gpu.node for gpu in gpus] or [_common([node_of[cpu] for cpu in some]) for some in cpus]
-    nics = _deal_nics(topology, nodes)
     on_gpus: Sequence[GpuInfo | None] = gpus or [None] * num_workers
-    affinities = map(Affinity, on_gpus, cpus, nodes, nics)
-    disk_node = next((one.node for one in topology.disks if one.name == disk), None)
-    return MachineLayout(tuple(affinities), disk, disk_node)
+    return tuple(map(Affinity, on_gpus, cpus, nodes))
 
 
 def ring(gpus: Sequence[GpuInfo], links: Links, num: int) -> tuple[int, ...]:
@@ -127,15 +114,13 @@ def pin(cpus: Sequence[int]) -> set[int]:
     return allowed_cpus()
 
 
-def layout_lines(layout: MachineLayout) -> list[str]:
-    """Lines for --explain: one for each worker, and one for the disk of the run directory."""
+def affinity_lines(affinities: Sequence[Affinity]) -> list[str]:
+    """Return one line per worker for --explain."""
     lines = []
-    for rank, affinity in enumerate(layout.affinities):
+    for rank, affinity in enumerate(affinities):
         gpu = f"GPU {affinity.gpu.index}, " if affinity.gpu else ""
-        nic = f", network card {affinity.nic}" if affinity.nic else ""
-        lines.append(f"worker {rank}: {gpu}{_node_text(affinity.node)}, CPUs {format_cpus(affinity.cpus)}{nic}")
-    if layout.disk:
-        lines.append(f"run directory: disk {layout.disk}, {_node_text(layout.disk_node)}")
+        node = "unknown" if affinity.node is None else affinity.node
+        lines.append(f"worker {rank}: {gpu}NUMA node {node}, CPUs {format_cpus(affinity.cpus)}")
     return lines
 
 
@@ -157,18 +142,6 @@ def _cpus_of_gpus(cores: Sequence[Core], gpus: Sequence[GpuInfo]) -> list[tuple[
     return [next(dealt[gpu.node]) for gpu in gpus if gpu.node is not None]
 
 
-def _deal_nics(topology: Topology, nodes: Sequence[int | None]) -> list[str | None]:
-    """Assign network cards: the workers of a node take its cards in turn."""
-    turn: Counter[int | None] = Counter()
-    dealt: list[str | None] = []
-    for node in nodes:
-        near = [nic.name for nic in topology.nics if nic.node == node is not None]
-        names = near or [nic.name for nic in topology.nics]
-        dealt.append(names[turn[node] % len(names)] if names else None)
-        turn[node] += 1
-    return dealt
-
-
 def _speed(link: str) -> LinkSpeed:
     """Sort key of a link, from slow to fast: any NVLink is faster than PCIe; an unknown link is the slowest."""
     if link.startswith("NV"):
@@ -182,7 +155,3 @@ def _common(nodes: Sequence[int | None]) -> int | None:
 
 def _or_last(node: int | None) -> tuple[bool, int]:
     return node is None, node or 0
-
-
-def _node_text(node: int | None) -> str:
-    return "NUMA node unknown" if node is None else f"NUMA node {node}"

@@ -1,4 +1,4 @@
-"""Parts of a machine and the NUMA node of each: cores, GPUs and their links, disks, network cards.
+"""Parts of a machine and the NUMA node of each: cores, GPUs and their links.
 
 `read_topology` reads them from the system. Missing information is unknown (None, or an empty link) and never an error,
 since it affects only speed. `affinity` decides how to use it.
@@ -36,14 +36,6 @@ class GpuInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
-    """A disk or a network card, by its system name."""
-
-    name: str
-    node: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Topology:
     cores: tuple[Core, ...]
     """Cores that this process may use."""
@@ -51,8 +43,6 @@ class Topology:
     links: Links = ()
     """links[a][b] between gpus[a] and gpus[b]: "NV" and the number of NVLinks, or without NVLinks the class of the PCIe
     path, nearest first: PIX, PXB, PHB, NODE, SYS; "X" on the diagonal, "" if unknown."""
-    disks: tuple[Attached, ...] = ()
-    nics: tuple[Attached, ...] = ()
 
 
 def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | None = None) -> Topology:
@@ -60,26 +50,13 @@ def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | Non
     those that this process may run on."""
     found, links = read_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) if with_gpus else ([], ())
     gpus = tuple(GpuInfo(gpu.index, gpu.uuid, _pci_node(sys, gpu.address), gpu.free_bytes) for gpu in found)
-    disks = tuple(Attached(path.name, _disk_node(path.resolve())) for path in _entries(sys / "block"))
-    cards = [path for path in _entries(sys / "class/net") if (path / "device").exists()]
-    nics = tuple(Attached(c.name, _node(c.resolve())) for c in cards if _text(c / "operstate") != "down")
-    return Topology(_cores(sys, sorted(allowed_cpus() if allowed is None else allowed)), gpus, links, disks, nics)
-
-
-def disk_of(path: Path, sys: Path = SYS) -> str | None:
-    """Name of the disk that holds a file or folder; None if that is not a single block device (overlay, btrfs, NFS)."""
-    device = path.stat().st_dev
-    block = sys / "dev/block" / f"{os.major(device)}:{os.minor(device)}"
-    if not block.exists():
-        return None
-    block = block.resolve()
-    return block.parent.name if (block / "partition").exists() else block.name
+    return Topology(_cores(sys, sorted(allowed_cpus() if allowed is None else allowed)), gpus, links)
 
 
 def _cores(sys: Path, allowed: list[int]) -> tuple[Core, ...]:
     nodes = {
         cpu: int(folder.name.removeprefix("node"))
-        for folder in _entries(sys / "devices/system/node", "node[0-9]*")
+        for folder in sorted((sys / "devices/system/node").glob("node[0-9]*"))
         for cpu in parse_cpus(_text(folder / "cpulist"))
     }
     cpus_of: dict[tuple[object, ...], list[int]] = {}
@@ -97,14 +74,6 @@ def parse_cpus(text: str) -> list[int]:
     return [cpu for first, last in ends for cpu in range(int(first), int(last or first) + 1)]
 
 
-def _disk_node(disk: Path) -> int | None:
-    """NUMA node of a disk. For a disk made of others (RAID, LVM) it is their common node, or None."""
-    if (disk / "slaves").is_dir() and (parts := _entries(disk / "slaves")):
-        nodes = {_disk_node(part.resolve()) for part in parts}
-        return nodes.pop() if len(nodes) == 1 else None
-    return _node(disk)
-
-
 def _node(device: Path) -> int | None:
     """NUMA node recorded for this device or its nearest ancestor in the device tree."""
     for folder in (device, *device.parents):
@@ -118,11 +87,6 @@ def _text(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-def _entries(folder: Path, pattern: str = "*") -> list[Path]:
-    """Sorted entries of a folder; empty if the folder does not exist."""
-    return sorted(folder.glob(pattern))
 
 
 def _pci_node(sys: Path, address: Address) -> int | None:

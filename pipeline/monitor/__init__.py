@@ -1,1 +1,1 @@
-"""All that a run shows and reports: metrics, the timeline of the stages, tier traffic, progress, the final table."""
+"""What a run shows: progress, live.jsonl, its page and reports, the table of runs, and exports to other tools."""

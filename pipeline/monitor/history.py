@@ -5,35 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from pipeline.monitor.tiers import TierTotals
+from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.monitor.timeline import StageTimes
 from pipeline.records import BlockResult, StageResult
-
-
-@dataclass(slots=True)
-class DiskTotals:
-    """Totals of a run's writes to the log, over all its sessions."""
-
-    commits: int = 0
-    commit_seconds: float = 0.0
-    rows_changed: int = 0
-    """Rows of the device and host slabs that commits wrote."""
-    rows_merged: int = 0
-    """Live rows of sparse chunks that commits rewrote."""
-    written_bytes: int = 0
-    """Bytes written to all files of the log, padding and keys included."""
-
-    def report(self, row_bytes: int, evicted_rows: int) -> dict[str, float]:
-        """Return the totals and the write amplification. `evicted_rows`: rows written because they left the slabs."""
-        needed = row_bytes * (evicted_rows + self.rows_changed)
-        return {
-            **asdict(self),
-            "rewritten_bytes": row_bytes * self.rows_merged,
-            "write_amplification": self.written_bytes / needed if needed else math.nan,
-        }
 
 
 class History:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Protocol, TextIO
+from typing import Protocol, Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -131,39 +131,21 @@ def display_on(stream: TextIO, total: int) -> Display:
     return Live(console, total, stream is sys.stderr) if live else Plain(stream)
 
 
-class Progress:
-    """Context manager that shows a run's progress on `stream` (default: stderr).
+class Updates:
+    """Context manager that shows states on a stream (default: stderr): not more often than the display wants, and the
+    last one at the end. Not thread-safe; starts no thread."""
 
-    Not thread-safe; starts no thread.
-    """
-
-    def __init__(
-        self,
-        total_examples: int,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._total = total_examples
-        self._stream = stream
-        self._clock = clock
-        self._recent: deque[tuple[float, int]] = deque()
-        self._pending: TrainingProgress | None = None
-        self._newest: TrainingProgress | None = None
+    def __init__(self, total: int, stream: TextIO | None, clock: Callable[[], float]) -> None:
+        self._total, self._stream, self._clock = total, stream, clock
+        self._pending: Shown | None = None
         self._shown_at = -math.inf
 
-    def begin_at(self, examples_done: int) -> None:
-        """Do nothing with the number of examples that earlier sessions of the run did, which those who watch a run may
-        keep. Called before the context is entered."""
-
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         self._display = display_on(self._stream if self._stream is not None else sys.stderr, self._total)
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
             if self._pending is not None:
@@ -171,25 +153,43 @@ class Progress:
         finally:
             self._display.close()
 
+    def line(self, text: str) -> None:
+        """Print a message at once, without disturbing the display."""
+        self._display.line(text)
+
+    def _show(self, state: Shown, now: float) -> None:
+        self._pending = state
+        if now - self._shown_at >= self._display.interval:
+            self._display.show(state)
+            self._pending, self._shown_at = None, now
+
+
+class Progress(Updates):
+    """Progress of a run."""
+
+    def __init__(
+        self, total_examples: int, stream: TextIO | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        super().__init__(total_examples, stream, clock)
+        self._recent: deque[tuple[float, int]] = deque()
+        self._newest: TrainingProgress | None = None
+
+    def begin_at(self, examples_done: int) -> None:
+        """Do nothing with the number of examples that earlier sessions of the run did; a subclass may keep it. Called
+        before the context is entered."""
+
     def update(self, examples_done: int, loss: float | None, ready: int) -> None:
         """Show the state of a run: examples done in all of it, the block's loss (None: it has none), staged blocks
         ahead of it."""
         now = self._clock()
-        rate = self._rate(now, examples_done)
-        self._pending = self._newest = TrainingProgress(examples_done, self._total, rate, loss, ready)
-        if now - self._shown_at >= self._display.interval:
-            self._display.show(self._pending)
-            self._pending, self._shown_at = None, now
+        self._newest = TrainingProgress(examples_done, self._total, self._rate(now, examples_done), loss, ready)
+        self._show(self._newest, now)
 
     def end_at(self, total_examples: int) -> None:
         """Change the total, since a run ends early."""
         self._total = total_examples
         if self._newest:
             self._pending = replace(self._newest, total=total_examples)
-
-    def line(self, text: str) -> None:
-        """Print a message at once, without disturbing the display."""
-        self._display.line(text)
 
     def _rate(self, now: float, done: int) -> float:
         """Examples per second over the recent updates, this one included; nan at the first one, since the time before

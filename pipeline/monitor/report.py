@@ -34,57 +34,65 @@ def print_report(result: Mapping[str, Any], console: Console | None = None, tabl
     """
     out = console if console is not None else _stdout()
     if tables:
-        out.print(stage_table(result))
-        out.print(tier_table(result["tiers"]))
+        stages = _table(STAGE_HEAD, stage_rows(result))
+        stages.caption = (
+            f"{number(result['ready'], '.1f')} blocks were ready ahead of training, on average\n"
+            "during training: share of a stage's time in which some block trained as well, so that it cost nothing"
+        )
+        out.print(stages)
+        out.print(_table(TIER_HEAD, tier_rows(result["tiers"])))
         if result["workers"]:
             out.print(worker_table(result["workers"]))
         out.print(disk_line(result["disk"]), markup=False, highlight=False, soft_wrap=True)
     print(visible(summary(result)), file=out.file)
 
 
-def stage_table(result: Mapping[str, Any]) -> Table:
-    """Table with a row per stage, in the order of `stages`: wall and CPU seconds, share hidden behind training."""
-    table = _table("stage", "seconds", "CPU seconds", "beside training")
-    table.caption = (
-        f"{_number(result['ready'], '.1f')} blocks were ready ahead of training, on average\n"
-        "beside training: share of a stage's time in which some block trained as well, so that it cost nothing"
-    )
-    for stage, seconds in result["stages"].items():
-        cpu = _number(result["cpu_seconds"].get(stage), ",.1f")
-        hidden = _number(result["hidden"].get(stage), ".0%")
-        table.add_row(stage, _number(seconds, ",.1f"), cpu, hidden)
-    return table
+STAGE_HEAD = ("stage", "seconds", "CPU seconds", "during training")
+TIER_HEAD = ("tier", "capacity", "hits", "hit rate", "rows in", "rows out", "GiB moved")
 
 
-def tier_table(tiers: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Table with a row per tier: capacity, hits, hit rate, rows in and out, GiB moved."""
-    table = _table("tier", "capacity", "hits", "hit rate", "rows in", "rows out", "GiB moved")
-    for name, tier in tiers.items():
-        counts = [_number(tier[column], ",.0f") for column in ("rows_in", "rows_out")]
-        rate, hits = _number(tier["hit_rate"], ".1%"), _number(tier["hits"], ",.0f")
-        table.add_row(name, _capacity(tier), hits, rate, *counts, _number(tier["bytes"] / GIB, ",.2f"))
-    return table
+def stage_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Texts of `STAGE_HEAD` for each stage: wall and CPU seconds, and the share hidden behind training."""
+    return [
+        (
+            stage, number(seconds, ",.1f"), number(result["cpu_seconds"].get(stage), ",.1f"),
+            number(result["hidden"].get(stage), ".0%"),
+        )
+        for stage, seconds in result["stages"].items()
+    ]  # fmt: skip
+
+
+def tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Texts of `TIER_HEAD` for each tier."""
+    return [
+        (
+            name, _capacity(tier), number(tier["hits"], ",.0f"), number(tier["hit_rate"], ".1%"),
+            number(tier["rows_in"], ",.0f"), number(tier["rows_out"], ",.0f"),
+            number(tier["bytes"] / GIB if "bytes" in tier else None, ",.2f"),
+        )
+        for name, tier in tiers.items()
+    ]  # fmt: skip
 
 
 def worker_table(workers: Sequence[Mapping[str, Mapping[str, float]]]) -> Table:
     """Table with a row per worker: KiB of each kind that it sent to others per step."""
     kinds = [kind for kind in SHOWN_KINDS if any(kind in sent for sent in workers)]
-    table = _table("worker", *kinds)
+    rows = [
+        (str(rank), *(number(sent.get(kind, {}).get("bytes_per_step", 0) / 1024, ",.1f") for kind in kinds))
+        for rank, sent in enumerate(workers)
+    ]
+    table = _table(("worker", *kinds), rows)
     table.caption = "KiB sent to other workers a step, on average"
-    for rank, sent in enumerate(workers):
-        table.add_row(
-            str(rank), *(_number(sent.get(kind, {}).get("bytes_per_step", 0) / 1024, ",.1f") for kind in kinds)
-        )
     return table
 
 
 def disk_line(disk: Mapping[str, Any]) -> str:
     """One line on the writes to the log; `disk` as returned by `DiskTotals.report`."""
     parts = [
-        f"{disk['commits']} commits in {_number(disk['commit_seconds'], ',.1f')} s",
-        f"{_number(disk['written_bytes'] / GIB, ',.2f')} GiB written to the log",
-        f"{_number(disk['rewritten_bytes'] / GIB, ',.2f')} GiB of it by merging sparse chunks",
-        f"write amplification {_number(disk['write_amplification'], '.2f')}",
+        f"{disk['commits']} commits in {number(disk['commit_seconds'], ',.1f')} s",
+        f"{number(disk['written_bytes'] / GIB, ',.2f')} GiB written to the log",
+        f"{number(disk['rewritten_bytes'] / GIB, ',.2f')} GiB of it by merging sparse chunks",
+        f"write amplification {number(disk['write_amplification'], '.2f')}",
     ]
     return ", ".join(parts)
 
@@ -97,14 +105,14 @@ def summary(result: Mapping[str, Any]) -> str:
     main = ("auc", "logloss", "gauc")
     lines = [
         f"fingerprint {result['fingerprint'] or '-'}",
-        f"{result['name']}: {_number(result['examples'], ',.0f')} examples in {_number(result['seconds'], ',.1f')} s, "
-        f"{_number(result['examples_per_second'], ',.0f')} examples/s",
+        f"{result['name']}: {number(result['examples'], ',.0f')} examples in {number(result['seconds'], ',.1f')} s, "
+        f"{number(result['examples_per_second'], ',.0f')} examples/s",
     ]
     if by_label:
         shown = {label: {name: of[name] for name in main if name in of} for label, of in by_label.items()}
         return "\n".join([*lines, f"{split}:", *label_lines(shown)])
     shown_once = {name: result.get(name) for name in main if name != "gauc" or result.get(name) is not None}
-    metrics = ", ".join(f"{name} {_number(value, '.5f')}" for name, value in shown_once.items())
+    metrics = ", ".join(f"{name} {number(value, '.5f')}" for name, value in shown_once.items())
     return "\n".join([*lines, f"{split} {metrics}"])
 
 
@@ -151,7 +159,7 @@ def label_lines(by_label: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def _shown(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {_number(value, '.5f')}{_constant(name, metrics)}" for name, value in metrics.items())
+    return ", ".join(f"{name} {number(value, '.5f')}{_constant(name, metrics)}" for name, value in metrics.items())
 
 
 def _constant(name: str, metrics: Mapping[str, Any]) -> str:
@@ -166,21 +174,22 @@ def _stdout() -> Console:
     return console if console.is_terminal else Console(file=console.file, width=100)
 
 
-def _table(first: str, *others: str) -> Table:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, caption_justify="left")
-    table.add_column(first)
-    for name in others:
-        table.add_column(name, justify="right")
+    for number, name in enumerate(head):
+        table.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
 def _capacity(tier: Mapping[str, Any]) -> str:
     if tier.get("capacity_rows") is not None:
-        return f"{_number(tier['capacity_rows'], ',.0f')} rows"
+        return f"{number(tier['capacity_rows'], ',.0f')} rows"
     capacity = tier.get("capacity_bytes")
-    return f"{_number(None if capacity is None else capacity / GIB, ',.1f')} GiB"
+    return f"{number(None if capacity is None else capacity / GIB, ',.1f')} GiB"
 
 
-def _number(value: float | None, style: str) -> str:
+def number(value: float | None, style: str) -> str:
     """The value in the format `style`; "-" for None or nan."""
     return "-" if value is None or math.isnan(value) else format(value, style)

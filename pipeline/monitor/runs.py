@@ -249,11 +249,24 @@ def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) ->
     if len(groups) > 1:
         told += ", evaluated on data that differ: compare them within a table only"
     parts = [told]
-    for runs in groups:
-        same = [other for other in groups if other[0].title == runs[0].title]
-        mark = f" (data {same.index(runs) + 1} of {len(same)} with these sizes)" if len(same) > 1 else ""
-        parts.append(f"{runs[0].title}{mark}" + ", best first" * (len(runs) > 1) + "\n\n" + table_of_runs(runs, width))
+    for title, runs in zip(titles_of([runs[0] for runs in groups]), groups, strict=True):
+        parts.append(f"{title}{', best first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
     return "\n\n".join(parts)
+
+
+def titles_of(runs: Sequence[Run | None]) -> list[str]:
+    """Names of the data that runs are judged by; data that differ have names that differ."""
+    judged: dict[str, list[str]] = {}
+    for run in runs:
+        if run and (key := json.dumps(run.judged_by)) not in (keys := judged.setdefault(run.title, [])):
+            keys.append(key)
+
+    def marked(run: Run) -> str:
+        keys = judged[run.title]
+        number = keys.index(json.dumps(run.judged_by)) + 1
+        return f"{run.title} (data {number} of {len(keys)} with these sizes)" if len(keys) > 1 else run.title
+
+    return [marked(run) if run else "-" for run in runs]
 
 
 def table_of_runs(runs: Sequence[Run], width: int) -> str:
@@ -334,7 +347,3 @@ def _text(value: Any) -> str:
         return value.rpartition(".")[2] if value.startswith("pipeline.models.") else value
     text = json.dumps(value)
     return text if len(text) <= 24 else f"{text[:21]}..."
-
-
-if __name__ == "__main__":
-    sys.exit(main())

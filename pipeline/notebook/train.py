@@ -13,14 +13,13 @@ from typing import Any
 
 from pipeline.driver.finished import finished
 from pipeline.driver.session import open_session, plan_session
-from pipeline.errors import PipelineError, shortened
+from pipeline.errors import PipelineError
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import interruption
 from pipeline.machine.stuck import watched
-from pipeline.run import override, say
+from pipeline.run import say
 from pipeline.serving.opened import OpenRun, open_run
-from pipeline.settings import Strict
-from pipeline.workflow import Workflow, kind_name, load
+from pipeline.workflow import Workflow, load
 
 
 @watched()
@@ -77,20 +76,7 @@ def _found(workflow: object, settings: Mapping[str, Any]) -> Workflow:
             f"pipeline.train takes a workflow or the file of one, got a {type(workflow).__name__}; for a table of "
             "data, write it to a Parquet file, and `pipeline init FILE` writes its workflow"
         )
-    classes: dict[str, Any] = {}
-
-    def plain(value: object) -> object:
-        if isinstance(value, Strict):
-            return value.model_dump(mode="json")
-        if isinstance(value, Path):
-            return str(value)
-        if isinstance(value, type) or hasattr(value, "__qualname__"):
-            classes[kind_name(value)] = value
-            return kind_name(value)
-        raise ValueError(f"settings: {shortened(value)} is a {type(value).__name__}; give a number, text or list")
-
-    texts = [f"{path}={json.dumps(value, default=plain)}" for path, value in settings.items()]
-    return override(workflow if isinstance(workflow, Workflow) else load(Path(workflow)), texts, classes)
+    return (workflow if isinstance(workflow, Workflow) else load(Path(workflow))).with_settings(settings)
 
 
 IN_PYTHON = (

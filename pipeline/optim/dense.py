@@ -14,7 +14,7 @@ from torch import Tensor
 from pipeline.comm.collective import SINGLE_WORKER, Collective, take_all_steps
 from pipeline.comm.flat import Flat
 from pipeline.optim.fused_adam import FusedAdam
-from pipeline.optimizer import DenseAdam
+from pipeline.settings.optimizer import DenseAdam
 
 NORM_EPS = 1e-6
 """Term added to the norm, equal to that of torch.nn.utils.clip_grad_norm_."""

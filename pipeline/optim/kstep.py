@@ -24,7 +24,7 @@ from torch import Tensor
 from pipeline.comm.collective import SINGLE_WORKER, Collective, TwoLevels, take_all_steps
 from pipeline.comm.flat import Flat
 from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
-from pipeline.optimizer import KStep, Optimizer
+from pipeline.settings.optimizer import KStep, Optimizer
 
 M, V, X = range(NUM_VECTORS := 3)
 """Order of the vectors in the flat state, which the model's buffers follow: vectors merged together are adjacent."""

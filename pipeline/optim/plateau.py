@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.optimizer import Plateau
+from pipeline.settings.optimizer import Plateau
 
 LESS_IS_BETTER = ("logloss", "ne")
 

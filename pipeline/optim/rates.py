@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from pipeline.device.device import Device
 from pipeline.kernels.row_rules import FACTOR, L2, adam_size
-from pipeline.optimizer import Adam, RowOptimizerConfig
 from pipeline.records import F32, I32, Array
+from pipeline.settings.optimizer import Adam, RowOptimizerConfig
 
 F64 = NDArray[np.float64]
 

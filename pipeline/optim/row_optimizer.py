@@ -18,8 +18,8 @@ from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULE_NUMBERS
 from pipeline.machine.threads import Threads, Whole
 from pipeline.optim.rates import Rates
 from pipeline.optim.slab_rows import HeldRows, NarrowRows, SlabRows, StepRule, WideRows
-from pipeline.optimizer import Adam, Ftrl, Optimizer
 from pipeline.records import F32, I32, U32, BatchIndex
+from pipeline.settings.optimizer import Adam, Ftrl, Optimizer
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
 

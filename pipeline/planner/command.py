@@ -9,10 +9,10 @@ from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 
-from pipeline.driver.open import affinities_for
 from pipeline.driver.session import Session, plan_session
 from pipeline.errors import PipelineError, error_text
-from pipeline.machine.affinity import layout_lines
+from pipeline.machine.affinity import affinity_lines, lay_out
+from pipeline.machine.topology import read_topology
 from pipeline.planner.basis import Basis
 from pipeline.planner.calibrate import this_machine
 from pipeline.planner.hits import forecast
@@ -37,11 +37,11 @@ def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
         raise ValueError(f"--price {args.price}: expected the price of an hour, at least 0")
     session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, tell, args.dashboard)
     setup, checked = session.set_up(), session.checked
-    where = list(layout_lines(affinities_for(session.device.on_gpu, setup.world, session.run_dir)))
+    where = affinity_lines(lay_out(read_topology(session.device.on_gpu), setup.world))
     if not args.json:
         print("\n".join([explain(setup, args.all), *(where if args.all else [])]), flush=True)
     basis, why = (None, NO_SCHEDULER) if args.scheduler else _tried(session, setup, args, tell)
-    others = with_other_memory(checked, session.device, basis) if basis else {}
+    others = with_other_memory(checked, basis) if basis else {}
     if args.json:
         prediction = values(predict(basis), basis) | {"other_memory": values_of(others)} if basis else None
         print(json.dumps(explained(setup) | {"prediction": prediction, "no_prediction": why}))

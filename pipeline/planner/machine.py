@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from pipeline.caps import Size
-from pipeline.optimizer import Positive
-from pipeline.settings import Amount, Strict
+from pipeline.settings import Amount, Count, Strict
+from pipeline.settings.caps import Size
+from pipeline.settings.optimizer import Positive
 
 
 class Machine(Strict):
     """Constants of a machine. Costs in CPU time are those of one thread."""
 
     name: str
-    cores: Annotated[int, Field(ge=1, le=1 << 16)]
+    cores: Count
     ram: Size
     price_per_hour: Amount | None = None
     """Price of an hour, in any currency; None: unknown."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pipeline.device.device import Described
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.monitor.history import json_value
 from pipeline.planner.basis import Basis
@@ -28,7 +27,7 @@ class WithMemory:
     why_not: str | None = None
 
 
-def with_other_memory(checked: Checked, device: Described, basis: Basis) -> dict[str, WithMemory]:
+def with_other_memory(checked: Checked, basis: Basis) -> dict[str, WithMemory]:
     """Predict the run for each of FACTORS. Empty if all caps are given."""
     found: dict[str, WithMemory] = {}
     if not checked.storage.leaves_out:
@@ -37,7 +36,7 @@ def with_other_memory(checked: Checked, device: Described, basis: Basis) -> dict
         memory = int(factor * budget_of(checked))
         storage = checked.storage.model_copy(update={"memory": memory})
         try:
-            setup = divide_caps(replace(checked, storage=storage), device, lambda line: None)
+            setup = divide_caps(replace(checked, storage=storage, run_dir=None, say=lambda line: None))
         except DoesNotFit as error:
             found[name] = WithMemory(memory, why_not=str(error))
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
+from pipeline.metrics.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.planner.basis import KEY_BYTES, Basis
 from pipeline.preflight.guesses import DEDUP_BYTES, MARK_BYTES, PLANNED_BYTES
 from pipeline.storage.key_map import bytes_for

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipeline.caps import Storage
 from pipeline.device.device import Described
 from pipeline.machine import limits
 from pipeline.messages.sizes import format_size_down, format_size_up
+from pipeline.settings.caps import Storage
 
 
 def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import get_args, get_type_hints, is_typeddict
 
 import torch
 
 from pipeline.errors import did_you_mean
-from pipeline.messages.place import defined_at, place_of
+from pipeline.own_code.arguments import arguments_of
+from pipeline.settings.place import defined_at, place_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes
@@ -108,25 +107,6 @@ def _gives_probabilities(workflow: Workflow, row: RowLayout, model: torch.nn.Mod
         low, high = torch.aminmax(drawn_values)
         return bool(0.0 <= low < high <= 1.0)
     return False
-
-
-def arguments_of(kind: Callable[..., object]) -> list[str] | None:
-    """Names that model.args may have; None if the class takes any, or does not tell."""
-    try:
-        parameters = inspect.signature(kind).parameters.values()
-        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        if any(p.kind == p.VAR_KEYWORD for p in parameters):
-            hints = get_type_hints(kind.__init__)
-            (others,) = get_args(next(hints[p.name] for p in parameters if p.kind == p.VAR_KEYWORD))
-            if not is_typeddict(others):
-                return None
-            names += others.__annotations__
-    # A class of the user's own may have any signature, and hints of names that cannot be found.
-    except Exception:
-        return None
-    given = ("num_fields", "num_numbers", "embedding_dim")
-    # A callable that does not take these, such as dict, fails as a whole, not for a name of model.args.
-    return [name for name in names if name not in given] if set(given) <= set(names) else None
 
 
 def facts_of(workflow: Workflow, model: torch.nn.Module) -> DenseFacts:

@@ -1,15 +1,23 @@
-"""A workflow that passed the checks of its data, model and memory."""
+"""What is known about a run before it begins: the value that every pass of its set-up takes and returns."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from pipeline.caps import Storage
 from pipeline.data.agenda import Agenda
-from pipeline.data.source import Source
+from pipeline.data.source import Scoring, Source
+from pipeline.device.device import Described
 from pipeline.preflight.check_model import DenseFacts
+from pipeline.preflight.sizes import Fit
+from pipeline.settings.caps import Storage
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
+
+LATER: Any = None
+"""Value of a field until its pass has run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +28,29 @@ class ChosenPace:
     block_batches: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A workflow whose data, model and memory were checked, before its caps are divided."""
+    """A run as it was asked for, then what each pass found (see `setup`)."""
 
     workflow: Workflow
-    world: int
-    storage: Storage
-    """The workflow's caps; the device's is not a share."""
-    row: RowLayout
-    dense: DenseFacts
-    source: Source
-    agenda: Agenda
+    """The workflow as each worker trains it."""
+    device: Described
+    say: Callable[[str], None]
+    """Function that is called with warnings, and with what was chosen."""
+    world: int = 1
+    """Number of workers."""
     here: bool = True
     """True if all workers are on this machine."""
+    run_dir: Path | None = None
+    """Run directory, whose disk limits the log; None: no limit."""
+    scoring: Scoring | None = None
+    """Input of a scoring; None: training on the splits of the workflow."""
+    storage: Storage
+    """The workflow's caps, not divided; the device's in bytes after `memory`, and none left out after `caps`."""
+    row: RowLayout = LATER
+    dense: DenseFacts = LATER
+    source: Source = LATER
+    agenda: Agenda = LATER
     pace: ChosenPace | None = None
-    """The pace that was chosen with the caps; None: the workflow's."""
+    """Pace that was chosen with the caps; None: the workflow's."""
+    fit: Fit = LATER

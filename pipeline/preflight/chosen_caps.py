@@ -12,12 +12,10 @@ device has up to GPU_SHARE of the free memory, as far as the table needs it, and
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.caps import CAP_NAMES, CapSizes, Storage, caps_of
-from pipeline.device.device import Described
 from pipeline.machine import limits
 from pipeline.machine.memory import resident_bytes
 from pipeline.messages.sizes import format_size_down, format_size_up
@@ -25,6 +23,7 @@ from pipeline.preflight.checked import Checked, ChosenPace
 from pipeline.preflight.first_window import first_window
 from pipeline.preflight.guesses import DEDUP_BYTES, MARK_BYTES, PLANNED_BYTES, guessed_keys, other_buffers
 from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, gpu_bytes
+from pipeline.settings.caps import CAP_NAMES, CapSizes, Storage, caps_of
 from pipeline.storage.key_map import bytes_for, most_bytes_for
 
 SHARE_OF_FREE = 0.7
@@ -44,19 +43,6 @@ LATER_BYTES = 128 << 20
 allocator keeps."""
 READ_SLACK = 1.25
 """Bytes of a buffer of the read ring per byte that a block is predicted to take."""
-
-
-def complete(
-    c: Checked, device: Described, say: Callable[[str], None], run_dir: Path | None = None
-) -> tuple[Checked, CapSizes]:
-    """Choose the caps that are left out; `say` is called with them. Raises DoesNotFit if the memory is too small for
-    one batch, and ValueError if it is not known how much there is."""
-    if not c.storage.leaves_out:
-        return c, caps_of(c.storage)
-    caps, pace, told = choose_caps(c, device, budget_of(c), free_disk(run_dir) // c.world)
-    if told:
-        say(told)
-    return replace(c, storage=caps, pace=pace), caps
 
 
 def budget_of(c: Checked) -> int:
@@ -80,10 +66,10 @@ def free_disk(run_dir: Path | None) -> int:
     return int(DISK_SHARE * (shutil.disk_usage(there).free + taken))
 
 
-def choose_caps(c: Checked, device: Described, budget: int, disk: int) -> tuple[CapSizes, ChosenPace, str]:
-    """Choose caps within `budget` bytes of RAM and `disk` bytes of disk. Returns all caps, the maximum pace that they
-    are chosen for, and both in words, if there is anything to say. Raises DoesNotFit if not even one batch fits."""
-    needs = _Needs(c, device, budget, disk)
+def choose_caps(c: Checked) -> Checked:
+    """Choose the caps that are left out, and the maximum pace that they are chosen for; `c.say` is called with both.
+    Raises DoesNotFit if the memory is too small for one batch, and ValueError if it is not known how much there is."""
+    needs = _Needs(c, budget_of(c), free_disk(c.run_dir) // c.world)
     schedule = c.workflow.schedule
     steps = -(-needs.examples // schedule.batch_size)
     batches, ahead = min(schedule.block_batches, max(1, steps // BLOCKS_OF_EPOCH)), schedule.look_ahead
@@ -99,13 +85,13 @@ def choose_caps(c: Checked, device: Described, budget: int, disk: int) -> tuple[
     # A scoring writes no rows, so nothing limits them.
     names = [name for name in CAP_NAMES if name != "disk" or caps.disk < UNLIMITED_DISK // c.world]
     sizes = ", ".join(f"{name} {format_size_down(getattr(caps, name))}" for name in names)
-    if not any(getattr(c.storage, name) is None for name in names):
-        return caps, ChosenPace(ahead, batches), ""
-    return caps, ChosenPace(ahead, batches), (
-        f"storage: {sizes}; {_names(c, names)} chosen within {format_size_down(budget)} of RAM"
-        f"{'' if c.world == 1 else ' a worker'}, for about {needs.guess(batches):,} keys; blocks of {batches} "
-        f"{'batch' if batches == 1 else 'batches'}, look-ahead {ahead}"
-    )  # fmt: skip
+    if any(getattr(c.storage, name) is None for name in names):
+        c.say(
+            f"storage: {sizes}; {_names(c, names)} chosen within {format_size_down(needs.budget)} of RAM"
+            f"{'' if c.world == 1 else ' a worker'}, for about {needs.guess(batches):,} keys; blocks of {batches} "
+            f"{'batch' if batches == 1 else 'batches'}, look-ahead {ahead}"
+        )
+    return replace(c, storage=caps, pace=ChosenPace(ahead, batches))
 
 
 def _names(c: Checked, names: Sequence[str] = CAP_NAMES) -> str:
@@ -118,7 +104,6 @@ class _Needs:
     """Everything that the choice follows from."""
 
     c: Checked
-    device: Described
     budget: int
     disk: int
     windows: dict[int, FirstWindow] = field(default_factory=dict)
@@ -203,10 +188,10 @@ class _Shares:
     @property
     def least(self) -> tuple[int, int]:
         """Bytes of device and host: those that are given, and of the others what this pace cannot do without."""
-        row, rings = self.needs.c.row.num_bytes, self.ring_rows * (2 if self.needs.device.on_gpu else 1)
+        row, rings = self.needs.c.row.num_bytes, self.ring_rows * (2 if self.needs.c.device.on_gpu else 1)
         device, host = self.given.device, self.given.host
         assert device is None or isinstance(device, int)
-        beside = gpu_bytes(self.read_bytes, 2 * self.look_ahead + 1) if self.needs.device.on_gpu else 0
+        beside = gpu_bytes(self.read_bytes, 2 * self.look_ahead + 1) if self.needs.c.device.on_gpu else 0
         return (
             beside + (rings + self.union) * row if device is None else device,
             (rings + self.given.chunk_rows) * row if host is None else host,
@@ -216,7 +201,7 @@ class _Shares:
     def in_ram(self) -> int:
         """Bytes of RAM that the least device and host take, with the metadata of their slots."""
         device, host = self.least
-        return self._with_marks(host if self.needs.device.on_gpu else device + host)
+        return self._with_marks(host if self.needs.c.device.on_gpu else device + host)
 
     @property
     def spare(self) -> int:
@@ -243,9 +228,9 @@ class _Shares:
     def caps(self) -> CapSizes:
         """All caps: those that are given, and the others."""
         (device, host), spare = self.least, max(0, min(self.spare, self.table_bytes))
-        if self.needs.device.on_gpu:
+        if self.needs.c.device.on_gpu:
             if self.given.device is None:
-                device = min(int(GPU_SHARE * self.needs.device.free_bytes()), device + self.table_bytes)
+                device = min(int(GPU_SHARE * self.needs.c.device.free_bytes()), device + self.table_bytes)
             if self.given.host is None:
                 host += min(spare, max(0, self.least[0] + self.table_bytes - device))
         elif self.given.device is None:

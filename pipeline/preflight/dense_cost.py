@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.device.device import RAM
 from pipeline.machine.threads import Whole
 from pipeline.optim.row_optimizer import RowOptimizer
-from pipeline.optimizer import Adam, Sgd
+from pipeline.settings.optimizer import Adam, Sgd
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.workflow import Workflow

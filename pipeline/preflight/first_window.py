@@ -2,51 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
-from pipeline.caps import CapSizes
 from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
 from pipeline.messages.sizes import format_size_down, format_size_up
+from pipeline.preflight.checked import Checked, ChosenPace
 from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, Sizes, fit, read_ring_bytes
 from pipeline.records import U64, Rank, Refusal
+from pipeline.settings.caps import CapSizes, caps_of
 from pipeline.stages.dedup import KeyOwners, Workspace, dedup
 from pipeline.stages.dedup_on_gpu import BYTES_PER_KEY, limit_of
-from pipeline.workflow import Workflow
 
 
-def rehearse(
-    workflow: Workflow, storage: CapSizes, source: Source, agenda: Agenda, row_bytes: int, dense_bytes: int,
-    say: Callable[[str], None], on_gpu: bool = False, world: int = 1,
-) -> Fit:  # fmt: skip
-    """Find the largest look-ahead, then the largest block size, that fit each of `world` workers; if they are smaller
-    than the workflow's, `say` is called with the reason. `storage`: the caps, the device's in bytes; `dense_bytes`:
-    bytes of the dense part in a commit.
-
-    Raises DoesNotFit, with the numbers, if not even one batch fits.
-    """
-    schedule = workflow.schedule
+def rehearse(c: Checked) -> Fit:
+    """Find the largest look-ahead, then the largest block size, that fit each worker; `c.say` is called with the reason
+    if they are smaller than the workflow's, or than those chosen with the caps. Raises DoesNotFit, with the numbers, if
+    not even one batch fits."""
+    schedule, storage, source, world = c.workflow.schedule, caps_of(c.storage), c.source, c.world
+    pace = c.pace or ChosenPace(schedule.look_ahead, schedule.block_batches)
     # Dense parts: one of each kept commit, of the commit being written, of "best", and model.safetensors.
     needs = Needs(
-        reductions(schedule.look_ahead, schedule.block_batches), row_bytes, source.window_bytes(schedule.batch_size),
-        (workflow.commit.keep + 3) * dense_bytes, on_gpu, -(-workflow.workers.num_shards(world) // world),
+        reductions(pace.look_ahead, pace.block_batches), c.row.num_bytes, source.window_bytes(schedule.batch_size),
+        (c.workflow.commit.keep + 3) * c.dense.num_bytes, c.device.on_gpu,
+        -(-c.workflow.workers.num_shards(world) // world),
     )  # fmt: skip
     why: Exception | None = None
     for look_ahead, block_batches in needs.steps:
         buffer_bytes = read_ring_bytes(storage, needs.window_bytes) // (2 * look_ahead + 1)
         try:
             if block_batches not in needs.windows:
-                num_blocks = -(-(schedule.look_ahead + 1) * schedule.block_batches // block_batches)
+                num_blocks = -(-(pace.look_ahead + 1) * pace.block_batches // block_batches)
                 num_examples = min(block_batches * schedule.batch_size, max(source.num_examples.values()))
                 needs.block_bytes[block_batches] = source.block_bytes(-(-num_examples // world), block_batches)
                 needs.windows[block_batches] = first_window(
-                    source, agenda, num_blocks, block_batches, buffer_bytes, world
+                    source, c.agenda, num_blocks, block_batches, buffer_bytes, world
                 )
             sizes = needs.sizes(storage, look_ahead, block_batches)
         except BufferTooSmall as too_small:
@@ -55,7 +51,7 @@ def rehearse(
             last = too_small
         else:
             if why:
-                say(f"look-ahead {look_ahead}, blocks of {block_batches} batches: {why}")
+                c.say(f"look-ahead {look_ahead}, blocks of {block_batches} batches: {why}")
             return Fit(sizes, look_ahead, block_batches, needs.sizes_with, needs.windows[block_batches])
         why = why or last
     raise DoesNotFit(f"one batch alone does not fit: {last}")

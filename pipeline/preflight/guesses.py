@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
-from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
+from pipeline.metrics.auc import SCORE_BYTES, SPILL_BOUND
+from pipeline.metrics.group_auc import GROUP_BOUND, GROUP_BYTES
 from pipeline.optim.rates import BYTES_PER_STEP
 from pipeline.preflight.memory_table import Line
 from pipeline.preflight.sizes import FirstWindow

@@ -1,12 +1,16 @@
-"""Everything that is known about a run before it begins, computed once for all that follows."""
+"""Set-up of a run: passes from a workflow to sizes, in the order in which they run.
+
+Each pass takes what is known so far and returns it with what it found; it raises ValueError, with the numbers and the
+setting to change, if something is wrong. `run`, `--explain`, `replay` and `score` all take these passes. Nothing is
+trained, and nothing is written except synthetic data, once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline.caps import CapSizes
 from pipeline.data.agenda import Agenda
 from pipeline.data.source import Scoring, Source
 from pipeline.data.synthetic import ensure
@@ -16,17 +20,128 @@ from pipeline.preflight.check_compiler import check_compiler
 from pipeline.preflight.check_memory import check_budget, check_memory
 from pipeline.preflight.check_model import DenseFacts, check_model, fast_in_bfloat16
 from pipeline.preflight.checked import Checked
-from pipeline.preflight.chosen_caps import complete
+from pipeline.preflight.chosen_caps import choose_caps
 from pipeline.preflight.first_window import rehearse
 from pipeline.preflight.remarks import remarks
 from pipeline.preflight.sizes import Fit, with_device_in_bytes
+from pipeline.settings.caps import CapSizes, caps_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import row_layout
 from pipeline.workflow import Workflow
 
+Say = Callable[[str], None]
+
+
+def model(c: Checked) -> Checked:
+    """Build the model and try it on two made-up examples."""
+    row = row_layout(c.workflow)
+    return replace(c, row=row, dense=check_model(c.workflow, row, c.say))
+
+
+def memory(c: Checked) -> Checked:
+    """Compare the caps with the memory of this machine and of the device."""
+    storage = with_device_in_bytes(c.storage, c.device.free_bytes())
+    check_memory(storage, c.device, c.world if c.here else 0)
+    return replace(c, storage=storage)
+
+
+def processor(c: Checked) -> Checked:
+    """Compare the budget of RAM, the compiler and the precision with this machine, if it trains."""
+    if not c.here:
+        return c
+    check_budget(c.storage.memory, c.world)
+    if c.workflow.model.compile:
+        check_compiler(c.device.on_gpu)
+    if c.workflow.model.precision == "bfloat16" and not (c.device.on_gpu or fast_in_bfloat16()):
+        c.say(
+            "warning: model.precision is bfloat16, and this processor has no instructions for it, so that the dense "
+            "model may be ten times slower and more; set float32"
+        )
+    return c
+
+
+def data(c: Checked) -> Checked:
+    """Read the metadata of all files; make synthetic ones."""
+    workflow = c.workflow
+    ensure(workflow.data)
+    source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
+    for remark in remarks(workflow.data):
+        c.say(f"warning: {remark}")
+    return replace(c, source=source)
+
+
+def agenda(c: Checked) -> Checked:
+    """Count the batches of all epochs."""
+    return replace(c, agenda=agenda_of(c.workflow, c.source.num_examples, c.dense, c.world))
+
+
+def caps(c: Checked) -> Checked:
+    """Choose the caps that are left out."""
+    return choose_caps(c) if c.storage.leaves_out else replace(c, storage=caps_of(c.storage))
+
+
+def first_window(c: Checked) -> Checked:
+    """Read the first window, and divide the caps for the largest pace that they allow."""
+    return replace(c, fit=rehearse(c))
+
+
+CHECKS = (model, memory, processor, data, agenda)
+SIZES = (caps, first_window)
+
+
+def after(passes: Iterable[Callable[[Checked], Checked]], c: Checked) -> Checked:
+    """Return what is known after these passes."""
+    for each in passes:
+        c = each(c)
+    return c
+
+
+def check(
+    workflow: Workflow, device: Described, say: Say, world: int = 1, here: bool = True, run_dir: Path | None = None
+) -> Checked:
+    """Check data, model and memory. Arguments as the fields of `Checked`. Raises ValueError if anything is wrong."""
+    return after(CHECKS, Checked(
+        workflow=workflow, device=device, say=say, world=world, here=here, run_dir=run_dir, storage=workflow.storage
+    ))  # fmt: skip
+
+
+def divide_caps(c: Checked) -> Setup:
+    """Choose the caps that are left out, and divide all. Raises ValueError if a cap, or the memory for those that are
+    chosen, is too small."""
+    c = after(SIZES, c)
+    return Setup(c.workflow, c.world, caps_of(c.storage), c.row, c.agenda, c.fit, c.scoring)
+
+
+def set_up(workflow: Workflow, device: Described, say: Say, world: int = 1, here: bool = True) -> tuple[Setup, Source]:
+    """Take all passes for a training."""
+    checked = check(workflow, device, say, world, here)
+    return divide_caps(checked), checked.source
+
+
+def set_up_scoring(
+    workflow: Workflow, device: Described, say: Say, scoring: Scoring, source: Source, step: int, world: int = 1
+) -> Setup:
+    """Take the passes for scoring the files of `source` with the model as of `step`."""
+    # A scoring moves no rows, so no policy needs to know coming keys.
+    storage = workflow.storage.model_copy(update={"device_policy": "clock", "host_policy": "clock"})
+    of_files = Agenda(source.num_examples, workflow.schedule.batch_size, 1, steps_before=step)
+    return divide_caps(after((model, memory), Checked(
+        workflow=workflow, device=device, say=say, world=world, scoring=scoring, storage=storage, source=source,
+        agenda=of_files,
+    )))  # fmt: skip
+
+
+def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1) -> Agenda:
+    """Make the agenda of a run with `world` workers."""
+    schedule = workflow.schedule
+    min_last_batch = dense.min_last_batch(schedule.batch_size, world)
+    return Agenda(num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, min_last_batch)
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
+    """Everything that is known about a run before it begins, as its workers get it."""
+
     workflow: Workflow
     """The workflow as each worker trains it."""
     world: int
@@ -38,78 +153,3 @@ class Setup:
     fit: Fit
     scoring: Scoring | None = None
     """Input of a scoring; None: training on the splits of the workflow."""
-
-
-def set_up(
-    workflow: Workflow, device: Described, say: Callable[[str], None], world: int = 1, here: bool = True
-) -> tuple[Setup, Source]:
-    """Check data, model and memory, and divide the caps: `check` and `divide_caps`."""
-    checked = check(workflow, device, say, world, here)
-    return divide_caps(checked, device, say), checked.source
-
-
-def check(
-    workflow: Workflow, device: Described, say: Callable[[str], None], world: int = 1, here: bool = True
-) -> Checked:
-    """Check data, model and memory. Nothing is trained, and nothing is written except synthetic data, once. `here`:
-    True if all workers are on this machine. `say` is called with warnings. Raises ValueError if anything is wrong."""
-    row = row_layout(workflow)
-    dense = check_model(workflow, row, say)
-    storage = with_device_in_bytes(workflow.storage, device.free_bytes())
-    check_memory(storage, device, world if here else 0)
-    check_budget(storage.memory, world if here else 0)
-    if workflow.model.compile and here:
-        check_compiler(device.on_gpu)
-    if workflow.model.precision == "bfloat16" and here and not (device.on_gpu or fast_in_bfloat16()):
-        say(
-            "warning: model.precision is bfloat16, and this processor has no instructions for it, so that the dense "
-            "model may be ten times slower and more; set float32"
-        )
-    ensure(workflow.data)
-    source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
-    for remark in remarks(workflow.data):
-        say(f"warning: {remark}")
-    agenda = agenda_of(workflow, source.num_examples, dense, world)
-    return Checked(workflow, world, storage, row, dense, source, agenda, here)
-
-
-def divide_caps(
-    c: Checked,
-    device: Described,
-    say: Callable[[str], None],
-    run_dir: Path | None = None,
-    scoring: Scoring | None = None,
-) -> Setup:  # fmt: skip
-    """Choose the caps that are left out, and divide all, by the first window. `say` is called with what was chosen, and
-    with the look-ahead and block size if they are smaller than the workflow's. Raises ValueError if a cap, or the
-    memory for those that are chosen, is too small."""
-    c, caps = complete(c, device, say, run_dir)
-    schedule = c.workflow.schedule.model_copy(update=asdict(c.pace) if c.pace else {})
-    fit = rehearse(
-        c.workflow.model_copy(update={"schedule": schedule}), caps, c.source, c.agenda, c.row.num_bytes,
-        c.dense.num_bytes, say, device.on_gpu, c.world,
-    )  # fmt: skip
-    return Setup(c.workflow, c.world, caps, c.row, c.agenda, fit, scoring)
-
-
-def set_up_scoring(
-    workflow: Workflow, device: Described, say: Callable[[str], None], scoring: Scoring, source: Source, step: int,
-    world: int = 1,
-) -> Setup:  # fmt: skip
-    """Check model and memory for scoring the files of `source` with the model as of `step`, as `set_up` does for
-    training."""
-    row = row_layout(workflow)
-    dense = check_model(workflow, row, say)
-    # A scoring moves no rows, so no policy needs to know coming keys.
-    clock = workflow.storage.model_copy(update={"device_policy": "clock", "host_policy": "clock"})
-    storage = with_device_in_bytes(clock, device.free_bytes())
-    check_memory(storage, device, world)
-    agenda = Agenda(source.num_examples, workflow.schedule.batch_size, 1, steps_before=step)
-    return divide_caps(Checked(workflow, world, storage, row, dense, source, agenda), device, say, scoring=scoring)
-
-
-def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1) -> Agenda:
-    """Make the agenda of a run with `world` workers."""
-    schedule = workflow.schedule
-    min_last_batch = dense.min_last_batch(schedule.batch_size, world)
-    return Agenda(num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, min_last_batch)

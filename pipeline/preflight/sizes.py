@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipeline.caps import CapSizes, Storage
 from pipeline.messages.sizes import MemoryShare, format_size_down, format_size_up
+from pipeline.settings.caps import CapSizes, Storage
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import MAX_ROWS, bytes_for
 from pipeline.storage.places import max_rows

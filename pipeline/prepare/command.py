@@ -51,6 +51,10 @@ SCHEMA = {
     "skip; for a label of other values than 0 and 1, NAME:label:no/yes",
     "parquet": "NAME:ROLE, where NAME may be a pattern. Roles: label, number, category, time",
 }
+OUT = (
+    "a folder for the output: Parquet files in train, validation and test; _workflow.py, which trains on them; "
+    "_prepared.json, a description; _vocabulary, if there are ids; .prepare, from which a killed preparation resumes"
+)
 VOCABULARY_HELP = "replace the values of these categories, or of `all`, by ids 1, 2, ..."
 MINIMUM_HELP = "values seen less often in training rows have id 0; COLUMN=N for one column (default: 1)"
 SPLIT = (
@@ -89,7 +93,7 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
 
     add("format", choices=TAKES, metavar="FORMAT", help=argparse.SUPPRESS)
     add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are decompressed")
-    add("--out", type=Path, required=True, help="a folder for the output")
+    add("--out", type=Path, required=True, help=OUT)
     add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA.get(format or ""))
     add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")
     add("--fields", nargs="+", type=int, default=[], metavar="N", help="fields that become columns")

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Set
 
 from pipeline.data.files import SPLITS
-from pipeline.prepare.layout import COUNT, COUNTS, PART, UNIQUES, WRITE, named, remove
+from pipeline.prepare.layout import COUNT, COUNTS, PART, WRITE, named, remove
 from pipeline.prepare.steps import Job
-from pipeline.prepare.uniques import FOLDED, folded_parts
 from pipeline.storage.files import Files
 
 
@@ -44,11 +43,8 @@ def _remove_files(job: Job) -> None:
     """Remove what was saved for parts without a record: a corrected source may have fewer parts, and another split
     may leave a part without rows of some split, so that such a file would never be written again."""
     counted, written = (job.records(step).names() for step in (COUNT, WRITE))
-    folders = {job.kept / COUNTS: counted, job.kept / UNIQUES: written, **{job.out / s: written for s in SPLITS}}
+    folders = {job.kept / COUNTS: counted, **{job.out / split: written for split in SPLITS}}
     for folder, names in folders.items():
-        for path in list(named(folder, rf"{PART}\.(counts|npz|parquet)")):
+        for path in list(named(folder, rf"{PART}\.(counts|parquet)")):
             if path.stem not in names:
                 Files().remove(path)
-    # Keys cannot be taken out of the folded file: without it, the other parts that were in it are made again.
-    if folded_parts(job.kept / UNIQUES) - written:
-        Files().remove(job.kept / UNIQUES / FOLDED)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.decode import is_list
-from pipeline.prepare.uniques import chunks, keys_of
+from pipeline.data.decode import fill_keys, is_list
+from pipeline.data.files import InputColumn
 from pipeline.records import I64, U64
 
 
@@ -35,6 +35,19 @@ class Counts(NamedTuple):
 
     def take(self, at: NDArray[np.int64]) -> Counts:
         return Counts(self.values_U.take(pa.array(at)), self.keys_U[at], self.counts_U[at])
+
+
+def keys_of(values: pa.Array, name: str) -> U64:
+    """[N] keys of integers or texts in a workflow's category `name`; those of nulls stand for a missing value."""
+    keys_N = np.empty(len(values), np.uint64)
+    fill_keys(values, InputColumn(name, "data.categories", table=name), None, keys_N)
+    return keys_N
+
+
+def chunks(column: pa.ChunkedArray | pa.Array) -> list[pa.Array]:
+    """Arrays of a column's values; for lists, of their elements."""
+    arrays = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return [array.flatten() if is_list(array.type) else array for array in arrays]
 
 
 def joined(parts: Sequence[Counts]) -> Counts:

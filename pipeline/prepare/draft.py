@@ -38,7 +38,7 @@ it takes; storage=Storage(memory="8 GiB") sets a limit.
 from pathlib import Path
 
 from pipeline.models import {kind}
-from pipeline.optimizer import Adam, DenseAdam, Optimizer{plateau_import}
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer{plateau_import}
 from pipeline.workflow import Category, Data, Model, {number_import}Schedule, Workflow
 
 workflow = Workflow(

@@ -1,5 +1,6 @@
 """Names of files in the output's folders while it is made. Files of other names are neither read nor removed, and no
-folder is reached through a link."""
+folder is reached through a link. All names but those of the splits begin with `_` or `.`, which readers of data sets
+(pyarrow, pandas, Spark) skip, so the output can be read as a whole."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from pipeline.storage.files import Files
 
 KEPT = ".prepare"
 """Folder in the output with the state of the preparation. When all is done, only the command in it is kept."""
-COMMAND, MANIFEST, STUB = "command.json", "prepared.json", "workflow.py"
-COUNT, COUNTS, WRITE, UNIQUES = "count", "counts", "write", "uniques"
-"""Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS and UNIQUES what they save per part."""
-VOCABULARY = "vocabulary"
+COMMAND, MANIFEST, STUB = "command.json", "_prepared.json", "_workflow.py"
+COUNT, COUNTS, WRITE = "count", "counts", "write"
+"""Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS what the first one saves for each part."""
+VOCABULARY = "_vocabulary"
+EARLIER = ("prepared.json", "vocabulary", f"{KEPT}/uniques")
+"""Names of which an output of an earlier version has at least one."""
 REFUSED_DATA = "refused"
 """File in KEPT whose existence says that the data were refused, so that a corrected command may go on."""
 PART = r"part-[0-9]{4,}-[0-9]{5,}"
@@ -28,7 +31,6 @@ NAMES = {
     f"{KEPT}/{COUNT}": rf"{PART}\.json",
     f"{KEPT}/{COUNTS}": rf"{PART}\.counts|.+\.merged",
     f"{KEPT}/{WRITE}": rf"{PART}\.json",
-    f"{KEPT}/{UNIQUES}": rf"{PART}\.npz|folded\.npz",
 }
 """Pattern of the file names in each folder."""
 MERGING, RUN = r".+\.merging", r"[0-9]+-[0-9]{6}\.runs"

@@ -1,11 +1,11 @@
-"""Records of a preparation: the command, so that no other command continues it, and prepared.json, which describes the
+"""Records of a preparation: the command, so that no other command continues it, and _prepared.json, which describes the
 output."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +14,8 @@ from pipeline.errors import shortened
 from pipeline.machine.aside import move_aside
 from pipeline.prepare.corrected import remove_other_parts
 from pipeline.prepare.formats import Field
-from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
+from pipeline.prepare.layout import COMMAND, EARLIER, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
 from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
-from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
 from pipeline.settings import Strict, read_json
@@ -48,7 +47,7 @@ class Command(Strict):
 
 
 class PreparedSource(Strict):
-    """A source in prepared.json."""
+    """A source in _prepared.json."""
 
     name: str
     bytes: int
@@ -65,7 +64,7 @@ class PreparedSplit(Strict):
 
 
 class Prepared(Strict):
-    """Content of prepared.json: a description of the output."""
+    """Content of _prepared.json: a description of the output."""
 
     format: str
     options: dict[str, Any]
@@ -100,6 +99,11 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
         print(move_aside(out))
     check_folders(out)
     path = out / KEPT / COMMAND
+    if path.exists() and (earlier := [name for name in EARLIER if (out / name).exists()]):
+        raise ValueError(
+            f"{out} was made by an earlier version, as {earlier[0]} in it shows: a workflow there still trains; "
+            "--fresh moves it aside, --out names another place"
+        )
     if path.exists():
         there = _read(path, Command)
         if (out / KEPT / REFUSED_DATA).exists() and not (out / MANIFEST).exists() and _corrects(there, command):
@@ -154,7 +158,7 @@ def _read(path: Path, kind: type[T]) -> T:
         # Parsed by json, not by pydantic: an option may be invalid UTF-8, which pydantic refuses.
         return kind.model_validate(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is damaged; --fresh moves what is in {path.parent} aside") from error
+        raise ValueError(f"{path}: is damaged; --fresh moves {path.parent.parent} aside") from error
 
 
 def read_prepared(out: Path, command: Command) -> Prepared:
@@ -220,11 +224,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
 
 
-def summarize(
-    job: Job, pieces: Sequence[Piece], command: Command, keys: Mapping[str, tuple[int, bool]]
-) -> dict[str, Any]:
-    """Content of prepared.json but its list of files. `keys`: number of unique keys of each category, and True if it is
-    exact."""
+def summarize(job: Job, command: Command) -> dict[str, Any]:
+    """Content of _prepared.json without its list of files."""
     sources: list[dict[str, Any]] = [
         {"name": Path(source.path).name, "bytes": source.bytes, "lines": 0, "skipped": 0} for source in command.sources
     ]
@@ -254,38 +255,25 @@ def summarize(
         "options": command.options,
         "sources": sources,
         "splits": splits,
-        "columns": dict(_columns(job, limits, keys, unknown)),
+        "columns": {f.name: _column(job, f, limits, unknown) for f in job.format.fields if f.role != "skip"},
     }
 
 
-def _columns(
-    job: Job,
-    limits: Mapping[str, tuple[float, float]],
-    keys: Mapping[str, tuple[int, bool]],
-    unknown: Mapping[str, int],
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    for field in job.format.fields:
-        if field.role != "skip":
-            column = _column(job, field, limits, keys)
-            yield field.name, column | ({"unknown": unknown[field.name]} if field.name in unknown else {})
-
-
 def _column(
-    job: Job, field: Field, limits: Mapping[str, tuple[float, float]], keys: Mapping[str, tuple[int, bool]]
+    job: Job, field: Field, limits: Mapping[str, tuple[float, float]], unknown: Mapping[str, int]
 ) -> dict[str, Any]:
     is_id = field.name in job.vocabulary
     column: dict[str, Any] = {"role": field.role, "type": "int32" if is_id else str(field.type), "list": field.many}
-    if field.name in keys:
-        column["unique_keys"], column["exact"] = keys[field.name]
     if field.name in limits:
         column["least"], column["greatest"] = limits[field.name]
     if is_id:
         column["vocabulary"] = len(Vocabulary(path_of(job.out, field.name), field.name))
+        column["unknown"] = unknown[field.name]
     return column
 
 
 def write_manifest(out: Path, summary: Mapping[str, Any], records: Iterable[Record]) -> None:
-    """Write prepared.json. The files are written one by one, a line each, so that memory need not hold all of them."""
+    """Write _prepared.json. The files are written one by one, a line each, so that memory need not hold all of them."""
     head = json.dumps(summary, indent=1).removesuffix("\n}")
     with replacing(out / MANIFEST) as file:
         file.write(f'{head},\n "files": [\n'.encode())

@@ -12,7 +12,7 @@ from pipeline.prepare.steps import Job
 
 
 def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:
-    """Lines of the report. All of it is in prepared.json."""
+    """Lines of the report. All of it is in _prepared.json."""
     yield from aligned(_split_rows(job, prepared))
     lines, skipped = (sum(numbers) for numbers in zip(*((s.lines, s.skipped) for s in prepared.sources), strict=True))
     if skipped or job.bad.share is not None:

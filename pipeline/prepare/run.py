@@ -14,14 +14,13 @@ from pipeline.cluster.tasks import Tasks
 from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
 from pipeline.monitor.row_progress import RowProgress
-from pipeline.prepare.layout import COUNT, COUNTS, STUB, UNIQUES, WRITE, remove_kept, remove_partials
+from pipeline.prepare.layout import COUNT, COUNTS, STUB, WRITE, remove_kept, remove_partials
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Made, Records, joined_span
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.splits import ToScore, asked_for, reaches
 from pipeline.prepare.steps import Job, check_parts, do_piece
 from pipeline.prepare.stub import stub_text
-from pipeline.prepare.uniques import counts, fold, folded_parts
 from pipeline.prepare.vocabulary import merge, path_of
 from pipeline.storage.files import Files
 
@@ -33,7 +32,7 @@ def begin(job: Job) -> None:
     """Make the folders of the output, and remove temporary files that a killed process left in them."""
     steps = (COUNT, COUNTS) if job.vocabulary else ()
     splits = asked_for(job.split) if isinstance(job.split, ToScore) else SPLITS
-    for folder in (*(job.out / split for split in splits), *(job.kept / kept for kept in (*steps, WRITE, UNIQUES))):
+    for folder in (*(job.out / split for split in splits), *(job.kept / kept for kept in (*steps, WRITE))):
         Files().make_folder(folder)
     remove_partials(job.out)
     job.stop.unlink(missing_ok=True)
@@ -64,8 +63,7 @@ def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None
     """Check the parts that earlier processes made; those that are not as they were written will be made again."""
     names = sorted(job.records(step).names())
     batches = [names[at : at + PARTS_A_CHECK] for at in range(0, len(names), PARTS_A_CHECK)]
-    checking = partial(check_parts, job, step, folded_parts(job.kept / UNIQUES))
-    for _ in tasks.each("check", checking, batches, TICK_SECONDS):
+    for _ in tasks.each("check", partial(check_parts, job, step), batches, TICK_SECONDS):
         if stop.is_set():
             return
     if lost := len(names) - len(job.records(step).names()):
@@ -76,7 +74,7 @@ def run_step(
     job: Job, step: str, what: str, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event
 ) -> bool:  # fmt: skip
     """Run one step over all pieces that are not done; return False if stopped before the end."""
-    records, categories = job.records(step), job.keyed
+    records = job.records(step)
     check_done(job, step, tasks, stop)
     if stop.is_set():
         return False
@@ -99,8 +97,6 @@ def run_step(
                 done += bytes_of[piece]
                 del streams[piece.file]
             progress.update(done + streams.total(), rows)
-            if step == WRITE:
-                fold(job.kept / UNIQUES, categories)
             if stop.is_set():
                 return False
     check_sources(command, (piece.path for piece in pieces))
@@ -157,7 +153,7 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     """Write the workflow, then the manifest; after that, remove the state that was kept while the output was made."""
     check_skipped(job, WRITE)
     check_parts_are_those(job, pieces)
-    summary = summarize(job, pieces, command, counts(job.kept / UNIQUES, job.keyed))
+    summary = summarize(job, command)
     check_rows(job, command, summary["splits"])
     if summary["splits"]["train"]["rows"]:
         stub, text = job.out / STUB, stub_text(summary, job.out.name).encode()
@@ -181,7 +177,7 @@ def check_rows(job: Job, command: Command, splits: Mapping[str, Mapping[str, Any
 
 
 def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
-    """Raises ValueError if a record does not belong to a part of the sources, or unique keys of a part are missing."""
+    """Raises ValueError if a record does not belong to a part of the sources."""
     file, number, last = 0, 0, False
     for record in job.records(WRITE):
         if last:
@@ -190,9 +186,3 @@ def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
         if (record.file, record.number) != (file, number) or file > pieces[-1].file:
             raise ValueError(f"{path}: is the record of a part that the sources do not have; remove it")
         number, last = number + 1, record.last
-    fold(job.kept / UNIQUES, job.keyed, min_bytes=0)
-    if lacking := job.records(WRITE).names() - folded_parts(job.kept / UNIQUES):
-        raise ValueError(
-            f"{job.kept / UNIQUES}: the unique keys of {len(lacking):,} parts are gone; the same command makes these "
-            "parts again"
-        )

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.prepare.counts import Counts, gather, summed
-from pipeline.prepare.uniques import keys_of
+from pipeline.prepare.counts import Counts, gather, keys_of, summed
 from pipeline.storage.durable import checksum_so_far, damage_told, is_whole, replacing
 
 RUN_BLOCK_BYTES = 512 << 10

@@ -17,15 +17,13 @@ import pyarrow.compute as pc
 
 from pipeline.data.decode import is_list
 from pipeline.data.files import SPLITS
-from pipeline.prepare.encode import encode
 from pipeline.prepare.formats import Format
-from pipeline.prepare.layout import COUNT, COUNTS, KEPT, UNIQUES, WRITE
+from pipeline.prepare.layout import COUNT, COUNTS, KEPT, WRITE
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.parts import Made, OutputFile, Record, Records, limits, part_name, write_splits
+from pipeline.prepare.parts import Made, OutputFile, Record, Records, in_row_groups, limits, part_name, write_splits
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.read import SourcePart, parts
 from pipeline.prepare.splits import I8, TRAIN, ByTime, Split
-from pipeline.prepare.uniques import hashes_of, path_of_part, save_part
 from pipeline.prepare.vocabulary import CACHE_BYTES, Vocabulary, count_part, path_of, path_of_counts
 from pipeline.storage.durable import has_checksum
 from pipeline.storage.files import Files
@@ -61,11 +59,6 @@ class Job:
         """Names of the columns of this role, in the order of the format."""
         return [field.name for field in self.format.fields if field.role == role]
 
-    @property
-    def keyed(self) -> list[str]:
-        """Names of the categories in the order in which their unique keys are saved."""
-        return sorted(self.of_role("category"))
-
 
 def do_piece(job: Job, step: str, piece: Piece) -> None:
     """Make the parts of the piece that are not done. Several processes may do so at once, even for the same piece."""
@@ -99,13 +92,8 @@ def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
     name = part_name(part.file, part.number)
     numbers = limits(part.table, job.of_role("number"))
     table, unknown = _with_ids(job, part.table)
-    encoded = encode(table, split_N)
-    keys = [
-        encoded.keys[column] if column in encoded.keys else hashes_of(table[column], column) for column in job.keyed
-    ]
-    kept = save_part(job.kept / UNIQUES, name, keys)
-    files = write_splits(job.out, name, encoded.splits, job.of_role("label"), _times(job, part, split_N))
-    return _record(part, numbers, files, unknown, kept)
+    files = write_splits(job.out, name, in_row_groups(table, split_N), job.of_role("label"), _times(job, part, split_N))
+    return _record(part, numbers, files, unknown, "")
 
 
 def _times(job: Job, part: SourcePart, split_N: I8) -> dict[str, pa.ChunkedArray] | None:
@@ -152,26 +140,25 @@ def _with_ids(job: Job, table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     return table, unknown
 
 
-def check_parts(job: Job, step: str, folded: frozenset[str], names: Sequence[str]) -> None:
+def check_parts(job: Job, step: str, names: Sequence[str]) -> None:
     """Remove the records of parts whose files, or the record itself, are not as they were written: those parts are made
-    again. `folded`: parts whose unique keys were merged into the folded file."""
+    again."""
     records = job.records(step)
     for name in names:
-        if not _is_done(job, step, name, name in folded):
+        if not _is_done(job, step, name):
             Files().remove(records.path(name))
 
 
-def _is_done(job: Job, step: str, name: str, is_folded: bool) -> bool:
+def _is_done(job: Job, step: str, name: str) -> bool:
     try:
         record = job.records(step).read(name)
     except ValueError:
         return False
-    kept = path_of_counts(job.kept / COUNTS, name) if step == COUNT else path_of_part(job.kept / UNIQUES, name)
-    rows = record.lines - record.skipped
+    if step == COUNT:
+        return has_checksum(path_of_counts(job.kept / COUNTS, name), record.kept)
     return (
-        ((step == WRITE and is_folded) or has_checksum(kept, record.kept))
-        and all(file.is_there(job.out) for file in record.files)
-        and (step == COUNT or rows == sum(file.rows for file in record.files))
+        all(file.is_there(job.out) for file in record.files)
+        and record.lines - record.skipped == sum(file.rows for file in record.files)
         and record.numbers.keys() <= {*job.of_role("number")}
         and all(file.positives.keys() == {*job.of_role("label")} for file in record.files)
     )

@@ -10,7 +10,7 @@ from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_name,
 
 
 def stub_text(summary: Mapping[str, Any], folder: str) -> str:
-    """Text of a workflow file; `summary` as in prepared.json. `folder`: name of the output's folder."""
+    """Text of a workflow file; `summary` as in _prepared.json. `folder`: name of the output's folder."""
     return workflow_text(draft_of(summary, workflow_name(folder), "Path(__file__).parent"))
 
 
@@ -18,12 +18,11 @@ def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
     """Draft of the workflow of a prepared data set. `root`: expression of the data's folder."""
     columns, splits = summary["columns"], summary["splits"]
     names = {role: [n for n, c in columns.items() if c["role"] == role] for role in ("label", "number", "category")}
-    keys = sum(columns[name]["unique_keys"] for name in names["category"])
     rate = ", ".join(f"{rate:.4f}" for rate in splits["train"]["positive_rate"].values())
     rows = sum(split["rows"] for split in splits.values())
     return Draft(
         name=name,
-        what=f"{rows:,} rows that pipeline.prepare made: positive rate {rate}, {keys:,} different keys",
+        what=f"{rows:,} rows that pipeline.prepare made: positive rate {rate}",
         root=root,
         splits={split: (split,) for split in SPLITS if splits[split]["rows"]},
         labels=names["label"],

@@ -2,7 +2,7 @@
 
 There are two passes over the input. In the first, `count_part` saves the counts of values in each part (`runs.py`);
 then `merge` makes a column's vocabulary: ids 1, 2, ... in the order of (key, value), where the key is the one used in
-training (`uniques.keys_of`), so ids depend on the values and their counts alone. In the second, `Vocabulary.look_up`
+training (`counts.keys_of`), so ids depend on the values and their counts alone. In the second, `Vocabulary.look_up`
 turns values into ids: 0 for an unknown or rare value, null for a null.
 
 A vocabulary is a Parquet file of value, count and id in the order of ids. Its row groups are *partitions*: ranges of
@@ -25,11 +25,10 @@ import pyarrow.parquet as pq
 
 from pipeline.data.decode import is_list
 from pipeline.data.files import open_file
-from pipeline.prepare.counts import Counts, counted, gather, joined
+from pipeline.prepare.counts import Counts, chunks, counted, gather, joined, keys_of
 from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder
 from pipeline.prepare.partition import Partition
 from pipeline.prepare.runs import few, merge_counts, write_runs
-from pipeline.prepare.uniques import chunks, keys_of
 from pipeline.records import I32
 from pipeline.settings import Strict
 from pipeline.storage.durable import checksum_so_far, damage_told, has_checksum, read_sealed, replacing, write_sealed

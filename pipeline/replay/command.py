@@ -9,7 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pipeline.caps import CapSizes
 from pipeline.data.agenda import Agenda
 from pipeline.device.gpu import choose
 from pipeline.driver.open import shared_by
@@ -17,15 +16,15 @@ from pipeline.driver.result import WORKFLOW, read_result
 from pipeline.driver.stretches import STRETCHES, Opened, RunEvent, read_events
 from pipeline.messages.sizes import parse_size
 from pipeline.preflight.checked import Checked
-from pipeline.preflight.chosen_caps import complete
-from pipeline.preflight.setup import check, divide_caps
+from pipeline.preflight.setup import after, caps, check, divide_caps
 from pipeline.replay.grid import AllWorkers, BoundCell, Cell, Grid, GridSize, cell_of
 from pipeline.replay.picture import svg
 from pipeline.replay.record import OTHER_DATA, RecordedRun
 from pipeline.replay.table import hits_table
 from pipeline.replay.trace import FileTrace, shards_of
-from pipeline.run import override
 from pipeline.settings import read_json
+from pipeline.settings.caps import CapSizes, caps_of
+from pipeline.settings.changes import override
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.shards import Shards
 from pipeline.workflow import Workflow, load, without_removed
@@ -99,8 +98,8 @@ def replay(order: Order, say: Callable[[str], None]) -> Found:
         if not is_run or order.share < 1 or order.workers or order.policies or order.sizes:
             shards = shards_of(workflow.workers.num_shards(world), world)
             grid = Grid(FileTrace(reader, checked.agenda, shards), workflow, order.share)
-            checked, caps = complete(checked, device, say)
-            sizes = [_size(text, checked, caps, device, say) for text in order.sizes or ["1"]]
+            checked = after([caps], checked)
+            sizes = [_size(text, checked) for text in order.sizes or ["1"]]
             bounds += _simulate(grid, order, workflow, sizes, say)
             cells += grid.cells()
         return Found(workflow.name, cells, bounds, order.share, equals)
@@ -140,10 +139,10 @@ def _events(run_dir: Path) -> list[RunEvent]:
     return events
 
 
-def _size(text: str, checked: Checked, caps: CapSizes, device: Any, say: Callable[[str], None]) -> GridSize:
+def _size(text: str, checked: Checked) -> GridSize:
     """Divide the caps of a size. Raises ValueError if it is malformed, or if a cap is too small."""
-    storage = _storage(text, caps)
-    fit = divide_caps(replace(checked, storage=storage), device, say).fit
+    storage = _storage(text, caps_of(checked.storage))
+    fit = divide_caps(replace(checked, storage=storage)).fit
     return GridSize(text, storage, fit.sizes, fit.look_ahead, fit.block_batches)
 
 

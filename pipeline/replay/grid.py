@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from pipeline.caps import CapSizes
+from pipeline.metrics.totals import TierTotals
 from pipeline.monitor.history import json_value
-from pipeline.monitor.tiers import TierTotals
 from pipeline.preflight.sizes import Sizes
 from pipeline.records import Block
 from pipeline.replay.belady import AllUses, Bound, belady
@@ -18,6 +17,7 @@ from pipeline.replay.engine import Simulation
 from pipeline.replay.sample import PARTS, RowCounts, Sample, estimate_counts, hit_shares, scale_bound
 from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Trace
+from pipeline.settings.caps import CapSizes
 from pipeline.workflow import Workflow
 
 

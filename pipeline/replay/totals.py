@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-from pipeline.monitor.history import DiskTotals
-from pipeline.monitor.tiers import TierTotals
+from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.records import Block, Moves, Refusal
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from pipeline.device.device import RAM
 from pipeline.machine.threads import Whole
 from pipeline.optim.row_optimizer import RowOptimizer
-from pipeline.optimizer import Optimizer
 from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.features import Features
+from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.storage.wide_rows import widened, write_first_rows

@@ -1,11 +1,10 @@
-"""Files of a servable's dense part: safetensors, ONNX_FILE, and torch's exported program."""
+"""Files of a servable's dense part: safetensors and ONNX."""
 
 from __future__ import annotations
 
-import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +13,8 @@ import torch
 
 from pipeline.records import F32, Array
 from pipeline.serving.commit import OpenedCommit
-from pipeline.serving.dense_names import INPUTS, OUTPUT
-from pipeline.serving.servable import ONNX_FILE, PT2_FILE, WEIGHTS_FILE
+from pipeline.serving.onnx_model import INPUTS, OUTPUT
+from pipeline.serving.servable import ONNX_FILE, WEIGHTS_FILE
 from pipeline.serving.torch_model import TorchDense, model_of
 from pipeline.storage.files import Files, tensors
 from pipeline.training.dense_state import model_state
@@ -36,19 +35,13 @@ def dense_files(
     sums = {WEIGHTS_FILE: files.replace(out / WEIGHTS_FILE, tensors(model_state(model), {"class": kind}))}
     measured = difference_of_precisions(opened, model, sample_NC)
     left_out: dict[str, str] = {}
-    makers: dict[str, Callable[[torch.export.ExportedProgram], bytes]] = {ONNX_FILE: onnx_bytes, PT2_FILE: pt2_bytes}
-    with quiet():
-        try:
-            program = exported(opened, model)
-        except Exception as error:
-            return sums, dict.fromkeys(makers, reason_of(error)), measured
-        for name, make in makers.items():
-            try:
-                content = make(program)
-            except Exception as error:
-                left_out[name] = reason_of(error)
-            else:
-                sums[name] = files.replace(out / name, [content])
+    try:
+        with quiet():
+            content = onnx_bytes(exported(opened, model))
+    except Exception as error:
+        left_out[ONNX_FILE] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    else:
+        sums[ONNX_FILE] = files.replace(out / ONNX_FILE, [content])
     return sums, left_out, measured
 
 
@@ -90,16 +83,6 @@ def onnx_bytes(program: torch.export.ExportedProgram) -> bytes:
     assert made is not None
     content: bytes = made.model_proto.SerializeToString()
     return content
-
-
-def pt2_bytes(program: torch.export.ExportedProgram) -> bytes:
-    content = io.BytesIO()
-    torch.export.save(program, content)
-    return content.getvalue()
-
-
-def reason_of(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys
 from pipeline.data.files import InputColumn, SchemaCheck, columns_of, open_file
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.report import evaluated
 from pipeline.records import F32, U64, Array
 from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader
@@ -30,10 +30,9 @@ def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path)
     if not readable_columns(files, with_values=True) >= set(labels) or not any(file.num_rows for file in files):
         return ""
     evaluation = Evaluation(labels, scratch, grouped=workflow.metrics.group is not None)
-    pieces = (piece for file in files for piece in judged(file, workflow))
-    # Sums are taken batch by batch, as the run's own evaluation takes them.
-    for batch in in_batches(pieces, workflow.schedule.batch_size):
-        add_scored(evaluation, batch)
+    for file in files:
+        for piece in judged(file, workflow):
+            add_scored(evaluation, piece)
     return evaluated({"split": "scored", **evaluation.result()})
 
 
@@ -84,26 +83,6 @@ def _values(array: pa.Array, column: InputColumn, where: str, first_row: int) ->
     floats_N: F32 = np.empty(len(array), np.float32)
     fill_floats(array, column, where, first_row, floats_N)
     return floats_N
-
-
-def in_batches(pieces: Iterator[Judged], batch_size: int) -> Iterator[Judged]:
-    """Cut the rows of all pieces, one after the other, into batches."""
-    rest: Judged | None = None
-    for piece in pieces:
-        joined = piece if rest is None else _joined(rest, piece)
-        whole = len(joined[0]) // batch_size * batch_size
-        for begin in range(0, whole, batch_size):
-            yield _part(joined, slice(begin, begin + batch_size))
-        rest = _part(joined, slice(whole, None))
-    if rest is not None and len(rest[0]):
-        yield rest
-
-
-def _joined(first: Judged, second: Judged) -> Judged:
-    def join(a: Any, b: Any) -> Any:
-        return None if a is None else np.concatenate([a, b])
-
-    return join(first[0], second[0]), join(first[1], second[1]), join(first[2], second[2]), join(first[3], second[3])
 
 
 def _part(judged: Judged, rows: Any) -> Judged:

@@ -14,12 +14,11 @@ import pyarrow as pa
 from pipeline.data.files import SchemaCheck, columns_of, open_file, resolve
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.features import inner_of_name
+from pipeline.serving.http.answer import output_of
 from pipeline.serving.http.request import read_request
-from pipeline.serving.http.response import output_of
-from pipeline.serving.http.served import InputSpec
 from pipeline.serving.open_servable import OpenServable
 from pipeline.serving.servable import REQUEST_FILE
-from pipeline.serving.served_model import inputs_of
+from pipeline.serving.served_model import InputSpec, inputs_of
 
 EXAMPLE_ROWS = 2
 MADE_UP: dict[str, list[Any]] = {"FP32": [0.5, 1.5], "INT64": [1, 2], "UINT64": [1, 2], "BYTES": ["a", "b"]}

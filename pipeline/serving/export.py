@@ -70,7 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def export_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline export", description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the servable")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="folder for the servable, or for FILES.parquet; until it "
+        "is whole, its folder _exporting has what is unfinished",
+    )
     parser.add_argument("--fresh", action="store_true", help="move what is in the folder of --out aside first")
     parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
     parser.add_argument(

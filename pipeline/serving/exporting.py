@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +38,7 @@ from pipeline.storage.durable import read_sealed, write_sealed
 from pipeline.storage.files import Damaged, Files, checksum, checksum_of, tensors
 from pipeline.training.dense_state import merge_dense
 
-EXPORTING = "exporting"
+EXPORTING = "_exporting"
 """Folder of sorted runs and of the record of an unfinished export; deleted at its end."""
 PART_BYTES = 64 << 20
 """Size that the parts of the table are cut to, approximately."""
@@ -144,8 +143,7 @@ def record_of_export(
 def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
     """Claim the output folder: an empty one, or one with an unfinished export of the same record. Raises ValueError if
     it holds anything else."""
-    path = out / EXPORTING / "record"
-    if path.exists():
+    if (path := record_file(out)).exists():
         if read_sealed(path, ExportRecord) != record:
             raise ValueError(f"{out} holds an unfinished export with other arguments; {WAYS_OUT}")
         return
@@ -157,10 +155,15 @@ def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
     write_sealed(path, record)
 
 
+def record_file(out: Path) -> Path:
+    """File that an output folder has while its export is unfinished."""
+    return out / EXPORTING / "record"
+
+
 def remove_unfinished(out: Path) -> None:
-    """Delete what only an unfinished export needs."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(out / EXPORTING)
+    """Delete what only an unfinished export needs, its record first."""
+    record_file(out).unlink(missing_ok=True)
+    shutil.rmtree(out / EXPORTING, ignore_errors=True)
 
 
 def sort_rows(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.serving.open_servable import OpenServable
-from pipeline.serving.pages import check_part, part_file
-from pipeline.serving.servable import FENCES_FILE, ROWS_FOLDER, OpenedServable, ServableRows, open_files
+from pipeline.serving.pages import part_file
+from pipeline.serving.part_files import PartFiles, Scratch
+from pipeline.serving.servable import ROWS_FOLDER, OpenedServable, ServableRows, open_files
 from pipeline.serving.workflows import checked_workflow, has_own_model
 from pipeline.storage.files import checksum_of
 
+PAGES_AT_ONCE = 64
+"""Pages that are read at a time; of several damaged ones among them, the first is named."""
 PAGES_TO_OPEN = 64
 """Pages that the memory for an opening has room for, which is more than the smallest cache takes."""
 
@@ -37,7 +41,7 @@ def _check_content(opened: OpenedServable) -> Iterator[str]:
             yield f"{path}: is missing"
         elif checksum_of(path) != digest:
             yield f"{path}: its checksum is not that of the manifest"
-    yield from _check_parts(opened)
+    yield from _check_rows(opened)
     known = {*manifest.files, ROWS_FOLDER, "manifest.json"}
     for path in sorted(folder.iterdir()):
         if path.name not in known:
@@ -57,22 +61,24 @@ def _check_opening(opened: OpenedServable) -> Iterator[str]:
         yield str(error)
 
 
-def _check_parts(opened: OpenedServable) -> Iterator[str]:
-    rows, page_bytes, first, num_rows = opened.folder / ROWS_FOLDER, opened.manifest.page_bytes, 0, 0
-    for number, digest in enumerate(opened.manifest.parts):
-        path = part_file(rows, number)
-        if not path.is_file():
+def _check_rows(opened: OpenedServable) -> Iterator[str]:
+    folder, manifest, num_pages, num_rows = opened.folder / ROWS_FOLDER, opened.manifest, len(opened.fences_N), 0
+    for number, digest in enumerate(manifest.parts):
+        if not (path := part_file(folder, number)).is_file():
             yield f"{path}: is missing"
-            return
-        if checksum_of(path) != digest:
+        elif checksum_of(path) != digest:
             yield f"{path}: its checksum is not that of the manifest"
-        end = first + path.stat().st_size // page_bytes
-        following = int(opened.fences_N[end]) if end < len(opened.fences_N) else 1 << 32
-        yield from check_part(rows, number, opened.page_format, opened.fences_N[first:end], following)
-        words_M = np.memmap(path, np.uint32, "r")[1 :: page_bytes // 4] if end > first else np.zeros(0, np.uint32)
-        num_rows += int(words_M.sum(dtype=np.int64))
-        first = end
-    if first != len(opened.fences_N):
-        yield f"{opened.folder / FENCES_FILE}: has {len(opened.fences_N):,} fences, and there are {first:,} pages"
-    if num_rows != opened.manifest.num_rows:
-        yield f"{rows}: holds {num_rows:,} rows, expected {opened.manifest.num_rows:,}"
+    try:
+        files = PartFiles(folder, len(manifest.parts), opened.fences_N, opened.page_format)
+    except OSError as error:
+        yield str(error)
+        return
+    with closing(files), closing(Scratch(PAGES_AT_ONCE, manifest.page_bytes)) as scratch:
+        for begin in range(0, num_pages, PAGES_AT_ONCE):
+            pages_R = np.arange(begin, min(begin + PAGES_AT_ONCE, num_pages), dtype=np.int32)
+            try:
+                num_rows += int(files.read(pages_R, scratch).view(np.uint32)[:, 1].sum(dtype=np.int64))
+            except OSError as error:
+                yield str(error)
+    if num_rows != manifest.num_rows:
+        yield f"{folder}: {num_rows:,} rows are in undamaged pages, expected {manifest.num_rows:,}"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pipeline.records import F32
-from pipeline.serving.dense_names import INPUTS, OUTPUT
+
+INPUTS = ("numbers", "embeddings", "first_order")
+"""Inputs, float32: [B, X], [B, F, D], and [B, F] or, without first-order weights, [B, 0]."""
+OUTPUT = "logits"
+"""Output, float32: [B], or [B, T] with several labels."""
 
 
 class OnnxDense:

@@ -1,4 +1,4 @@
-"""A trained run opened for reading in Python: scores, metrics, rows, and what changed from one commit to another."""
+"""A trained run opened for reading in Python: scores, metrics and rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ import pyarrow as pa
 import torch
 
 from pipeline.commits.manifest import Commits, Manifest
-from pipeline.commits.reading import hold
-from pipeline.data.agenda import Position
 from pipeline.data.outside import BadValues, Outside, check_rule
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.runs import is_finished, result_of
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit, open_commit
-from pipeline.serving.diff import Diff, compare
 from pipeline.serving.evaluate import add_scored
 from pipeline.serving.open_servable import bytes_of_memory, keys_of_values, vectors
 from pipeline.serving.predictor import Predictor, as_table, warn_of
@@ -65,25 +62,12 @@ class OpenRun:
         self._predictor = Predictor(opened.workflow, opened.features, opened.layout, self._open_rows, dense, bad_values)
 
     def __repr__(self) -> str:
-        opened, held = self._opened, self._opened.held
-        workflow, data = opened.workflow, opened.workflow.data
-        at, optimizer = opened.state.at, workflow.optimizer.rows
-        lines = [
-            f"OpenRun of {held.run_dir}, commit {self.commit}{'' if self.finished else ', not finished'}",
-            f"  workflow    {workflow.name}, seed {workflow.seed}",
-            f"  model       {workflow.model.kind.__name__}, embeddings of {workflow.model.embedding_dim}",
-            f"  labels      {', '.join(data.labels)}",
-            f"  features    {len(data.numbers)} numbers, {len(data.categories)} categories",
-            f"  rows        {opened.manifest.live_rows:,}",
-            f"  optimizer   {optimizer.kind}, {optimizer.semantics}, lr {optimizer.lr:g}",
-            f"  trained     to step {opened.step:,}: {of_epoch(at)} of at most {workflow.schedule.epochs}",
-        ]
-        evaluated = [epoch for epoch in opened.state.epochs if "auc" in epoch]
-        if evaluated:
-            last = evaluated[-1]
-            lines.append(f"  {last['split']:11} auc {last['auc']:.5f}, logloss {last['logloss']:.5f}")
-        lines.append("  has         predict, evaluate, rows, model, metrics, result, finished, commits, diff")
-        return "\n".join(lines)
+        opened = self._opened
+        model, state = opened.workflow.model.kind.__name__, "finished" if self.finished else "not finished"
+        return (
+            f"<OpenRun {opened.held.run_dir}: commit {self.commit} of {opened.workflow.name} ({model}), "
+            f"step {opened.step:,}, {opened.manifest.live_rows:,} rows, {state}>"
+        )
 
     @property
     def model(self) -> torch.nn.Module:
@@ -187,13 +171,6 @@ class OpenRun:
             "rows": pa.array([m.live_rows for m in manifests], pa.int64()),
         })  # fmt: skip
 
-    def diff(self, before: int, after: int) -> Diff:
-        """Compare two commits: keys that are new in `after`, changed, or gone. Raises ValueError if one does not
-        exist."""
-        run_dir = self._opened.held.run_dir
-        with hold(run_dir, before) as one, hold(run_dir, after) as other:
-            return compare(one, other, self._opened.speed)
-
     def close(self) -> None:
         """Release the commit. May be called twice."""
         with self._lock:
@@ -206,12 +183,6 @@ class OpenRun:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def of_epoch(at: Position) -> str:
-    """The epoch that a commit lies in, or the one that it ends."""
-    ends = at.split == "train" and at.batch == 0 and at.epoch > 0
-    return f"the end of epoch {at.epoch}" if ends else f"within epoch {at.epoch + 1}"
 
 
 def _all_commits(run_dir: Path) -> list[Manifest]:

@@ -1,4 +1,4 @@
-"""Pages of a servable's table: their format, writing a part, checking a part.
+"""Pages of a servable's table: their format, and writing of a part.
 
 A table is a sequence of part files, each a sequence of pages, sorted by key throughout. A page is read whole and no row
 crosses one. The *fence* of a page is the top 32 bits of its first key; fences are all that is kept in RAM. Keys that
@@ -7,7 +7,6 @@ share their top 32 bits share a page, so the fences alone say which page holds a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.page_rows import HEADER_BYTES
-from pipeline.kernels.page_tag import WRONG_COUNT, WRONG_FENCE, check_pages, set_page_tags
+from pipeline.kernels.page_tag import WRONG_COUNT, WRONG_FENCE, set_page_tags
 from pipeline.kernels.read_rows import PAGE_BYTES, WRONG_TAG
-from pipeline.kernels.tag import tag_factors
 from pipeline.records import F32, I64, RESERVED, U32, U64, Array
 from pipeline.storage.files import Files
 
 U8 = NDArray[np.uint8]
 
 MAX_PART_PAGES = 1 << 16
-CHECKED_BYTES = 1 << 20
-"""Bytes of a part that `check_part` holds in memory, at least one page."""
 MAX_FLOAT16 = 65_504
 PAGE_DAMAGE = {
     WRONG_TAG: "its tag is wrong", WRONG_COUNT: "it has no rows, or more than fit",
@@ -116,7 +112,7 @@ def pack_part(number: int, format: PageFormat, keys_N: U64, weights_NC: F32) -> 
     page_N = np.repeat(np.arange(len(starts_M)), counts_M)
     row_N = np.arange(len(keys_N)) - starts_M[page_N]
     values = [keys_N[:, None], *_encode(keys_N, weights_NC, format)]
-    for array_MRV, values_NV in zip(_arrays(pages_MB, format), values, strict=False):
+    for array_MRV, values_NV in zip(_arrays(pages_MB, format), values, strict=True):
         array_MRV[page_N, row_N] = values_NV
     words_MW = pages_MB.view(np.uint32)
     words_MW[:, 1] = counts_M
@@ -148,13 +144,12 @@ def _cut(keys_N: U64, format: PageFormat) -> I64:
 
 
 def _arrays(pages_MB: U8, format: PageFormat) -> Iterator[NDArray[Any]]:
-    """Views [M, R, V] of the keys and of each array of weights, and [M, 1, V] of the bytes behind them."""
+    """Views [M, R, V] of the keys and of each array of weights."""
     at = HEADER_BYTES
     for dtype, width in [(np.uint64, 1), *format.columns]:
         end = at + format.max_rows * width * np.dtype(dtype).itemsize
         yield pages_MB[:, at:end].view(dtype).reshape(len(pages_MB), format.max_rows, width)
         at = end
-    yield pages_MB[:, None, at:]
 
 
 def _encode(keys_N: U64, weights_NC: F32, format: PageFormat) -> list[Array]:
@@ -174,44 +169,3 @@ def _encode(keys_N: U64, weights_NC: F32, format: PageFormat) -> list[Array]:
     # A scale may be 0 by underflow, or a little too small.
     steps_ND = np.rint(embeddings_ND / np.where(scales_N1 > 0, scales_N1, np.float32(np.inf)))
     return [scales_N1, first_order_N1, np.clip(steps_ND, -127, 127).astype(np.int8)]
-
-
-def check_part(folder: Path, number: int, format: PageFormat, fences_M: U32, end: int = 1 << 32) -> Iterator[str]:
-    """Check all of a part's file and yield what is wrong with it. `fences_M` are the part's, `end` is the fence that
-    follows them."""
-    path, page_bytes = part_file(folder, number), format.page_bytes
-    bounds_M = np.append(fences_M.astype(np.int64), end)
-    pages_RB = np.empty((max(1, CHECKED_BYTES // page_bytes), page_bytes), np.uint8)
-    try:
-        with open(path, "rb") as file:
-            found, expected = os.fstat(file.fileno()).st_size, len(fences_M) * page_bytes
-            if found != expected:
-                yield f"{path}: has {found:,} bytes instead of {expected:,}"
-            for first in range(0, min(found // page_bytes, len(fences_M)), len(pages_RB)):
-                got = file.readinto(pages_RB.data) // page_bytes
-                bounds_R = bounds_M[first : first + got + 1]
-                for r, what in _faults(pages_RB[: len(bounds_R) - 1], number, first, bounds_R, format):
-                    yield f"{path}: page {first + r} (at offset {(first + r) * page_bytes}) is damaged: {what}"
-    except OSError as error:
-        yield f"{path}: cannot be read: {error.strerror or error}"
-
-
-def _faults(pages_RB: U8, part: int, first: int, bounds_R: I64, format: PageFormat) -> Iterator[tuple[int, str]]:
-    """Yield each damaged page, counted from page `first` of the part, and the first thing that is wrong with it.
-    `bounds_R` [R + 1] are the pages' fences and the one that follows."""
-    words_RW, reasons_R = pages_RB.view(np.uint32), np.empty(len(pages_RB), np.int32)
-    numbers_R, odd_W = page_numbers(part, first + np.arange(len(pages_RB))), tag_factors(words_RW.shape[1])
-    check_pages(words_RW, numbers_R, bounds_R[:-1].astype(np.uint32), format.max_rows, odd_W, reasons_R)
-    keys_RN1, *weights, rest_R1V = _arrays(pages_RB, format)
-    keys_RN, free_RN = keys_RN1[:, :, 0], np.arange(format.max_rows) >= words_RW[:, 1:2]
-    last_R = np.where(free_RN, 0, keys_RN).max(axis=1)
-    filled_RN = np.any([array.any(axis=2) for array in (keys_RN1, *weights)], axis=0) & free_RN
-    faults = {what: reasons_R == why for why, what in PAGE_DAMAGE.items()} | {
-        "its keys do not ascend": ((keys_RN[:, 1:] <= keys_RN[:, :-1]) & ~free_RN[:, 1:]).any(axis=1),
-        "it has a key of a later page": (last_R >> np.uint64(32)).astype(np.int64) >= bounds_R[1:],
-        "it has the reserved key": last_R == RESERVED,
-        "bytes that no row has are not zero": filled_RN.any(axis=1) | rest_R1V.any(axis=(1, 2)),
-    }
-    wrong_FR = np.array([*faults.values()])
-    for r in np.flatnonzero(wrong_FR.any(axis=0)).tolist():
-        yield r, [*faults][wrong_FR[:, r].argmax()]

@@ -1,4 +1,4 @@
-"""Export of a commit's rows as Parquet: (table, value, vector), for other programs.
+"""Export of a commit's rows as Parquet: (table, value, vector), for other programs, which read the folder as a dataset.
 
 A row has a key, not the value that it was computed from. One pass over the categorical columns of the training data
 finds the values: those of each table are sorted externally by key (`prepare/runs.py`) and merged with the sorted rows.
@@ -21,7 +21,6 @@ from pipeline.machine.aside import WAYS_OUT
 from pipeline.prepare.counts import Counts, counted, joined, summed, value_type
 from pipeline.prepare.runs import few, merge_counts, write_runs
 from pipeline.records import F32, U64
-from pipeline.serving.caught_up import Known
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.exporting import (
     EXPORTING,
@@ -29,29 +28,26 @@ from pipeline.serving.exporting import (
     check_num_rows,
     claim_folder,
     num_parts_of,
+    record_file,
     record_of_export,
     remove_unfinished,
     sort_rows,
 )
-from pipeline.serving.servable import ROWS_FOLDER
 from pipeline.serving.sorted_runs import key_ranges
-from pipeline.settings import Count, Strict
-from pipeline.storage.durable import is_whole, read_sealed, replacing, write_sealed
+from pipeline.storage.durable import is_whole, replacing
 from pipeline.storage.files import Files
 from pipeline.training.dense_state import merge_dense
 
-EXPORTED = "export.json"
+SOURCE = b"pipeline.manifest"
+"""Checksum of the commit's manifest, in the metadata of each file."""
 ROWS_AT_ONCE = 1 << 18
 """Rows of the training data whose values are sorted at a time."""
 
 
-class ParquetRecord(Strict):
-    """Content of `export.json`, which is written last."""
-
-    commit: Count
-    source: str
-    num_rows: Count
-    num_unknown: Count
+@dataclass(frozen=True, slots=True)
+class ExportedRows:
+    num_rows: int
+    num_unknown: int
     """Number of rows whose value does not occur in the training data."""
 
 
@@ -66,41 +62,47 @@ class ValueTable:
 
 def export_parquet(
     opened: OpenedCommit, out: Path, settings: ExportSettings, say: Callable[[str], None] = print
-) -> ParquetRecord:
-    """Write the rows of a commit to Parquet files below `out`: `table`, `value` (integers as decimal text; null for the
+) -> ExportedRows:
+    """Write the rows of a commit to Parquet files in `out`: `table`, `value` (integers as decimal text; null for the
     row of missing values), `key`, `vector` [D] and, if the model has them, `first_order`. A row whose value does not
     occur in the training data has no table and no value. Does nothing if all is there.
 
     Raises ValueError if the folder holds something else, or the training data cannot be read.
     """
     files, record = Files(), record_of_export(opened, settings, "parquet")
-    if (out / EXPORTED).exists():
-        made = read_sealed(out / EXPORTED, ParquetRecord)
-        if made.source != record.source:
-            raise ValueError(f"{out} holds the rows of commit {made.commit}; {WAYS_OUT}")
+    if (first := out / f"{0:04}.parquet").exists() and not record_file(out).exists():
+        metadata = pq.read_schema(first).metadata or {}
+        if metadata.get(SOURCE) != record.source.encode():
+            raise ValueError(f"{out} holds something else than the rows of commit {opened.held.number}; {WAYS_OUT}")
         remove_unfinished(out)
-        return made
+        return exported_rows(out)
     claim_folder(out, record, files)
-    files.make_folder(out / ROWS_FOLDER)
     runs, num_runs = sort_rows(opened, out, merge_dense(opened.held.load_replicas()), settings.memory, files, say)
     tables = value_tables(opened)
     sources = [values_by_key(opened, table, out / EXPORTING, files) for table in tables]
-    num_rows = num_unknown = 0
     row_bytes = 8 + 4 * opened.layout.num_weights
     for number, (begin, end) in enumerate(key_ranges(num_parts_of(opened.manifest.live_rows, row_bytes))):
         keys_N, weights_NC = runs.read(num_runs, begin, end)
         named = pa.nulls(len(keys_N), pa.string()), pa.nulls(len(keys_N), pa.large_string())
-        known_N: Known = np.zeros(len(keys_N), np.bool_)
         for table, source in zip(tables, sources, strict=True):
-            named, known_N = name_rows(table, source.before(end), keys_N, named, known_N)
-        num_rows += len(keys_N)
-        num_unknown += int((~known_N).sum())
-        write_rows(out / ROWS_FOLDER / f"{number:04}.parquet", opened, keys_N, weights_NC, named)
-    check_num_rows(opened, num_rows)
-    done = ParquetRecord(commit=opened.held.number, source=record.source, num_rows=num_rows, num_unknown=num_unknown)
-    write_sealed(out / EXPORTED, done)
+            named = name_rows(table, source.before(end), keys_N, named)
+        metadata = {SOURCE: record.source, "pipeline.commit": str(opened.held.number)}
+        write_rows(out / f"{number:04}.parquet", opened, keys_N, weights_NC, named, metadata)
+    rows = exported_rows(out)
+    check_num_rows(opened, rows.num_rows)
     remove_unfinished(out)
-    return done
+    return rows
+
+
+def exported_rows(out: Path) -> ExportedRows:
+    """Count the rows of exported files, from their footers."""
+    num_rows = num_unknown = 0
+    for path in out.glob("*.parquet"):
+        metadata = pq.read_metadata(path)
+        num_rows += metadata.num_rows
+        tables = (metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups))
+        num_unknown += sum(table.null_count for table in tables)
+    return ExportedRows(num_rows, num_unknown)
 
 
 def value_tables(opened: OpenedCommit) -> list[ValueTable]:
@@ -163,10 +165,10 @@ def _counted(batch: pa.RecordBatch, table: ValueTable, wanted: pa.DataType) -> C
 
 
 def name_rows(
-    table: ValueTable, values: Counts, keys_N: U64, named: tuple[pa.Array, pa.Array], known_N: Known
-) -> tuple[tuple[pa.Array, pa.Array], Known]:
-    """Fill in table and value of the rows whose key is one of `values`, or stands for no value in the table's columns.
-    Returns both columns, and which rows are known."""
+    table: ValueTable, values: Counts, keys_N: U64, named: tuple[pa.Array, pa.Array]
+) -> tuple[pa.Array, pa.Array]:
+    """Fill in table and value of the rows whose key is one of `values`, or stands for no value in the table's
+    columns."""
     at_N = np.searchsorted(values.keys_U, keys_N).clip(max=max(0, values.size - 1))
     found_N = (values.keys_U[at_N] == keys_N) if values.size else np.zeros(len(keys_N), np.bool_)
     missing_N = np.isin(keys_N, np.array([*table.missing], np.uint64)) & ~found_N
@@ -175,12 +177,13 @@ def name_rows(
     of_table = pa.array(found_N | missing_N)
     tables = pc.if_else(of_table, pa.scalar(table.name, pa.string()), tables)
     column = pc.replace_with_mask(column, pa.array(found_N), texts)
-    return (tables, column), known_N | found_N | missing_N
+    return tables, column
 
 
 def write_rows(
-    path: Path, opened: OpenedCommit, keys_N: U64, weights_NC: F32, named: tuple[pa.Array, pa.Array]
-) -> None:
+    path: Path, opened: OpenedCommit, keys_N: U64, weights_NC: F32, named: tuple[pa.Array, pa.Array],
+    metadata: dict[str | bytes, str],
+) -> None:  # fmt: skip
     """Write a file of rows, unless it has its name."""
     if path.exists():
         return
@@ -194,7 +197,9 @@ def write_rows(
         "vector": pa.ListArray.from_arrays(ends, flat),
         **({"first_order": pa.array(np.ascontiguousarray(weights_NC[:, dim]))} if opened.layout.first_order else {}),
     }
-    metadata = {"pipeline.commit": str(opened.held.number), "pipeline.features": opened.features.digest}
-    table = pa.table(columns).replace_schema_metadata(metadata)
-    with replacing(path) as file, pq.ParquetWriter(file, table.schema, compression="zstd") as writer:
+    table = pa.table(columns).replace_schema_metadata(metadata | {"pipeline.features": opened.features.digest})
+    with (
+        replacing(path, path.parent / EXPORTING) as file,
+        pq.ParquetWriter(file, table.schema, compression="zstd") as writer,
+    ):
         writer.write_table(table)

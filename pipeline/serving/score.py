@@ -84,7 +84,13 @@ def score_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline score", description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument("data", nargs="+", help="Parquet files, folders or globs")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the scored files, one for each input file")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="folder for the scored files, one for each input file; "
+        "until all are there, its folder _scoring has what is unfinished",
+    )
     parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
     parser.add_argument("--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy")
     add_bad_values(parser)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pipeline.data.files import InputColumn, has_no_values, open_file
 from pipeline.data.groups import stamp_of
 from pipeline.data.outside import Outside
-from pipeline.monitor.metrics import probability
+from pipeline.metrics.evaluation import probability
 from pipeline.records import F32
 from pipeline.serving.bad_numbers import BadNumbers
 from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader
@@ -101,11 +101,11 @@ class ScoreWriter:
 
     def __init__(
         self, files: Sequence[ScoredFile], labels: Sequence[str], keep: Sequence[str], metadata: Mapping[str, str],
-        numbers: Sequence[InputColumn], outside: Outside,
+        numbers: Sequence[InputColumn], outside: Outside, unfinished: Path,
     ) -> None:  # fmt: skip
         """`keep`: columns of the input to copy; `metadata`: added to that of each file's schema; `numbers`: columns of
-        numbers, of which `outside` counts the bad ones."""
-        self._numbers, self._outside = numbers, outside
+        numbers, of which `outside` counts the bad ones; `unfinished`: folder of the file that is being written."""
+        self._numbers, self._outside, self._unfinished = numbers, outside, unfinished
         self._files, self._keep, self._metadata = files, list(keep), metadata
         self._score_fields, self._num_labels = score_fields(labels), len(labels)
         self._queue: queue.Queue[F32 | None] = queue.Queue(WAITING)
@@ -157,7 +157,7 @@ class ScoreWriter:
             fields += [pa.field(name, pa.float32()) for name in self._score_fields]
             schema = pa.schema(fields, dict(self._metadata))
             try:
-                with replacing(file.out) as out, pq.ParquetWriter(out, schema) as writer:
+                with replacing(file.out, self._unfinished) as out, pq.ParquetWriter(out, schema) as writer:
                     left = file.num_rows
                     while left:
                         scores_NT = self._take(min(SCORED_GROUP, left))

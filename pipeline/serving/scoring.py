@@ -3,9 +3,10 @@ bits. Of this folder only this module knows driver, cluster and worker."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,14 +36,12 @@ from pipeline.records import StageResult
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.evaluate import check_truth, metrics_line
 from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields
-from pipeline.serving.scoring_record import ScoringRecord, claim_output
+from pipeline.serving.scoring_record import RECORD, UNFINISHED, ScoringRecord, claim_output
 from pipeline.storage.files import Files, checksum
 from pipeline.storage.folder import Folder
 from pipeline.storage.lock import RunLock
 from pipeline.storage.reader import allow_many_files
 from pipeline.workflow import Workflow
-
-SCRATCH = "scoring.scratch"
 
 
 class CapsTooSmall(PipelineError):
@@ -134,7 +133,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         world = order.workers or 1
         device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
         scoring = Scoring(
-            tuple(file.source for file in files), opened.features.kinds, order.out / SCRATCH, order.bad_values
+            tuple(file.source for file in files), opened.features.kinds, order.out / UNFINISHED, order.bad_values
         )
         threads = share_of(workflow.schedule.threads)
         source = Source(workflow.data, workflow.seed, threads, scoring=scoring)
@@ -146,11 +145,14 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         left = files[next((at for at, file in enumerate(files) if not file.out.is_file()), len(files)) :]
         has_rows = any(file.num_rows for file in left)
         setup = set_up_scoring(workflow, device, _say, scoring, source, opened.step, world) if has_rows else None
-        claim_output(order.out, record_of(opened, order, source), [file.out for file in files])
+        record = record_of(opened, order, source)
+        claim_output(order.out, record)
         numbers = [column for column in columns_of(workflow.data) if column.number]
         outside = Outside(order.bad_values)
         stack.callback(lambda: print(*outside.lines(), sep="\n", end="\n" * bool(outside.counts), file=sys.stderr))
-        writer = ScoreWriter(left, opened.features.labels, order.keep, metadata_of(opened), numbers, outside)
+        metadata = metadata_of(opened) | {RECORD: record.model_dump_json()}
+        labels, unfinished = opened.features.labels, order.out / UNFINISHED
+        writer = ScoreWriter(left, labels, order.keep, metadata, numbers, outside, unfinished)
         if not setup:
             with writer:
                 pass
@@ -167,13 +169,13 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
             stack.callback(crew.close)
             if not Scorer(opened, setup, crew, files, writer).run():
                 return None
-        with suppress(OSError):
-            (order.out / SCRATCH).rmdir()
         try:
-            return metrics_line(files, judging, order.out / SCRATCH)
+            return metrics_line(files, judging, unfinished)
         except ValueError as error:
             # The files are scored; labels that are null, say, are as good as missing.
             return f"no metrics: {error}"
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _say(line: str) -> None:
@@ -211,7 +213,7 @@ def record_of(opened: OpenedCommit, order: ScoringOrder, source: Source) -> Scor
         keep=tuple(order.keep),
         workers=order.workers or 1,
         bad_values=order.bad_values,
-        data=source.identity["test"],
+        data=source.identity["test"].digest,
         code=code_digest(opened.workflow.model.kind),
     )
 

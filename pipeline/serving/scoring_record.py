@@ -1,24 +1,28 @@
-"""Record of the scoring that an output folder holds, so that the same command goes on with it and no other one does."""
+"""Record of the scoring that an output folder holds, so that the same command resumes it and no other one does. It is
+in the metadata of each scored file: a folder of scores has no other files, and every reader takes it as a dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import shutil
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.identity import SplitIdentity, difference
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from pipeline.data.outside import BadValues
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.own_code.code import is_other_code
-from pipeline.settings import Count, Digest, Strict
-from pipeline.storage.durable import read_sealed, write_sealed
+from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.storage.files import Files
 
-RECORD = "scoring.json"
+RECORD = "pipeline.scoring"
+UNFINISHED = "_scoring"
+"""Folder of unfinished files and of scratch, in the output folder; deleted at the end."""
 
 
 class ScoringRecord(Strict):
-    """Content of `scoring.json`: everything on which the bytes of the scored files depend."""
+    """Everything on which the bytes of the scored files depend."""
 
     commit: Count
     manifest: Digest
@@ -26,41 +30,34 @@ class ScoringRecord(Strict):
     features: Digest
     keep: tuple[str, ...]
     workers: Count
-    bad_values: BadValues = "clip"
-    data: SplitIdentity
-    code: str = ""
-    """Digest of what the model class runs; empty in records of earlier versions of this package."""
+    bad_values: BadValues
+    data: Digest
+    code: str
+    """Digest of what the model class runs."""
 
 
-def refuse_another(out: Path, known: dict[str, Any]) -> ScoringRecord | None:
-    """Record of the scoring that a folder holds, or None. `known`: fields of the record of the scoring to do, those
-    that are known. Raises ValueError if they differ, or if the folder holds anything else."""
-    path = out / RECORD
-    if not path.exists():
-        if out.exists() and any(not child.name.endswith(".partial") for child in out.iterdir()):
-            raise ValueError(f"{out} holds something else than a scoring; {WAYS_OUT}")
-        return None
+def refuse_another(out: Path, known: dict[str, Any]) -> None:
+    """Raises ValueError if a folder holds another scoring, or anything else. `known`: those fields of the record of the
+    scoring to do that are known."""
+    names = (path.relative_to(out) for path in out.rglob("*") if path.is_file())
+    if not (there := next((name for name in names if name.parts[0] != UNFINISHED), None)):
+        return
     try:
-        before = read_sealed(path, ScoringRecord)
-    except ValueError as error:
-        raise ValueError(f"{error}; {WAYS_OUT}") from error
+        before = read_json(ScoringRecord, (pq.read_schema(out / there).metadata or {})[RECORD.encode()])
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        raise ValueError(f"{out} holds something else than a scoring of this version: {there}; {WAYS_OUT}") from error
     said = []
     for name, value in known.items():
         was = getattr(before, name)
         if is_other_code(was, value) if name == "code" else was != value:
-            data = name == "data" and (difference(was, value) or "data")
-            said.append(data or f"{name} was {was}, is {value}")
+            said.append(f"{name} was {was}, is {value}")
     if said:
         raise ValueError(f"{out} holds another scoring: {'; '.join(said)}; {WAYS_OUT}")
-    return before
 
 
-def claim_output(out: Path, record: ScoringRecord, outputs: Collection[Path]) -> None:
-    """Claim the output folder, and delete the partial files of a killed scoring, but for its `outputs`. Raises
-    ValueError if it holds another scoring, or anything else."""
-    Files().make_folder(out)
-    if refuse_another(out, {name: getattr(record, name) for name in ScoringRecord.model_fields}):
-        for partial in set(out.rglob("*.partial")) - set(outputs):
-            partial.unlink()
-    else:
-        write_sealed(out / RECORD, record)
+def claim_output(out: Path, record: ScoringRecord) -> None:
+    """Claim the output folder, and delete the unfinished files of a killed scoring. Raises ValueError if it holds
+    another scoring, or anything else."""
+    refuse_another(out, dict(record))
+    shutil.rmtree(out / UNFINISHED, ignore_errors=True)
+    Files().make_folder(out / UNFINISHED)

@@ -8,7 +8,7 @@ rows/0000 ...            the rows' weights, sorted by key, in pages (`pages.py`)
 fences                   top 32 bits of each page's first key
 rates.safetensors        history of learning rates, with which first rows are caught up
 model.safetensors        parameters and buffers of the dense part
-model.onnx, model.pt2    the dense part for other programs; no command of this package opens a .pt2
+model.onnx               the dense part for ONNX Runtime and other programs
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from pipeline.serving.page_table import PageTable
 from pipeline.serving.pages import PageFormat
 from pipeline.serving.workflows import checked_workflow
 from pipeline.settings import Amount, Count, Digest, PlainName, Share, Strict, read_json
+from pipeline.storage.durable import Seal
 from pipeline.storage.files import Damaged, checksum
 from pipeline.storage.layout import RowLayout, formats_of_rows
 from pipeline.workflow import Workflow
 
 SERVABLE_MANIFEST = "manifest.json"
 FEATURES_FILE, ROWS_FOLDER, FENCES_FILE, RATES_FILE = "features.json", "rows", "fences", "rates.safetensors"
-WEIGHTS_FILE, ONNX_FILE, PT2_FILE = "model.safetensors", "model.onnx", "model.pt2"
+WEIGHTS_FILE, ONNX_FILE = "model.safetensors", "model.onnx"
 REQUEST_FILE, RESPONSE_FILE = "request.json", "response.json"
 """Names of the files of a servable; the parts of the table are in the folder ROWS_FOLDER."""
 CURRENT_FILE = "current"
 """File in a folder of servables: one line, the name of the one to serve. It is replaced by a rename."""
 SERVABLE_FORMAT: Literal[1] = 1
+SEAL = Seal(b'{"checksum": "%s"}\n', b"\n")
 AGAIN = "export the servable again"
 
 Precision = Literal["float32", "float16", "int8"]
@@ -78,9 +80,9 @@ class ServableManifest(Strict):
 
     @property
     def content(self) -> bytes:
-        """Content of the file: a line with a checksum of the other, which has the values."""
+        """Content of the file: a line with a checksum, and one with the values."""
         text = self.model_dump_json(exclude=None if self.unsigned else {"unsigned"}).encode()
-        return f'{{"checksum": "{checksum(text)}"}}\n'.encode() + text + b"\n"
+        return SEAL.close(text)
 
     @property
     def digest(self) -> str:
@@ -95,14 +97,11 @@ def read_servable(folder: Path) -> ServableManifest:
         raise ValueError(
             f"{folder} holds no servable: it has no {SERVABLE_MANIFEST}; name a folder that `pipeline export` made"
         )
-    content = path.read_bytes()
     try:
-        manifest = read_json(ServableManifest, content.partition(b"\n")[2])
+        manifest = read_json(ServableManifest, SEAL.open(path.read_bytes()))
         RowLayout.of(manifest.row)
     except ValueError as error:
         raise Damaged(f"{path}: {error}; {AGAIN}") from error
-    if manifest.content != content:
-        raise Damaged(f"{path}: its checksum is wrong; {AGAIN}")
     return manifest
 
 

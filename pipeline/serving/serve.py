@@ -19,7 +19,7 @@ from pipeline.serving.arguments import add_bad_values, size_argument
 from pipeline.workflow import load
 
 if TYPE_CHECKING:
-    from pipeline.serving.http.served import Served
+    from pipeline.serving.served_model import ServedModel
 
 MIN_ANSWERING = 2
 """While one thread waits for pages, another one computes."""
@@ -30,7 +30,7 @@ SWITCH_SECONDS = 0.0005
 reads tensors, which is half of the time that a request may take."""
 
 
-def main(argv: Sequence[str] | None = None, opener: Callable[[Path, int], Served] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, opener: Callable[[Path, int], ServedModel] | None = None) -> int:
     """Run the command. Exit code 0 if a signal ended it and all that had come was answered, 2 if there is nothing to
     serve or nowhere to listen, 130 if it was interrupted before. `opener`: opens a servable, given its folder and the
     bytes of its page cache; by default as the arguments say."""
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None, opener: Callable[[Path, int], Served
         return 130
 
 
-def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], Served]) -> int:
+def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], ServedModel]) -> int:
     """Serve as the arguments say, and return the exit code. Raises what `main` reports."""
     # These imports take seconds, and --help needs none of them.
     from pipeline.serving.http.answer import probe
@@ -73,7 +73,7 @@ def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], Served
     return 0
 
 
-def opener_of(args: argparse.Namespace) -> Callable[[Path, int], Served]:
+def opener_of(args: argparse.Namespace) -> Callable[[Path, int], ServedModel]:
     """Return the function that opens servables as the arguments say."""
     from pipeline.serving.served_model import open_served
 

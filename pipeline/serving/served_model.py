@@ -1,17 +1,17 @@
-"""A servable as the HTTP server sees it."""
+"""A servable as the HTTP server sees it: its columns, its scores, and its counters."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.data.outside import BadValues, Outside
+from pipeline.records import F32
 from pipeline.serving.features import Features
-from pipeline.serving.http.served import Answer, InputSpec
 from pipeline.serving.open_servable import Backend, OpenServable
 from pipeline.serving.predictor import Scored
 from pipeline.serving.scored_files import score_columns, score_fields
@@ -22,29 +22,54 @@ DATATYPES_OF_KINDS = {"integers": "INT64", "text": "BYTES"}
 """Datatype of the Open Inference Protocol that the metadata announces, by the kind of a column's values."""
 
 
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """A column that the model reads; every one is required."""
+
+    name: str
+    datatype: str
+    """Datatype of the Open Inference Protocol that the model's metadata announces: INT64, FP32, BYTES, ..."""
+    is_list: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Scores of the rows of one request."""
+
+    scores: Mapping[str, F32]
+    """[B] float32 of each output, in order: "LABEL.logit", "LABEL.probability"; NaN for a row without a score."""
+    unknown: Mapping[str, int]
+    """Number of keys without a row, by column."""
+    bad: Mapping[str, int] = field(default_factory=dict)
+    """Number of values outside the domain of their column, by column."""
+
+
 def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[InputSpec, ...]:
     """Columns that the model reads: the numbers, then the categories. `unsigned`: those of integers up to 2^64."""
-    numbers = [InputSpec(number.name, "FP32", is_list=False, required=True) for number in features.numbers]
+    numbers = [InputSpec(number.name, "FP32", is_list=False) for number in features.numbers]
     categories = []
     for category in features.categories:
         kind = features.kinds[category.name]
         datatype = "UINT64" if category.name in unsigned else DATATYPES_OF_KINDS[kind.removeprefix("lists of ")]
-        categories.append(InputSpec(category.name, datatype, kind.startswith("lists"), required=True))
+        categories.append(InputSpec(category.name, datatype, kind.startswith("lists")))
     return (*numbers, *categories)
 
 
 class ServedModel:
-    """Twin of an `OpenServable` with the methods of `pipeline.serving.http.served.Served`."""
+    """A servable for many threads at a time. Its attributes may still be read after `close`, its methods not."""
 
     def __init__(self, opened: OpenServable) -> None:
         self._opened, features = opened, opened.features
         self.name, self.version = opened.manifest.name, opened.manifest.digest
-        self.outputs, self.features = tuple(score_fields(features.labels)), features.digest
+        self.outputs: tuple[str, ...] = tuple(score_fields(features.labels))
+        self.features = features.digest
+        """Digest of the definition of the features. A servable is never replaced by one of other features."""
         self._columns = [category.name for category in features.categories]
         self.inputs = inputs_of(features, opened.manifest.unsigned)
-        self._keys: Counter[str] = Counter()
 
     def predict(self, table: pa.Table) -> Answer:
+        """Score a table with the columns of `inputs`, one chunk each. Raises ValueError, with the column's name, if
+        values are bad, and OSError if a page cannot be read or is damaged."""
         outside = Outside(self._opened.predictor.bad_values)
         pieces: list[Scored] = list(self._opened.predictor.batches(table, outside, name="the request"))
         unknown_F = sum((scored.unknown_F for scored in pieces), np.zeros(len(self._columns), np.int64))
@@ -55,6 +80,7 @@ class ServedModel:
         return Answer(scores, {name: n for name, n in unknown.items() if n}, outside.counts)
 
     def counters(self) -> Mapping[str, int]:
+        """Totals since the servable was opened, by name, for the metrics."""
         counts = self._opened.reader.table.counts
         return {name: int(getattr(counts, name)) for name in counts.__slots__}
 

@@ -1,5 +1,5 @@
-"""python -m pipeline why RUN FIELD=VALUE: tell what a run knows of one value: how often it was trained, when it changed
-last, its norms, and where its row lies in each kept commit."""
+"""python -m pipeline why RUN FIELD=VALUE: show what each kept commit of a run has of one value: how often and when
+it was last trained, the norm of its weights, and where its row is."""
 
 from __future__ import annotations
 
@@ -12,95 +12,41 @@ from typing import Any
 
 from pipeline.errors import PipelineError, error_text, refuse_remote
 
+COLUMNS = ("number", "name", "step", "count", "last_step", "norm", "file", "row")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 also for a value without a row, 2 if an argument or the commit is wrong, 1 if the
-    commit is deleted meanwhile."""
-    args = why_arguments().parse_args(argv)
+    """Run the command. Exit code 0 also for a value without a row, 2 if an argument or the run is wrong, 1 if training
+    deletes a commit meanwhile."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline why", description=__doc__)
+    parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument("value", metavar="FIELD=VALUE", help="a value of a categorical field; null: a missing value")
+    parser.add_argument("--json", action="store_true", help="as JSON, with the weights")
+    args = parser.parse_args(argv)
     try:
         refuse_remote("the run", args.run)
-        # These imports take seconds, and --help needs none of them.
-        from pipeline.serving.explained_value import explain_value
+        # This import takes seconds, and --help does not need it.
+        from pipeline.serving.value_history import value_history
 
-        found = explain_value(args.run, args.value, args.commit)
-    except (ValueError, OSError, MemoryError) as error:
+        found = value_history(args.run, args.value)
+    except (ValueError, OSError, MemoryError, PipelineError) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    except PipelineError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ValueError | OSError | MemoryError) else 1
     print(json.dumps(found, indent=2) if args.json else text_of_value(found))
     return 0
 
 
-def why_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline why", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument(
-        "value", metavar="FIELD=VALUE", help="a categorical field and a value of it; null: a missing value; a text "
-        "that is null or begins with a quote is given in quotes, as in JSON",
-    )  # fmt: skip
-    parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
-    parser.add_argument("--json", action="store_true", help="the same, and the weights, as JSON")
-    return parser
-
-
 def text_of_value(found: Mapping[str, Any]) -> str:
-    """Text for people."""
-    fields, commit = found["fields"], found["commit"]
-    shared = f", which {' and '.join(fields)} share" if len(fields) > 1 else ""
-    whose = "a missing value" if found["value"] is None else f"table {found['table']}{shared}"
-    shard = f", shard {found['shard']} of {found['num_shards']}" if found["num_shards"] > 1 else ""
-    named = f" ({commit['name']})" if commit["name"] else ""
-    lines = [
-        f"{found['field']} = {json.dumps(found['value'], ensure_ascii=False)}: key {found['key']} of {whose}{shard}",
-        f"commit {commit['number']}{named} of {found['run']}, after step {commit['step']:,}:",
-    ]
-    lines += _row(found) if found["known"] else _no_row(found)
-    lines += ["kept commits, and how the row differs from the one in the commit before:", *_table(found)]
-    if not found["finished"]:
-        lines.append(
-            "training may have moved the row into memory since, and changed it: only what is committed can be seen"
-        )
-    return "\n".join(lines)
+    """Table with a line for each kept commit."""
+    cells = [[_cell(commit.get(name)) for name in COLUMNS] for commit in found["commits"]]
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *cells, strict=True)]
+    table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in (COLUMNS, *cells)]
+    value = json.dumps(found["value"], ensure_ascii=False)
+    return "\n".join([f"{found['field']} = {value}: key {found['key']}; in each kept commit:", *table])
 
 
-def _row(found: Mapping[str, Any]) -> list[str]:
-    step, since = found["last_step"], found["commit"]["step"] - found["last_step"]
-    state = [f"  {name:10}  norm {norm:.6g}" for name, norm in found["state_norms"].items()]
-    return [
-        f"  count       {found['count']:,}: occurrences in training",
-        f"  last step   {step:,}: the last one whose batch had it{f', {since:,} before the commit' if since else ''}",
-        f"  weights     norm {found['weights_norm']:.6g} of {len(found['weights'])}, as an evaluation reads them",
-        *state,
-        f"  lies in     {found['file']}, row {found['row']:,} (byte {found['offset']:,})",
-    ]
-
-
-def _no_row(found: Mapping[str, Any]) -> list[str]:
-    return [
-        "  it has no row: no training example before this commit has the value",
-        f"  weights     norm {found['weights_norm']:.6g} of {len(found['weights'])}: a model reads its first row, "
-        "which follows from the seed and the key alone",
-    ]
-
-
-def _table(found: Mapping[str, Any]) -> list[str]:
-    lines = [("commit", "after step", "row", "count", "last step", "file", "row in it")]
-    for commit in found["commits"]:
-        named = f" ({commit['name']})" if commit["name"] else ""
-        lines.append(
-            (f"{commit['number']}{named}", f"{commit['step']:,}", commit["change"], *_where(found["run"], commit))
-        )
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-
-
-def _where(run: str, commit: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    if not commit["known"]:
-        return "-", "-", "-", "-"
-    file = str(Path(commit["file"]).relative_to(run))
-    return f"{commit['count']:,}", f"{commit['last_step']:,}", file, f"{commit['row']:,}"
+def _cell(value: str | float | None) -> str:
+    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

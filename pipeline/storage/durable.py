@@ -1,5 +1,5 @@
-"""Durable files: a file appears under its name whole and durable or not at all, whenever a run is
-killed, and checksums prove that what is read back is what was written."""
+"""Durable files: a file appears under its name complete and durable or not at all, whenever a run is killed, and
+checksums prove that what is read back is what was written. All JSON files with a checksum are sealed here."""
 
 from __future__ import annotations
 
@@ -7,27 +7,58 @@ import json
 import stat
 import uuid
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from pipeline.settings import Strict
+from pipeline.settings import Strict, read_json
 from pipeline.storage.files import Files, checksum, checksum_of
 
 T = TypeVar("T", bound=Strict)
 
 
+class Seal(NamedTuple):
+    """Form of a file that holds a JSON text and its checksum: what comes before and after the text, where `%s` is the
+    checksum."""
+
+    before: bytes
+    after: bytes
+
+    def close(self, text: bytes) -> bytes:
+        """Return the content of the file with this text."""
+        digest = checksum(text).encode()
+        return b"".join((self.before.replace(b"%s", digest), text, self.after.replace(b"%s", digest)))
+
+    def open(self, content: bytes) -> bytes:
+        """Return the text in a file's content. Raises ValueError if the content is not as it was written."""
+        begin, end = (len(part.replace(b"%s", bytes(16))) for part in self)
+        text = content[begin : len(content) - end]
+        if self.close(text) != content:
+            raise ValueError("its checksum is wrong")
+        return text
+
+
+RECORD = Seal(b"", b"\n%s\n")
+"""Form of `write_sealed`: a line with the text, and one with its checksum."""
+
+
+def own_checksum(values: Mapping[str, Any]) -> str:
+    """Checksum of a JSON object's other values, which it holds under the name `checksum`."""
+    return checksum(json.dumps({name: value for name, value in values.items() if name != "checksum"}).encode())
+
+
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file for writing that becomes `path` at the end, its bytes and its name durable.
+def replacing(path: Path, through: Path | None = None) -> Iterator[BinaryIO]:
+    """Open a temporary file for writing that becomes `path` at the end, its bytes and its name durable. `through`: the
+    temporary file's folder, on the same disk (default: that of `path`).
 
     Every attempt has a temporary name of its own, since Dask may run a task twice at once: the last one wins, with the
     same bytes. After an exception the temporary file is removed, if the disk allows it. Raises OSError if the disk
     fails or is full.
     """
     files = Files()
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+    partial = (through or path.parent) / f"{path.name}.{uuid.uuid4().hex}.partial"
     try:
         with open(partial, "xb") as file:
             yield file
@@ -50,18 +81,17 @@ def checksum_so_far(file: BinaryIO) -> str:
 
 
 def write_sealed(path: Path, content: Strict) -> None:
-    """Write a line of JSON and one with its checksum; durable when this returns."""
-    line = json.dumps(content.model_dump()).encode()
+    """Write values as JSON with a checksum; durable when this returns."""
     with replacing(path) as file:
-        file.write(line + f"\n{checksum(line)}\n".encode())
+        file.write(RECORD.close(json.dumps(content.model_dump()).encode()))
 
 
 def read_sealed(path: Path, kind: type[T]) -> T:
     """Read what `write_sealed` wrote. Raises ValueError if the file is not as it was written."""
-    line, _, seal = path.read_bytes().partition(b"\n")
-    if seal != f"{checksum(line)}\n".encode():
-        raise ValueError(f"{path}: is damaged: its checksum does not match its content")
-    return kind.model_validate_json(line)
+    try:
+        return read_json(kind, RECORD.open(path.read_bytes()))
+    except ValueError as error:
+        raise ValueError(f"{path}: is damaged: {error}") from error
 
 
 def size_of(path: Path) -> int | None:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.kernels.narrow_rows import BFLOAT16, FLOAT16_WORD, FULL_WORD
-from pipeline.optimizer import RowOptimizerConfig
 from pipeline.records import I32, U32, U64
+from pipeline.settings.optimizer import RowOptimizerConfig
 
 KEY_WORDS = 2
 MAX_WIDTH = 1 << 20
@@ -63,7 +63,7 @@ class RowLayout:
     embedding_dim: int
     first_order: bool
     optimizer: str = "adam"
-    """Kind of a row optimizer in `pipeline.optimizer`."""
+    """Kind of a row optimizer in `pipeline.settings.optimizer`."""
     formats: tuple[str, ...] = ()
     """Number formats of the weights and of each part of the state; empty: all float32."""
 

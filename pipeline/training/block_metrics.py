@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.records import F32, U64, Block, BlockResult, Examples, SplitSums
 
 Truth = tuple[F32, F32 | None, U64 | None]

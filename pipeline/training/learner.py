@@ -20,8 +20,7 @@ from pipeline.comm.exchange import Exchange
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
 from pipeline.machine.threads import Threads, Whole
-from pipeline.messages.place import defined_at
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
 from pipeline.optim.row_optimizer import RowOptimizer, WeightReader
@@ -39,6 +38,7 @@ from pipeline.records import (
     Staged,
     Unique,
 )
+from pipeline.settings.place import defined_at
 from pipeline.storage.slab import Slab
 from pipeline.training.block_metrics import BlockMetrics, Truth, truth_of
 from pipeline.training.build import Shape, build_model

@@ -14,7 +14,7 @@ from pipeline.data.source import Source
 from pipeline.device.device import Device
 from pipeline.machine.memory import aligned_empty
 from pipeline.machine.threads import Threads, Whole
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.preflight.sizes import Sizes
 from pipeline.records import U32, Array
 from pipeline.storage.chunks import Chunks

@@ -12,7 +12,7 @@ from benchmarks.accuracy.plain_torch import PlainTorch
 from benchmarks.large_batch.data import Planted, ensure
 from benchmarks.once import Quiet, once, read, train
 from pipeline.models import DNN, LR, DeepFM
-from pipeline.optimizer import Adam, CowClip, DenseAdam, Optimizer, Plateau
+from pipeline.settings.optimizer import Adam, CowClip, DenseAdam, Optimizer, Plateau
 from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
 
 PLANTED = Planted(3000, 1000, (3, 4, 5))

@@ -21,10 +21,10 @@ from conftest import make_workflow, write_data
 from fake_live import FakeRun, quickstart
 from hostile import FOLDER, NAMES, write_hostile
 
-from pipeline.driver.result import own_checksum
 from pipeline.monitor.live.lines import LIVE
 from pipeline.monitor.page import compare
 from pipeline.monitor.page.report import write_report
+from pipeline.storage.durable import own_checksum
 
 pytestmark = [
     pytest.mark.browser,

@@ -14,9 +14,9 @@ from many_rules import RULES, Normed, ignore, workflow_of
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.driver.driver import Driver
-from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.preflight.check_model import check_model
 from pipeline.records import Rank, StageResult
+from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.training.build import row_layout
 from pipeline.training.dense_state import MODEL
 from pipeline.workflow import Workflow

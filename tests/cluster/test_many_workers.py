@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from many_rules import DENSE, RULES, Squared, workflow_of
 
 from pipeline.driver.driver import Driver
-from pipeline.optimizer import DenseAdam, Optimizer, Sgd
 from pipeline.records import Array
+from pipeline.settings.optimizer import DenseAdam, Optimizer, Sgd
 from pipeline.workflow import Category, Workflow
 
 

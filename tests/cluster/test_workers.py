@@ -10,6 +10,7 @@ from contextlib import closing
 from functools import partial
 from urllib.request import urlopen
 
+import dask
 import depth
 import psutil
 import pytest
@@ -22,11 +23,12 @@ from runs import listening
 from pipeline.cluster import pool as pools
 from pipeline.cluster.crew import WorkerLost, WorkerSpec
 from pipeline.cluster.dask_crew import DaskCrew
+from pipeline.cluster.local import local_client
 from pipeline.cluster.pool import NoWorkers, WorkerPool
 from pipeline.cluster.run_plugin import worker_info
 from pipeline.data.source import Source
 from pipeline.errors import PipelineError
-from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.verify import verify
 from pipeline.workflow import Workers
 
@@ -76,6 +78,14 @@ def test_each_worker_runs_with_one_malloc_arena(pool):
 
 
 @pytest.mark.prove
+def test_an_open_cluster_leaves_dasks_settings_alone(pool):
+    """What other code of the process starts is not to inherit them, nor to find them once two clusters have closed."""
+    with local_client() as client:
+        assert client.cluster.scheduler.allowed_failures == pool.cluster.scheduler.allowed_failures == 0
+        assert dask.config.get("distributed.scheduler.allowed-failures") == 3
+        assert dask.config.get("distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX", None) is None
+
+
 def test_two_workers_listen_on_loopback_alone(workflow, pool, tmp_path, expected):
     undisturbed(workflow, pool, tmp_path, expected)
     assert listening(psutil.Process()) == {"127.0.0.1"}
@@ -293,11 +303,11 @@ def test_a_run_recovers_from_a_worker_that_is_lost_while_all_open(workflow, pool
 def test_a_cluster_that_fails_to_start_once_is_started_again(monkeypatch):
     started, start = [], pools._start
 
-    def fail_once(spec):
+    def fail_once(spec, mark):
         started.append(spec)
         if len(started) == 1:
             raise RuntimeError("Nanny failed to start.")
-        return start(spec)
+        return start(spec, mark)
 
     monkeypatch.setattr(pools, "_start", fail_once)
     with closing(WorkerPool(WorkerSpec(1))) as pool:
@@ -305,7 +315,7 @@ def test_a_cluster_that_fails_to_start_once_is_started_again(monkeypatch):
 
 
 def test_a_cluster_that_never_starts_is_given_up_with_a_message(monkeypatch):
-    def fail(spec):
+    def fail(spec, mark):
         raise RuntimeError("Nanny failed to start.")
 
     monkeypatch.setattr(pools, "_start", fail)

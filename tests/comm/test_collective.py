@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from benchmarks.kstep.in_process import in_machines, in_process, together
 from pipeline.comm.collective import SINGLE_WORKER
-from pipeline.comm.in_process import in_machines, in_process, together
 
 GROUPS = {
     "1": lambda: in_process(1),

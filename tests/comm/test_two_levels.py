@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 import torch
 
+from benchmarks.kstep.in_process import in_machines, together
 from pipeline.cluster.run_plugin import JoinRequest, two_levels
 from pipeline.comm.group import Group, GroupSettings, Store
-from pipeline.comm.in_process import in_machines, together
 from pipeline.records import Rank
 
 SIZE, BUFFERS = 64, 8

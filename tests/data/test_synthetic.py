@@ -53,7 +53,7 @@ def test_data_is_made_once(tmp_path):
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     assert synthetic.ensure(data_of(tmp_path)) == done == tmp_path / "synthetic.json"
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
-    assert not list(tmp_path.rglob("*.unfinished"))
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_processes_that_begin_at_once_make_the_data_once(tmp_path, monkeypatch):
@@ -73,7 +73,7 @@ def test_processes_that_begin_at_once_make_the_data_once(tmp_path, monkeypatch):
     assert done[0].read_bytes() == alone.read_bytes()
     for split in ("train", "validation", "test"):
         assert pq.read_table(tmp_path / "data" / split).equals(pq.read_table(tmp_path / "alone" / split))
-    assert not list(tmp_path.rglob("*.unfinished"))
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_other_parameters_for_existing_data_are_refused(tmp_path):
@@ -87,7 +87,9 @@ def test_an_interrupted_generation_is_completed_and_foreign_files_are_refused(tm
     done = synthetic.ensure(data_of(tmp_path / "a"))
     begun = json.loads(done.read_text())
     done.rename(tmp_path / "a/synthetic.begun.json")
+    (tmp_path / "a/train/part-00000.parquet.0123.partial").write_bytes(b"half")
     synthetic.ensure(data_of(tmp_path / "a"))
+    assert not list(tmp_path.rglob("*.partial"))
     assert json.loads(done.read_text()) == begun
     (tmp_path / "b/train").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"b/train exists, but no synthetic.json"):

@@ -77,14 +77,14 @@ def test_too_little_device_memory_is_refused_with_the_plan(small_workflow, tmp_p
         assert part in str(raised.value)
 
 
-def test_running_out_of_memory_in_training_is_reported_with_the_plan(small_workflow, tmp_path):
+def test_running_out_of_memory_is_reported_with_the_plan(small_workflow, tmp_path):
     driver = make_driver(small_workflow(), tmp_path, device=Small(1 << 30))
     driver.crew.worker.tiers.device.left = 0
     with pytest.raises(PipelineError, match=r"train of block 0 failed: out of memory [\s\S]*device slab"):
         driver.run()
 
 
-def test_a_device_slab_is_checked_against_the_memory_that_it_lies_in(small_workflow):
+def test_a_device_slab_is_checked_against_its_memory(small_workflow):
     huge = small_workflow(storage={"device": "1 TiB"}).storage
     check_memory(huge, type("Gpu", (Small,), {"on_gpu": True})(1 << 40))
     with pytest.raises(ValueError, match=r"storage\.device, host, read and map add up to"):
@@ -101,7 +101,7 @@ def gpu(monkeypatch):
     return choose("auto")
 
 
-def test_gpu_streams_are_distinct_and_do_their_own_copies_and_waits(gpu):
+def test_gpu_streams_are_distinct(gpu):
     assert (gpu.name, gpu.model, gpu.on_gpu, gpu.free_bytes()) == ("cuda", "Some GPU", True, 123)
     assert len({getattr(gpu, name).pointer for name in STREAMS}) == len(STREAMS)
     host, there = gpu.pinned((2, 3), np.float32), gpu.empty((2, 3), np.float32)
@@ -144,7 +144,7 @@ def test_each_gpu_timing_is_reported_once(gpu):
     assert gpu.drain() == []
 
 
-def test_large_pinned_arrays_are_allocated_beside_the_pool_which_is_freed_on_request(gpu, monkeypatch):
+def test_large_pinned_arrays_are_allocated_outside_the_pool(gpu, monkeypatch):
     """Large arrays have exactly their size: the pool would take up to twice of it."""
     monkeypatch.setattr(gpu_module, "POOLED_BYTES", 100)
     for rows in (1, 1000):

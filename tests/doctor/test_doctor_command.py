@@ -75,7 +75,7 @@ def test_a_run_is_looked_at_with_its_own_workflow_and_metrics(tmp_path, capsys):
 
 
 def real_workflow(name: str) -> Workflow:
-    from pipeline.run import override
+    from pipeline.settings.changes import override
     from pipeline.workflow import load
 
     root = REAL / {"frappe": "frappe_x1", "criteo": "criteo_1tb_sample"}[name]

@@ -14,8 +14,8 @@ from harness import make_driver
 
 from pipeline.driver.best import BestEpoch
 from pipeline.monitor.history import History
-from pipeline.optimizer import Plateau
 from pipeline.records import Block, BlockResult, StageResult
+from pipeline.settings.optimizer import Plateau
 from pipeline.workflow import Metrics, Workflow
 
 VALUES = {

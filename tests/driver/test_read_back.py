@@ -12,7 +12,7 @@ from depth import some
 from harness import make_driver
 from stopped import SIZES, kill_after
 
-from pipeline.driver.result import own_checksum
+from pipeline.storage.durable import own_checksum
 from pipeline.storage.files import Damaged, checksum
 from pipeline.verify import verify
 from pipeline.workflow import Commit

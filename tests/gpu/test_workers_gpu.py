@@ -48,7 +48,7 @@ WORLDS = [1, *(pytest.param(world, marks=SEVERAL) for world in sorted({2, max(2,
 
 @pytest.fixture(scope="module", params=WORLDS)
 def pool(request):
-    affinities = lay_out(read_topology(True), request.param).affinities
+    affinities = lay_out(read_topology(True), request.param)
     with closing(WorkerPool(WorkerSpec(request.param, None, affinities))) as pool:
         yield pool
 
@@ -98,7 +98,7 @@ def fingerprint(workflow, run_dir, pool, **tiers):
     return result["fingerprint"], [epoch["auc"] for epoch in result["epochs"]]
 
 
-def test_gpus_train_to_the_same_bits_again_and_with_other_tiers_and_blocks(root, pool, tmp_path):
+def test_gpus_train_the_same_bits_with_any_tiers_and_blocks(root, pool, tmp_path):
     first, again = (fingerprint(on_cuda(root), tmp_path / name, pool, **TIERS) for name in ("one", "two"))
     assert again == first
     assert fingerprint(on_cuda(root, block_batches=5, look_ahead=1), tmp_path / "large", pool) == first
@@ -117,7 +117,7 @@ def test_gpus_train_to_the_metrics_of_one_gpu_within_tolerance(root, pool, tmp_p
         assert of_many["auc"] == pytest.approx(of_one["auc"], abs=0.03)
 
 
-def test_a_run_recovers_from_a_killed_gpu_worker_to_the_same_bits(root, pool, tmp_path):
+def test_a_run_recovers_from_a_killed_gpu_worker(root, pool, tmp_path):
     workflow = on_cuda(root, epochs=2)
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
     expected = fingerprint(workflow, tmp_path / "undisturbed", pool, **TIERS)

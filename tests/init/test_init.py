@@ -159,7 +159,7 @@ def test_a_label_of_two_other_values_becomes_0_and_1(tmp_path, capsys, values, l
     pa_csv.write_csv(log, tmp_path / "log.csv", pa_csv.WriteOptions(quoting_style="none"))
     assert main([str(tmp_path / "log.csv"), "--out", str(out), "--label", label]) == 0
     assert f"{values[0].lower()} becomes 0 and {values[1].lower()} 1" in capsys.readouterr().out
-    made = json.loads((tmp_path / "my_data" / "prepared.json").read_bytes())["splits"]
+    made = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
     assert sum(split["positives"]["click"] for split in made.values()) == sum(table(300)["click"].to_pylist())
 
 
@@ -174,6 +174,18 @@ def test_another_label_needs_only_fresh(tmp_path, capsys):
     assert load(out).data.labels == ("won",)
     assert (tmp_path / "my.py.1").exists()
     assert (tmp_path / "my_data.1").exists()
+    assert (tmp_path / "my_schema.json.1").exists()
+    (tmp_path / "my.py").unlink()
+    assert main([*order, "won"]) == 2
+    assert "my_schema.json is there already; --fresh moves it aside" in capsys.readouterr().err
+
+
+def test_fresh_leaves_a_folder_of_data_in_its_place(tmp_path):
+    (tmp_path / "my_data").mkdir()
+    for n in range(5):
+        pq.write_table(table(300, seed=n), tmp_path / "my_data" / f"{n}.parquet")
+    assert main([str(tmp_path / "my_data"), "--out", str(tmp_path / "my.py"), "--fresh"]) == 0
+    assert (tmp_path / "my_data" / "0.parquet").exists()
 
 
 def test_a_list_shares_the_table_of_the_column_whose_values_it_has(tmp_path):

@@ -67,7 +67,7 @@ def in_torch(table, case):
 @pytest.mark.prove
 @examples(4, 25)
 @given(tables())
-def test_in_float64_a_row_stands_where_a_dense_optimizer_puts_it(case):
+def test_in_float64_a_row_equals_that_of_a_dense_optimizer(case):
     table = make_table(case, np.float64)
     plain, peer = Plain(table), in_torch(table, case)
     for rows, grads in touches(case):
@@ -86,7 +86,7 @@ def test_in_float64_a_row_stands_where_a_dense_optimizer_puts_it(case):
 @pytest.mark.prove
 @examples(2, 12)
 @given(tables())
-def test_in_float32_a_row_stays_within_rounding_of_a_dense_optimizer(case):
+def test_in_float32_a_row_is_within_rounding_of_a_dense_one(case):
     """Beyond what rounding does to a dense optimizer in float32 as well, where weights were larger than they are."""
     table, exact = make_table(case, np.float32), make_table(case, np.float64)
     exact.floats[:] = table.floats
@@ -103,7 +103,7 @@ def test_in_float32_a_row_stays_within_rounding_of_a_dense_optimizer(case):
 
 @examples(4, 25)
 @given(tables(kinds=("adam", "adagrad", "ftrl")))
-def test_steps_caught_up_one_by_one_give_the_bits_of_a_dense_loop(case):
+def test_steps_caught_up_one_by_one_equal_a_dense_loop(case):
     table = make_table(case, np.float32, 190)
     plain = Plain(table)
     for rows, grads in touches(case, 190):
@@ -156,7 +156,7 @@ def test_the_width_of_a_row_never_changes_a_weight(dim):
     assert (wide.weights[0, :dim] == narrow.weights[0, 0]).all()
 
 
-def test_past_the_lifespan_only_rows_that_were_never_trained_are_zero():
+def test_past_the_lifespan_only_untrained_rows_are_zero():
     table = Table("adam", np.float32, 2, 3, False, lambda t: (1e-3, 1e-6), 400)
     table.update(np.zeros(1, np.int32), np.ones((1, 3)))
     table.catch_up(np.arange(2, dtype=np.int32), 400, lifespan=399)

@@ -77,7 +77,7 @@ def test_a_table_that_fills_up_between_runs_keeps_what_was_done():
     assert (keys_U, inverse_V) == unique_keys_reference(keys)
 
 
-def test_a_run_begins_only_where_the_table_has_room_for_all_its_keys():
+def test_a_run_begins_only_where_all_its_keys_have_room():
     """Room for two: a run of three might bring three new keys, one of two may go ahead."""
     table, keys_U = tables(2)
     inverse_V = np.full(3, -1, np.int32)
@@ -133,7 +133,7 @@ def test_sources_are_grouped_in_the_order_of_the_reference(batch):
 
 @settings(deadline=None, max_examples=30)
 @given(batches())
-def test_the_reference_keeps_every_occurrence_in_the_order_of_the_tiles(batch):
+def test_the_reference_keeps_occurrences_in_tile_order(batch):
     """The order once more, from its words in `BatchIndex`: by tile, then by field, then by example."""
     source_V, starts_P = batch.sources()
     turn = {int(f): n for n, f in enumerate([*batch.single_S, *batch.multi_M])}
@@ -145,7 +145,7 @@ def test_the_reference_keeps_every_occurrence_in_the_order_of_the_tiles(batch):
     np.testing.assert_array_equal(np.diff(starts_P), counts)
 
 
-def test_a_key_of_two_fields_is_summed_field_by_field_within_each_tile():
+def test_a_key_of_two_fields_is_summed_field_by_field():
     """One key everywhere, two fields, two tiles: field 0 of tile 0, field 1 of tile 0, then tile 1 likewise."""
     batch = make_batch(0, TILE + 2, num_single=2, num_multi=0, num_keys=1)
     first, second = np.arange(TILE), np.arange(TILE, TILE + 2)
@@ -167,7 +167,7 @@ def test_an_empty_bag_gives_no_occurrence():
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(KEYS, min_size=1, max_size=60), st.lists(st.integers(0, 59), max_size=60), st.sampled_from([1, 2, 8]))
-def test_dropping_repeats_leaves_each_key_and_matches_the_reference(keys, places, num_recent):
+def test_dropping_repeats_leaves_each_key(keys, places, num_recent):
     keys_N, at_V = np.array(keys, np.uint64), np.array([at % len(keys) for at in places], np.int64)
     kept_V = np.empty(len(at_V) + 1, np.uint64)
     num = drop_repeats(keys_N, at_V, np.full(num_recent, RESERVED, np.uint64), kept_V)

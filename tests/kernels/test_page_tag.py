@@ -31,7 +31,7 @@ def reasons(pages, numbers=None, fences=None):
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(WORD, st.lists(WORD, min_size=5, max_size=5)), max_size=5))
-def test_a_page_tag_matches_the_reference_and_changes_no_other_word(pages):
+def test_a_page_tag_matches_the_reference(pages):
     tagged = np.array([words for _, words in pages], np.uint32).reshape(-1, 5)
     numbers = [number for number, _ in pages]
     set_page_tags(tagged, np.array(numbers, np.uint32))
@@ -62,7 +62,7 @@ def test_an_unwritten_page_is_detected(word):
 
 
 @pytest.mark.parametrize(("count", "why"), [(0, WRONG_COUNT), (1, 0), (MAX_ROWS, 0), (MAX_ROWS + 1, WRONG_COUNT)])
-def test_a_number_of_rows_that_no_page_has_is_detected_under_a_right_tag(count, why):
+def test_an_impossible_row_count_is_found_under_a_valid_tag(count, why):
     pages = made_pages(3)
     pages[1, 1] = count
     set_page_tags(pages, np.arange(3, dtype=np.uint32))

@@ -41,7 +41,7 @@ def test_no_product_is_fused_with_the_sum_that_takes_it(name):
     assert not re.findall(r"\b(?:fma|mad)[.\w]*f32|mul\.f32|div\.(?!rn)[.\w]*f32|sqrt\.(?!rn)[.\w]*f32", text)
 
 
-def test_a_function_compiled_for_the_cpu_still_compiles_for_a_gpu():
+def test_a_function_compiled_for_the_cpu_compiles_for_a_gpu():
     """Both in one process, as at the first start on a GPU."""
     row_rules.adam_weight(*map(np.float32, (1, 0, 0, 1, 0.1, 0.1, 1e-8, 0.1)))
     row_rules.adam_weight.recompile()
@@ -49,7 +49,7 @@ def test_a_function_compiled_for_the_cpu_still_compiles_for_a_gpu():
     assert "mul.rn.f32" in ptx(name, SIGNATURES[name][0], (9, 0))
 
 
-def test_kernels_are_compiled_for_the_threads_that_they_are_launched_with():
+def test_kernels_are_compiled_for_their_number_of_threads():
     """Without the bounds a thread of `long_sums` is given 71 registers, and its block, which has 65,536, cannot run."""
     bounds = {name: kernel.targetoptions["launch_bounds"] for name, kernel in kernels().items()}
     assert bounds.pop("segment_sum.long_sums_cuda") == (segment_sum.LONG_THREADS, 1)

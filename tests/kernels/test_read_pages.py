@@ -113,7 +113,7 @@ def faults():
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_system_that_refuses_requests_is_asked_as_its_check_says(faults, name):
+def test_a_system_that_refuses_requests_is_asked_again(faults, name):
     assert faults[name] == "ok"
 
 

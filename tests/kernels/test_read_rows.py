@@ -121,7 +121,7 @@ def test_a_row_longer_than_a_scratch_can_be_read():
 
 @pytest.mark.parametrize("num_rows", [5, 171, 1024])
 @pytest.mark.parametrize("max_gap", [0, 3000, FAR])
-def test_aligned_reads_give_the_same_rows_from_a_partial_last_page(num_rows, max_gap):
+def test_aligned_reads_work_on_a_partial_last_page(num_rows, max_gap):
     """The file ends with a page for 1,024 rows alone; 171 rows are the first that need a second page."""
     rows = made_rows(0, num_rows)
     wanted = [(0, r) for r in sorted({0, 1, num_rows // 2, num_rows - 2, num_rows - 1})]

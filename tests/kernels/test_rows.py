@@ -35,7 +35,7 @@ def test_gathered_rows_match_the_reference(move):
 
 @settings(deadline=None, max_examples=60)
 @given(moves())
-def test_scattered_rows_match_the_reference_and_touch_no_other_slot(move):
+def test_scattered_rows_touch_no_other_slot(move):
     slab, at, rows = move
     expected = slab.copy()
     scatter_rows(slab, at, rows)

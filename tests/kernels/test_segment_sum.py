@@ -54,7 +54,7 @@ def test_the_reference_sums_every_gradient(batch):
 
 
 @pytest.mark.parametrize("num_examples", [1, TILE, TILE + 1, 3 * TILE + 5])
-def test_a_sum_has_the_bits_of_tiles_summed_apart_and_then_added(num_examples):
+def test_a_sum_has_the_bits_of_tiles_summed_separately(num_examples):
     batch = make_batch(2, num_examples, num_single=2, num_multi=0, num_keys=1)
     grads, _, _ = gradients(batch, 1)
     total = None
@@ -68,7 +68,7 @@ def test_a_sum_has_the_bits_of_tiles_summed_apart_and_then_added(num_examples):
     same_bits(out, np.array([[total]], np.float32))
 
 
-def test_the_order_of_the_unique_keys_never_changes_the_bits_of_a_sum():
+def test_the_order_of_unique_keys_changes_no_bit_of_a_sum():
     batch = make_batch(3, 2 * TILE + 7, num_single=2, num_multi=1, num_keys=40)
     grads, first, _ = gradients(batch, 3)
     source_V, starts_P = batch.sources()
@@ -80,7 +80,7 @@ def test_the_order_of_the_unique_keys_never_changes_the_bits_of_a_sum():
 
 
 @pytest.mark.parametrize("mean", [False, True])
-def test_the_gradient_of_a_mean_is_divided_by_the_length_of_its_bag(mean):
+def test_the_gradient_of_a_mean_is_divided_by_its_bag_length(mean):
     bags_MB = np.array([[0, 0, 1, 4], [4, 6, 6, 7]], np.int32)
     scale = bag_scale(bags_MB, (2, 0), (mean, False), 3).reshape(3, 3)
     expected = np.ones((3, 3), np.float32)

@@ -35,7 +35,7 @@ def test_a_lazy_step_matches_a_plain_loop(kind, seed, dim, first_order, l2):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_step_and_count_words_change_and_the_count_wraps_around(kind):
+def test_only_step_and_count_change_and_the_count_wraps(kind):
     table = Table(kind, np.float32, 3, 4, True, lambda t: (0.1, 0.0), 2)
     words = np.full((3, 4), 7, np.uint32)
     words[1, 2], width = 2**32 - 1, table.width

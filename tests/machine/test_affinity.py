@@ -10,22 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.machine.affinity import deal_cpus, format_cpus, lay_out, layout_lines, pin, ring
-from pipeline.machine.topology import Attached, Core, GpuInfo, Topology, allowed_cpus
+from pipeline.machine.affinity import affinity_lines, deal_cpus, format_cpus, lay_out, pin, ring
+from pipeline.machine.topology import Core, GpuInfo, Topology, allowed_cpus
 
 FOLDER = Path(__file__).parent / "topologies"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
 def recorded(name):
-    """json.dumps(dataclasses.asdict(read_topology(True))), as a machine would tell it."""
-    told = json.loads((FOLDER / f"{name}.json").read_text())
+    """json.dumps(dataclasses.asdict(read_topology(True))), as such a machine would write it."""
+    content = json.loads((FOLDER / f"{name}.json").read_text())
     return Topology(
-        tuple(Core(tuple(core["cpus"]), core["node"]) for core in told["cores"]),
-        tuple(GpuInfo(**gpu) for gpu in told["gpus"]),
-        tuple(map(tuple, told["links"])),
-        tuple(Attached(**disk) for disk in told["disks"]),
-        tuple(Attached(**nic) for nic in told["nics"]),
+        tuple(Core(tuple(core["cpus"]), core["node"]) for core in content["cores"]),
+        tuple(GpuInfo(**gpu) for gpu in content["gpus"]),
+        tuple(map(tuple, content["links"])),
     )
 
 
@@ -35,10 +33,9 @@ def links_of_ring(topology, affinities):
     return [topology.links[a][b] for a, b in pairwise([*order, order[0]])]
 
 
-def check(topology, layout, num_workers):
+def check(topology, affinities, num_workers):
     """What holds of every layout."""
     all_cpus = list(chain(*(core.cpus for core in topology.cores)))
-    affinities = layout.affinities
     assert len(affinities) == num_workers
     assert all(affinity.cpus for affinity in affinities)
     taken = list(chain(*(affinity.cpus for affinity in affinities)))
@@ -52,7 +49,6 @@ def check(topology, layout, num_workers):
         assert {affinity.gpu for affinity in affinities} <= set(topology.gpus)
     else:
         assert set(taken) == set(all_cpus)
-    assert {affinity.nic for affinity in affinities} <= ({nic.name for nic in topology.nics} or {None})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,7 +60,7 @@ def test_workers_of_a_recorded_machine_each_get_their_own_cpus_and_gpu(name):
 
 def test_the_ring_of_a_hybrid_cube_mesh_uses_only_its_double_links():
     topology = recorded("hybrid_cube_mesh")
-    affinities = lay_out(topology, 8).affinities
+    affinities = lay_out(topology, 8)
     assert [affinity.gpu.index for affinity in affinities] == [0, 3, 2, 1, 5, 6, 7, 4]
     assert set(links_of_ring(topology, affinities)) == {"NV2"}
     order = [affinity.gpu.index for affinity in affinities]
@@ -77,47 +73,45 @@ def test_the_ring_of_a_hybrid_cube_mesh_uses_only_its_double_links():
 
 def test_a_ring_of_few_workers_in_a_hybrid_cube_mesh_stays_on_nvlink():
     topology = recorded("hybrid_cube_mesh")
-    assert sorted(links_of_ring(topology, lay_out(topology, 4).affinities)) == ["NV1", "NV2", "NV2", "NV2"]
-    assert links_of_ring(topology, lay_out(topology, 2).affinities) == ["NV2", "NV2"]
+    assert sorted(links_of_ring(topology, lay_out(topology, 4))) == ["NV1", "NV2", "NV2", "NV2"]
+    assert links_of_ring(topology, lay_out(topology, 2)) == ["NV2", "NV2"]
 
 
 def test_workers_behind_a_switch_keep_gpu_order_and_local_cpus_and_cards():
-    layout = lay_out(recorded("nvswitch"), 8, "nvme5n1")
-    assert [affinity.gpu.index for affinity in layout.affinities] == list(range(8))
-    assert [affinity.nic for affinity in layout.affinities] == [f"ib{n}" for n in range(8)]
-    assert layout.disk_node == 1
-    for affinity in layout.affinities:
+    affinities = lay_out(recorded("nvswitch"), 8)
+    assert [affinity.gpu.index for affinity in affinities] == list(range(8))
+    for affinity in affinities:
         assert {cpu % 112 // 56 for cpu in affinity.cpus} == {affinity.node} == {affinity.gpu.index // 4}
         assert len(affinity.cpus) == 28
 
 
 def test_gpus_of_one_socket_are_neighbours_in_the_ring():
     topology = recorded("pcie_two_sockets")
-    affinities = lay_out(topology, 4).affinities
+    affinities = lay_out(topology, 4)
     assert [affinity.gpu.index for affinity in affinities] == [0, 2, 3, 1]
     assert sorted(links_of_ring(topology, affinities)) == ["NODE", "PIX", "SYS", "SYS"]
     assert [affinity.node for affinity in affinities] == [0, 0, 1, 1]
     # Two workers take the two that share a switch.
-    assert [affinity.gpu.index for affinity in lay_out(topology, 2).affinities] == [1, 3]
+    assert [affinity.gpu.index for affinity in lay_out(topology, 2)] == [1, 3]
 
 
 def test_workers_without_gpus_get_whole_cores_of_one_node():
     topology = recorded("no_gpu_two_nodes")
-    affinities = lay_out(topology, 4).affinities
+    affinities = lay_out(topology, 4)
     assert [affinity.cpus for affinity in affinities[:2]] == [
         (0, 1, 2, 3, 16, 17, 18, 19),
         (4, 5, 6, 7, 20, 21, 22, 23),
     ]
     assert [affinity.node for affinity in affinities] == [0, 0, 1, 1]
     # The only worker has both nodes, so it is of none.
-    assert lay_out(topology, 1).affinities[0].node is None
-    assert all(len(affinity.cpus) == 1 for affinity in lay_out(topology, 32).affinities)
+    assert lay_out(topology, 1)[0].node is None
+    assert all(len(affinity.cpus) == 1 for affinity in lay_out(topology, 32))
 
 
 def test_more_workers_than_cpus_share_all_cpus():
-    affinities = lay_out(recorded("two_cores"), 4).affinities
+    affinities = lay_out(recorded("two_cores"), 4)
     assert [affinity.cpus for affinity in affinities] == [(0, 1)] * 4
-    assert [affinity.cpus for affinity in lay_out(recorded("two_cores"), 2).affinities] == [(0,), (1,)]
+    assert [affinity.cpus for affinity in lay_out(recorded("two_cores"), 2)] == [(0,), (1,)]
 
 
 def test_an_impossible_number_of_workers_is_refused():
@@ -133,7 +127,7 @@ def test_the_speed_of_the_ring_is_the_same_for_any_numbering_of_gpus(numbering, 
     topology = recorded("hybrid_cube_mesh")
     links = tuple(tuple(topology.links[a][b] for b in numbering) for a in numbering)
     other = Topology(topology.cores, tuple(topology.gpus[n] for n in numbering), links)
-    speeds = [sorted(links_of_ring(t, lay_out(t, num_workers).affinities)) for t in (topology, other)]
+    speeds = [sorted(links_of_ring(t, lay_out(t, num_workers))) for t in (topology, other)]
     assert speeds[0] == speeds[1]
 
 
@@ -151,18 +145,17 @@ def topologies(draw):
     links = tuple(
         tuple("X" if a == b else upper[max(a, b), min(a, b)] for b in range(len(gpus))) for a in range(len(gpus))
     )
-    nics = tuple(Attached(f"eth{n}", node) for n, node in enumerate(draw(st.lists(NODES, max_size=3))))
-    return Topology(cores, gpus, links, (), nics)
+    return Topology(cores, gpus, links)
 
 
 @given(topologies(), st.integers(1, 60))
 @settings(deadline=None)
 def test_workers_of_any_machine_each_get_their_own_cpus_and_gpu(topology, num_workers):
     num_workers = min(num_workers, len(topology.gpus) or num_workers)
-    layout = lay_out(topology, num_workers)
-    check(topology, layout, num_workers)
-    assert lay_out(topology, num_workers) == layout
-    known = [affinity.gpu for affinity in layout.affinities if affinity.gpu]
+    affinities = lay_out(topology, num_workers)
+    check(topology, affinities, num_workers)
+    assert lay_out(topology, num_workers) == affinities
+    known = [affinity.gpu for affinity in affinities if affinity.gpu]
     room = all(
         gpu.node is not None
         and sum(len(c.cpus) for c in topology.cores if c.node == gpu.node) >= sum(g.node == gpu.node for g in known)
@@ -171,7 +164,7 @@ def test_workers_of_any_machine_each_get_their_own_cpus_and_gpu(topology, num_wo
     node_of = {cpu: core.node for core in topology.cores for cpu in core.cpus}
     if room:
         assert all(
-            node_of[cpu] == affinity.gpu.node for affinity in layout.affinities if affinity.gpu for cpu in affinity.cpus
+            node_of[cpu] == affinity.gpu.node for affinity in affinities if affinity.gpu for cpu in affinity.cpus
         )
 
 
@@ -191,16 +184,12 @@ def test_sixteen_gpus_are_ordered_by_node_without_a_search():
     assert ring(gpus, links, 10) == (0, 2, 4, 6, 8, 10, 12, 14, 1, 3)
 
 
-def test_a_layout_is_described_as_it_is():
-    lines = layout_lines(lay_out(recorded("pcie_two_sockets"), 2, "nvme0n1"))
-    assert lines == [
-        "worker 0: GPU 1, NUMA node 1, CPUs 16-23,48-55, network card eno1",
-        "worker 1: GPU 3, NUMA node 1, CPUs 24-31,56-63, network card eno1",
-        "run directory: disk nvme0n1, NUMA node 1",
+def test_workers_are_described_with_their_gpu_node_and_cpus():
+    assert affinity_lines(lay_out(recorded("pcie_two_sockets"), 2)) == [
+        "worker 0: GPU 1, NUMA node 1, CPUs 16-23,48-55",
+        "worker 1: GPU 3, NUMA node 1, CPUs 24-31,56-63",
     ]
-    assert layout_lines(lay_out(recorded("two_cores"), 1)) == [
-        "worker 0: NUMA node unknown, CPUs 0-1, network card eth0",
-    ]
+    assert affinity_lines(lay_out(recorded("two_cores"), 1)) == ["worker 0: NUMA node unknown, CPUs 0-1"]
     assert format_cpus(()) == "unknown"
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.machine.affinity import lay_out
-from pipeline.machine.topology import Attached, Core, GpuInfo, Topology, disk_of, parse_cpus, read_topology
+from pipeline.machine.topology import Core, GpuInfo, Topology, parse_cpus, read_topology
 
 
 def write(path, text):
@@ -15,14 +15,9 @@ def write(path, text):
     path.write_text(f"{text}\n")
 
 
-def link(path, target):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(target)
-
-
 @pytest.fixture
 def system(tmp_path):
-    """Two nodes with two cores of two threads each; two NVMe disks, a RAID of them; a card, one that is down, `lo`."""
+    """Two nodes with two cores of two threads each."""
     root = tmp_path / "sys"
     for node, cpus in enumerate(("0-1,4-5", "2-3,6-7")):
         write(root / f"devices/system/node/node{node}/cpulist", cpus)
@@ -30,32 +25,12 @@ def system(tmp_path):
         folder = root / f"devices/system/cpu/cpu{cpu}/topology"
         write(folder / "physical_package_id", cpu % 4 // 2)
         write(folder / "core_id", cpu % 2)
-    for disk, node in ((0, 0), (1, 1)):
-        pci = root / f"devices/pci/{disk}"
-        write(pci / "numa_node", node)
-        write(pci / f"nvme/nvme{disk}n1/nvme{disk}n1p1/partition", 1)
-        link(root / f"block/nvme{disk}n1", pci / f"nvme/nvme{disk}n1")
-    for name, disks in (("md0", (0, 1)), ("md1", (1,))):
-        for disk in disks:
-            link(root / f"devices/virtual/{name}/slaves/nvme{disk}n1", root / f"devices/pci/{disk}/nvme/nvme{disk}n1")
-        link(root / f"block/{name}", root / f"devices/virtual/{name}")
-    for name, state in (("eth0", "up"), ("eth1", "down")):
-        write(root / f"devices/pci/{name}/numa_node", 1)
-        write(root / f"devices/pci/{name}/net/{name}/operstate", state)
-        (root / f"devices/pci/{name}/net/{name}/device").symlink_to(root / f"devices/pci/{name}")
-        link(root / f"class/net/{name}", root / f"devices/pci/{name}/net/{name}")
-    write(root / "devices/virtual/net/lo/operstate", "unknown")
-    link(root / "class/net/lo", root / "devices/virtual/net/lo")
     return root
 
 
-def test_a_machine_is_read_with_its_nodes_cores_disks_and_cards(system):
+def test_a_machine_is_read_with_its_nodes_and_cores(system):
     topology = read_topology(False, system, range(8))
-    assert topology == Topology(
-        (Core((0, 4), 0), Core((1, 5), 0), Core((2, 6), 1), Core((3, 7), 1)),
-        disks=(Attached("md0", None), Attached("md1", 1), Attached("nvme0n1", 0), Attached("nvme1n1", 1)),
-        nics=(Attached("eth0", 1),),
-    )
+    assert topology == Topology((Core((0, 4), 0), Core((1, 5), 0), Core((2, 6), 1), Core((3, 7), 1)))
 
 
 def test_only_allowed_cpus_are_read(system):
@@ -65,23 +40,7 @@ def test_only_allowed_cpus_are_read(system):
 def test_a_machine_without_system_files_still_has_its_cpus(tmp_path):
     topology = read_topology(True, tmp_path / "nothing", [0, 1])
     assert topology == Topology((Core((0,), None), Core((1,), None)))
-    assert [affinity.cpus for affinity in lay_out(topology, 2).affinities] == [(0,), (1,)]
-
-
-def test_a_disk_without_numa_has_no_node(system):
-    write(system / "devices/pci/0/numa_node", -1)
-    assert read_topology(False, system, [0]).disks[2] == Attached("nvme0n1", None)
-
-
-def test_the_disk_of_a_partition_is_found(system, tmp_path):
-    device = tmp_path.stat().st_dev
-    name = f"{os.major(device)}:{os.minor(device)}"
-    assert disk_of(tmp_path, system) is None
-    link(system / "dev/block" / name, system / "devices/pci/1/nvme/nvme1n1/nvme1n1p1")
-    assert disk_of(tmp_path, system) == "nvme1n1"
-    (system / "dev/block" / name).unlink()
-    link(system / "dev/block" / name, system / "devices/virtual/md0")
-    assert disk_of(tmp_path, system) == "md0"
+    assert [affinity.cpus for affinity in lay_out(topology, 2)] == [(0,), (1,)]
 
 
 def test_ranges_of_cpus_are_parsed():
@@ -89,12 +48,10 @@ def test_ranges_of_cpus_are_parsed():
     assert parse_cpus("") == []
 
 
-def test_this_machine_can_be_read(tmp_path):
+def test_this_machine_can_be_read():
     topology = read_topology(True)
     assert sorted(cpu for core in topology.cores for cpu in core.cpus) == sorted(os.sched_getaffinity(0))
-    disk = disk_of(tmp_path)
-    assert disk is None or disk in {one.name for one in topology.disks}
-    lay_out(topology, 1, disk)
+    lay_out(topology, 1)
 
 
 class NVMLError(Exception):
@@ -163,6 +120,7 @@ def with_library(monkeypatch, library, visible=None):
 
 def test_only_links_that_are_up_between_two_gpus_are_counted(system, monkeypatch):
     write(system / "bus/pci/devices/0000:02:00.0/numa_node", 1)
+    write(system / "bus/pci/devices/0000:03:00.0/numa_node", -1)
     library = Nvml([[1, 1, "down"], [0, 0, 2], [1]], {(0, 2): 50})
     with_library(monkeypatch, library)
     topology = read_topology(True, system, [0])

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from pipeline.monitor.history import DiskTotals, History, json_value
+from pipeline.metrics.totals import DiskTotals
+from pipeline.monitor.history import History, json_value
 from pipeline.optim.plateau import judge
 from pipeline.records import Block, BlockResult, Moves, Span, StageResult
 

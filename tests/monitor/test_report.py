@@ -6,9 +6,8 @@ import math
 import pytest
 from rich.console import Console
 
-from pipeline.monitor.history import DiskTotals
+from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.monitor.report import SHOWN_KINDS, evaluated, print_report
-from pipeline.monitor.tiers import TierTotals
 from pipeline.records import Moves
 
 STAGES = ("read", "dedup", "plan", "prefetch", "train", "write_back")

@@ -146,7 +146,7 @@ def test_a_setting_may_be_a_class(workflow, tmp_path, capsys):
     with pipeline.train(workflow, tmp_path / "run", settings=settings, serial=True, verbose=False) as run:
         assert type(run.model) is Squared
     assert capsys.readouterr().out == ""
-    with pytest.raises(ValueError, match=r"settings: \{1\} is a set"):
+    with pytest.raises(ValueError, match=r"settings: model\.args: \{1\} is a set"):
         pipeline.train(workflow, tmp_path / "run", settings={"model.args": {1}})
 
 

@@ -14,9 +14,9 @@ from odd_model import (
     step_all,
 )
 
-from pipeline.comm.in_process import in_machines, in_process
+from benchmarks.kstep.in_process import in_machines, in_process
 from pipeline.optim.dense import Dense, clip_factor
-from pipeline.optimizer import DenseAdam
+from pipeline.settings.optimizer import DenseAdam
 
 GRADIENTS = [[0.5, -2.0, 1e-6], [0.1, 1.0, -1e-7], [-0.3, 0.5, 1e-7]]
 

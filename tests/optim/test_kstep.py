@@ -22,10 +22,10 @@ from pydantic import ValidationError
 from replicas import Replicas
 from torch import nn
 
-from pipeline.comm.in_process import in_machines, in_process, together
+from benchmarks.kstep.in_process import in_machines, in_process, together
 from pipeline.optim.dense import Dense
 from pipeline.optim.kstep import KStepDense, dense_of
-from pipeline.optimizer import DenseAdam, KStep, Optimizer
+from pipeline.settings.optimizer import DenseAdam, KStep, Optimizer
 from pipeline.training.dense_state import dense_bytes, dense_state, load_dense, merge_dense, save_dense
 
 VARIANTS = [

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pipeline.optim.plateau import EpochVerdict, judge
-from pipeline.optimizer import Plateau
+from pipeline.settings.optimizer import Plateau
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from pipeline.device.device import RAM
 from pipeline.kernels.row_rules import FACTOR, L2
 from pipeline.optim.rates import FIRST_STEP, RUNS, Rates
-from pipeline.optimizer import Adam, Ftrl, Sgd
+from pipeline.settings.optimizer import Adam, Ftrl, Sgd
 
 ROWS = Adam(lr=1e-3, l2=0.02, semantics="dense")
 

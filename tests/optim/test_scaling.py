@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pipeline.models import DeepFM
 from pipeline.optim.scaling import SCALING_RULES, scale_batch
-from pipeline.optimizer import Adam, CowClip, DenseAdam, Optimizer, Sgd
+from pipeline.settings.optimizer import Adam, CowClip, DenseAdam, Optimizer, Sgd
 from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
 
 ROW_LR, ROW_L2, DENSE_LR = 1e-4, 2e-5, 8e-4

@@ -10,7 +10,7 @@ from conftest import make_workflow
 
 from pipeline.own_code.code import code_digest, is_other_code
 from pipeline.own_code.modules import ClassText, run_file, text_of
-from pipeline.run import override
+from pipeline.settings.changes import override
 from pipeline.workflow import Workflow, kind_name, load
 
 FILE = """

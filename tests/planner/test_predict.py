@@ -8,7 +8,7 @@ from made_up import MACHINE, WORK
 
 from pipeline.data.agenda import Leg
 from pipeline.device.device import RAM
-from pipeline.monitor.tiers import COUNTS
+from pipeline.metrics.totals import COUNTS
 from pipeline.planner.basis import Basis
 from pipeline.planner.costs import exchanging, reading, stage_costs
 from pipeline.planner.hits import Forecast, LegForecast

@@ -10,16 +10,16 @@ from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.caps import CAP_NAMES
 from pipeline.device.device import RAM, Ram
 from pipeline.messages.sizes import parse_size
 from pipeline.preflight import chosen_caps
-from pipeline.preflight.chosen_caps import complete
+from pipeline.preflight.chosen_caps import choose_caps
 from pipeline.preflight.guesses import other_buffers
 from pipeline.preflight.memory_table import device_table, table
 from pipeline.preflight.setup import check, divide_caps, set_up
 from pipeline.preflight.sizes import DoesNotFit
 from pipeline.run import main
+from pipeline.settings.caps import CAP_NAMES
 from pipeline.workflow import Storage
 
 PROCESS = 1 << 20
@@ -68,7 +68,7 @@ def whole(root):
 def attempt(whole, storage, device):
     """The setup, or why there is none."""
     try:
-        return divide_caps(replace(whole, storage=storage), device, lambda line: None)
+        return divide_caps(replace(whole, storage=storage, device=device))
     except ValueError as error:
         return str(error)
 
@@ -112,7 +112,7 @@ def test_more_memory_never_gives_less_of_anything(root):
     for memory in range(64 << 20, 72 << 20, 1 << 18):
         try:
             c = checked(without_caps(root, memory))
-            caps = complete(c, RAM, lambda line: None)[1]
+            caps = choose_caps(c).storage
         except DoesNotFit:
             assert before is None
             continue
@@ -147,15 +147,15 @@ def test_workers_of_a_machine_share_what_is_free(root, monkeypatch):
 def test_the_memory_of_machines_elsewhere_has_to_be_given(root):
     c = checked(without_caps(root), world=2, here=False)
     with pytest.raises(ValueError, match="and how much memory of the workers' machines"):
-        divide_caps(c, RAM, lambda line: None)
-    divide_caps(checked(without_caps(root, 128 << 20), world=2, here=False), RAM, lambda line: None)
+        divide_caps(c)
+    divide_caps(checked(without_caps(root, 128 << 20), world=2, here=False))
 
 
 @pytest.mark.parametrize("given", [{}, {name: 1 << 26 for name in CAP_NAMES if name != "disk"}], ids=["none", "others"])
 def test_a_disk_without_a_limit_is_not_shown(root, given):
     """A scoring writes no rows."""
     said = []
-    _, caps = complete(checked(without_caps(root, **given)), RAM, said.append)
+    caps = choose_caps(replace(checked(without_caps(root, **given)), say=said.append)).storage
     assert caps.disk == chosen_caps.UNLIMITED_DISK
     assert len(said) == (not given)
     assert not any("disk" in line for line in said)
@@ -168,13 +168,14 @@ def test_the_disk_is_what_is_free_and_what_the_run_takes_already(root, tmp_path,
     assert chosen_caps.free_disk(tmp_path / "new") == int(0.9 * (1 << 30))
     assert chosen_caps.free_disk(tmp_path) == int(0.9 * ((1 << 30) + (1 << 20)))
     c = checked(without_caps(root, 128 << 20))
-    assert divide_caps(c, RAM, lambda line: None, tmp_path).storage.disk == chosen_caps.free_disk(tmp_path)
+    assert divide_caps(replace(c, run_dir=tmp_path)).storage.disk == chosen_caps.free_disk(tmp_path)
 
 
-def test_a_full_disk_makes_the_slabs_small_enough_for_a_commit(root):
+def test_a_full_disk_makes_the_slabs_small_enough_for_a_commit(root, monkeypatch):
     c = checked(without_caps(root, 128 << 20))
     for disk in (1 << 20, 1 << 22):
-        caps, _, _ = chosen_caps.choose_caps(c, RAM, 128 << 20, disk)
+        monkeypatch.setattr(chosen_caps, "free_disk", lambda run_dir, disk=disk: disk)
+        caps = choose_caps(c).storage
         assert 3 * (caps.device + caps.host - 1024 * c.row.num_bytes) <= disk
 
 

@@ -3,8 +3,8 @@
 import pytest
 from conftest import make_workflow
 
-from pipeline.optimizer import Adam, Ftrl, Optimizer, Sgd
 from pipeline.preflight.dense_cost import dense_cost
+from pipeline.settings.optimizer import Adam, Ftrl, Optimizer, Sgd
 from pipeline.training.build import row_layout
 
 

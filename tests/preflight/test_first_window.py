@@ -9,6 +9,7 @@ from pipeline.data.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.device.device import Ram
 from pipeline.preflight.check_model import check_model
+from pipeline.preflight.checked import Checked
 from pipeline.preflight.first_window import reductions, rehearse
 from pipeline.preflight.sizes import DoesNotFit, with_device_in_bytes
 from pipeline.stages import dedup_on_gpu
@@ -57,8 +58,10 @@ def fit_of(workflow, device, said=None):
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
     say = (lambda line: None) if said is None else said.append
     storage, row = with_device_in_bytes(workflow.storage, device.free_bytes()), row_layout(workflow)
-    num_bytes = check_model(workflow, row).num_bytes
-    return rehearse(workflow, storage, source, agenda, row.num_bytes, num_bytes, say, device.on_gpu)
+    dense = check_model(workflow, row)
+    return rehearse(Checked(
+        workflow=workflow, device=device, say=say, storage=storage, row=row, dense=dense, source=source, agenda=agenda
+    ))  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from types import SimpleNamespace
 
 import altered
 import pytest
@@ -88,11 +87,11 @@ def test_an_altered_file_is_made_again_or_refused(source, whole, tmp_path, monke
     ]
     # Nothing but the command is needed to go on, and a name that is taken.
     refused = {(way, path) for way, path, finished in done if not finished}
-    assert {path for way, path in refused if way != "be_folder"} <= {".prepare/command.json", "workflow.py"}, refused
+    assert {path for way, path in refused if way != "be_folder"} <= {".prepare/command.json", "_workflow.py"}, refused
 
 
-NOTES = ("note.txt", "train/note.partial", "vocabulary/note", ".prepare/note", ".prepare/write/part-note.json",
-         ".prepare/write/notes/note", ".prepare/uniques/note.npz", ".prepare/counts/note.counts")  # fmt: skip
+NOTES = ("note.txt", "train/note.partial", "_vocabulary/note", ".prepare/note", ".prepare/write/part-note.json",
+         ".prepare/write/notes/note", ".prepare/counts/note.counts")  # fmt: skip
 
 
 def test_files_of_a_user_in_any_folder_survive(source, whole, tmp_path, monkeypatch):
@@ -105,7 +104,7 @@ def test_files_of_a_user_in_any_folder_survive(source, whole, tmp_path, monkeypa
     assert contents(out) == whole | {note: note.encode() for note in NOTES}
 
 
-LINKS = ("train", "vocabulary", ".prepare", ".prepare/uniques")
+LINKS = ("train", "_vocabulary", ".prepare", ".prepare/write")
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -136,10 +135,8 @@ DAMAGES = {
     "train/part-0000-00001.parquet": altered.flip,
     "test/part-0000-00000.parquet": altered.delete,
     ".prepare/write/part-0000-00002.json": altered.flip,
-    ".prepare/uniques/folded.npz": altered.flip,
-    ".prepare/uniques/part-0000-00003.npz": altered.delete,
     ".prepare/counts/part-0000-00003.counts": altered.flip,
-    "vocabulary/city.parquet": altered.flip,
+    "_vocabulary/city.parquet": altered.flip,
 }
 
 
@@ -155,12 +152,12 @@ def test_damaged_files_are_made_again(source, whole, tmp_path, monkeypatch):
 def test_a_truncated_finished_output_is_refused_and_can_be_repaired(source, whole, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out) == 0
-    for name in ("train/part-0000-00001.parquet", "prepared.json"):
+    for name in ("train/part-0000-00001.parquet", "_prepared.json"):
         (out / name).write_bytes((out / name).read_bytes()[:-9])
         capsys.readouterr()
         assert altered.prepare(monkeypatch, source, out) == 2
         assert f"error: {out / name}: " in capsys.readouterr().err
-    (out / "prepared.json").unlink()
+    (out / "_prepared.json").unlink()
     assert altered.prepare(monkeypatch, source, out) == 0
     assert contents(out) == whole
 
@@ -176,7 +173,7 @@ FORGED = {
 
 @pytest.mark.parametrize("what", FORGED)
 def test_a_forged_manifest_is_refused(source, finished, monkeypatch, capsys, what):
-    manifest = finished / "prepared.json"
+    manifest = finished / "_prepared.json"
     before = manifest.read_bytes()
     (finished.parent / "outside.parquet").write_bytes((finished / "train/part-0000-00001.parquet").read_bytes())
     changed = json.loads(before)
@@ -202,12 +199,12 @@ def finished(source, tmp_path_factory):
 def test_a_workflow_edited_by_a_user_is_never_overwritten(source, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out) == 0
-    (out / "workflow.py").write_text("mine")
-    (out / "prepared.json").unlink()
+    (out / "_workflow.py").write_text("mine")
+    (out / "_prepared.json").unlink()
     capsys.readouterr()
     assert altered.prepare(monkeypatch, source, out) == 1
     assert "move it, lest it is lost" in capsys.readouterr().err
-    assert (out / "workflow.py").read_text() == "mine"
+    assert (out / "_workflow.py").read_text() == "mine"
 
 
 def test_a_source_that_changes_during_preparation_is_an_error(source, tmp_path, monkeypatch, capsys):
@@ -229,27 +226,11 @@ def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monk
     records, name = Records(out / ".prepare/write"), "part-0000-00003"
     more = records.read(name).model_copy(update={"file": 7, "number": 0, "files": (), "lines": 0, "skipped": 0})
     records.write(more)
-    shutil.copy(out / f".prepare/uniques/{name}.npz", out / f".prepare/uniques/{more.name}.npz")
     capsys.readouterr()
     assert altered.prepare(monkeypatch, source, out) == 1
     assert f"{records.path(more.name)}: is the record of a part that the sources do not have; remove it" in (
         capsys.readouterr().err
     )
-
-
-def test_parts_without_their_unique_keys_are_refused(tmp_path):
-    record = SimpleNamespace(file=0, number=0, last=True, name="part-0000-00000")
-
-    class Made(list):
-        def names(self):
-            return {record.name}
-
-        def path(self, name):
-            return tmp_path / name
-
-    job = SimpleNamespace(records=lambda step: Made([record]), kept=tmp_path, keyed=())
-    with pytest.raises(ValueError, match="the unique keys of 1 parts are gone; the same command makes"):
-        run.check_parts_are_those(job, [SimpleNamespace(file=0)])
 
 
 def test_pieces_that_were_not_done_are_an_error(source, tmp_path, monkeypatch, capsys):
@@ -263,4 +244,4 @@ def test_a_damaged_command_is_refused_with_the_way_out(source, tmp_path, monkeyp
     command = tmp_path / "out/.prepare/command.json"
     command.write_text("{")
     assert altered.prepare(monkeypatch, source, tmp_path / "out") == 2
-    assert f"{command}: is damaged; --fresh moves what is in {command.parent} aside" in capsys.readouterr().err
+    assert f"{command}: is damaged; --fresh moves {tmp_path / 'out'} aside" in capsys.readouterr().err

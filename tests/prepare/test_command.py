@@ -4,10 +4,11 @@ import json
 import os
 
 import dask
+import pyarrow.dataset
 import pytest
 from preparing import SPLIT, contents, prepare, write_lines
 
-from pipeline.prepare.command import find_sources
+from pipeline.prepare.command import OUT, find_sources
 from pipeline.prepare.main import main
 from pipeline.storage.lock import RunLock
 
@@ -59,7 +60,7 @@ def test_an_impossible_request_is_refused_with_its_reason(tmp_path, source, refu
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(dask.config.config["distributed"]["comm"]["timeouts"], "connect", "1s")
     assert said in refused(*argv)
-    assert not (tmp_path / "out" / "prepared.json").exists()
+    assert not (tmp_path / "out" / "_prepared.json").exists()
 
 
 def test_sources_are_found_once_and_in_order_of_name(tmp_path):
@@ -85,7 +86,7 @@ def test_a_finished_output_is_left_unchanged(tmp_path, source, capsys):
 def test_an_output_made_by_another_command_is_refused_with_the_difference(tmp_path, source, refused):
     out = tmp_path / "out"
     assert prepare("criteo", source, out, *SPLIT) == 0
-    (out / "prepared.json").unlink()
+    (out / "_prepared.json").unlink()
     before = contents(out)
     more = write_lines(tmp_path / "more", "criteo", 10)
     said = refused("criteo", source, more, "--split", "ratio:test=0.5")
@@ -123,6 +124,22 @@ def test_an_output_in_use_is_refused_with_its_process(tmp_path, source, refused)
         assert f"is in use by process {os.getpid()}" in refused("criteo", source)
 
 
+@pytest.mark.parametrize("name", ["prepared.json", "vocabulary", ".prepare/uniques"])
+def test_an_output_of_an_earlier_version_is_refused(tmp_path, source, refused, name):
+    assert prepare("criteo", source, tmp_path / "out") == 0
+    (tmp_path / "out" / name).mkdir()
+    assert f"was made by an earlier version, as {name} in it shows" in refused("criteo", source)
+
+
+def test_an_output_is_read_as_one_data_set(tmp_path, source):
+    argv = ("criteo", str(source), "--out", str(tmp_path / "out"), *SPLIT, "--vocabulary", "c1")
+    assert main([*argv]) == 0
+    assert pyarrow.dataset.dataset(tmp_path / "out").count_rows() == 200
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written - {"train", "validation", "test"} == {"_prepared.json", "_workflow.py", "_vocabulary", ".prepare"}
+    assert all(name in OUT for name in written)
+
+
 def test_a_preparation_without_training_rows_is_an_error(tmp_path, capsys):
     lines = write_lines(tmp_path / "log", "avazu", 100)
     assert prepare("avazu", lines, tmp_path / "out", "--split", "time:hour,test_from=0") == 1
@@ -130,7 +147,7 @@ def test_a_preparation_without_training_rows_is_an_error(tmp_path, capsys):
         "error: --split time:hour,test_from=0: no row is for train, since hour goes from 141021"
         in capsys.readouterr().err
     )
-    assert not (tmp_path / "out" / "prepared.json").exists()
+    assert not (tmp_path / "out" / "_prepared.json").exists()
 
 
 def test_memory_use_is_announced(tmp_path, source, capsys):
@@ -147,7 +164,7 @@ def test_skipped_lines_are_reported_at_the_end_and_on_a_rerun(tmp_path, source, 
     argv = ["criteo", str(source), str(more), "--out", str(tmp_path / "out"), "--skip-bad", "0.1"]
     for _ in range(2):
         assert main(argv) == 0
-        assert "skipped as bad: 1 of 211 lines, in 1 of 2 files; prepared.json says" in capsys.readouterr().out
+        assert "skipped as bad: 1 of 211 lines, in 1 of 2 files; _prepared.json says" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("suffix", "text"), [("json", "[" * 100_000), ("toml", "columns = 2020-01-01"), ("json", "1")])

@@ -72,7 +72,7 @@ def test_an_empty_split_is_an_error_and_the_command_goes_on_with_another(tmp_pat
     assert f"error: --split {empty}: no row is for validation or test, since hour goes from 14102100 to 141030" in said
     assert "; give another --split" in said
     assert "without --fresh" in said
-    assert not (tmp_path / "out" / "prepared.json").exists()
+    assert not (tmp_path / "out" / "_prepared.json").exists()
     check_goes_on(tmp_path, sources, capsys, *ids, "--split", TIME)
 
 
@@ -96,7 +96,7 @@ def test_an_empty_split_at_random_is_an_error(tmp_path, capsys):
 
 def test_what_was_not_refused_is_not_continued_by_another_command(tmp_path, sources, capsys, monkeypatch):
     assert prepare("avazu", sources, tmp_path / "out", *PIECE) == 0
-    (tmp_path / "out" / "prepared.json").unlink()
+    (tmp_path / "out" / "_prepared.json").unlink()
     before = contents(tmp_path / "out")
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.1) == 2
     assert "skip_bad is null there and 0.1 here; --fresh moves it aside" in capsys.readouterr().err
@@ -115,5 +115,5 @@ def test_a_source_that_was_touched_is_read_again(tmp_path, sources, capsys):
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--split", "time:hour,test_from=99") == 1
     os.utime(sources / "day_2", ns=(0, 0))
     check_goes_on(tmp_path, sources, capsys, "--split", TIME)
-    described = json.loads((tmp_path / "out" / "prepared.json").read_text())
+    described = json.loads((tmp_path / "out" / "_prepared.json").read_text())
     assert [source["lines"] for source in described["sources"]] == [150] * 3

@@ -73,7 +73,7 @@ def test_an_interrupt_at_any_time_ends_cleanly_and_the_rerun_completes(tmp_path,
     for number in range(12):
         code, err = interrupted(source, tmp_path / "out", random.uniform(0.02, 0.3 * (1 + number)))
         assert "Traceback" not in err
-        done = (tmp_path / "out" / "prepared.json").exists()
+        done = (tmp_path / "out" / "_prepared.json").exists()
         # One that comes while Python ends has its usual effect: nothing is left to be lost.
         assert code in (0, 1, 130) or (done and code == -signal.SIGINT), err
         codes.add(code)

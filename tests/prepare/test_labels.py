@@ -54,7 +54,7 @@ def test_rows_to_be_scored_need_no_label(tmp_path, capsys, header, text):
     code, tables = prepared(tmp_path / "out", *source)
     assert (code, {name: table.to_pydict() for name, table in tables.items()}) == (0, {"test": {"user": [7, 8]}})
     assert "pipeline score RUN" in capsys.readouterr().out
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"test", ".prepare", "prepared.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"test", ".prepare", "_prepared.json"}
     assert prepared(tmp_path / "out", *source)[0] == 0
 
 

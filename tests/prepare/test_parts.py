@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.prepare import encode as encoding
-from pipeline.prepare.encode import encode
+from pipeline.prepare import parts
 from pipeline.prepare.parts import (
     Made,
     OutputFile,
     Record,
     Records,
+    in_row_groups,
     limits,
     parquet_bytes,
     part_name,
@@ -44,12 +44,12 @@ def decoded(content):
 
 def content_of(table):
     """Parquet file of a part without a split."""
-    return parquet_bytes(encode(table, np.zeros(len(table), np.int8)).splits["train"])
+    return parquet_bytes(in_row_groups(table, np.zeros(len(table), np.int8))["train"])
 
 
 @pytest.fixture
 def small_groups(monkeypatch):
-    monkeypatch.setattr(encoding, "ROW_GROUP", 128)
+    monkeypatch.setattr(parts, "ROW_GROUP", 128)
 
 
 @pytest.mark.usefixtures("small_groups")
@@ -87,13 +87,14 @@ def test_a_column_of_many_texts_keeps_its_dictionary():
     assert 30_000 * (64 + 4) < chunk.total_uncompressed_size < 30_000 * (64 + 4) + 60_000 * 3
 
 
+@pytest.mark.usefixtures("small_groups")
 def test_each_split_holds_its_rows_and_matches_its_record(tmp_path):
     table = make_table()
     split_N = np.zeros(1000, np.int8)
     split_N[5:10] = 2
     for split in ("train", "validation", "test"):
         (tmp_path / split).mkdir()
-    written = write_splits(tmp_path, "part-0000-00001", encode(table, split_N).splits, ["label"])
+    written = write_splits(tmp_path, "part-0000-00001", in_row_groups(table, split_N), ["label"])
     assert [w.name for w in written] == ["train/part-0000-00001.parquet", "test/part-0000-00001.parquet"]
     assert sorted(p.name for p in tmp_path.rglob("*.*")) == ["part-0000-00001.parquet"] * 2
     labels = table["label"].to_numpy()
@@ -102,7 +103,8 @@ def test_each_split_holds_its_rows_and_matches_its_record(tmp_path):
     for w in written:
         content = (tmp_path / w.name).read_bytes()
         assert (w.bytes, w.checksum) == (len(content), checksum_of(tmp_path / w.name))
-    assert decoded((tmp_path / written[1].name).read_bytes()).equals(table.slice(5, 5).combine_chunks())
+        rows = table.filter(pa.array(split_N == ("train", "validation", "test").index(w.split)))
+        assert decoded(content).equals(rows.combine_chunks())
 
 
 def test_limits_are_the_minimum_and_maximum_of_a_column():

@@ -42,14 +42,14 @@ def test_values_that_have_no_id_are_counted_by_column(tmp_path, capsys):
     schema = ("--schema", "y:label", "a:category", "b:category", "--vocabulary", "a", "b", "--minimum", 2)
     *_, a, b, _ = reported(capsys, "csv", tmp_path / "log.csv", tmp_path / "out", *schema)
     assert (a.split(), b.split()) == (["a", "1", "1"], ["b", "1", "1"])
-    columns = json.loads((tmp_path / "out" / "prepared.json").read_text())["columns"]
+    columns = json.loads((tmp_path / "out" / "_prepared.json").read_text())["columns"]
     assert [columns[name]["unknown"] for name in "ab"] == [1, 1]
 
 
 def test_the_workflow_is_named_and_not_printed(tmp_path, capsys):
     source = write_lines(tmp_path / "log", "criteo", 100)
     lines = reported(capsys, "criteo", source, tmp_path / "out", *SPLIT)
-    workflow = tmp_path / "out" / "workflow.py"
+    workflow = tmp_path / "out" / "_workflow.py"
     assert lines[-1] == f"workflow: {workflow}; python -m pipeline run {workflow} trains it"
     assert len(lines) == 5
 

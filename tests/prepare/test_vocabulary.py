@@ -20,8 +20,8 @@ from kills import killed_anywhere
 
 from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, table_salt
 from pipeline.prepare import counts, runs, vocabulary
+from pipeline.prepare.counts import keys_of
 from pipeline.prepare.parts import part_name
-from pipeline.prepare.uniques import keys_of
 from pipeline.prepare.vocabulary import Vocabulary, count_part, merge, path_of, path_of_counts
 
 NAME = "a/b"
@@ -175,7 +175,7 @@ def test_more_values_than_ids_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "MAX_IDS", 2)
     with pytest.raises(ValueError, match=r"column 'a/b': more than 2 values .* raise the minimum"):
         make(tmp_path, [pa.array([1, 2, 3])], 1)
-    assert not list((tmp_path / "out/vocabulary").iterdir())
+    assert not list((tmp_path / "out/_vocabulary").iterdir())
 
 
 POOLS = []

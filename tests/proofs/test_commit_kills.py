@@ -5,9 +5,10 @@ import signal
 import time
 
 import pytest
+from depth import deep
 from runs import Job, until, whole
 
-KILLS = 3
+KILLS = deep(2, 3)
 """In each run directory."""
 COMMIT_SECONDS = 0.1
 SEED = 5

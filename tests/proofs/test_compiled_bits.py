@@ -19,7 +19,7 @@ from torch import nn
 
 from pipeline.cluster.local import local_client
 from pipeline.errors import PipelineError
-from pipeline.optimizer import KStep
+from pipeline.settings.optimizer import KStep
 from pipeline.training import compiled
 from pipeline.workflow import Commit
 
@@ -102,7 +102,8 @@ def fingerprints_in_own_process(workflows, folder):
     return done.stdout.split()[-len(files) :]
 
 
-def test_fresh_processes_with_cold_and_warm_caches_have_the_same_bits(make, cache, tmp_path):
+@pytest.mark.prove(weekly=True)
+def test_cold_and_warm_caches_give_the_same_bits(make, cache, tmp_path):
     """The warm one is what this process made."""
     here = [run(make(precision=precision), **SIZES)["fingerprint"] for precision in PRECISIONS]
     for folder in (cache, tmp_path / "cold"):
@@ -112,7 +113,7 @@ def test_fresh_processes_with_cold_and_warm_caches_have_the_same_bits(make, cach
         assert any(folder.iterdir())
 
 
-def test_one_graph_is_compiled_and_made_up_inputs_have_the_layout_of_true_ones(make):
+def test_sample_inputs_have_the_layout_of_true_ones(make):
     torch._dynamo.utils.counters.clear()
     run(make(weight="importance", args=DEEP | {"hidden": (6,)}), **SIZES)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
@@ -172,22 +173,24 @@ class Breaks(nn.Module):
         return self.linear(embeddings.flatten(1)).squeeze(1)
 
 
-def test_a_model_that_must_be_compiled_at_each_step_ends_the_run_with_its_name(make):
+@pytest.mark.prove(weekly=True)
+def test_a_model_compiled_at_each_step_ends_the_run(make):
     with pytest.raises(PipelineError, match=r"the dense model Counts changes as it trains, .* model.compile to false"):
         run(make(kind=Counts, args={}))
 
 
-def test_a_model_that_leaves_torch_in_between_trains_in_several_graphs_to_the_same_bits(make, client):
+def test_a_model_of_several_graphs_trains_the_same_bits(make, client):
     workflow = make(kind=Breaks, args={})
     assert run(workflow)["fingerprint"] == run(workflow, client, **SIZES)["fingerprint"]
 
 
-def test_one_process_trains_more_models_than_torch_compiles_of_a_function(make):
+@pytest.mark.prove(weekly=True)
+def test_one_process_trains_more_models_than_torch_caches(make):
     workflow = make(epochs=1)
     assert len({run(workflow)["fingerprint"] for _ in range(10)}) == 1
 
 
-def test_a_compiler_that_breaks_down_later_ends_the_run_with_the_model_named(make, tmp_path, monkeypatch):
+def test_a_compiler_that_fails_later_ends_the_run(make, tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "options", lambda device: {"cpp.cxx": (None, "false")})
     text = r"torch cannot compile the dense model DeepFM: .*No working C.. compiler"
     with pytest.raises(PipelineError, match=text) as raised:

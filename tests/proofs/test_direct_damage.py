@@ -102,7 +102,7 @@ def max_needed(run_dir: Path, of: Callable[[Path, int, int], Path]) -> Path:
 
 @pytest.mark.parametrize("damage", [flipped, truncated, deleted])
 @pytest.mark.parametrize("of", [rows_file, keys_file])
-def test_a_file_that_is_damaged_between_two_sessions_is_named_by_the_next(
+def test_a_file_damaged_between_sessions_is_named(
     begun: Begun, run_dir: Path, of: Callable[[Path, int, int], Path], damage: Damage, capfd: pytest.CaptureFixture[str]
 ) -> None:
     damage(file := max_needed(run_dir, of))
@@ -120,7 +120,7 @@ def test_a_file_that_is_damaged_while_a_run_reads_it_is_named(begun: Begun, run_
     assert str(file) in message_of(process, 1)
 
 
-def test_a_file_that_is_deleted_while_a_run_reads_it_is_named_or_changes_no_bit(
+def test_a_file_deleted_during_a_run_is_named_or_changes_no_bit(
     begun: Begun, run_dir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It is there for who has it open. Where a run comes to its end so, `verify` names it if a kept commit needs it."""

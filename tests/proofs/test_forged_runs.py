@@ -73,7 +73,7 @@ def watched():
     return Watched()
 
 
-def test_any_change_in_a_run_directory_ends_in_the_same_result_or_one_message(runs, watched):
+def test_any_changed_file_gives_the_same_result_or_one_message(runs, watched):
     counts = forge(runs, watched, SEED, 2)
     ends = sum(counts.values(), Counter())
     assert ends["same"]

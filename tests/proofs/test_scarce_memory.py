@@ -16,7 +16,7 @@ from pipeline.messages.sizes import format_size, format_size_down
 pytestmark = pytest.mark.prove
 
 
-def test_a_process_that_gets_too_little_memory_at_the_start_says_so(tmp_path: Path) -> None:
+def test_too_little_memory_at_the_start_is_reported(tmp_path: Path) -> None:
     """So that measuring the disk's speed fails."""
     argv = [write_workflow(make_run(tmp_path / "data"), tmp_path), "--run-dir", str(tmp_path / "run"), "--serial"]
     with gated("pipeline.driver.driver:measure", 1, argv) as process:
@@ -28,7 +28,7 @@ def test_a_process_that_gets_too_little_memory_at_the_start_says_so(tmp_path: Pa
     assert "for a scratch file of 64 MiB that measures the disk's speed): lower storage's caps" in said
 
 
-def test_workers_of_a_scheduler_are_refused_caps_beyond_their_machine(tmp_path: Path) -> None:
+def test_caps_beyond_the_machine_of_a_worker_are_refused(tmp_path: Path) -> None:
     """Each alone would fit."""
     workflow = write_workflow(make_run(tmp_path / "data"), tmp_path)
     argv = [workflow, "--run-dir", str(tmp_path / "run"), "--workers", "2", "--set", "storage.disk=1 GiB", "--set"]

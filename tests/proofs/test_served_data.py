@@ -13,9 +13,9 @@ from test_workflows import DATA
 import pipeline
 from pipeline.device.device import RAM
 from pipeline.driver.open import open_local
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.preflight.setup import set_up
 from pipeline.serving.export import main as export_main
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
 
 FRAPPE = ("user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")

@@ -11,6 +11,9 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = re.findall(r"\]\((\w+\.md)\)", (DOCS / "README.md").read_text())
+NOTHING_TO_RUN = {"testing.md", "troubleshooting.md"}
+LONG = {"sizes.md", "tuning.md", "workers.md", "look.md", "doctor.md", "tools.md", "results.md", "security.md"}
+WEEKLY = pytest.mark.prove(weekly=True)
 SHELL = 'pipeline() { "$PYTHON" -m pipeline "$@"; }; '
 
 
@@ -32,7 +35,9 @@ def test_the_guide_has_every_page():
 
 @pytest.mark.prove(every=True)
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in {"troubleshooting.md", "testing.md"}])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[WEEKLY] if page in LONG else []) for page in PAGES if page not in NOTHING_TO_RUN]
+)
 def test_what_a_page_says_runs(page, folder, monkeypatch):
     sybil = pytest.importorskip("sybil", reason="sybil is not installed")
     from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import counts_of_commits, simulated, trained, with_settings
 
-from pipeline.monitor.tiers import TierTotals
+from pipeline.metrics.totals import TierTotals
 from pipeline.storage.policies import POLICIES
 
 CHAIN = ("lru", "lfu")

@@ -6,7 +6,7 @@ import pytest
 from conftest import make_workflow
 from replaying import Killed, counts_of_commits, opened, replayed, to_the_end, with_settings
 
-from pipeline.optimizer import Plateau
+from pipeline.settings.optimizer import Plateau
 
 SIZES = {"device_rows": 120, "host_rows": 24}
 POLICIES = [("clock", "clock"), ("foresight", "foresight")]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from replaying import Killed, Stop, counts_of_commits, opened, replayed, to_the_end, with_settings
 
 from pipeline.driver.stretches import STRETCHES, read_events
-from pipeline.monitor.tiers import TierTotals
-from pipeline.optimizer import Plateau
+from pipeline.metrics.totals import TierTotals
+from pipeline.settings.optimizer import Plateau
 from pipeline.storage.policies import POLICIES
 
 SESSIONS = st.lists(

@@ -10,7 +10,7 @@ import pytest
 from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from oip import arrow_request, binary_request, json_request
+from oip import binary_request, json_request
 from reference import key_of
 
 from pipeline.data.buffer import ReadBuffer
@@ -20,18 +20,17 @@ from pipeline.data.source import Scoring, Source, layout_of
 from pipeline.data.table import TableReader
 from pipeline.records import Block
 from pipeline.serving.features import kind_of_name
-from pipeline.serving.http.arrow import read_stream
 from pipeline.serving.http.request import read_request
-from pipeline.serving.http.served import InputSpec
+from pipeline.serving.served_model import InputSpec
 from pipeline.workflow import Category, Data, Number
 
 INTEGERS = (pa.int8(), pa.uint16(), pa.int32(), pa.int64(), pa.uint64())
 TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string()))
 NUMBERS = (Number(name="x", fill=0.5), Number(name="y", shift=3.0, log1p=True))
 INPUTS = (
-    InputSpec("x", "FP32", False, True), InputSpec("y", "FP32", False, True), InputSpec("number", "INT64", False, True),
-    InputSpec("text", "BYTES", False, True), InputSpec("numbers", "INT64", True, True),
-    InputSpec("texts", "BYTES", True, True),
+    InputSpec("x", "FP32", False), InputSpec("y", "FP32", False), InputSpec("number", "INT64", False),
+    InputSpec("text", "BYTES", False), InputSpec("numbers", "INT64", True),
+    InputSpec("texts", "BYTES", True),
 )  # fmt: skip
 
 
@@ -69,7 +68,7 @@ def contents(examples):
 
 @given(tables())
 @examples(25, 200)
-def test_training_scoring_and_requests_have_the_same_keys_and_numbers(table):
+def test_training_scoring_and_requests_have_the_same_keys(table):
     categories = tuple(Category(name=name) for name in ("number", "text", "numbers", "texts"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "data.parquet"
@@ -99,7 +98,6 @@ def test_training_scoring_and_requests_have_the_same_keys_and_numbers(table):
         table.select(names),
         read_request(json_request(decoded, INPUTS), None, INPUTS, ()).table,
         read_request(body, header, INPUTS, ()).table,
-        read_stream(arrow_request(table.select(names)), INPUTS, ()).table,
     )
     for request in requests:
         reader = TableReader(columns, kinds, layout_of(data, kinds))

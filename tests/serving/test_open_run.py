@@ -20,11 +20,9 @@ from test_stop import ROOT
 
 import pipeline
 from pipeline.commits.manifest import Commits
-from pipeline.data.agenda import Position
 from pipeline.models import LR
-from pipeline.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.serving import opened as module
-from pipeline.serving.opened import of_epoch
+from pipeline.settings.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.storage.files import Files
 from pipeline.workflow import Commit, Metrics
 
@@ -339,38 +337,10 @@ def test_commits_and_metrics_are_tables(trained, opened):
     assert opened.metrics.to_pylist()[-1]["auc"] == trained.result["auc"]
 
 
-def test_a_commit_is_within_an_epoch_or_at_its_end(trained):
-    assert of_epoch(Position(0, "train", 0)) == of_epoch(Position(0, "validation", 0)) == "within epoch 1"
-    assert of_epoch(Position(1, "train", 0)) == "the end of epoch 1"
-    assert of_epoch(Position(1, "train", 5)) == "within epoch 2"
-    with pipeline.open_run(trained.run_dir, "last") as run:
-        assert "the end of epoch 2 of at most 2" in repr(run)
-
-
-def test_a_difference_names_the_keys_that_training_touched(trained, opened):
-    """Between any two commits, against all rows of both."""
-    numbers = opened.commits.column("number").to_pylist()
-    assert len(numbers) > 3
-    rows = {}
-    for number in numbers:
-        with pipeline.open_run(trained.run_dir, number) as run:
-            found = pa.concat_tables(
-                [run.rows(name, values).drop_columns(["value", "weights"]) for name, values in EVERYTHING.items()]
-            ).to_pylist()
-        rows[number] = {row["key"]: str(row) for row in found if row["known"]}
-    for before in numbers:
-        for after in numbers:
-            a, b = rows[before], rows[after]
-            diff = opened.diff(before, after)
-            assert set(diff.new.tolist()) == b.keys() - a.keys()
-            assert set(diff.gone.tolist()) == a.keys() - b.keys()
-            assert set(diff.changed.tolist()) == {key for key in a.keys() & b.keys() if a[key] != b[key]}
-
-
-EVERYTHING = {
-    "item": [None, *range(60)], "user": [None, *range(60)], "history": [None], "tags": [None, *range(60)],
-    "country": [None, *(f"c{n}" for n in range(60))],
-}  # fmt: skip
+def test_a_run_is_shown_with_its_commit(trained, opened):
+    shown = repr(opened)
+    assert f"commit {opened.commit} of small (" in shown
+    assert shown.endswith(" rows, finished>")
 
 
 def test_a_map_above_the_memory_is_refused_with_the_numbers(trained):
@@ -437,7 +407,6 @@ with pipeline.open_run(run_dir, "last") as run:
     run.predict(table)
     run.evaluate(table)
     run.rows("item", range(60))
-    run.diff(run.commits["number"][0].as_py(), run.commit)
 assert score([run_dir, file, "--out", out + "/scored"]) == 0
 assert export([run_dir, "--out", out + "/servable"]) == 0
 assert export([run_dir, "--out", out + "/parquet", "--format", "parquet"]) == 0

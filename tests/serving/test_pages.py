@@ -1,4 +1,4 @@
-"""Pages as they are written: how rows fill them, what is refused, and what a check of a part finds."""
+"""Pages as they are written: how rows fill them, and what is refused."""
 
 import re
 from itertools import chain, pairwise
@@ -8,16 +8,13 @@ import pytest
 from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from made_pages import as_stored, random_table, write_table
+from made_pages import as_stored
 
 from pipeline.kernels.page_rows import PRECISION_NUMBERS
-from pipeline.kernels.page_tag import set_page_tags
 from pipeline.serving import pages as module
 from pipeline.serving.pages import (
     PageFormat,
-    check_part,
     pack_part,
-    page_numbers,
     part_file,
     read_fences,
     write_part,
@@ -169,113 +166,6 @@ def test_a_part_with_its_name_is_whole(tmp_path):
 def test_a_part_without_rows_has_no_pages(tmp_path):
     _, fences = write_part(Files(), tmp_path, 0, WIDE, *zeros([]))
     assert len(fences) == len(read_fences(part_file(tmp_path, 0), WIDE)) == part_file(tmp_path, 0).stat().st_size == 0
-    assert list(check_part(tmp_path, 0, WIDE, fences)) == []
-
-
-@pytest.fixture(params=PRECISION_NUMBERS)
-def part(request, tmp_path, monkeypatch):
-    """A part of four pieces of pages, number 1 of three, and the fence that follows."""
-    format = PageFormat(100, True, request.param)
-    monkeypatch.setattr(module, "CHECKED_BYTES", 10 * format.page_bytes)
-    _, _, fences = random_table(tmp_path, format, 108 * format.max_rows)
-    assert 33 <= len(fences[1]) <= 39
-    return tmp_path, format, fences[1], int(fences[2][0])
-
-
-def found(folder, format, fences, end):
-    return list(check_part(folder, 1, format, fences, end))
-
-
-def change(folder, format, page, changes, tagged=True):
-    """Change bytes of a page of part 1, and its tag with them."""
-    content = np.fromfile(part_file(folder, 1), np.uint8).reshape(-1, format.page_bytes)
-    for at, value in changes.items():
-        content[page, at : at + len(value)] = np.frombuffer(value, np.uint8)
-    if tagged:
-        set_page_tags(content.view(np.uint32), page_numbers(1, np.arange(len(content))))
-    content.tofile(part_file(folder, 1))
-
-
-def test_a_whole_part_has_no_fault(part):
-    assert found(*part) == []
-
-
-def test_damaged_pages_of_a_part_are_named_each(part):
-    folder, format, *_ = part
-    last = len(part[2]) - 1
-    change(folder, format, 3, {format.page_bytes - 1: b"\x80"}, tagged=False)
-    change(folder, format, last, {9: b"\x80\x01"}, tagged=False)
-    assert found(*part) == [
-        f"{part_file(folder, 1)}: page {page} (at offset {page * format.page_bytes}) is damaged: its tag is wrong"
-        for page in (3, last)
-    ]
-
-
-def test_faults_under_a_right_tag_are_found(part):
-    folder, format, fences, end = part
-    rows = format.max_rows
-    last_key = 8 + 8 * (rows - 1)
-    faults = [
-        ({4: bytes(4)}, "it has no rows, or more than fit"),
-        ({4: (rows + 1).to_bytes(4, "little")}, "it has no rows, or more than fit"),
-        ({8: (end << 32).to_bytes(8, "little")}, "its first key is not that of its fence"),
-        ({last_key: (int(fences[3]) << 32).to_bytes(8, "little")}, "its keys do not ascend"),
-        ({last_key: (end << 32).to_bytes(8, "little")}, "it has a key of a later page"),
-        ({4: (rows - 1).to_bytes(4, "little")}, "bytes that no row has are not zero"),
-        ({8 + rows * format.row_bytes: b"\x01"}, "bytes that no row has are not zero"),
-    ]
-    for page, (changes, _) in enumerate(faults):
-        change(folder, format, page, changes)
-    path = part_file(folder, 1)
-    assert found(*part) == [
-        f"{path}: page {page} (at offset {page * format.page_bytes}) is damaged: {what}"
-        for page, (_, what) in enumerate(faults)
-    ]
-
-
-def test_a_key_beyond_the_next_part_is_a_fault(part):
-    folder, format, fences, _ = part
-    last = len(fences) - 1
-    assert found(folder, format, fences, int(fences[-1]))[0].startswith(f"{part_file(folder, 1)}: page {last} ")
-
-
-def test_the_reserved_key_is_a_fault(tmp_path):
-    _, fences = write_table(tmp_path, WIDE, *zeros([2**64 - 4, 2**64 - 3]), [0])
-    change(tmp_path, WIDE, 0, {16: b"\xff" * 8})
-    assert found(tmp_path, WIDE, fences, 1 << 32)[0].endswith(
-        "page 0 (at offset 0) is damaged: it has the reserved key"
-    )
-
-
-def test_pages_in_the_place_of_others_are_found(part):
-    folder, format, *_ = part
-    content = np.fromfile(part_file(folder, 1), np.uint8).reshape(-1, format.page_bytes)
-    content[[4, 9]] = content[[9, 4]]
-    content.tofile(part_file(folder, 1))
-    assert [re.search(r"page (\d+) .*: (.*)", f).groups() for f in found(*part)] == [
-        ("4", "its tag is wrong"),
-        ("9", "its tag is wrong"),
-    ]
-
-
-def test_a_part_in_the_place_of_another_is_found(part):
-    folder, format, fences, end = part
-    part_file(folder, 2).write_bytes(part_file(folder, 1).read_bytes())
-    assert len(list(check_part(folder, 2, format, fences, end))) == len(fences)
-
-
-@pytest.mark.parametrize("change_by", [-1, -5000, 1, 4096])
-def test_a_part_of_another_size_is_found(part, change_by):
-    folder = part[0]
-    content = part_file(folder, 1).read_bytes() + b"\0" * max(change_by, 0)
-    part_file(folder, 1).write_bytes(content[: len(content) + min(change_by, 0)])
-    message = f"{part_file(folder, 1)}: has {len(content) + min(change_by, 0):,} bytes instead of "
-    assert [f.startswith(message) for f in found(*part)] == [True]
-
-
-def test_a_part_that_is_gone_is_found(part):
-    part_file(part[0], 1).unlink()
-    assert found(*part) == [f"{part_file(part[0], 1)}: cannot be read: No such file or directory"]
 
 
 def test_rows_of_a_part_are_stored_as_they_are_given_or_as_their_precision_has_them():

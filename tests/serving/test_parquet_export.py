@@ -1,8 +1,10 @@
 """Rows are exported as (table, value, vector): each value of the training data with the row that it is read with."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow, write_data
@@ -12,9 +14,7 @@ from test_scoring import contents
 from test_servable import OPTIMIZERS, export
 
 import pipeline
-from pipeline.serving import dense_files, parquet_export
-from pipeline.serving.parquet_export import EXPORTED, ParquetRecord
-from pipeline.storage.durable import write_sealed
+from pipeline.serving import parquet_export
 from pipeline.storage.files import Files
 
 
@@ -31,7 +31,7 @@ def trained(root, tmp_path_factory):
 
 
 def rows_of(out):
-    return pq.read_table(out / "rows").to_pylist()
+    return ds.dataset(out).to_table().to_pylist()
 
 
 @pytest.mark.parametrize("at_once", [1 << 18, 7])
@@ -74,7 +74,7 @@ def test_rows_whose_value_is_gone_from_the_data_are_counted_and_kept(root, tmp_p
     assert f"{len(lost)} of values not in the training data" in capsys.readouterr().out
 
 
-def test_a_killed_export_of_rows_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatch):
+def test_a_killed_export_of_rows_resumes_to_the_same_bytes(trained, tmp_path, monkeypatch, capsys):
     assert export(trained, tmp_path / "whole", "--format", "parquet") == 0
     rename, calls, stop = Files.system.rename, [], 0
 
@@ -92,30 +92,30 @@ def test_a_killed_export_of_rows_goes_on_to_the_same_bytes(trained, tmp_path, mo
     monkeypatch.setattr(Files, "system", System())
     while (code := export(trained, tmp_path / "out", "--format", "parquet")) != 0:
         assert code == 130
+        # A reader of the folder sees files of rows alone.
+        assert {Path(file).suffix for file in ds.dataset(tmp_path / "out").files} <= {".parquet"}
         calls.clear()
         stop += 1
     assert stop > 3
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    assert export(trained, tmp_path / "out", "--format", "parquet") == 0
+    capsys.readouterr()
+    for out in ("whole", "out"):
+        assert export(trained, tmp_path / out, "--format", "parquet") == 0
+    first, second = (line for line in capsys.readouterr().out.splitlines() if " rows, " in line)
+    assert first.split(": ")[0] == second.split(": ")[0]
 
 
-def test_arguments_of_a_servable_are_refused(trained, tmp_path, capsys, monkeypatch):
+def test_arguments_of_a_servable_are_refused(trained, tmp_path, capsys):
     assert export(trained, tmp_path / "out", "--format", "parquet", "--precision", "int8") == 2
     assert "--format parquet knows no" in capsys.readouterr().err
-    # Without model.onnx and model.pt2 a servable is made in a fraction of the time.
-    monkeypatch.setattr(dense_files, "exported", refused)
-    assert export(trained, tmp_path / "servable") == 0
-    assert export(trained, tmp_path / "servable", "--format", "parquet") == 2
 
 
-def refused(*args):
-    raise RuntimeError("not here")
-
-
-def test_rows_of_another_commit_are_not_written_over(trained, tmp_path, capsys):
-    write_sealed(tmp_path / EXPORTED, ParquetRecord(commit=1, source="0" * 16, num_rows=0, num_unknown=0))
+@pytest.mark.parametrize("name", ["0000.parquet", "export.json", "manifest.json"])
+def test_a_folder_of_other_rows_or_an_earlier_version_is_refused(trained, tmp_path, capsys, name):
+    pq.write_table(pq.read_table(trained.workflow.data.root / "test.parquet"), tmp_path / name)
+    before = contents(tmp_path)
     assert export(trained, tmp_path, "--format", "parquet") == 2
-    assert (
-        f"{tmp_path} holds the rows of commit 1; --fresh moves it aside, --out names another folder"
-        in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert f"{tmp_path} holds something else than" in said
+    assert said.endswith("; --fresh moves it aside, --out names another folder\n")
+    assert contents(tmp_path) == before

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow, write_data
@@ -20,7 +22,7 @@ from test_stop import ROOT
 from whole_runs import gated
 
 from pipeline.cluster.local_crew import LocalCrew
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.records import Refusal
 from pipeline.serving.column_reader import ColumnReader
 from pipeline.serving.score import main
@@ -174,8 +176,8 @@ def test_scoring_goes_on_with_the_files_that_are_left(trained, tmp_path, missing
     whole = contents(tmp_path / "out")
     for name in missing:
         (tmp_path / "out" / f"{name}.parquet").unlink()
-    for name in ("test-c.parquet.0123456789.partial", "day.pq.0123456789.partial", "scoring.json.0123456789.partial"):
-        (tmp_path / "out" / name).write_bytes(b"half")
+    (tmp_path / "out" / "_scoring").mkdir()
+    (tmp_path / "out" / "_scoring" / "test-c.parquet.0123456789.partial").write_bytes(b"half")
     score(trained, tmp_path / "out", "--keep", "user")
     assert contents(tmp_path / "out") == whole
 
@@ -277,7 +279,7 @@ def test_a_file_whose_column_has_no_type_is_scored_as_nulls(trained, tmp_path, n
 def test_an_output_folder_that_holds_something_else_is_refused(trained, tmp_path, capsys):
     (tmp_path / "mine.txt").write_text("kept")
     score(trained, tmp_path, exits=2)
-    assert "holds something else" in capsys.readouterr().err
+    assert f"{tmp_path} holds something else than a scoring of this version: mine.txt; " in capsys.readouterr().err
     score(trained, trained.workflow.data.root, exits=2)
     assert "holds something else" in capsys.readouterr().err
     assert (tmp_path / "mine.txt").read_text() == "kept"
@@ -417,7 +419,7 @@ def test_a_killed_scoring_of_two_workers_goes_on_to_the_bytes_of_an_undisturbed_
     more = ["--out", str(tmp_path / "out"), "--workers", "2"]
     place = "pipeline.serving.scored_files:ScoreWriter._take"
     with gated(place, 3, [*arguments, *more], command="pipeline.serving.score") as process:
-        left = [path.name.partition(".")[0] for path in (tmp_path / "out").glob("*.partial")]
+        left = [path.name.partition(".")[0] for path in (tmp_path / "out" / "_scoring").glob("*.partial")]
         process.kill()
     # Its workers end as well, or the pipes would stay open.
     process.communicate(timeout=60)
@@ -435,12 +437,17 @@ def test_kills_of_a_scoring_leave_the_same_bytes(trained, tmp_path):
         assert contents(out) == contents(tmp_path / "whole")
 
 
-def test_a_damaged_record_of_a_scoring_is_refused_with_the_ways_out(trained, tmp_path, capsys):
-    (tmp_path / "scoring.json").write_text("{")
-    score(trained, tmp_path, exits=2)
-    said = capsys.readouterr().err
-    assert f"{tmp_path / 'scoring.json'}: " in said
-    assert said.endswith("; --fresh moves it aside, --out names another folder\n")
+def test_a_folder_of_scores_is_a_dataset_even_if_unfinished(trained, tmp_path):
+    score(trained, tmp_path / "out", "--keep", "item")
+    assert set(contents(tmp_path / "out")) == {"test-a.parquet", "test-b.parquet", "test-c.parquet"}
+    expected = scored(tmp_path / "out").replace_schema_metadata()
+    with suppress(ImportError):
+        import polars
+
+        assert polars.read_parquet(tmp_path / "out").to_arrow()["item"].to_pylist() == expected["item"].to_pylist()
+    (tmp_path / "out" / "_scoring").mkdir()
+    (tmp_path / "out" / "_scoring" / "test-c.parquet.0123456789.partial").write_bytes(b"half")
+    assert ds.dataset(tmp_path / "out").to_table().replace_schema_metadata().equals(expected)
 
 
 def test_a_file_that_loses_rows_while_it_is_scored_is_named(tmp_path):

@@ -24,10 +24,10 @@ from pipeline.cluster.local import local_client
 from pipeline.cluster.local_crew import LocalCrew
 from pipeline.device.device import RAM, STREAMS
 from pipeline.errors import PipelineError
-from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.preflight.memory_table import device_table
 from pipeline.preflight.sizes import gpu_bytes
 from pipeline.records import FieldLayout
+from pipeline.settings.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.stages import dedup_on_gpu
 from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.storage.slab import Slab
@@ -104,7 +104,7 @@ def test_a_gpu_gives_the_same_bits_with_each_optimizer(root, name):
         assert got["epochs"] == expected["epochs"]
 
 
-def test_a_killed_run_with_clipped_norms_resumes_on_a_gpu_to_the_same_bits(root, tmp_path, monkeypatch):
+def test_a_killed_run_with_clipped_norms_resumes_on_a_gpu(root, tmp_path, monkeypatch):
     workflow = workflow_of(root).model_copy(
         update={"optimizer": OPTIMIZERS["dense, clipped norm"], "commit": Commit(every_blocks=2)}
     )
@@ -214,7 +214,7 @@ LEFT_OUT = {
 
 @pytest.mark.prove
 @pytest.mark.parametrize("eager", sorted({eager for _, eager in LEFT_OUT.values()}), ids=str)
-def test_with_all_waits_these_orders_of_streams_give_the_same_bits(root, expected, eager):
+def test_with_all_waits_any_stream_order_gives_the_same_bits(root, expected, eager):
     """The wait that is left out below is what spoils a result."""
     assert result_of(workflow_of(root), LateGpu(eager))["fingerprint"] == expected["fingerprint"]
 
@@ -248,7 +248,7 @@ def test_a_stopped_run_resumes_on_a_gpu_to_the_same_bits(root, tmp_path):
     assert again["fingerprint"] == result_of(workflow)["fingerprint"]
 
 
-def test_a_loss_that_is_not_finite_names_the_same_batch_on_cpu_and_gpu(root):
+def test_a_non_finite_loss_names_the_same_batch_on_cpu_and_gpu(root):
     workflow = workflow_of(root)
     rows = workflow.optimizer.rows.model_copy(update={"lr": 1e30})
     workflow = workflow.model_copy(update={"optimizer": workflow.optimizer.model_copy(update={"rows": rows})})
@@ -260,7 +260,7 @@ def test_a_loss_that_is_not_finite_names_the_same_batch_on_cpu_and_gpu(root):
     assert told[0] == told[1]
 
 
-def test_a_block_with_too_many_keys_for_the_dedup_table_loses_none(root, monkeypatch):
+def test_a_block_that_overflows_the_dedup_table_loses_no_key(root, monkeypatch):
     """As if a block of three batches took too little of its buffer: look-ahead and blocks get smaller."""
     workflow = workflow_of(root, look_ahead=1, block_batches=3)
     monkeypatch.setattr(dedup_on_gpu, "limit_of", lambda limit_bytes: limit_bytes >> 10)
@@ -289,7 +289,7 @@ def test_gpu_memory_stays_within_what_was_planned(ring_bytes):
     slab.close()
 
 
-def test_a_failure_at_the_end_of_a_stretch_names_the_commit_that_stands(root):
+def test_a_failure_after_a_stretch_names_the_last_commit(root):
     """There a block is asked after the stages are through, what it came to."""
     workflow = workflow_of(root)
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
@@ -308,7 +308,7 @@ def test_a_failure_at_the_end_of_a_stretch_names_the_commit_that_stands(root):
             driver.run()
 
 
-def test_foresight_on_a_gpu_moves_the_same_rows_and_changes_no_bit(root, expected):
+def test_foresight_on_a_gpu_changes_no_bit(root, expected):
     foresight = {"device_policy": "foresight", "host_policy": "foresight", "known_examples": 30}
     workflow = workflow_of(root, storage=foresight)
     on_cpu, on_gpu = result_of(workflow), result_of(workflow, LateGpu())

@@ -16,7 +16,7 @@ from many_rules import RULES
 
 from pipeline.errors import PipelineError
 from pipeline.kernels import launch, segment_sum
-from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.workflow import Metrics
 
 THREE_TIERS = {"device_rows": 60, "host_rows": 6, "chunk_rows": 4, "ring_rows": 200}
@@ -148,7 +148,7 @@ LEFT_OUT = {
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("eager", "look_ahead"), sorted({tuple(order) for _, *order in LEFT_OUT.values()}))
-def test_with_all_waits_these_orders_of_two_gpus_give_the_same_bits(root, tmp_path, expected, eager, look_ahead):
+def test_with_all_waits_any_order_of_two_gpus_is_the_same(root, tmp_path, expected, eager, look_ahead):
     """The wait that is left out below is what spoils a result. One order has no look-ahead."""
     gpus = late(eager=eager)
     with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:

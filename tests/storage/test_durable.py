@@ -2,7 +2,8 @@
 
 import pytest
 
-from pipeline.storage.durable import damage_told, replacing
+from pipeline.settings import Count, Strict
+from pipeline.storage.durable import damage_told, read_sealed, replacing, write_sealed
 
 
 def test_concurrent_attempts_at_one_file_leave_it_whole(tmp_path):
@@ -31,6 +32,22 @@ def test_a_failed_attempt_leaves_the_file_unchanged(tmp_path):
         fail_at(path)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+class Record(Strict):
+    count: Count
+
+
+def test_every_flipped_bit_of_a_sealed_record_is_found(tmp_path):
+    write_sealed(path := tmp_path / "record", Record(count=7))
+    assert read_sealed(path, Record) == Record(count=7)
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match="record: is damaged"):
+            read_sealed(path, Record)
 
 
 def read_badly(path, error):

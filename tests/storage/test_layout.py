@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.kernels.narrow_rows import BFLOAT16, FULL_WORD
-from pipeline.optimizer import ROW_OPTIMIZERS, Adagrad, Adam, RowStorage, RowWiseAdagrad, Sgd
 from pipeline.records import RESERVED
+from pipeline.settings.optimizer import ROW_OPTIMIZERS, Adagrad, Adam, RowStorage, RowWiseAdagrad, Sgd
 from pipeline.storage.layout import RowLayout, formats_of_rows, row_keys
 from pipeline.storage.wide_rows import widened, write_first_rows
 

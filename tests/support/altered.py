@@ -6,7 +6,7 @@ import shutil
 
 import preparing
 
-from pipeline.prepare import main, runs, uniques, vocabulary
+from pipeline.prepare import main, runs, vocabulary
 
 OPTIONS = ("--piece-size", "4 KiB", "--vocabulary", "city", "item", *preparing.SPLIT)
 
@@ -30,11 +30,8 @@ class Inline:
 
 
 def prepare(patch, source, out, ends_at=None):
-    """Prepare without Dask, with limits so small that every kind of file occurs: folded keys, merged runs, several
-    partitions."""
+    """Prepare without Dask, with limits so small that every kind of file occurs: merged runs, several partitions."""
     patch.setattr(main, "local_tasks", lambda _: contextlib.nullcontext(Inline(ends_at)))
-    patch.setattr(uniques, "PENDING_BYTES", 3_000)
-    patch.setattr(uniques.fold, "__defaults__", (uniques.BOUND, 3_000))
     patch.setattr(runs, "FAN_IN", 2)
     patch.setattr(vocabulary, "PARTITION_ROWS", 50)
     return preparing.prepare("csv", source, out, *OPTIONS)

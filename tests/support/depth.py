@@ -42,9 +42,9 @@ def one_in_share(items: list[pytest.Item]) -> list[pytest.Item]:
     forms are different promises is marked `prove(every=True)`, one that takes minutes `prove(weekly=True)`."""
     forms, weekly = defaultdict[str, list[pytest.Item]](list), list[pytest.Item]()
     for item in items:
-        mark = item.get_closest_marker("prove")
-        if mark and mark.kwargs.get("weekly"):
+        marks = [mark.kwargs for mark in item.iter_markers("prove")]
+        if any(mark.get("weekly") for mark in marks):
             weekly.append(item)
-        elif mark and not any(one.kwargs.get("every") for one in item.iter_markers("prove")):
+        elif marks and not any(mark.get("every") for mark in marks):
             forms[item.nodeid.partition("[")[0]].append(item)
     return weekly + [item for of_test in forms.values() for n, item in enumerate(of_test) if n % SHARE]

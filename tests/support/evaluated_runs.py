@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from harness import make_driver
 
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.workflow import Workflow
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}

@@ -18,18 +18,18 @@ from pipeline.serving.http.admission import Admission
 from pipeline.serving.http.answer import probe
 from pipeline.serving.http.app import Api
 from pipeline.serving.http.current import Current
-from pipeline.serving.http.served import Answer, InputSpec
 from pipeline.serving.http.tensors import DATATYPES
 from pipeline.serving.servable import CURRENT_FILE, SERVABLE_MANIFEST
 from pipeline.serving.serve import main
+from pipeline.serving.served_model import Answer, InputSpec
 
 OUTPUTS = ("click.logit", "click.probability")
 COLUMNS = (
-    InputSpec("price", "FP32", False, True),
-    InputSpec("user", "UINT64", False, True),
-    InputSpec("country", "BYTES", False, True),
-    InputSpec("history", "INT64", True, True),
-    InputSpec("tags", "BYTES", True, True),
+    InputSpec("price", "FP32", False),
+    InputSpec("user", "UINT64", False),
+    InputSpec("country", "BYTES", False),
+    InputSpec("history", "INT64", True),
+    InputSpec("tags", "BYTES", True),
 )
 
 
@@ -127,7 +127,7 @@ def open_fake(folder: Path, memory=0):
         fields = json.loads((folder / SERVABLE_MANIFEST).read_text())
     except ValueError as error:
         raise ValueError(f"{folder}: damaged: {error}") from error
-    inputs = [InputSpec(name, datatype, is_list, True) for name, datatype, is_list in fields.pop("inputs", ())]
+    inputs = [InputSpec(name, datatype, is_list) for name, datatype, is_list in fields.pop("inputs", ())]
     if fields.pop("fails", False):
         fields["work"] = fail
     return Fake(inputs=inputs or COLUMNS, **fields)

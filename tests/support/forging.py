@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import verify
-from pipeline.driver.result import own_checksum
 from pipeline.kernels import config
 from pipeline.run import main
+from pipeline.storage.durable import own_checksum
 from pipeline.storage.files import checksum
 
 DEEP = "[" * 5000 + "]" * 5000

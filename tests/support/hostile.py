@@ -4,8 +4,8 @@ import json
 
 from fake_live import FakeRun
 
-from pipeline.driver.result import own_checksum
 from pipeline.monitor.live.lines import Begin
+from pipeline.storage.durable import own_checksum
 
 NAMES = (
     "h <img src=x onerror=alert(1)>",

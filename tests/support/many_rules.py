@@ -10,8 +10,8 @@ from conftest import make_workflow
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Ftrl, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.records import StageResult
+from pipeline.settings.optimizer import Adagrad, Adam, CowClip, DenseAdam, Ftrl, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.workflow import Workflow
 
 

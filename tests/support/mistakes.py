@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 GOOD = """from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.workflow import Category, Commit, Data, Model, Number, Schedule, Storage, Workflow
 
 workflow = Workflow(

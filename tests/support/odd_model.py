@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.kstep.in_process import together
 from pipeline.comm.flat import ALIGNED
-from pipeline.comm.in_process import together
 from pipeline.optim.kstep import dense_of
-from pipeline.optimizer import DenseAdam, Optimizer
+from pipeline.settings.optimizer import DenseAdam, Optimizer
 
 STEPS_OF_EPOCH = 7
 

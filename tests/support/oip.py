@@ -8,13 +8,10 @@ import struct
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
-from pipeline.serving.http.arrow import REQUEST
 from pipeline.serving.http.tensors import DATATYPES
 
 LENGTH = "Inference-Header-Content-Length"
-ARROW = "application/vnd.apache.arrow.stream"
 
 
 def tensors_of(table, inputs):
@@ -57,14 +54,6 @@ def binary_request(table, inputs, **more):
             described.append({"name": name, "datatype": datatype, "shape": [len(values), 1], "parameters": size})
     text = json.dumps({"inputs": described, **more}).encode()
     return text + b"".join(data), len(text)
-
-
-def arrow_request(table, max_chunksize=None, **more):
-    table = table.replace_schema_metadata({REQUEST: json.dumps(more)} if more else None)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=max_chunksize)
-    return sink.getvalue().to_pybytes()
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Every row optimizer, in both semantics, with its options."""
 
-from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
+from pipeline.settings.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 
 DENSE = DenseAdam(lr=0.01)
 DENSE_ADAM = {"lr": 0.05, "semantics": "dense", "l2": 0.01}

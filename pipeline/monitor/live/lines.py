@@ -7,10 +7,12 @@ session, which begins with a `Begin`; those of examples and moves are of the who
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from pipeline.settings import Amount, Count, Strict, read_json
 
@@ -27,6 +29,7 @@ OFTEN = (b'{"event":"tick"', b'{"event":"fields"')
 """Beginnings of the lines that are written every few seconds."""
 MOST_TICKS = 1000
 LAST_LINES = 100
+LINES_AT_ONCE = 1000
 
 
 class Begin(Strict):
@@ -205,31 +208,50 @@ def parse_line(line: str) -> LiveLine | None:
         return None
 
 
-def read_live(folder: Path) -> Iterator[LiveLine]:
-    """Read the lines of a run directory, the oldest first. Raises OSError if it has no such file."""
-    with (folder / LIVE).open(encoding="utf-8", errors="replace") as file:
-        yield from filter(None, map(parse_line, file))
+def read_live(folder: Path, most: int | None = None) -> Iterator[LiveLine]:
+    """Read the lines of a run directory, the oldest first; of `Tick` and `Fields` about `most` to twice as many, or
+    all. Raises OSError if it has no such file."""
+    with (folder / LIVE).open("rb") as file:
+        yield from _parsed(fewer(file, most) if most else file)
 
 
-def follow_live(folder: Path, most: int = MOST_TICKS) -> Iterator[list[LiveLine]]:
+def follow_live(folder: Path, most: int | None = MOST_TICKS) -> Iterator[list[LiveLine] | None]:
     """Yield the lines of a run directory that are new since the last time, for ever: first those that are there, of
-    `Tick` and `Fields` about `most` to twice as many. Yields an empty list while nothing is new. Raises Replaced once
-    the file is another one, because it was made shorter or the run began anew: read that from the beginning."""
+    `Tick` and `Fields` about `most` to twice as many, or if it is None all, `LINES_AT_ONCE` at a time. Yields an empty
+    list while nothing is new or there is no file to read, and None once the file is another one, because it was made
+    shorter or the run began from scratch: that one is read next, from its beginning."""
     path = folder / LIVE
-    with path.open("rb") as file:
-        inode, rest = path.stat().st_ino, b""
-        while True:
-            whole: list[bytes] = []
-            for text in fewer(file, most):
-                if text.endswith(b"\n"):
-                    whole.append(rest + text)
-                    rest = b""
-                else:
-                    rest += text
-            yield [line for line in (parse_line(text.decode(errors="replace")) for text in whole) if line]
-            there = path.stat() if path.exists() else None
-            if there is None or there.st_ino != inode or there.st_size < file.tell():
-                raise Replaced(str(path))
+    while True:
+        try:
+            with path.open("rb") as file:
+                yield from _lines_of(file, path, most)
+            yield None
+        except OSError:
+            yield []
+
+
+def _lines_of(file: BinaryIO, path: Path, most: int | None) -> Iterator[list[LiveLine]]:
+    """Yield what is new in an open file until another one is at its path."""
+    inode, rest = os.fstat(file.fileno()).st_ino, b""
+    while True:
+        whole: list[bytes] = []
+        for text in fewer(file, most) if most else islice(file, LINES_AT_ONCE):
+            if text.endswith(b"\n"):
+                whole.append(rest + text)
+                rest = b""
+            else:
+                rest += text
+        lines = list(_parsed(whole))
+        # An empty list means that nothing is new, which lines of another version are not.
+        if lines or not whole:
+            yield lines
+        there = path.stat() if path.exists() else None
+        if there is None or there.st_ino != inode or there.st_size < file.tell():
+            return
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterator[LiveLine]:
+    yield from filter(None, (parse_line(text.decode(errors="replace")) for text in lines))
 
 
 def fewer(lines: Iterable[bytes], most: int) -> Iterator[bytes]:
@@ -263,7 +285,3 @@ def _every_second(lines: Iterable[bytes]) -> list[bytes]:
         if odd or not text.startswith(OFTEN):
             kept.append(text)
     return kept
-
-
-class Replaced(Exception):
-    """Raised if live.jsonl is another file than before."""

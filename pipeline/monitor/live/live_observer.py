@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.metrics.totals import COUNTS
 from pipeline.monitor.history import History
 from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Curve, Ended, Evaluated, Fields, Said, Tick
 from pipeline.monitor.live.live_file import LiveFile
 from pipeline.monitor.live.waits import Edges, Waits
 from pipeline.monitor.live.what_binds import what_binds
 from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
-from pipeline.monitor.tiers import COUNTS
 from pipeline.records import Block, BlockResult, Moves, StageResult
 
 SECONDS_A_TICK = 1.0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.errors import error_text, refuse_remote
-from pipeline.machine.signals import heed_interrupts
-from pipeline.monitor.page.report import check_told, known_run, sound_result, story_of
-from pipeline.monitor.page.story import Story
+from pipeline.errors import refuse_remote
+from pipeline.monitor.command import SHOWN, check_run, run_command
+from pipeline.monitor.page.report import known_run, sound_result, story_of
+from pipeline.monitor.story import Story
 
 MAX_RUNS = 8
 """As many as there are colours that can be told apart."""
@@ -23,29 +22,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run_dir", type=Path, nargs="+", help=f"folders of runs, at most {MAX_RUNS}")
     parser.add_argument("--out", type=Path, default=Path("compare.html"), help="file to write (default: compare.html)")
     args = parser.parse_args(argv)
-    try:
-        heed_interrupts()
-        refuse_remote("--out", args.out)
-        if not 2 <= len(args.run_dir) <= MAX_RUNS:
-            raise ValueError(f"{len(args.run_dir)} runs: name 2 to {MAX_RUNS} folders of runs")
-        for run_dir in args.run_dir:
-            check_told(run_dir)
-        write_comparison(args.run_dir, args.out)
-        print(f"wrote {args.out}")
-    except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
-        return 130
-    return 0
+    return run_command(lambda: write_comparison(args.run_dir, args.out))
 
 
-def write_comparison(run_dirs: Sequence[Path], out: Path) -> None:
-    """Write the page that compares runs. Raises OSError if it cannot be written."""
+def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
+    """Write the page that compares runs; returns a line that says where. Raises ValueError if a folder is no run,
+    OSError if the page cannot be written."""
+    refuse_remote("--out", out)
+    if not 2 <= len(run_dirs) <= MAX_RUNS:
+        raise ValueError(f"{len(run_dirs)} runs: name 2 to {MAX_RUNS} folders of runs")
+    for run_dir in run_dirs:
+        check_run(run_dir, SHOWN)
     # These imports take a second, and neither --help nor an error needs them.
     from pipeline.monitor.page.compared import Compared, comparison_cards
-    from pipeline.monitor.page.static import write_static
+    from pipeline.monitor.page.page import write_static
     from pipeline.monitor.page.style import RUN_COLORS
 
     read = [(known_run(run_dir), sound_result(run_dir)) for run_dir in run_dirs]
@@ -54,6 +44,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> None:
         for run_dir, name, color, of in zip(run_dirs, names_of(run_dirs), RUN_COLORS, read, strict=False)
     ]
     write_static(out, "Comparison of runs", comparison_cards(compared), Story())
+    return f"wrote {out}: open it in a browser"
 
 
 def names_of(run_dirs: Sequence[Path]) -> list[str]:
@@ -64,7 +55,3 @@ def names_of(run_dirs: Sequence[Path]) -> list[str]:
         if len({*names}) == len(names):
             return names
     return [str(path) for path in run_dirs]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,11 +16,11 @@ from pipeline.monitor.page.metric_curves import METRIC_TITLES, by_epoch
 from pipeline.monitor.page.page import Card
 from pipeline.monitor.page.panel import Nothing, Panel, chips, fixed_panel, plot_panel
 from pipeline.monitor.page.speed import speed_columns
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
 from pipeline.monitor.page.tables import setting_text
-from pipeline.monitor.page.time_use import shares_of
-from pipeline.monitor.runs import Run
+from pipeline.monitor.page.time_use import shares_of, spent_in, waits_of
+from pipeline.monitor.runs import Run, titles_of
+from pipeline.monitor.story import Story
 
 COMPARED_SPLITS = ("validation", "test")
 NOT_SET = "not set"
@@ -56,7 +56,7 @@ def comparison_cards(runs: Sequence[Compared]) -> list[Card]:
 
 
 def _warned(runs: Sequence[Compared]) -> str:
-    if len({*judged_by(runs)}) == 1:
+    if len({*titles_of([run.run for run in runs])}) == 1:
         return ""
     warning = 'These runs were evaluated on data that differ (line "judged by"): their metrics cannot be compared.'
     return f'<p class="told">{warning}</p>'
@@ -78,7 +78,7 @@ def _columns(runs: Sequence[Compared], rows: Mapping[str, Sequence[str]]) -> str
 
 def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     """Yield lines of values, those that some run has."""
-    yield "judged by", judged_by(runs)
+    yield "judged by", titles_of([run.run for run in runs])
     for split in COMPARED_SPLITS:
         of = [getattr(run.run, split) if run.run else {} for run in runs]
         if any(of):
@@ -91,27 +91,7 @@ def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     yield "run time", [short_duration(_seconds(run)) for run in runs]
     yield "examples trained on", [short_number(_trained(run)) for run in runs]
     yield "size of the log", [short_size(i[-1].tick.disk_bytes) if (i := run.story.lapses) else "-" for run in runs]
-    yield "training waits", [_waits(run) for run in runs]
-
-
-def judged_by(runs: Sequence[Compared]) -> list[str]:
-    """Names of the data that the runs' metrics are of; data that differ have names that do."""
-    keys = [json.dumps(run.run.judged_by) if run.run else "" for run in runs]
-    titles = [run.run.title if run.run else "-" for run in runs]
-    of_title = {
-        title: list(dict.fromkeys(k for k, t in zip(keys, titles, strict=True) if t == title)) for title in titles
-    }
-    return [
-        f"{title} (data {of_title[title].index(key) + 1} of {len(of_title[title])} with these sizes)"
-        if len(of_title[title]) > 1
-        else title
-        for key, title in zip(keys, titles, strict=True)
-    ]
-
-
-def _last(run: Compared, split: str, metric: str) -> float | None:
-    values = [one.metrics.get(metric) for _, one in run.story.evaluations if one.split == split]
-    return values[-1] if values else None
+    yield "training waits", [percent(waits_of(spent_in(i))[0]) if (i := run.story.lapses) else "-" for run in runs]
 
 
 def _seconds(run: Compared) -> float | None:
@@ -131,20 +111,6 @@ def _speed(run: Compared) -> float | None:
     return trained / seconds if trained and seconds else None
 
 
-def _waits(run: Compared) -> str:
-    shares = shares_of(_spent(run))
-    return percent(sum(s for cause, s in shares.items() if cause not in ("train", "unattributed"))) if shares else "-"
-
-
-def _spent(run: Compared) -> dict[str, float]:
-    """Seconds by what training did or waited for, over all sessions."""
-    spent: dict[str, float] = {}
-    for lapse in run.story.lapses:
-        for cause, seconds in lapse.waits.items():
-            spent[cause] = spent.get(cause, 0.0) + seconds
-    return spent
-
-
 def _settings(runs: Sequence[Compared]) -> str:
     settings = [run.run.settings if run.run else {} for run in runs]
     differ = {}
@@ -156,22 +122,10 @@ def _settings(runs: Sequence[Compared]) -> str:
 
 
 def different_texts(values: Sequence[Any]) -> list[str]:
-    """Texts of a setting's values; values that differ have texts that differ. Of lists, only what some of them have."""
-    heads, own = [""] * len(values), list(values)
-    if all(isinstance(value, list) for value in values):
-        items = [{json.dumps(item) for item in value} for value in values]
-        everywhere = set.intersection(*items)
-        own = [[item for item in value if json.dumps(item) not in everywhere] for value in values]
-        heads = [
-            f"{len(value)}, {len(everywhere)} of them in all runs" + ": " * bool(of)
-            for value, of in zip(values, own, strict=True)
-        ]
-    for texts in ([setting_text(of) for of in own], [json.dumps(of) for of in own]):
-        shown = [head + text * (text not in ("", "[]")) for head, text in zip(heads, texts, strict=True)]
-        if len({*shown}) == len({json.dumps(value) for value in values}):
-            return shown
-    # Lists of the same items in another order, say.
-    return [json.dumps(value) for value in values]
+    """Texts of a setting's values; values that differ have texts that differ."""
+    whole = [json.dumps(value) for value in values]
+    short = [setting_text(value) for value in values]
+    return short if len({*short}) == len({*whole}) else whole
 
 
 def _curves(
@@ -190,19 +144,15 @@ def _curves(
 
 
 def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:
+    def points_of(run: Compared, split: str) -> Points:
+        known = [(e.epoch, e.metrics.get(metric)) for _, e in run.story.evaluations if e.split == split]
+        found = [(float(epoch), value) for epoch, value in known if value is not None]
+        return [epoch for epoch, _ in found], [value for _, value in found]
+
     # A test alone is one point; the validation's curve says more.
-    has = {split: any(_last(run, split, metric) is not None for run in runs) for split in COMPARED_SPLITS}
-    split = next((split for split in COMPARED_SPLITS if has[split]), COMPARED_SPLITS[0])
-
-    def points(run: Compared) -> Points:
-        found = [
-            (e.epoch, e.metrics[metric])
-            for _, e in run.story.evaluations
-            if e.split == split and e.metrics.get(metric) is not None
-        ]
-        return [float(epoch) for epoch, _ in found], [float(value or 0.0) for _, value in found]
-
-    return _curves(metric, by_epoch(f"{METRIC_TITLES[metric]}, {split}"), runs, points, "No evaluation.", "0.00000")
+    split = next((s for s in COMPARED_SPLITS if any(points_of(run, s)[0] for run in runs)), COMPARED_SPLITS[0])
+    shown = by_epoch(f"{METRIC_TITLES[metric]}, {split}")
+    return _curves(metric, shown, runs, lambda run: points_of(run, split), "No evaluation.", "0.00000")
 
 
 def _loss_panel(runs: Sequence[Compared]) -> Panel:
@@ -230,7 +180,7 @@ def _speed_panel(runs: Sequence[Compared]) -> Panel:
 
 def _time_use(runs: Sequence[Compared]) -> str:
     """A bar for each run, whose parts are the shares of its time, and a legend."""
-    spent = {run.name: shares_of(_spent(run)) for run in runs}
+    spent = {run.name: shares_of(spent_in(run.story.lapses)) for run in runs}
     causes = [cause for cause in CAUSE_COLORS if any(shares.get(cause, 0.0) >= 0.005 for shares in spent.values())]
     if not causes:
         return '<p class="nothing">No run has told where its time went.</p>'

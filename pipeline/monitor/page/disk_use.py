@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pipeline.monitor.live.lines import CommitDone
-from pipeline.monitor.page.humanized import short_duration, short_number, short_size
+from pipeline.monitor.page.humanized import short_duration, short_size
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, plot_panel
-from pipeline.monitor.page.story import Lapse, Story
 from pipeline.monitor.page.style import CAUSE_COLORS, RED, hover_on, over_run_time, plain_figure, size_axis
+from pipeline.monitor.story import Lapse, Story
 
 COMMIT_COLOR = CAUSE_COLORS["commit"]
 LEAST_SECONDS = 60.0
@@ -61,8 +61,9 @@ def disk_panel() -> Panel:
     shown.y_range.update(start=0, min_interval=1 << 20)
     followed, dots = Followed(_size_columns), Followed(_commit_columns)
     line = shown.line("at", "bytes", source=followed.source, color=RED, line_width=2)
-    shown.scatter("at", "bytes", source=dots.source, color=COMMIT_COLOR, size=4)
+    commits = shown.scatter("at", "bytes", source=dots.source, color=COMMIT_COLOR, size=4)
     hover_on(shown, line, [("run time", "@at{00:00:00}"), ("log", "@told")])
+    hover_on(shown, commits, [("", "@told"), ("took", "@took{0.00} s")], "mouse")
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
@@ -76,34 +77,13 @@ def disk_panel() -> Panel:
         used, free = short_size(last.disk_bytes), short_size(last.free_bytes)
         said = f"{used} of at most {short_size(cap)}; {free} free on the disk"
         left = disk_left(story)
-        return f"<p>{said}{f'; {left_text(left)}' if left and not story.ended else ''}</p>"
+        said += f"; {left_text(left)}" if left and not story.ended else ""
+        if story.num_commits:
+            mean = short_duration(story.commit_seconds / story.num_commits)
+            said += f"; {story.num_commits:,} commits, {mean} each on average"
+        return f"<p>{said}</p>"
 
     return plot_panel("disk", [shown], update)
-
-
-def commits_panel() -> Panel:
-    """The panel "Commits": how long each took."""
-    shown = over_run_time(plain_figure("seconds that a commit took"))
-    shown.y_range.start = 0
-    followed = Followed(_commit_columns)
-    shown.segment("at", 0, "at", "took", source=followed.source, color=COMMIT_COLOR, line_width=1.5, line_alpha=0.6)
-    dots = shown.scatter("at", "took", source=followed.source, color=COMMIT_COLOR, size=4)
-    hover_on(shown, dots, [("", "@told"), ("run time", "@at{00:00:00}"), ("took", "@took{0.00} s")], "mouse")
-    marks = SessionMarks(shown)
-
-    def update(story: Story) -> str:
-        followed.update(story.commits, story.versions["commits"])
-        marks.update(story)
-        if not story.commits:
-            return Nothing("No commit yet.")
-        _, last = story.commits[-1]
-        mean = story.commit_seconds / story.num_commits
-        return (
-            f"<p>{story.num_commits:,} commits, {short_duration(mean)} each on average; the last one has "
-            f"{short_number(last.live_rows)} rows; {short_size(last.written_bytes)} written in all</p>"
-        )
-
-    return plot_panel("commits", [shown], update)
 
 
 def _size_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[object]]:

@@ -9,12 +9,8 @@ from typing import NamedTuple
 from pipeline.monitor.live.lines import Fields
 from pipeline.monitor.page.humanized import percent, short_size
 from pipeline.monitor.page.panel import Panel, text_panel
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import TIER_COLORS
-
-FIRST_BLOCK = (
-    "<p>It is the first block of a session, which finds no row on the device: later blocks have other shares.</p>"
-)
+from pipeline.monitor.story import Story
 
 
 class FieldUse(NamedTuple):
@@ -52,8 +48,7 @@ def fields_panel() -> Panel:
         if not story.fields or not story.begin:
             return '<p class="nothing">No block has been sampled yet.</p>'
         uses = field_uses(story.begin.fields, story.fields)
-        first = len(story.fields) == 1 and story.fields[0].block == 0
-        return field_table(uses, story.begin.row_bytes, len(story.fields)) + FIRST_BLOCK * first
+        return field_table(uses, story.begin.row_bytes, len(story.fields))
 
     return text_panel("fields", text)
 

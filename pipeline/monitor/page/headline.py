@@ -1,4 +1,4 @@
-"""The head of a page: what the run is, whether it goes, and the few numbers that matter most."""
+"""Texts of a page: what the run is, whether it goes, the few numbers that matter most, and its last messages."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ from pathlib import Path
 from pipeline.monitor.page.disk_use import disk_left, left_text
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
 from pipeline.monitor.page.panel import Panel, text_panel
-from pipeline.monitor.page.story import Story
-from pipeline.monitor.page.time_use import shares_of
+from pipeline.monitor.page.time_use import waits_of
+from pipeline.monitor.story import Story
 from pipeline.storage.lock import lock_file
 
 QUIET_SECONDS = 20.0
 """Silence after which a page looks whether the run's process still lives."""
 BINDS = 0.05
 """Share of the time from which on waiting is worth telling."""
-STAGE_OF = {
-    "read": "read", "dedup": "dedup", "plan": "plan", "disk": "prefetch", "host copy": "prefetch",
-    "device copy": "upload", "other workers": "unite",
-}  # fmt: skip
-"""Stage whose work is waited for."""
 
 
 def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
@@ -137,15 +132,12 @@ def _progress_tile(story: Story) -> str:
 
 def _waits_tile(story: Story) -> str:
     lately = story.lately()
-    seconds = story.ended.waits if story.ended else lately.waits if lately else {}
-    shares = shares_of(seconds)
-    waits = {cause: share for cause, share in shares.items() if cause not in ("train", "unattributed")}
-    if not waits:
+    spent = story.ended.waits if story.ended else lately.waits if lately else {}
+    if not any(spent.values()):
         return _tile("training waits", "-", "no block has been trained yet")
-    waiting = sum(waits.values())
-    share, cause = max((share, cause) for cause, share in waits.items())
+    waiting, cause, share = waits_of(spent)
     if waiting < BINDS:
-        return _tile("training waits", percent(waiting), "training itself binds")
+        return _tile("training waits", percent(waiting), "the training steps take the time")
     return _tile("training waits", percent(waiting), f"{percent(share)} for {cause}")
 
 
@@ -156,3 +148,16 @@ def _disk_tile(story: Story) -> str:
     if story.ended or left.seconds is None or left.seconds > 100 * 86400:
         return _tile("disk left", short_size(left.left_bytes), left_text(left) if not story.ended else "for the log")
     return _tile("disk lasts", short_duration(left.seconds), f"{short_size(left.left_bytes)} left")
+
+
+def messages_panel() -> Panel:
+    """The panel "Messages", the newest first."""
+
+    def text(story: Story) -> str:
+        said = [
+            f"<li><time>{time.strftime('%d %b %H:%M:%S', time.localtime(one.at))}</time>{escape(one.text)}</li>"
+            for one in reversed(story.messages)
+        ]
+        return f"<ul class='messages'>{''.join(said)}</ul>" if said else '<p class="nothing">No message.</p>'
+
+    return text_panel("messages", text)

@@ -12,9 +12,9 @@ from bokeh.plotting import figure
 
 from pipeline.monitor.live.lines import Evaluated
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, chips, plot_panel, text_panel
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import SPLIT_COLORS, hover_on, plain_figure
 from pipeline.monitor.report import OF_LABEL, of_labels
+from pipeline.monitor.story import Story
 
 METRIC_TITLES = {"auc": "AUC", "logloss": "logloss, nats"}
 NONE_YET = "No evaluation yet: the first one follows the first epoch, or is set by the schedule."

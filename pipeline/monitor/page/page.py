@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bokeh.document import Document
+from bokeh.embed import file_html
 from bokeh.events import ClientReconnected, ConnectionLost
 from bokeh.models import CustomJS
+from bokeh.resources import INLINE
 from jinja2 import Template
 
-from pipeline.monitor.live.lines import LiveLine, Replaced, follow_live
-from pipeline.monitor.page.binding import binding_panel
-from pipeline.monitor.page.curves import calibration_panel, roc_panel
-from pipeline.monitor.page.disk_use import commits_panel, disk_panel
+from pipeline.monitor.page.calibration import calibration_panel
+from pipeline.monitor.page.disk_use import disk_panel
 from pipeline.monitor.page.field_table import fields_panel
-from pipeline.monitor.page.headline import head_panel, tiles_panel
-from pipeline.monitor.page.messages_list import messages_panel
+from pipeline.monitor.page.headline import head_panel, messages_panel, tiles_panel
 from pipeline.monitor.page.metric_curves import metric_panel, metric_table_panel
 from pipeline.monitor.page.panel import Panel
 from pipeline.monitor.page.speed import loss_panel, speed_panel
 from pipeline.monitor.page.stage_lanes import stage_lanes_panel
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.tier_use import disk_rows_panel, fill_panel, found_panel
-from pipeline.monitor.page.time_use import time_use_panel
+from pipeline.monitor.page.time_use import binding_panel, time_use_panel
+from pipeline.monitor.story import FollowedStory, Story
 
 UPDATE_MILLISECONDS = 1000
 HERE = Path(__file__).parent
@@ -34,11 +33,10 @@ def page(folder: Path, document: Document | None = None) -> Document:
     """Make the page of a run, which follows its live.jsonl once a second while a server shows it. `document`: an empty
     one to fill; by default a new one."""
     document = document or Document()
-    told, cards = Told(folder), cards_of(folder, live=True)
+    followed, cards = FollowedStory(folder), cards_of(folder, live=True)
 
     def update() -> None:
-        told.go_on()
-        show(document, told.story, cards)
+        show(document, followed.read(), cards)
 
     update()
     fill(document, folder.resolve().name, cards)
@@ -48,25 +46,6 @@ def page(folder: Path, document: Document | None = None) -> Document:
     document.js_on_event(ConnectionLost, CustomJS(code="document.body.classList.add('lost')"))
     document.js_on_event(ClientReconnected, CustomJS(code="document.body.classList.remove('lost')"))
     return document
-
-
-class Told:
-    """The story of a run, as its live.jsonl grows."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lines: Iterator[Sequence[LiveLine]] | None = None
-        self.story = Story()
-
-    def go_on(self) -> None:
-        """Read what is new. Begins anew if the run did, and waits for a file that is not there yet."""
-        try:
-            self._lines = self._lines or follow_live(self._folder)
-            self.story.add_all(next(self._lines))
-        except (FileNotFoundError, Replaced):
-            if self.story.begins:
-                self.story = self.story.anew()
-            self._lines = None
 
 
 class Card(NamedTuple):
@@ -84,7 +63,7 @@ def cards_of(folder: Path, live: bool) -> list[Card]:
         Card("", "bare", head_panel(folder, live)),
         Card("", "bare", tiles_panel()),
         Card("Where the time goes", "two-thirds", time_use_panel()),
-        Card("What binds", "third", binding_panel()),
+        Card("What limits the speed", "third", binding_panel()),
         Card("Speed", "half", speed_panel()),
         Card("Loss", "half", loss_panel()),
         Card("Timeline of the last sampled blocks", "whole", stage_lanes_panel()),
@@ -95,9 +74,7 @@ def cards_of(folder: Path, live: bool) -> list[Card]:
         Card("Logloss", "half", metric_panel("logloss")),
         Card("Metrics", "whole", metric_table_panel()),
         Card("Calibration", "half", calibration_panel()),
-        Card("ROC", "half", roc_panel()),
         Card("Disk", "half", disk_panel()),
-        Card("Commits", "half", commits_panel()),
         Card("Fields", "whole", fields_panel()),
         Card("Messages", "whole", messages_panel()),
     ]
@@ -122,3 +99,20 @@ def fill(document: Document, title: str, cards: Sequence[Card], appendix: str = 
     document.title = f"{title} - pipeline"
     document.template = Template((HERE / "page.html").read_text())
     document.template_variables.update(style=(HERE / "page.css").read_text(), cards=list(cards), appendix=appendix)
+
+
+def write_static(path: Path, title: str, cards: Sequence[Card], story: Story, appendix: str = "") -> None:
+    """Write cards that show a story as one HTML file that needs no network. The file is complete or not there at all.
+    Raises OSError if it cannot be written."""
+    document = Document()
+    show(document, story, cards)
+    fill(document, title, cards, appendix)
+    content = file_html(
+        document, INLINE, document.title, template=document.template, template_variables=document.template_variables
+    )
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(content, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

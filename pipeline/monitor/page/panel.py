@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 from bokeh.models import Column, ColumnDataSource, Div, InlineStyleSheet, UIElement
 from bokeh.plotting import figure
 
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import mark_at
+from pipeline.monitor.story import Story
 
 T = TypeVar("T")
 INSIDE = (Path(__file__).parent / "inside.css").read_text()

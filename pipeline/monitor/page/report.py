@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import PipelineError, error_text, refuse_remote
-from pipeline.machine.signals import heed_interrupts
-from pipeline.monitor.live.lines import LIVE, Evaluated, follow_live
-from pipeline.monitor.page.story import Story
+from pipeline.errors import refuse_remote
+from pipeline.monitor.command import SHOWN, check_run, run_arguments, run_command
+from pipeline.monitor.live.lines import LIVE, MOST_TICKS, Evaluated, read_live
 from pipeline.monitor.runs import Run, metrics_lines, result_of, run_in
-from pipeline.storage.files import checksum
+from pipeline.monitor.story import Story
+from pipeline.storage.durable import own_checksum
 
 if TYPE_CHECKING:
     from pipeline.monitor.page.page import Card
@@ -31,42 +29,25 @@ NICE = 10
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if there is no run or the file cannot be written, 130 if
     interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline report", description=__doc__)
-    parser.add_argument("run_dir", type=Path, help="folder of a run")
+    parser = run_arguments("report", __doc__)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help=f"file to write (default: {REPORT} in the run's folder)"
     )
     args = parser.parse_args(argv)
-    try:
-        heed_interrupts()
-        check_told(args.run_dir)
+
+    def write() -> str:
+        check_run(args.run, SHOWN)
         refuse_remote("--out", args.out)
         os.nice(NICE)
-        path = write_report(args.run_dir, args.out)
-        print(f"wrote {path}")
-    except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: no report was written", file=sys.stderr)
-        return 130
-    return 0
+        return f"wrote {write_report(args.run, args.out)}: open it in a browser"
 
-
-def check_told(run_dir: Path) -> None:
-    """Raises ValueError if a folder has nothing that a report could tell."""
-    refuse_remote("the run", run_dir)
-    if not run_dir.is_dir():
-        raise ValueError(f"{run_dir}: there is no such folder; name the folder of a run, such as runs/quickstart")
-    files = (LIVE, "result.json", "metrics.jsonl")
-    if not any((run_dir / name).is_file() for name in files):
-        raise ValueError(f"{run_dir} holds no run that has told anything: it has none of {', '.join(files)}")
+    return run_command(write)
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """Write the report of a run, and return its path. Raises OSError if it cannot be written."""
     # These imports take a second, and neither --help nor an error needs them.
-    from pipeline.monitor.page.static import write_static
+    from pipeline.monitor.page.page import write_static
 
     cards, story, appendix = report_parts(run_dir)
     path = out or run_dir / REPORT
@@ -88,7 +69,7 @@ def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
             *(c for c in shown if c.panel.root.name in OLD),
         ]
     last = [card for card in shown if card.panel.root.name == "messages"]
-    cards = [*(card for card in shown if card not in last), *more_cards(run_dir, run, story, result), *last]
+    cards = [*(card for card in shown if card not in last), *more_cards(run, story, result), *last]
     # To a browser, "</script>" ends the element, and "<!--<script>" has it go on after that.
     embedded = json.dumps(result).replace("<", "\\u003c")
     return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
@@ -102,8 +83,7 @@ def known_run(run_dir: Path) -> Run | None:
 def sound_result(run_dir: Path) -> dict[str, Any] | None:
     """Read the `result.json` of a run; None if it has none. Raises ValueError if it is damaged."""
     result = result_of(run_dir)
-    values = {name: value for name, value in (result or {}).items() if name != "checksum"}
-    if (run_dir / "result.json").is_file() and checksum(json.dumps(values).encode()) != (result or {}).get("checksum"):
+    if (run_dir / "result.json").is_file() and (not result or result.get("checksum") != own_checksum(result)):
         raise ValueError(f"{run_dir / 'result.json'} is damaged, or was changed; the run's command writes it again")
     return result
 
@@ -112,31 +92,24 @@ def story_of(run_dir: Path) -> Story:
     """The story of a run; without a live.jsonl that of its evaluations alone."""
     story = Story()
     has_lines = (run_dir / LIVE).is_file()
-    story.add_all(next(follow_live(run_dir)) if has_lines else _evaluations(run_dir))
+    story.add_all(read_live(run_dir, MOST_TICKS) if has_lines else _evaluations(run_dir))
     return story
 
 
-def more_cards(run_dir: Path, run: Run | None, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
+def more_cards(run: Run | None, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
     """Yield what a report has and a page has not."""
     from pipeline.monitor.page import tables
     from pipeline.monitor.page.page import Card
     from pipeline.monitor.page.panel import fixed_panel
-    from pipeline.monitor.page.row_plots import counts_panel, norms_panel
-    from pipeline.monitor.page.sample import sample_rows
 
-    try:
-        sample = sample_rows(run_dir)
-    except (ValueError, OSError, PipelineError) as error:
-        yield Card("Rows", "whole", fixed_panel("rows", f'<p class="nothing">{escape(error_text(error))}</p>'))
-    else:
-        yield Card("How often keys were used", "half", counts_panel(sample))
-        yield Card("Norms of rows", "half", norms_panel(sample))
     if result:
         yield Card("Result", "half", fixed_panel("result_table", tables.result_table(result)))
         yield Card("Stages and tiers", "half", fixed_panel("stages", tables.stages_table(result)))
         yield Card("Trained on", "half", fixed_panel("data", tables.data_table(result)))
     if story.begin:
-        yield Card("Versions", "half", fixed_panel("versions", tables.versions_table(story.begin.versions)))
+        yield Card(
+            "Versions", "half", fixed_panel("versions", tables.html_table((), sorted(story.begin.versions.items())))
+        )
     if run:
         yield Card("Settings", "whole", fixed_panel("settings", tables.settings_table(run.settings)))
 
@@ -152,7 +125,3 @@ def _evaluations(run_dir: Path) -> Iterator[Evaluated]:
     for epoch in result["epochs"] if result else metrics_lines(run_dir):
         metrics: dict[str, float | None] = {name: value for name, value in epoch.items() if isinstance(value, float)}
         yield Evaluated(at=0.0, epoch=epoch["epoch"], split=epoch["split"], seconds=0.0, trained=0, metrics=metrics)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

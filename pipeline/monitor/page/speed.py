@@ -8,8 +8,8 @@ from typing import Any
 
 from pipeline.monitor.page.humanized import short_duration, short_number
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, plot_panel
-from pipeline.monitor.page.story import Lapse, Story, just_before
 from pipeline.monitor.page.style import BLUE, GREEN, axis_format, hover_on, over_run_time, plain_figure
+from pipeline.monitor.story import Lapse, Story, just_before
 
 RATE_SECONDS = 15.0
 """Period over which the bold lines are means; the faint ones are of single lapses. On a long run it is longer."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,10 +9,10 @@ from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, FactorRange
 
 from pipeline.monitor.live.lines import BlockSpans
-from pipeline.monitor.page.humanized import percent, short_duration
-from pipeline.monitor.page.panel import Nothing, Panel, chips, plot_panel
-from pipeline.monitor.page.story import Story
+from pipeline.monitor.page.humanized import short_duration
+from pipeline.monitor.page.panel import Nothing, Panel, plot_panel
 from pipeline.monitor.page.style import FONT, INK, STAGE_COLORS, hover_on, plain_figure
+from pipeline.monitor.story import Story
 from pipeline.stages import STAGES
 
 LANE_HEIGHT = 30
@@ -36,24 +35,6 @@ class Call(NamedTuple):
 def calls_of(blocks: Sequence[BlockSpans]) -> list[Call]:
     """All calls of some blocks, by their start."""
     return sorted((Call(b.number, b.split, *span) for b in blocks for span in b.spans), key=lambda call: call.start)
-
-
-def critical_seconds(calls: Sequence[Call]) -> dict[str, float]:
-    """Seconds of each stage on the critical path to the end of the last training: from there back, each call waited for
-    the one before it on the path. What lies between two calls counts as "between calls"."""
-    seconds: dict[str, float] = defaultdict(float)
-    now = max((call for call in calls if call.stage == "train"), key=lambda call: call.stop, default=None)
-    while now:
-        seconds[now.stage] += now.stop - now.start
-        after, moment = now.after, now.after_stop
-        earlier = [
-            call for call in calls if call.stage == after and call.stop <= moment + 1e-6 and call.start < now.start
-        ]
-        before = max(earlier, key=lambda call: call.stop, default=None)
-        if before:
-            seconds["between calls"] += max(now.start - before.stop, 0.0)
-        now = before
-    return dict(seconds)
 
 
 def stage_lanes_panel() -> Panel:
@@ -86,7 +67,9 @@ def stage_lanes_panel() -> Panel:
             lanes.data, edges.data = _lanes(calls), _edges(calls)
             shown.y_range.update(factors=list(reversed(stages)))
             shown.height = len(stages) * LANE_HEIGHT + 60
-        return _path_line(drawn) if drawn else Nothing("No block has been sampled yet.")
+        if not drawn:
+            return Nothing("No block has been sampled yet.")
+        return "<p>A block is a group of batches; the number on a bar is that of its block.</p>"
 
     return plot_panel("timeline", [shown], update)
 
@@ -122,17 +105,3 @@ def _edges(calls: Sequence[Call]) -> dict[str, list[object]]:
         "x0": [c.after_stop for c in drawn], "y0": [c.after for c in drawn],
         "x1": [c.start for c in drawn], "y1": [c.stage for c in drawn],
     }  # fmt: skip
-
-
-def _path_line(blocks: Sequence[BlockSpans]) -> str:
-    """Shares of the stages in the critical path of these blocks, as a legend."""
-    seconds = critical_seconds(calls_of(blocks))
-    total = sum(seconds.values())
-    of = f"block {blocks[0].number}" if len(blocks) == 1 else f"blocks {blocks[0].number} to {blocks[-1].number}"
-    if not total:
-        return f"<p>{of}</p>"
-    largest = sorted(
-        ((value / total, stage) for stage, value in seconds.items() if value >= 0.01 * total), reverse=True
-    )
-    said = {stage: (STAGE_COLORS.get(stage, "#b9c0c8"), percent(share)) for share, stage in largest}
-    return chips({f"critical path of {of}:": ("", "")} | said)

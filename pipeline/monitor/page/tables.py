@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from pipeline.monitor.page.humanized import percent, short_number, short_size
+from pipeline.monitor.page.humanized import short_size
+from pipeline.monitor.report import STAGE_HEAD, TIER_HEAD, number, stage_rows, tier_rows
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
@@ -29,13 +29,13 @@ def result_table(result: Mapping[str, Any]) -> str:
     facts = [
         ("examples trained on", f"{result['examples']:,}"),
         ("seconds, of all sessions", f"{result['seconds']:,.1f}"),
-        ("examples/s", _plain(result["examples_per_second"], ",.0f")),
-        (f"AUC, {result['split'] or 'not evaluated'}", _plain(result["auc"], ".6f")),
-        ("logloss", _plain(result["logloss"], ".6f")),
+        ("examples/s", number(result["examples_per_second"], ",.0f")),
+        (f"AUC, {result['split'] or 'not evaluated'}", number(result["auc"], ".6f")),
+        ("logloss", number(result["logloss"], ".6f")),
         ("rows of the table", f"{result['rows']:,}"),
         ("commits", f"{result['disk']['commits']:,}"),
         ("written to the log", short_size(result["disk"]["written_bytes"])),
-        ("write amplification", _plain(result["disk"]["write_amplification"], ".2f")),
+        ("write amplification", number(result["disk"]["write_amplification"], ".2f")),
         ("fingerprint", result["fingerprint"]),
     ]
     if result["stopped"]:
@@ -45,26 +45,7 @@ def result_table(result: Mapping[str, Any]) -> str:
 
 def stages_table(result: Mapping[str, Any]) -> str:
     """Wall and CPU seconds of the stages of the last session, and rows per tier of the whole run."""
-    stages = [
-        (
-            stage, f"{seconds:,.1f}", _plain(result["cpu_seconds"].get(stage), ",.1f"),
-            percent(result["hidden"].get(stage)) if stage in result["hidden"] else "-",
-        )
-        for stage, seconds in result["stages"].items()
-    ]  # fmt: skip
-    tiers = [
-        (
-            tier,
-            short_number(of["hits"]),
-            percent(of["hit_rate"]),
-            short_number(of["rows_in"]),
-            short_number(of["rows_out"]),
-        )
-        for tier, of in result["tiers"].items()
-    ]
-    return html_table(("stage", "seconds", "CPU seconds", "beside training"), stages) + html_table(
-        ("tier", "hits", "hit rate", "rows in", "rows out"), tiers
-    )
+    return html_table(STAGE_HEAD, stage_rows(result)) + html_table(TIER_HEAD, tier_rows(result["tiers"]))
 
 
 def data_table(result: Mapping[str, Any]) -> str:
@@ -100,12 +81,3 @@ def setting_text(value: Any, most: int = 160) -> str:
     else:
         text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= most else f"{text[:most]} ..."
-
-
-def versions_table(versions: Mapping[str, str]) -> str:
-    """Versions of what the run was made with."""
-    return html_table((), sorted(versions.items()))
-
-
-def _plain(value: float | None, style: str) -> str:
-    return "-" if value is None or math.isnan(value) else format(value, style)

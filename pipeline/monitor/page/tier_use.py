@@ -9,7 +9,6 @@ from typing import Any
 from pipeline.monitor.page.humanized import percent, short_number, short_size
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, meter, plot_panel, text_panel
 from pipeline.monitor.page.speed import RATE_SECONDS
-from pipeline.monitor.page.story import Lapse, Story, just_before
 from pipeline.monitor.page.style import (
     BLUE,
     ORANGE,
@@ -22,11 +21,9 @@ from pipeline.monitor.page.style import (
     plain_figure,
     stack_areas,
 )  # fmt: skip
+from pipeline.monitor.story import Lapse, Story, just_before
 
-AFTER_OPENING = (
-    "No row had to leave the device. Those from disk were read after a commit was opened, by a session that resumes "
-    "or for the test of the best epoch: the memory is empty then."
-)
+FITS = "<p>The whole table fits on the device: no row had to leave it.</p>"
 FOUND = ("device", "host", "disk", "new")
 RATES = {"read from disk": ("read", RED), "written to disk": ("written", PURPLE)}
 
@@ -71,7 +68,7 @@ def disk_rows_panel() -> Panel:
         seconds = sum(i.seconds for i in moved)
         means = {name: sum(_rows(i)[column] for i in moved) / seconds for name, (column, _) in RATES.items()}
         rates = chips({name: (color, f"{short_number(means[name])}/s") for name, (_, color) in RATES.items()})
-        return rates + (f"<p>{AFTER_OPENING}</p>" if means["read from disk"] and not _evicts(moved[-1]) else "")
+        return rates + (FITS if not _evicts(moved[-1]) else "")
 
     return plot_panel("disk_rows", [shown], update)
 

@@ -1,15 +1,25 @@
-"""Where the time goes: what training did, and what it waited for, as shares of the wall time, one above the other."""
+"""Where the time goes: what training did, what it waited for, and how busy each stage was."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from itertools import accumulate
 from typing import Any
 
+from pipeline.monitor.live.what_binds import what_binds
 from pipeline.monitor.page.humanized import percent, short_duration
-from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, plot_panel
-from pipeline.monitor.page.story import Lapse, Story, just_before
-from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, over_run_time, plain_figure, stack_areas
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, meter, plot_panel, text_panel
+from pipeline.monitor.page.style import (
+    CAUSE_COLORS,
+    STAGE_COLORS,
+    axis_format,
+    over_run_time,
+    plain_figure,
+    stack_areas,
+)
+from pipeline.monitor.story import Lapse, Story, just_before
+from pipeline.stages import STAGES
 
 ORDER = tuple(CAUSE_COLORS)
 SMOOTH_SECONDS = 5.0
@@ -34,14 +44,34 @@ def time_use_panel() -> Panel:
 
 def time_use_legend(story: Story) -> str:
     """Shares of the last seconds, or of the whole session once it has ended, the largest first, as a legend."""
-    if story.ended:
-        spent, period = dict(story.ended.waits), f"{short_duration(story.ended.seconds)} of the last session:"
-    else:
-        lately = story.lately()
-        spent = dict(lately.waits) if lately else {}
-        period = f"last {short_duration(lately.seconds)}:" if lately else ""
+    spent, seconds, _ = _lately(story)
+    period = f"{short_duration(seconds)} of the last session:" if story.ended else f"last {short_duration(seconds)}:"
     parts = {cause: (CAUSE_COLORS[cause], percent(share)) for cause, share in largest(shares_of(spent))}
     return chips({period: ("", "")} | parts)
+
+
+def binding_panel() -> Panel:
+    """The panel "What limits the speed": the sentence that a run prints at its end, and how busy each stage was."""
+
+    def text(story: Story) -> str:
+        spent, seconds, stages = _lately(story)
+        if not seconds:
+            return '<p class="nothing">No block is done yet.</p>'
+        busy = {stage: stages[stage] / seconds for stage in STAGES if stages.get(stage)}
+        bars = "".join(meter(stage, share, STAGE_COLORS[stage], percent(share)) for stage, share in busy.items())
+        period = "the whole session" if story.ended else "the last seconds"
+        said = escape(what_binds(spent, seconds))
+        return f"<p>{said[0].upper()}{said[1:]}.</p>{bars}<p>Share of {period} in which a stage was busy.</p>"
+
+    return text_panel("binding", text)
+
+
+def _lately(story: Story) -> tuple[Mapping[str, float], float, Mapping[str, float]]:
+    """Seconds by cause, all seconds, and seconds by stage: of the last seconds, or of a session that has ended."""
+    lately = story.lately()
+    if story.ended:
+        return story.ended.waits, story.ended.seconds, lately.tick.stages if lately else {}
+    return (lately.waits, lately.seconds, lately.stages) if lately else ({}, 0.0, {})
 
 
 def shares_of(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -50,13 +80,20 @@ def shares_of(seconds: Mapping[str, float]) -> dict[str, float]:
     return {cause: value / total for cause, value in seconds.items()} if total else {}
 
 
+def waits_of(seconds: Mapping[str, float]) -> tuple[float, str, float]:
+    """Share of the time that training waited, the cause for which it waited longest, and its share."""
+    waits = {cause: share for cause, share in shares_of(seconds).items() if cause not in ("train", "unattributed")}
+    longest = max(waits, key=waits.__getitem__, default="")
+    return sum(waits.values()), longest, waits.get(longest, 0.0)
+
+
 def _columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
     """Columns with the upper edge of each cause's area at the end of each lapse from number `first` on: means of
     some seconds, since what a block waited for is told when it is done."""
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "told", "zero", *ORDER)}
     begun = any(sum(lapse.waits.values()) > 0 for lapse in lapses[:first])
     for number in range(first, len(lapses)):
-        shares = shares_of(_spent_before(lapses, number))
+        shares = shares_of(spent_in(just_before(lapses, number, SMOOTH_SECONDS)))
         if not sum(shares.values()):
             continue
         told = ", ".join(f"{cause} {percent(share)}" for cause, share in largest(shares)[:4])
@@ -71,10 +108,10 @@ def _columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
     return columns
 
 
-def _spent_before(lapses: Sequence[Lapse], number: int) -> dict[str, float]:
-    """Seconds by cause in a lapse and those just before it."""
+def spent_in(lapses: Iterable[Lapse]) -> dict[str, float]:
+    """Seconds by cause in some lapses."""
     spent: dict[str, float] = {}
-    for lapse in just_before(lapses, number, SMOOTH_SECONDS):
+    for lapse in lapses:
         for cause, seconds in lapse.waits.items():
             spent[cause] = spent.get(cause, 0.0) + seconds
     return spent

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.loopback import warning_of
-from pipeline.machine.signals import heed_interrupts
-from pipeline.monitor.live.lines import LIVE
+from pipeline.monitor.command import check_run, run_arguments, run_command
 
 PORT_HELP = "port of the page; 0 means any free one (default: 0)"
 
@@ -19,8 +17,7 @@ PORT_HELP = "port of the page; 0 means any free one (default: 0)"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command, until it is interrupted. Exit code 0 then, 2 if there is nothing to watch or nowhere to
     listen."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline watch", description=__doc__)
-    parser.add_argument("run_dir", type=Path, help="folder of a run")
+    parser = run_arguments("watch", __doc__)
     parser.add_argument("--port", type=int, default=0, help=PORT_HELP)
     parser.add_argument(
         "--address", default="127.0.0.1", metavar="HOST",
@@ -28,33 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "(default: 127.0.0.1)",
     )  # fmt: skip
     args = parser.parse_args(argv)
-    try:
-        heed_interrupts()
-        check_watched(args.run_dir)
-        serve_page(args.run_dir, args.address, args.port)
-    except (ValueError, OSError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        pass
-    return 0
+    return run_command(lambda: serve_page(args.run, args.address, args.port))
 
 
-def check_watched(run_dir: Path) -> None:
-    """Raises ValueError, with what to do, if a folder has nothing to watch."""
-    refuse_remote("the run to watch", run_dir)
-    if not run_dir.is_dir():
-        raise ValueError(f"{run_dir}: there is no such folder; name the folder of a run, such as runs/quickstart")
-    if not (run_dir / LIVE).is_file():
-        what = "an older version trained it" if (run_dir / "commits").is_dir() else "it is no run, or has not begun"
-        raise ValueError(
-            f"{run_dir}: it has no {LIVE}, so {what}; `pipeline report {run_dir}` shows what other files tell"
-        )
-
-
-def serve_page(run_dir: Path, address: str, port: int) -> None:
-    """Serve the page of a run, and print its link, until the process is interrupted. Raises ValueError if the port is
-    taken, or the address is not one of this machine."""
+def serve_page(run_dir: Path, address: str, port: int) -> str:
+    """Serve the page of a run, and print its link, until the process is interrupted. Raises ValueError if the folder is
+    no run, the port is taken, or the address is not one of this machine."""
+    check_run(run_dir)
     # These imports take a second, and neither --help nor an error needs them.
     from tornado.httpserver import HTTPServer
     from tornado.ioloop import IOLoop
@@ -80,4 +57,6 @@ def serve_page(run_dir: Path, address: str, port: int) -> None:
     guard(server, bound.getsockname()[0])
     server.add_socket(bound)
     print(f"watching {run_dir} at http://{host}:{bound.getsockname()[1]}/ (Ctrl-C ends it)", flush=True)
-    loop.start()
+    with suppress(KeyboardInterrupt):
+        loop.start()
+    return ""

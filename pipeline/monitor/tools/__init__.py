@@ -1,1 +1,1 @@
-"""Readers of live.jsonl for the tools that people have: a timeline for Perfetto, TensorBoard, MLflow, Prometheus."""
+"""Exports of a run to other tools, each on the reader of its curves: Perfetto, TensorBoard, MLflow, Prometheus."""

@@ -6,10 +6,19 @@ from collections.abc import AsyncIterable, Callable, Iterator
 from contextlib import contextmanager
 
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.serving.http.errors import RequestError
 
 RETRY_SECONDS = 1
 """Value of Retry-After: by then, what is in flight has been answered or has passed its deadline."""
+
+
+class RequestError(Exception):
+    """A request that gets no scores: the HTTP status, and the reason, which names the field to change."""
+
+    def __init__(self, status: int, reason: str, close: bool = False) -> None:
+        """`close`: end the connection with the answer, since the rest of the request was not read."""
+        super().__init__(reason)
+        self.status = status
+        self.close = close
 
 
 class Admission:

@@ -1,70 +1,87 @@
-"""One request from its body to the body of its answer. The server puts one to each servable before it serves it."""
+"""One request from its body to the body of its answer: JSON, followed by the outputs that were asked for in binary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
-from pipeline.serving.http.arrow import ARROW_STREAM, read_stream
-from pipeline.serving.http.errors import RequestError
-from pipeline.serving.http.request import NO_DATA, read_request
-from pipeline.serving.http.response import Encoded, write_answer
-from pipeline.serving.http.served import Answer, Served
+from pipeline.records import F32
+from pipeline.serving.http.admission import RequestError
+from pipeline.serving.http.request import NO_DATA, Wanted, read_request
 from pipeline.serving.http.tensors import Tensor, array_of
+from pipeline.serving.served_model import Answer, ServedModel
 
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """Body of an inference request."""
-
-    body: bytes
-    media_type: str
-    header_bytes: int | None
-    """Length of the JSON before binary data; None if all of the body is JSON."""
+HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer, and what it counts for."""
+    """Body and headers of an answer, and what it counts for."""
 
-    encoded: Encoded
+    body: bytes
+    headers: dict[str, str]
     num_rows: int
     answer: Answer
 
 
-def answer_post(served: Served, post: Post, refuse_late: Callable[[float], None]) -> Answered:
-    """Read a request, score it and write the answer. `refuse_late` is called before rows are read, with the seconds
-    that the request allows until then, and raises an exception if they have passed.
+def answer_post(
+    served: ServedModel, body: bytes, header_bytes: int | None, refuse_late: Callable[[float], None]
+) -> Answered:
+    """Read a request, score it and write the answer. `header_bytes`: length of the JSON before binary data; None if all
+    of the body is JSON. `refuse_late` is called before rows are read, with the seconds that the request allows until
+    then, and raises an exception if they have passed.
 
     Raises RequestError if the request is bad (400), or a page of the servable (500).
     """
-    as_arrow = post.media_type == ARROW_STREAM
     try:
-        if as_arrow:
-            request = read_stream(post.body, served.inputs, served.outputs)
-        else:
-            request = read_request(post.body, post.header_bytes, served.inputs, served.outputs)
+        request = read_request(body, header_bytes, served.inputs, served.outputs)
         refuse_late(request.wanted.timeout)
         answer = served.predict(request.table)
     except ValueError as error:
         raise RequestError(400, str(error)) from error
     except OSError as error:
         raise RequestError(500, f"rows could not be read: {error}") from error
-    encoded = write_answer(served, request.wanted, answer, as_arrow)
-    return Answered(encoded, request.table.num_rows, answer)
+    return Answered(*write_answer(served, request.wanted, answer), request.table.num_rows, answer)
 
 
-def probe(served: Served) -> None:
-    """Put one request to a servable. Raises OSError, or what `predict` raises, if it has no answer."""
+def probe(served: ServedModel) -> None:
+    """Score one row. Raises what `predict` raises if that has no answer."""
     # Texts of binary data have a kernel, which is loaded when it is first called.
     array_of(Tensor("", "BYTES", 0, None, NO_DATA))
-    example = served.example()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, example.schema) as writer:
-        writer.write_table(example)
-    try:
-        answer_post(served, Post(sink.getvalue().to_pybytes(), ARROW_STREAM, None), lambda timeout: None)
-    except RequestError as error:
-        raise OSError(str(error)) from error
+    served.predict(served.example())
+
+
+def write_answer(served: ServedModel, wanted: Wanted, answer: Answer) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of an answer with the scores that were asked for."""
+    document: dict[str, Any] = {"model_name": served.name, "model_version": served.version}
+    if wanted.id is not None:
+        document["id"] = wanted.id
+    unknown = {f"unknown_keys.{name}": int(count) for name, count in answer.unknown.items()}
+    bad = {f"bad_values.{name}": int(count) for name, count in answer.bad.items()}
+    if parameters := {**wanted.parameters, **unknown, **bad}:
+        document["parameters"] = parameters
+    scores = {name: np.ascontiguousarray(answer.scores[name], np.float32) for name in wanted.outputs}
+    document["outputs"] = [output_of(name, scores_B, wanted.outputs[name]) for name, scores_B in scores.items()]
+    text = json_bytes(document)
+    if not any(wanted.outputs.values()):
+        return text, {"Content-Type": "application/json"}
+    data = [scores[name].astype("<f4", copy=False).tobytes() for name, binary in wanted.outputs.items() if binary]
+    return b"".join([text, *data]), {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
+
+
+def output_of(name: str, scores_B: F32, binary: bool) -> dict[str, Any]:
+    """Tensor of an output, with its values unless they are to follow as binary data."""
+    described: dict[str, Any] = {"name": name, "datatype": "FP32", "shape": [len(scores_B)]}
+    if binary:
+        return {**described, "parameters": {"binary_data_size": scores_B.nbytes}}
+    # A float32 as a float64 is written with as many digits as bring back its bits. JSON has no word for NaN.
+    return {**described, "data": [value if math.isfinite(value) else None for value in scores_B.tolist()]}
+
+
+def json_bytes(value: Mapping[str, Any] | list[Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

@@ -19,18 +19,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.machine.hosts import refused_page
-from pipeline.serving.http.admission import RETRY_SECONDS, Admission
-from pipeline.serving.http.answer import Answered, Post, answer_post
-from pipeline.serving.http.arrow import ARROW_STREAM
+from pipeline.serving.http.admission import RETRY_SECONDS, Admission, RequestError
+from pipeline.serving.http.answer import HEADER_LENGTH, Answered, answer_post, json_bytes
 from pipeline.serving.http.current import Current
-from pipeline.serving.http.errors import RequestError
 from pipeline.serving.http.metrics import RequestMetrics
-from pipeline.serving.http.response import HEADER_LENGTH, json_bytes
-from pipeline.serving.http.served import Served
+from pipeline.serving.served_model import ServedModel
 
-MEDIA_TYPES = ("application/json", "application/octet-stream", ARROW_STREAM)
-"""Media types of a body. The first two, or none, are JSON with or without binary data after it."""
-DESCRIPTION = {"name": "pipeline", "version": version("pipeline"), "extensions": ["binary_tensor_data", "arrow_stream"]}
+MEDIA_TYPES = ("application/json", "application/octet-stream")
+"""Media types of a body: JSON with or without binary data after it."""
+DESCRIPTION = {"name": "pipeline", "version": version("pipeline"), "extensions": ["binary_tensor_data"]}
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BODY_SECONDS = 60
 """Time for a body of which more comes all the time."""
@@ -123,7 +120,7 @@ class Api:
             answered = await self._infer(request)
             status = 200
             self.metrics.count_rows(answered.num_rows, answered.answer)
-            return Response(answered.encoded.body, headers=answered.encoded.headers)
+            return Response(answered.body, headers=answered.headers)
         except RequestError as error:
             status = error.status
             raise
@@ -135,7 +132,7 @@ class Api:
 
     async def _infer(self, request: Request) -> Answered:
         self._known(request)
-        media_type = media_type_of(request)
+        check_media_type(request)
         header_bytes = count_in(request, HEADER_LENGTH)
         with self._admission.place(count_in(request, "Content-Length") or 0) as place:
             loop = asyncio.get_running_loop()
@@ -148,11 +145,10 @@ class Api:
             except TimeoutError:
                 late = f"nothing of the body came for {self._deadline:g} s, or not all of it within {BODY_SECONDS} s"
                 raise RequestError(408, late, close=True) from None
-            post = Post(body, media_type, header_bytes)
-            asked = request.path_params.get("version")
-            return await loop.run_in_executor(self._threads, self._answer, post, asked, time.monotonic())
+            asked, begun = request.path_params.get("version"), time.monotonic()
+            return await loop.run_in_executor(self._threads, self._answer, body, header_bytes, asked, begun)
 
-    def _answer(self, post: Post, asked: str | None, begun: float) -> Answered:
+    def _answer(self, body: bytes, header_bytes: int | None, asked: str | None, begun: float) -> Answered:
         """Answer a request whose body came at `begun`, in a thread of the pool."""
 
         def refuse_late(timeout: float) -> None:
@@ -167,9 +163,9 @@ class Api:
         refuse_late(math.inf)
         with self._current.lease() as served:
             refuse_version(asked, served)
-            return answer_post(served, post, refuse_late)
+            return answer_post(served, body, header_bytes, refuse_late)
 
-    def _known(self, request: Request) -> Served:
+    def _known(self, request: Request) -> ServedModel:
         """Return the current servable. Raises RequestError if the path names another model or version."""
         served, name = self._current.served, request.path_params["name"]
         if name != served.name:
@@ -178,20 +174,19 @@ class Api:
         return served
 
 
-def refuse_version(asked: str | None, served: Served) -> None:
+def refuse_version(asked: str | None, served: ServedModel) -> None:
     """Raises RequestError if another version than that of the servable is asked for."""
     if asked not in (None, served.version):
         raise RequestError(404, f"version {asked!r} of {served.name!r} is not served; {served.version!r} is")
 
 
-def media_type_of(request: Request) -> str:
-    """Media type of the body. Raises RequestError if no such body can be read."""
+def check_media_type(request: Request) -> None:
+    """Raises RequestError if no body of this type can be read."""
     found = request.headers.get("content-type", MEDIA_TYPES[0]).split(";")[0].strip().lower()
     if found not in MEDIA_TYPES:
         raise RequestError(415, f"Content-Type: {found!r}, expected one of {', '.join(MEDIA_TYPES)}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise RequestError(415, "Content-Encoding: send the body without an encoding")
-    return found
 
 
 def count_in(request: Request, header: str) -> int | None:

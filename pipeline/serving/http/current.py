@@ -10,14 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.serving.http.request import parts_of
-from pipeline.serving.http.served import OpenFunction, Served
 from pipeline.serving.servable import CURRENT_FILE, SERVABLE_MANIFEST
+from pipeline.serving.served_model import ServedModel
+
+OpenFunction = Callable[[Path], ServedModel]
+"""Opens the servable in a folder. Raises ValueError or OSError if it is damaged or incomplete."""
 
 
 class Held:
     """A servable and the number of its users; closed by the last of them once it is replaced."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedModel) -> None:
         self.served = served
         self.users = 1
         """The server itself is one until the servable is replaced."""
@@ -30,7 +33,7 @@ class Current:
     with the next servable as soon as that has answered `probe`, which raises an exception if it cannot.
     """
 
-    def __init__(self, folder: Path, open_servable: OpenFunction, probe: Callable[[Served], None]) -> None:
+    def __init__(self, folder: Path, open_servable: OpenFunction, probe: Callable[[ServedModel], None]) -> None:
         """Raises ValueError or OSError if there is no servable to begin with, or it is damaged."""
         self._folder = folder
         self._open = open_servable
@@ -45,12 +48,12 @@ class Current:
         self._held = Held(self._opened(folder / self._name, None))
 
     @property
-    def served(self) -> Served:
+    def served(self) -> ServedModel:
         """The servable that requests begin with. It may be closed at any time: see `lease`."""
         return self._held.served
 
     @contextmanager
-    def lease(self) -> Iterator[Served]:
+    def lease(self) -> Iterator[ServedModel]:
         """Servable that stays open until the end of the block."""
         with self._lock:
             held = self._held
@@ -94,7 +97,7 @@ class Current:
         if unused:
             held.served.close()
 
-    def _opened(self, folder: Path, before: Served | None) -> Served:
+    def _opened(self, folder: Path, before: ServedModel | None) -> ServedModel:
         served = self._open(folder)
         try:
             parts_of(served.inputs)
@@ -129,7 +132,7 @@ class Current:
         return name
 
 
-def _refuse_others(folder: Path, found: Served, before: Served) -> None:
+def _refuse_others(folder: Path, found: ServedModel, before: ServedModel) -> None:
     for what in ("name", "features"):
         if getattr(found, what) != getattr(before, what):
             raise ValueError(

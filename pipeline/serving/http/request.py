@@ -1,9 +1,9 @@
 """Inference requests: the body of a POST as a table of the model's columns, and what is asked of the answer.
 
-Three bodies have the same meaning: JSON; JSON with binary data after it, at `Inference-Header-Content-Length`; an Arrow
-IPC stream. A column is a tensor of shape [B] or [B, 1]. A list column is two tensors: NAME with the values of all
-lists, one after the other, and NAME.lengths. Null is JSON's null; for any tensor T, a BOOL tensor T.null of the same
-shape, true for null, does the same, and binary data needs it.
+A body is JSON, or JSON followed by binary data, which begins at `Inference-Header-Content-Length`. A column is a tensor
+of shape [B] or [B, 1]. A list column is two tensors: NAME with the values of all lists, one after the other, and
+NAME.lengths. Null is JSON's null; for any tensor T, a BOOL tensor T.null of the same shape, true for null, does the
+same, and binary data needs it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pipeline.serving.http.fields import (
     refuse_extensions,
     typed,
 )  # fmt: skip
-from pipeline.serving.http.served import InputSpec
 from pipeline.serving.http.tensors import DATATYPES, JSON_INTEGER, Tensor, array_of, lists_of, masked, shown
+from pipeline.serving.served_model import InputSpec
 
 NO_DATA = memoryview(b"")
 
@@ -53,7 +53,7 @@ def read_request(
     end = len(body) if header_bytes is None else header_bytes
     document = parse_object(body[:end], "the request")
     parts = parts_of(inputs)
-    tensors = _tensors(document, memoryview(body)[end:], parts)
+    tensors = _tensors(document, memoryview(body)[end:])
     if unknown := tensors.keys() - parts.keys():
         names = listed([name for name in parts if not name.endswith(".null")])
         raise ValueError(f"input {shown(min(unknown))}: the model has no such input; it has {names}")
@@ -76,26 +76,13 @@ def parts_of(inputs: tuple[InputSpec, ...]) -> dict[str, InputSpec]:
     return parts
 
 
-def check_kind(spec: InputSpec, found: pa.DataType, got: str) -> None:
-    """Raises ValueError if a column of this type does not fit the input; `got` is the type in the sender's words."""
-    kinds = _kinds(spec.datatype, spec.is_list)
-    if _kind(found) not in kinds:
-        raise ValueError(f"input {spec.name!r}: got {got}, expected {' or '.join(kinds)} (such as {spec.datatype})")
+@lru_cache(maxsize=256)
+def _kind(datatype: str) -> str:
+    # Sixteen calls of Arrow for each column would take a third of the time of reading 26 columns of 200 rows.
+    return str(kind_of(DATATYPES[datatype].arrow))
 
 
-@lru_cache(maxsize=64)
-def _kinds(datatype: str, is_list: bool) -> tuple[str, ...]:
-    """Kinds of columns that stand for an input."""
-    expected = str(kind_of(DATATYPES[datatype].arrow))
-    allowed = ("numbers", "integers") if expected == "numbers" else (expected,)
-    return tuple(f"lists of {kind}" if is_list else kind for kind in allowed)
-
-
-# Sixteen calls of Arrow for each column would take a third of the time of reading 26 columns of 200 rows.
-_kind = lru_cache(maxsize=256)(kind_of)
-
-
-def _tensors(document: Mapping[str, Any], data: memoryview, parts: Mapping[str, InputSpec]) -> dict[str, Tensor]:
+def _tensors(document: Mapping[str, Any], data: memoryview) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for n, entry in enumerate(typed(document.get("inputs"), list, "inputs")):
         where = f"inputs[{n}]"
@@ -106,16 +93,14 @@ def _tensors(document: Mapping[str, Any], data: memoryview, parts: Mapping[str, 
         datatype = typed(entry.get("datatype"), str, f"{where}: datatype")
         if datatype not in DATATYPES:
             raise ValueError(f"{where}: datatype {shown(datatype)} is none of {', '.join(DATATYPES)}")
-        spec = parts.get(name)
-        hint = _flatten(spec) if spec and spec.is_list and name == spec.name else ""
-        shape = _shape(entry, where, hint)
+        shape = _shape(entry, where)
         own = parameters_of(entry, f"{where}: ")
         refuse_extensions(own, where)
         num_bytes = option_of(own, "binary_data_size", -1, f"{where}: ")
         if num_bytes < 0 or "data" in entry:
             if "binary_data_size" in own:
                 raise ValueError(f"{where}: binary_data_size {shown(num_bytes)}; give it or data, and not below 0")
-            values = _flat(entry.get("data"), shape, where, hint)
+            values = _flat(entry.get("data"), shape, where)
             tensors[name] = Tensor(name, datatype, shape[0], values, NO_DATA)
             continue
         if num_bytes > len(data):
@@ -129,44 +114,36 @@ def _tensors(document: Mapping[str, Any], data: memoryview, parts: Mapping[str, 
     return tensors
 
 
-def _flatten(spec: InputSpec) -> str:
-    """Way out, for a message about nested values of a list column."""
-    return f"; a column of lists is one flat list of values: flatten it, and give {spec.name}.lengths"
-
-
-def _shape(entry: Mapping[str, Any], where: str, hint: str) -> list[int]:
+def _shape(entry: Mapping[str, Any], where: str) -> list[int]:
     shape: list[int] = typed(entry.get("shape"), list, f"{where}: shape")
     whole = all(type(size) is int and 0 <= size < MAX_COUNT for size in shape)
     if not whole or not (len(shape) == 1 or shape[1:] == [1]):
-        expected = "[values of all lists]" if hint else "[rows] or [rows, 1]"
-        raise ValueError(f"{where}: shape {shown(shape)}, expected {expected}{hint}")
+        raise ValueError(f"{where}: shape {shown(shape)}, expected [values] or [values, 1]")
     return shape
 
 
-def _flat(data: Any, shape: list[int], where: str, hint: str) -> list[Any]:
-    """JSON values of a tensor; those of shape [N, 1] may be nested. `hint`: end of the message about nested values of a
-    column of lists; else empty."""
+def _flat(data: Any, shape: list[int], where: str) -> list[Any]:
+    """JSON values of a tensor; those of shape [N, 1] may be nested."""
     values = typed(data, list, f"{where}: data")
-    if hint and len(shape) == 1 and type(next((value for value in values if value is not None), None)) is list:
-        raise ValueError(f"{where}: its data is nested{hint}")
     if len(values) != shape[0]:
         raise ValueError(f"{where}: {len(values)} values in data, expected {shown(shape[0])} for shape {shown(shape)}")
     if len(shape) == 2 and any(type(value) is list for value in values):
         if not all(type(value) is list and len(value) == 1 for value in values):
-            raise ValueError(f"{where}: data is not of shape {shown(shape)}{hint}")
+            raise ValueError(f"{where}: data is not of shape {shown(shape)}")
         values = [value[0] for value in values]
     return values
 
 
 def _column(spec: InputSpec, tensors: Mapping[str, Tensor]) -> pa.Array:
-    values = _array(spec.name, tensors)
+    values, got, expected = _array(spec.name, tensors), tensors[spec.name].datatype, _kind(spec.datatype)
+    if _kind(got) not in (expected, "integers" if expected == "numbers" else ""):
+        raise ValueError(f"input {spec.name!r}: got {got}, expected {expected} (such as {spec.datatype})")
     if spec.is_list:
         name = f"{spec.name}.lengths"
         lengths = _array(name, tensors, is_lengths=True)
         if DATATYPES[tensors[name].datatype].json is not JSON_INTEGER:
             raise ValueError(f"input {name!r}: got {tensors[name].datatype}, expected integers (such as INT64)")
-        values = lists_of(f"input {name!r}", values, lengths)
-    check_kind(spec, values.type, tensors[spec.name].datatype)
+        return lists_of(f"input {name!r}", values, lengths)
     return values
 
 

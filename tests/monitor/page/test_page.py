@@ -9,12 +9,11 @@ from fake_live import FakeRun, quickstart, resumed
 from harness import make_driver
 
 from pipeline.monitor.live.lines import LIVE, Begin, Tick
-from pipeline.monitor.page.binding import binds
 from pipeline.monitor.page.headline import state_of
-from pipeline.monitor.page.page import Told, cards_of, page, show
-from pipeline.monitor.page.stage_lanes import calls_of, critical_seconds
-from pipeline.monitor.page.story import Story
-from pipeline.optimizer import Plateau
+from pipeline.monitor.page.page import cards_of, page, show
+from pipeline.monitor.page.time_use import binding_panel
+from pipeline.monitor.story import FollowedStory, Story
+from pipeline.settings.optimizer import Plateau
 from pipeline.storage.lock import RunLock
 
 RUNS = {
@@ -48,7 +47,7 @@ def columns(model):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path):
     document = page(RUNS[name]().write(tmp_path))
-    assert len(document.roots) == 19
+    assert len(document.roots) == 17
     shown = figures(document)
     assert all(any(len(column) for column in columns(model)) for model in shown)
     assert (len(shown) == 0) == (name in ("begun", "empty"))
@@ -59,13 +58,13 @@ def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path)
     if name in ("no evaluation", "begun"):
         assert "No evaluation yet" in text
     if name in ("26 fields", "100 epochs", "two workers"):
-        assert len(shown) == 12
+        assert len(shown) == 10
 
 
 @pytest.mark.prove
 def test_lines_one_by_one_show_what_all_of_them_show(tmp_path, monkeypatch):
     for limit in ("MAX_LAPSES", "MAX_COMMITS"):
-        monkeypatch.setattr(f"pipeline.monitor.page.story.{limit}", 12)
+        monkeypatch.setattr(f"pipeline.monitor.story.{limit}", 12)
     run = quickstart(epochs=3)
     once, stepwise = page(run.write(tmp_path)), Document()
     story, cards = Story(), cards_of(tmp_path, live=True)
@@ -102,19 +101,18 @@ def test_a_tick_sends_the_new_points_alone(tmp_path):
 
 
 def test_a_page_waits_for_a_run_that_has_not_begun_and_follows_one_that_begins_anew(tmp_path):
-    told = Told(tmp_path / "run")
-    told.go_on()
-    assert not told.story.begins
+    followed = FollowedStory(tmp_path / "run")
+    assert not followed.read().begins
     quickstart(epochs=3).write(tmp_path / "run")
-    told.go_on()
-    assert told.story.ended
-    assert len(told.story.lapses) > 40
+    story = followed.read()
+    assert story.ended
+    assert len(story.lapses) > 40
     (tmp_path / "run" / LIVE).unlink()
     FakeRun(epochs=1).begin().train(0.1).write(tmp_path / "run")
     for _ in range(3):
-        told.go_on()
-    assert not told.story.ended
-    assert len(told.story.lapses) < 10
+        story = followed.read()
+    assert not story.ended
+    assert len(story.lapses) < 10
 
 
 def test_the_state_of_a_silent_run_is_that_of_its_process(tmp_path):
@@ -126,16 +124,9 @@ def test_the_state_of_a_silent_run_is_that_of_its_process(tmp_path):
         assert state_of(story, tmp_path / "run", 1100.0)[0] == "running"
 
 
-def test_the_critical_path_goes_from_call_to_call_that_was_waited_for():
-    (tick, *_) = [line for line in reversed(quickstart().lines) if isinstance(line, Tick) and line.blocks]
-    seconds = critical_seconds(calls_of(tick.blocks[-1:]))
-    assert seconds["train"] == pytest.approx(0.3)
-    assert seconds["prefetch"] == pytest.approx(0.21)
-    assert seconds["between calls"] == pytest.approx(0.016)
-    assert "write_back" not in seconds
-
-
-@pytest.mark.parametrize(("disk", "said"), [(0.01, "Training binds"), (0.4, "prefetch binds")])
+@pytest.mark.parametrize(
+    ("disk", "said"), [(0.01, "Training waited 1% of the time"), (0.4, "40% for rows from and to disk")]
+)
 def test_what_binds_is_said_in_words(disk, said):
     run = quickstart()
     begin, ticks = run.lines[1], [line for line in run.lines if isinstance(line, Tick)]
@@ -143,7 +134,9 @@ def test_what_binds_is_said_in_words(disk, said):
     waits = {"train": ticks[-1].seconds * (1 - disk), "disk": ticks[-1].seconds * disk}
     story = Story()
     story.add_all([begin, ticks[-1].model_copy(update={"waits": waits})])
-    assert said in binds(story, story.lately())
+    panel = binding_panel()
+    panel.update(story)
+    assert said in panel.root.text
 
 
 def test_a_run_that_ended_early_is_done_and_its_numbers_have_causes(tmp_path):
@@ -155,8 +148,7 @@ def test_a_run_that_ended_early_is_done_and_its_numbers_have_causes(tmp_path):
     assert result["tiers"]["disk"]["hits"] == result["tiers"]["disk"]["rows_read"] > 0
     shown = texts(page(tmp_path / "run"))
     assert "<b>100 %</b><span>135 examples in 2 epochs: it ended early" in shown
-    assert "No row had to leave the device. Those from disk were read after a commit was opened" in shown
-    assert "the first block of a session, which finds no row on the device" in shown
+    assert "The whole table fits on the device: no row had to leave it" in shown
     shown = texts(page(quickstart().write(tmp_path / "other")))
-    assert "No row had to leave" not in shown
+    assert "no row had to leave" not in shown
     assert "ended early" not in shown

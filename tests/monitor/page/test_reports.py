@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 
-import numpy as np
 import pytest
 from conftest import make_workflow, write_data
 from fake_live import quickstart
@@ -14,9 +13,6 @@ from pipeline.monitor.live.lines import LIVE
 from pipeline.monitor.page import compare, report, watch
 from pipeline.monitor.page.compare import names_of
 from pipeline.monitor.page.report import write_report
-from pipeline.monitor.page.sample import MAX_CHUNKS, sample_rows
-from pipeline.serving.opened import open_run
-from pipeline.workflow import Workflow
 
 MIB = 1 << 20
 
@@ -51,7 +47,6 @@ def test_a_report_has_the_numbers_of_the_result_and_needs_no_network(finished):
     text = path.read_text()
     for told in (
         "embedding_dim",
-        "Euclidean norm",
         "numpy",
         json.loads((finished / "result.json").read_text())["fingerprint"],
     ):
@@ -73,41 +68,6 @@ def test_a_report_of_an_older_run_tells_what_other_files_have(finished, tmp_path
     path = write_report(run_dir, tmp_path / "out.html")
     assert embedded(path)["examples"] == 800
     assert "since an older version trained it" in path.read_text()
-
-
-def train_narrow(folder):
-    workflow = make_workflow(write_data(folder / "data", num_train=60, num_keys=40))
-    fields = workflow.model_dump(mode="json")
-    fields["optimizer"]["rows"]["storage"]["weights"] = "bfloat16"
-    narrow = Workflow.model_validate_json(json.dumps(fields))
-    make_driver(narrow, folder / "run", device_rows=130, host_rows=24, chunk_rows=4).run()
-    return folder / "run"
-
-
-@pytest.mark.parametrize("storage", ["float32", "bfloat16"])
-def test_a_sample_of_all_chunks_has_the_counts_and_norms_of_all_rows(finished, tmp_path, monkeypatch, storage):
-    monkeypatch.setattr("pipeline.monitor.page.sample.MAX_CHUNKS", 1 << 20)
-    folder = finished if storage == "float32" else train_narrow(tmp_path)
-    sample = sample_rows(folder)
-    assert sample.num_chunks == sample.all_chunks
-    with open_run(folder, "last") as run:
-        looked_up = [run.rows(column, list(range(40))) for column in ("item", "user")]
-    found = set(zip(sample.counts_N.tolist(), sample.norms_N.round(4).tolist(), strict=True))
-    for rows in looked_up:
-        norms = np.linalg.norm(np.array(rows["weights"].to_pylist(), np.float32)[:, :3], axis=1).round(4)
-        rows_known = zip(rows["count"].to_pylist(), norms.tolist(), rows["known"].to_pylist(), strict=True)
-        known = [(count, norm) for count, norm, is_known in rows_known if is_known]
-        assert len(known) > 5
-        assert set(known) <= found
-
-
-def test_a_sample_is_of_few_chunks_the_same_each_time(finished):
-    one, other = sample_rows(finished), sample_rows(finished)
-    assert one.num_chunks == MAX_CHUNKS < one.all_chunks
-    assert len(one.counts_N) <= 4 * MAX_CHUNKS
-    assert 0 <= one.stale < 1
-    assert one.norms_N.tobytes() == other.norms_N.tobytes()
-    assert "64 of" in one.told
 
 
 def test_a_comparison_shows_the_settings_that_differ(finished, tmp_path):
@@ -136,11 +96,11 @@ def test_runs_are_named_by_what_differs_in_their_paths(tmp_path):
     ("command", "arguments", "said"),
     [
         (watch, ["nowhere"], "there is no such folder"),
-        (watch, ["empty"], "it has no live.jsonl, so it is no run"),
+        (watch, ["empty"], "holds no run: it has no live.jsonl"),
         (watch, ["s3://bucket/run"], "not on s3"),
         (watch, ["run", "--address", "192.0.2.1"], "cannot listen at port 0 of 192.0.2.1"),
         (report, ["nowhere"], "there is no such folder"),
-        (report, ["empty"], "holds no run that has told anything"),
+        (report, ["empty"], "holds no run: it has no live.jsonl and no result.json"),
         (report, ["gs://bucket/run"], "not on gs"),
         (report, ["run", "--out", "nowhere/at/all.html"], "nowhere/at"),
         (compare, ["run"], "name 2 to 8 folders"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.monitor.tools.run_metrics import COUNTERS, GAUGES
+from pipeline.monitor.tools.prometheus import COUNTERS, GAUGES
 
 BOARD = json.loads((Path(__file__).parents[3] / "docs" / "grafana.json").read_text())
 LABELS = {f"pipeline_run_{name}_total": {"run", *labels} for name, (_, labels) in COUNTERS.items()} | {

@@ -4,8 +4,8 @@ import pytest
 from session_lines import append, begin, ended, evaluated, tick, two_sessions, write_run
 
 from pipeline.__main__ import main
-from pipeline.monitor.tools import reading, tensorboard
-from pipeline.monitor.tools.scalars import Scalars
+from pipeline.monitor import command as module
+from pipeline.monitor.tools.reader import Curves
 
 
 def read(folder):
@@ -17,10 +17,10 @@ def read(folder):
 
 
 def expected(lines):
-    scalars, found = Scalars(), {}
+    curves, found = Curves(), {}
     for line in lines:
-        for scalar in scalars.of(line):
-            found.setdefault(scalar.tag, []).append((scalar.step, pytest.approx(scalar.value, rel=1e-6), scalar.at))
+        for point in curves.of(line):
+            found.setdefault(point.name, []).append((point.step, pytest.approx(point.value, rel=1e-6), point.at))
     return found
 
 
@@ -48,7 +48,7 @@ def test_a_run_is_followed_to_its_end_in_a_folder_with_files_of_others(tmp_path)
 
 def test_an_absent_package_is_named_with_the_command_that_installs_it(tmp_path, capsys, monkeypatch):
     run = write_run(tmp_path / "run", two_sessions())
-    monkeypatch.setattr(reading, "find_spec", lambda module: None)
+    monkeypatch.setattr(module, "find_spec", lambda module: None)
     for command, extra in (("to-tensorboard", "tensorboard"), ("to-mlflow", "mlflow")):
         assert main([command, str(run)]) == 2
         said = capsys.readouterr().err
@@ -66,11 +66,10 @@ def test_an_interrupt_leaves_what_was_read_until_then(tmp_path, capsys, monkeypa
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     lines = [begin(), tick(1.0, 100)]
 
-    def batches(run_dir, follow):
-        yield lines
+    def interrupt(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tensorboard, "line_batches", batches)
+    monkeypatch.setattr("time.sleep", interrupt)
     run = write_run(tmp_path / "run", lines)
     assert main(["to-tensorboard", str(run), "--follow"]) == 130
     assert "interrupted" in capsys.readouterr().err

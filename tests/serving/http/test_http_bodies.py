@@ -1,10 +1,9 @@
-"""Bodies: a table is read as it was sent, in JSON, binary data and Arrow; what is not a table of the model is refused,
+"""Bodies: a table is read as it was sent, in JSON and binary data; what is not a table of the model is refused,
 and the field is named."""
 
 import json
 import math
 import re
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,12 @@ from depth import examples
 from fake_served import COLUMNS, OUTPUTS, TABLE, Fake, arrow_type, scores_of
 from hypothesis import given
 from hypothesis import strategies as st
-from oip import arrow_request, binary_request, json_request, to_bytes
+from oip import binary_request, json_request, to_bytes
 
-from pipeline.serving.http.answer import Post, answer_post
-from pipeline.serving.http.arrow import ARROW_STREAM, RESPONSE, read_stream
+from pipeline.serving.http.answer import answer_post
 from pipeline.serving.http.request import parts_of, read_request
-from pipeline.serving.http.served import InputSpec
 from pipeline.serving.http.tensors import DATATYPES
+from pipeline.serving.served_model import InputSpec
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,7 +44,7 @@ def tables(draw, datatypes=tuple(DATATYPES), texts=TEXTS, text=None):
     inputs, columns = [], {}
     for n in range(draw(st.integers(1, 4))):
         datatype = draw(st.sampled_from(datatypes))
-        spec = InputSpec(f"c{n}", datatype, draw(st.booleans()) and ("INT" in datatype or datatype == "BYTES"), True)
+        spec = InputSpec(f"c{n}", datatype, draw(st.booleans()) and ("INT" in datatype or datatype == "BYTES"))
         each = st.none() | values_of(spec.datatype, texts)
         column = st.none() | st.lists(each, max_size=4) if spec.is_list else each
         found = text if text and spec.datatype == "BYTES" else DATATYPES[spec.datatype].arrow
@@ -76,54 +74,30 @@ def test_a_table_in_binary_data_is_read_as_it_was_sent(made):
     same(read_request(*binary_request(table, inputs), inputs, OUTPUTS).table, table)
 
 
-@examples(30, 500)
-@given(tables(text=pa.large_string()), st.integers(1, 3))
-def test_a_table_in_arrow_is_read_as_it_was_sent_in_any_order_of_columns_and_number_of_batches(made, rows):
-    inputs, table = made
-    sent = arrow_request(table.select(table.column_names[::-1]), rows)
-    found = read_stream(sent, inputs, OUTPUTS).table
-    same(found, table)
-    assert all(column.num_chunks == 1 for column in found.columns)
-
-
 def test_numbers_that_are_not_finite_pass_as_binary_data():
-    inputs = (InputSpec("x", "FP64", False, True),)
+    inputs = (InputSpec("x", "FP64", False),)
     table = pa.table({"x": [math.nan, math.inf, -math.inf]})
     same(read_request(*binary_request(table, inputs), inputs, OUTPUTS).table, table)
 
 
 def test_the_same_rows_get_the_same_scores_in_every_body():
-    served = Fake()
     binary, length = binary_request(TABLE, COLUMNS, parameters={"binary_data_output": True})
-    posts = [
-        Post(json_request(TABLE, COLUMNS), "application/json", None),
-        Post(binary, "application/octet-stream", length),
-        Post(arrow_request(TABLE), ARROW_STREAM, None),
-    ]
-    by_json, by_binary, by_arrow = (answer_post(served, post, lambda timeout: None).encoded for post in posts)
+    by_json, by_binary = (
+        answer_post(Fake(), *post, lambda timeout: None)
+        for post in ((json_request(TABLE, COLUMNS), None), (binary, length))
+    )
     expected = scores_of("1", TABLE)
-    told = json.loads(by_json.body)
+    shown = json.loads(by_json.body)
     head = int(by_binary.headers["Inference-Header-Content-Length"])
     data = np.frombuffer(by_binary.body[head:], "<f4").reshape(2, 3)
-    stream = pa.ipc.open_stream(by_arrow.body).read_all()
     for n, name in enumerate(OUTPUTS):
-        assert np.array(told["outputs"][n]["data"], np.float32).tobytes() == expected[name].tobytes()
+        assert np.array(shown["outputs"][n]["data"], np.float32).tobytes() == expected[name].tobytes()
         assert data[n].tobytes() == expected[name].tobytes()
-        assert stream[name].to_numpy().tobytes() == expected[name].tobytes()
     described = json.loads(by_binary.body[:head])
     assert [output.pop("parameters") for output in described["outputs"]] == [{"binary_data_size": 12}] * 2
-    assert all(output.pop("data") for output in told["outputs"])
-    assert described.pop("parameters") == {"binary_data_output": True} | told.pop("parameters")
-    assert described == told
-    assert json.loads(stream.schema.metadata[RESPONSE])["model_version"] == "1"
-
-
-def test_dictionaries_keep_their_encoding():
-    inputs = (InputSpec("c", "BYTES", False, True),)
-    table = pa.table({"c": pa.array(["a", None, "b", "a"]).dictionary_encode()})
-    found = read_stream(arrow_request(table, 3), inputs, OUTPUTS).table
-    assert pa.types.is_dictionary(found.schema.field("c").type)
-    assert found["c"].to_pylist() == ["a", None, "b", "a"]
+    assert all(output.pop("data") for output in shown["outputs"])
+    assert described.pop("parameters") == {"binary_data_output": True} | shown.pop("parameters")
+    assert described == shown
 
 
 def refused(said, body, length=None, inputs=COLUMNS):
@@ -135,10 +109,9 @@ def tensor(name="x", datatype="INT64", shape=(2,), **more):
     return {"name": name, "datatype": datatype, "shape": list(shape)} | (more or {"data": [1, 2]})
 
 
-ONE = (InputSpec("x", "INT64", False, True),)
-LIST = (InputSpec("x", "INT64", True, True),)
-FLOAT = (InputSpec("x", "FP32", False, True),)
-FLATTEN = "a column of lists is one flat list of values: flatten it, and give x.lengths"
+ONE = (InputSpec("x", "INT64", False),)
+LIST = (InputSpec("x", "INT64", True),)
+FLOAT = (InputSpec("x", "FP32", False),)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +140,7 @@ FLATTEN = "a column of lists is one flat list of values: flatten it, and give x.
         ),
         ({"inputs": [tensor(datatype="BYTES", data=["a", "b"])]}, "input 'x': got BYTES, expected integers"),
         ({"inputs": [tensor(datatype="FP16", data=[1.0, 2.0])]}, "input 'x': JSON has no FP16"),
-        ({"inputs": [tensor(shape=())]}, "input 'x': shape [], expected [rows] or [rows, 1]"),
+        ({"inputs": [tensor(shape=())]}, "input 'x': shape [], expected [values] or [values, 1]"),
         ({"inputs": [tensor(shape=(2, 2))]}, "input 'x': shape [2, 2]"),
         ({"inputs": [tensor(shape=(-1,))]}, "input 'x': shape [-1]"),
         ({"inputs": [tensor(shape=(2.0,))]}, "input 'x': shape [2.0]"),
@@ -244,12 +217,12 @@ def test_an_integer_is_a_number():
 
 def test_a_half_of_a_pair_of_surrogates_is_no_text():
     body = json.dumps({"inputs": [tensor(datatype="BYTES", data=["a", "\ud800"])]}).encode()
-    refused("input 'x', element 1: '\\ud800' is no BYTES", body, inputs=(InputSpec("x", "BYTES", False, True),))
+    refused("input 'x', element 1: '\\ud800' is no BYTES", body, inputs=(InputSpec("x", "BYTES", False),))
 
 
 def test_the_request_in_the_guide_has_a_list_for_each_row():
     body = re.findall(r"^```json\n(.*?)^```$", (ROOT / "docs" / "use.md").read_text(), re.M | re.S)[0]
-    inputs = (InputSpec("user_id", "INT64", False, True), InputSpec("watched", "INT64", True, True))
+    inputs = (InputSpec("user_id", "INT64", False), InputSpec("watched", "INT64", True))
     assert read_request(body.encode(), None, inputs, OUTPUTS).table.to_pydict() == {
         "user_id": [7, 8], "watched": [[1, 9, 20], [23]],
     }  # fmt: skip
@@ -259,10 +232,8 @@ def test_the_request_in_the_guide_has_a_list_for_each_row():
     ("tensors", "said"),
     [
         ([tensor()], "input 'x.lengths' is missing: the length of each row's list"),
-        ([tensor(data=[[1, 2], [3]])], f"input 'x': its data is nested; {FLATTEN}"),
-        ([tensor(data=[None, [3]])], f"input 'x': its data is nested; {FLATTEN}"),
-        ([tensor(shape=(1, 2), data=[[1, 2]])], f"input 'x': shape [1, 2], expected [values of all lists]; {FLATTEN}"),
-        ([tensor(shape=(2, 1), data=[[1, 2], [3]])], f"input 'x': data is not of shape [2, 1]; {FLATTEN}"),
+        ([tensor(data=[None, [3]])], "input 'x', element 1: expected an integer or null for INT64, got [3]"),
+        ([tensor(shape=(2, 1), data=[[1, 2], [3]])], "input 'x': data is not of shape [2, 1]"),
         ([tensor(), tensor("x.lengths", data=[1, 2])], "input 'x.lengths': the lengths add up to 3, but there are 2"),
         ([tensor(), tensor("x.lengths", data=[3, -1])], "input 'x.lengths': length 3 of list 0"),
         (
@@ -292,7 +263,7 @@ def test_masks_make_nulls_of_json_values_too():
 
 
 def test_columns_of_different_lengths_are_refused():
-    inputs = (*ONE, InputSpec("y", "INT64", False, True))
+    inputs = (*ONE, InputSpec("y", "INT64", False))
     body = json.dumps({"inputs": [tensor(), tensor("y", shape=(1,), data=[1])]}).encode()
     refused("input 'y' has 1 rows, but 'x' has 2", body, inputs=inputs)
 
@@ -313,7 +284,7 @@ def test_columns_of_different_lengths_are_refused():
 )
 def test_binary_data_that_does_not_fit_is_refused(size, data, datatype, said):
     text = json.dumps({"inputs": [tensor(datatype=datatype, parameters={"binary_data_size": size})]}).encode()
-    inputs = (InputSpec("x", datatype, False, True),)
+    inputs = (InputSpec("x", datatype, False),)
     refused(said, text + (bytes(data) if isinstance(data, int) else data), len(text), inputs)
 
 
@@ -326,66 +297,8 @@ def test_data_in_json_and_as_binary_is_refused():
 @pytest.mark.parametrize(("inputs", "name"), [(LIST, "x.lengths"), (LIST, "x.lengths.null"), (ONE, "x.null")])
 def test_a_column_named_as_a_tensor_of_another_cannot_be_served(inputs, name):
     with pytest.raises(ValueError, match=f"columns 'x' and '{name}' would both have a tensor '{name}'"):
-        parts_of((*inputs, InputSpec(name, "INT64", False, True)))
-    assert f"{name}.null" in parts_of((InputSpec(name, "INT64", False, True),))
-
-
-def stream(**columns):
-    return arrow_request(pa.table(columns))
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (b"", "the body is no Arrow IPC stream that can be read"),
-        (b"\xff" * 64, "the body is no Arrow IPC stream"),
-        (stream(x=[1, 2])[:-100], "the body is no Arrow IPC stream"),
-        (stream(y=[1]), "input 'x' is missing"),
-        (stream(x=[1], y=[1]), "input 'y': the model has no such input"),
-        (arrow_request(pa.table([[1], [2]], ["x", "x"])), "input 'x' is there 2 times"),
-        (stream(x=["a"]), "input 'x': got string, expected integers (such as INT64)"),
-        (stream(x=[[1]]), "input 'x': got list<item: int64>, expected integers"),
-        (stream(x=pa.nulls(3)), "input 'x': got null, expected integers"),
-        (stream(x=[1.5]), "input 'x': got double"),
-        (stream(x=pa.array([], pa.int64())), "input 'x': no rows"),
-        (arrow_request(pa.table({"x": [1]}), id=7), "id: expected a string, got 7"),
-        (arrow_request(pa.table({"x": [1]}), outputs=[{}]), "outputs[0].name: expected a string"),
-    ],
-)
-def test_a_bad_stream_is_refused_and_its_column_named(body, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        read_stream(body, ONE, OUTPUTS)
-
-
-def packed(table, compression):
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
-@pytest.mark.parametrize("part", ["all", "dictionary"])
-@pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_a_compressed_stream_is_refused_before_it_is_unpacked(compression, part):
-    table = pa.table({"x": pa.array(["a" * 1000, "b" * 1000]).dictionary_encode()})
-    body = packed(table, compression)
-    if part == "dictionary":
-        first, second = (list(pa.ipc.MessageReader.open_stream(packed(table, each))) for each in (compression, None))
-        sink = pa.BufferOutputStream()
-        for message in (*first[:2], second[2]):
-            message.serialize_to(sink)
-        body = sink.getvalue()
-        assert pa.ipc.open_stream(body).read_all().to_pylist() == table.to_pylist()
-    with pytest.raises(ValueError, match="its batches are compressed"):
-        read_stream(body.to_pybytes(), (InputSpec("x", "BYTES", False, True),), OUTPUTS)
-
-
-def test_offsets_beyond_the_texts_of_a_stream_are_refused():
-    body = stream(x=["hello", "world"])
-    at = body.index(struct.pack("<3i", 0, 5, 10))
-    forged = body[:at] + struct.pack("<3i", 0, 5, 1 << 20) + body[at + 12 :]
-    with pytest.raises(ValueError, match="no Arrow IPC stream that can be read"):
-        read_stream(forged, (InputSpec("x", "BYTES", False, True),), OUTPUTS)
+        parts_of((*inputs, InputSpec(name, "INT64", False)))
+    assert f"{name}.null" in parts_of((InputSpec(name, "INT64", False),))
 
 
 def test_a_score_that_is_not_finite_is_null_in_json():
@@ -396,18 +309,20 @@ def test_a_score_that_is_not_finite_is_null_in_json():
             answer.scores[OUTPUTS[1]][0] = np.nan
             return answer
 
-    inputs = (InputSpec("x", "BOOL", False, True),)
+    inputs = (InputSpec("x", "BOOL", False),)
     table = pa.table({"x": [True, False]})
 
-    def answered(body, media_type):
-        return answer_post(Wild(inputs=inputs), Post(body, media_type, None), lambda timeout: None).encoded.body
+    def answered(body):
+        return answer_post(Wild(inputs=inputs), body, None, lambda timeout: None).body
 
-    told = json.loads(answered(json_request(table, inputs), "application/json"))
-    assert [[value is None for value in output["data"]] for output in told["outputs"]] == [[False, True], [True, False]]
-    binary = answered(json_request(table, inputs, parameters={"binary_data_output": True}), "application/json")
-    assert to_bytes("FP32", [math.inf]) in binary
-    stream = pa.ipc.open_stream(answered(arrow_request(table), ARROW_STREAM)).read_all()
-    assert stream.column(OUTPUTS[1]).null_count == 1
+    shown = json.loads(answered(json_request(table, inputs)))
+    assert [[value is None for value in output["data"]] for output in shown["outputs"]] == [
+        [False, True],
+        [True, False],
+    ]
+    assert to_bytes("FP32", [math.inf]) in answered(
+        json_request(table, inputs, parameters={"binary_data_output": True})
+    )
 
 
 def test_every_kind_of_column_has_a_type():

@@ -94,7 +94,7 @@ def test_who_began_with_a_servable_ends_with_it(tmp_path, current, opened):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"fails": True}, "rows could not be read: rows.pages: page 3 is damaged"),
+        ({"fails": True}, "rows.pages: page 3 is damaged"),
         ({"features": "g"}, "b: it has the features g, and the servable in use has f"),
         ({"name": "other"}, "b: it has the name other, and the servable in use has fake"),
         ({"inputs": [["x", "INT64", True], ["x.lengths", "INT64", False]]}, "would both have a tensor 'x.lengths'"),

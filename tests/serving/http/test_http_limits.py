@@ -7,12 +7,12 @@ import time
 import pyarrow as pa
 import pytest
 from fake_served import Fake, api_of
-from oip import ARROW, LENGTH, arrow_request, binary_request, call, json_request
+from oip import LENGTH, binary_request, call, json_request
 
-from pipeline.serving.http.served import InputSpec
+from pipeline.serving.served_model import InputSpec
 
 INFER = "/v2/models/fake/infer"
-INPUTS = (InputSpec("user", "UINT64", False, True),)
+INPUTS = (InputSpec("user", "UINT64", False),)
 TABLE = pa.table({"user": pa.array([1, 2], pa.uint64())})
 BODY = json_request(TABLE, INPUTS)
 
@@ -156,14 +156,13 @@ def test_a_client_that_leaves_frees_its_place(tmp_path):
         asyncio.run(scenario(api))
 
 
-@pytest.mark.parametrize("kind", ["json", "binary", "arrow", "default"])
+@pytest.mark.parametrize("kind", ["json", "binary", "default"])
 def test_a_request_past_its_deadline_is_dropped_before_it_reads(tmp_path, gate, kind):
     late = {"parameters": {"timeout": 20_000}}
     binary, length = binary_request(TABLE, INPUTS, **late)
     body, headers = {
         "json": (json_request(TABLE, INPUTS, **late), {}),
         "binary": (binary, {LENGTH: length}),
-        "arrow": (arrow_request(TABLE, **late), {"content-type": ARROW}),
         "default": (BODY, {}),
     }[kind]
 

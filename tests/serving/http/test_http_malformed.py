@@ -9,28 +9,22 @@ import numpy as np
 import pytest
 from depth import some
 from fake_served import COLUMNS, TABLE, Fake, api_of
-from oip import ARROW, LENGTH, arrow_request, binary_request, call, json_request
+from oip import LENGTH, binary_request, call, json_request
 
 INFER = "/v2/models/fake/infer"
 JUNK = (None, True, -1, 0.5, 10**400, "", "\0", "x" * 1000, [], [[]], {}, {"name": "price"})
 BINARY, LENGTH_OF_JSON = binary_request(TABLE, COLUMNS)
-STREAM = arrow_request(TABLE)
 DOCUMENT = json.loads(json_request(TABLE, COLUMNS))
 
 
 def cut(rng):
     """A body that ends before it is whole."""
-    body, headers = [
-        (json_request(TABLE, COLUMNS), {}),
-        (BINARY, {LENGTH: LENGTH_OF_JSON}),
-        # The last bytes only say that no batch follows.
-        (STREAM[:-8], {"content-type": ARROW}),
-    ][rng.integers(3)]
+    body, headers = [(json_request(TABLE, COLUMNS), {}), (BINARY, {LENGTH: LENGTH_OF_JSON})][rng.integers(2)]
     return "POST", INFER, body[: rng.integers(len(body))], headers
 
 
 def noise(rng):
-    return "POST", INFER, rng.bytes(rng.integers(200)), [{}, {"content-type": ARROW}, {LENGTH: 7}][rng.integers(3)]
+    return "POST", INFER, rng.bytes(rng.integers(200)), [{}, {LENGTH: 7}][rng.integers(2)]
 
 
 def not_text(rng):
@@ -111,16 +105,6 @@ def bomb(rng):
     return "POST", INFER, bombs[rng.integers(len(bombs))], {}
 
 
-def other_stream(rng):
-    """A stream whose columns, or their types, are not those of the model."""
-    names = list(TABLE.column_names)
-    n = int(rng.integers(len(names)))
-    other = TABLE.set_column(n, names[n], TABLE.column((n + 2) % len(names)))
-    changed = [TABLE.remove_column(n), TABLE.append_column(names[n], TABLE.column(n)), TABLE.slice(0, 0), other,
-               TABLE.append_column("more", TABLE.column(n))][rng.integers(5)]  # fmt: skip
-    return "POST", INFER, arrow_request(changed), {"content-type": ARROW}
-
-
 def other_place(rng):
     places = [("GET", INFER), ("PUT", INFER), ("GET", "/x"), ("GET", "/v2/models/\0"), ("\0", "/v2")]
     below = ("", "/x/infer", "//infer", "/fake", "/fake/infer/", "/fake/versions//infer", "/fake/versions/2/infer")
@@ -131,12 +115,12 @@ def other_place(rng):
 
 def other_headers(rng):
     headers = [{"content-type": "text/html"}, {"content-type": "\xe9"}, {"content-encoding": "br"}, {LENGTH: "1.0"},
-               {LENGTH: "9" * 99}, {"content-length": "-1"}, {"content-type": ARROW}]  # fmt: skip
+               {LENGTH: "9" * 99}, {"content-length": "-1"}]  # fmt: skip
     return "POST", INFER, json_request(TABLE, COLUMNS), headers[rng.integers(len(headers))]
 
 
 MALFORMED = (cut, noise, not_text, wrong_length, changed_field, changed_value, other_inputs, other_request, other_size,
-             bomb, other_stream, other_place, other_headers)  # fmt: skip
+             bomb, other_place, other_headers)  # fmt: skip
 
 
 def answers(tmp_path, requests):
@@ -166,16 +150,14 @@ def test_a_malformed_request_gets_a_4xx_with_a_reason(tmp_path, make, count):
 
 
 @pytest.mark.parametrize("count", some((100, 20_000), 100))
-@pytest.mark.parametrize("kind", ["binary", "arrow"])
-def test_flipped_bits_give_a_4xx_or_other_values(tmp_path, kind, count):
+def test_flipped_bits_give_a_4xx_or_other_values(tmp_path, count):
     rng = np.random.default_rng(18)
-    whole, headers = (BINARY, {LENGTH: LENGTH_OF_JSON}) if kind == "binary" else (STREAM, {"content-type": ARROW})
 
     def flipped():
-        body = bytearray(whole)
+        body = bytearray(BINARY)
         for at in rng.integers(len(body), size=rng.integers(1, 4)):
             body[at] ^= 1 << rng.integers(8)
-        return "POST", INFER, bytes(body), headers
+        return "POST", INFER, bytes(body), {LENGTH: LENGTH_OF_JSON}
 
     statuses = [status for status, _ in answers(tmp_path, [flipped() for _ in range(count)])]
     assert set(statuses) == {200, 400}

@@ -1,19 +1,17 @@
 """Paths of the Open Inference Protocol, called without a socket."""
 
 import asyncio
-import json
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from fake_served import COLUMNS, OUTPUTS, Fake, api_of, fail, scores_of
-from oip import ARROW, LENGTH, arrow_request, binary_request, call, call_once, json_request
+from oip import LENGTH, binary_request, call, call_once, json_request
 
-from pipeline.serving.http.arrow import RESPONSE
-from pipeline.serving.http.served import InputSpec
+from pipeline.serving.served_model import InputSpec
 
 INFER = "/v2/models/fake/infer"
-INPUTS = (InputSpec("user", "UINT64", False, True),)
+INPUTS = (InputSpec("user", "UINT64", False),)
 TABLE = pa.table({"user": pa.array([2**64 - 1, None, 2**53 + 1], pa.uint64())})
 
 
@@ -35,7 +33,7 @@ def app(api):
 
 def test_the_server_says_what_it_is(app):
     told = call_once(app, "GET", "/v2").json
-    assert (told["name"], told["extensions"]) == ("pipeline", ["binary_tensor_data", "arrow_stream"])
+    assert (told["name"], told["extensions"]) == ("pipeline", ["binary_tensor_data"])
     assert call_once(app, "GET", "/v2/health/live").json == {"live": True}
     assert call_once(app, "GET", "/v2/health/ready").json == {"ready": True}
     assert call_once(app, "POST", "/v2/repository/index").json == [{"name": "fake", "version": "7", "state": "READY"}]
@@ -91,18 +89,6 @@ def test_outputs_are_those_asked_for_in_their_order(app):
     assert reply.headers["content-type"] == "application/octet-stream"
     only = call_once(app, "POST", INFER, json_request(TABLE, INPUTS, outputs=asked[1:])).json["outputs"]
     assert [output["name"] for output in only] == [OUTPUTS[0]]
-
-
-def test_a_stream_is_answered_with_a_stream(app):
-    body = arrow_request(TABLE, id="a", outputs=[{"name": OUTPUTS[1]}], parameters={"who": "me"})
-    reply = call_once(app, "POST", INFER, body, {"content-type": ARROW})
-    assert reply.headers["content-type"] == ARROW
-    table = pa.ipc.open_stream(reply.body).read_all()
-    assert table.schema.names == [OUTPUTS[1]]
-    assert table[0].to_numpy().tobytes() == scores_of("7", TABLE)[OUTPUTS[1]].tobytes()
-    assert json.loads(table.schema.metadata[RESPONSE]) == {
-        "model_name": "fake", "model_version": "7", "id": "a", "parameters": {"who": "me", "unknown_keys.user": 1},
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -162,7 +148,7 @@ def test_a_fault_of_our_own_is_a_500_and_raised_for_the_log(app, fake):
 
 def test_metrics_count_by_status_and_tell_what_is_served(app, fake):
     call_once(app, "POST", INFER, json_request(TABLE, INPUTS))
-    call_once(app, "POST", INFER, arrow_request(TABLE), {"content-type": ARROW})
+    call_once(app, "POST", INFER, json_request(TABLE, INPUTS))
     call_once(app, "POST", INFER, b"{}")
     fake.work = fail
     call_once(app, "POST", INFER, json_request(TABLE, INPUTS))

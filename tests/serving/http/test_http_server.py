@@ -278,7 +278,7 @@ def test_what_cannot_be_served_is_refused_with_its_reason(tmp_path, capsys, flag
 
 def test_a_first_servable_that_cannot_answer_is_refused_with_its_reason(tmp_path, capsys):
     assert main([str(write_fake(tmp_path, "1", fails=True)), "--port", "0"], open_fake) == 2
-    assert capsys.readouterr().err == "error: rows could not be read: rows.pages: page 3 is damaged\n"
+    assert capsys.readouterr().err == "error: rows.pages: page 3 is damaged\n"
 
 
 def test_a_package_that_is_not_installed_is_named(tmp_path, capsys, monkeypatch):

@@ -14,11 +14,11 @@ from oip import json_request
 from test_http_server import post, running
 
 import pipeline
-from pipeline.optimizer import Adam
 from pipeline.serving.export import main as export_main
 from pipeline.serving.http import server as server_module
 from pipeline.serving.servable import read_servable
 from pipeline.serving.served_model import ServedModel, open_served
+from pipeline.settings.optimizer import Adam
 
 CLIENTS = 4
 NAMES = ("a", "b")

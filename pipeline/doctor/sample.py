@@ -1,0 +1,81 @@
+"""Samples of files: which of many files, row groups and rows are looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.files import open_file
+from pipeline.records import I64
+
+T = TypeVar("T")
+PLACES = 16
+"""Places of a file that rows are taken from, if not all are."""
+
+
+def spaced(items: Sequence[T], most: int) -> list[T]:
+    """At most so many items, evenly spaced."""
+    return list(items) if len(items) <= most else [items[n * len(items) // most] for n in range(most)]
+
+
+def allotted(wanted: Sequence[int], weights: Sequence[float], total: int) -> list[int]:
+    """Division of a total among those who want so much each, by weight; what one does not want, the others get."""
+    given = [0] * len(wanted)
+    left = total
+    open_ones = [n for n, want in enumerate(wanted) if want]
+    while open_ones and left > 0:
+        weight = sum(weights[n] for n in open_ones)
+        parts = {n: max(1, int(left * weights[n] / weight)) for n in open_ones}
+        full = [n for n in open_ones if wanted[n] <= parts[n]]
+        for n in full or open_ones:
+            given[n] = min(wanted[n], parts[n])
+        if not full:
+            break
+        left -= sum(given[n] for n in full)
+        open_ones = [n for n in open_ones if n not in full]
+    return given
+
+
+def natural_order(path: Path) -> list[tuple[int, str]]:
+    """Sort key that has part-2 before part-10."""
+    return [(int(word), "") if word.isdigit() else (-1, word) for word in re.split(r"(\d+)", str(path)) if word]
+
+
+def sample_rows(path: Path, names: Sequence[str], quota: int) -> tuple[pa.Table, I64]:
+    """Read at most `quota` rows of a Parquet file: all, or the first ones of evenly spaced row groups. Return them, and
+    their numbers in the file. Raises ValueError if the file is damaged."""
+    with open_file(path) as file:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        starts = np.concatenate(([0], np.cumsum(sizes)))
+        groups = [group for group, size in enumerate(sizes) if size]
+        groups = spaced(groups, PLACES) if quota < sum(sizes) else groups
+        given = allotted([sizes[group] for group in groups], [1.0] * len(groups), quota)
+        tables, rows = [file.schema_arrow.empty_table().select(names)], [np.empty(0, np.int64)]
+        for group, num in zip(groups, given, strict=True):
+            if num:
+                tables.append(_head(file, path, group, names, num))
+                rows.append(np.arange(starts[group], starts[group] + num, dtype=np.int64))
+    return pa.concat_tables(tables), np.concatenate(rows)
+
+
+def _head(file: pq.ParquetFile, path: Path, group: int, names: Sequence[str], num_rows: int) -> pa.Table:
+    """The first rows of a row group; no more of it is decoded."""
+    batches: list[pa.RecordBatch] = []
+    left = num_rows
+    try:
+        for batch in file.iter_batches(
+            min(num_rows, 1 << 16), row_groups=[group], columns=list(names), use_threads=False
+        ):
+            batches.append(batch.slice(0, left))
+            left -= len(batches[-1])
+            if left <= 0:
+                break
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: row group {group}: cannot be read, is the file complete? ({error})") from error
+    return pa.Table.from_batches(batches).select(names)

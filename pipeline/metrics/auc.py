@@ -1,0 +1,135 @@
+"""Exact area under the ROC curve of any number of examples, in bounded memory.
+
+An example is one sortable 64-bit key: 32 bits of score (mapped so that integers sort as the floats do), 1 bit of
+label, 31 bits of weight (a float32 that is not negative has no sign bit). Sorting the keys gives one fixed order of the
+examples, ties included, whatever the order of arrival and the runs they were spilled in. The sums below add term by
+term in that order, so the result has the same bits for every `bound`, weighted or not.
+
+N keys    G tie groups (equal scores) that end within a chunk
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.metrics.spill import SortedSpill
+from pipeline.records import F32, U64
+
+F64 = NDArray[np.float64]
+
+SIGN = np.uint32(1 << 31)
+LABEL = np.uint64(1 << 31)
+WEIGHT = np.uint64((1 << 31) - 1)
+SPILL_BOUND = 1 << 24
+"""Examples held in memory per label; more are spilled to disk as sorted runs."""
+SCORE_BYTES = 8
+"""Bytes held per example."""
+
+
+def pack_scores(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
+    """[B] sortable keys; an absent weight is 1. Scores may be infinite.
+
+    Raises ValueError if a score is NaN, a label is neither 0 nor 1, or a weight is negative or not finite.
+    """
+    if num_nan := int(np.isnan(scores_B).sum()):
+        raise ValueError(f"{num_nan} of {len(scores_B)} scores are NaN: training diverged; try a lower learning rate")
+    if not ((labels_B == 0) | (labels_B == 1)).all():
+        wrong = labels_B[(labels_B != 0) & (labels_B != 1)]
+        raise ValueError(
+            f"AUC needs labels that are 0 or 1, and {len(wrong)} of {len(labels_B)} are others, such as {wrong[0]:g}; "
+            "correct the column of data.labels"
+        )
+    # Adding zero turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
+    bits_B = (scores_B + np.float32(0)).view(np.uint32)
+    ordered_B = np.where(bits_B >= SIGN, ~bits_B, bits_B | SIGN)
+    label_B = np.where(labels_B == 1, LABEL, np.uint64(0))
+    return (ordered_B.astype(np.uint64) << np.uint64(32)) | label_B | _weight_bits(weights_B)
+
+
+def unpack_scores(keys_N: U64) -> tuple[U64, NDArray[np.bool_], F32]:
+    """[N] integers that sort as the scores do, [N] booleans (label is 1), [N] weights."""
+    weights_N = (keys_N & WEIGHT).astype(np.uint32).view(np.float32)
+    return keys_N >> np.uint64(32), (keys_N & LABEL) != 0, weights_N
+
+
+def _weight_bits(weights_B: F32 | None) -> U64 | np.uint64:
+    if weights_B is None:
+        return np.uint64(np.float32(1).view(np.uint32))
+    if not ((weights_B >= 0) & (weights_B < np.inf)).all():
+        wrong = weights_B[~((weights_B >= 0) & (weights_B < np.inf))]
+        raise ValueError(
+            f"sample weights must be finite and not negative, and {len(wrong)} of {len(weights_B)} are not, such as "
+            f"{wrong[0]:g}; correct the column of data.weight"
+        )
+    return (weights_B + np.float32(0)).view(np.uint32).astype(np.uint64)
+
+
+def _running(start: float, terms_N: F64) -> F64:
+    """[N + 1] `start` plus the first 0 .. N terms. `cumsum` adds one by one (`sum` adds in pairs, so its result would
+    depend on where a chunk ends)."""
+    return np.cumsum(np.concatenate(([start], terms_N)))
+
+
+class Area:
+    """Sums over sorted keys that arrive in chunks; a tie group may span chunks. The result's bits do not depend on how
+    keys are cut into chunks.
+
+    Unweighted sums are integers, exact while 2 * positives * negatives < 2**53 (67 million examples of each class).
+    """
+
+    def __init__(self) -> None:
+        self._score = np.uint64(0)  # no score maps to 0 but a NaN's
+        self._negative = self._positive = 0.0  # weight so far
+        self._closed_negative = self._closed_positive = 0.0  # the same, up to the last tie group that ended
+        self._twice = 0.0
+
+    def add(self, keys_N: U64) -> None:
+        """Add the next keys, N >= 1: sorted, and none below those before."""
+        score_N, is_positive_N, packed_N = unpack_scores(keys_N)
+        weights_N = packed_N.astype(np.float64)
+        negative = _running(self._negative, np.where(is_positive_N, 0.0, weights_N))
+        positive = _running(self._positive, np.where(is_positive_N, weights_N, 0.0))
+        starts_G = np.flatnonzero(np.diff(score_N, prepend=self._score))
+        self._close(negative[starts_G], positive[starts_G])
+        self._score, self._negative, self._positive = score_N[-1], float(negative[-1]), float(positive[-1])
+
+    def result(self) -> float:
+        """The area, or nan if a class has no weight. Nothing can be added afterwards."""
+        self._close(np.array([self._negative]), np.array([self._positive]))
+        if self._negative == 0 or self._positive == 0:
+            return float("nan")
+        return min(1.0, self._twice / (2 * self._positive * self._negative))
+
+    def _close(self, negative_G: F64, positive_G: F64) -> None:
+        """Add the groups that ended; the arrays hold each class's weight up to and including each group."""
+        negative = np.concatenate(([self._closed_negative], negative_G))
+        positive = np.concatenate(([self._closed_positive], positive_G))
+        # A positive is ranked above the negatives below its group and, counted half, above those in it.
+        terms_G = np.diff(positive) * (negative[1:] + negative[:-1])
+        self._twice = float(_running(self._twice, terms_G)[-1])
+        self._closed_negative, self._closed_positive = float(negative[-1]), float(positive[-1])
+
+
+class ExactAUC:
+    """Exact AUC with ties (half credit) and weights; holds 8 bytes per example for up to `bound` examples.
+
+    Examples beyond `bound` are sorted and spilled to files in `spill_dir`.
+    """
+
+    def __init__(self, spill_dir: Path, bound: int = SPILL_BOUND) -> None:
+        self.entries = SortedSpill(spill_dir, bound)
+
+    def add(self, scores_B: F32, labels_B: F32, weights_B: F32 | None = None) -> None:
+        """Add a copy of a batch: scores of any scale, labels 0 or 1. Raises ValueError as `pack_scores` does; then
+        nothing is added."""
+        self.entries.add(pack_scores(scores_B, labels_B, weights_B))
+
+    def result(self) -> float:
+        """AUC of all examples since the last call; nan if a class is absent or has no weight."""
+        area = Area()
+        for (keys_N,) in self.entries.take():
+            area.add(keys_N)
+        return area.result()

@@ -1,0 +1,159 @@
+"""Metrics of a split, per label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups.
+
+B examples of a batch    T labels
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.metrics.auc import SPILL_BOUND, ExactAUC
+from pipeline.metrics.group_auc import GroupAUC
+from pipeline.metrics.spill import SortedSpill
+from pipeline.records import F32, U64, SplitSums
+
+F64 = NDArray[np.float64]
+CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
+CURVE_BINS, CURVE_ENDS = 64, 8.0
+
+
+def _tuples(curve_T3C: F64) -> CurveSums:
+    return tuple(tuple(map(tuple, curve_3C)) for curve_3C in curve_T3C.tolist())
+
+
+def cross_entropy(logits_BT: F32, labels_BT: F32) -> F64:
+    """[B, T] binary cross-entropy in nats, in float64; labels are 0 or 1.
+
+    NaN only for a NaN logit: an infinite logit costs 0 or infinity.
+    """
+    # With z = x for label 0 and -x for label 1: log(1 + exp(z)), without overflow.
+    wrong_BT = np.where(labels_BT == 1, -logits_BT, logits_BT).astype(np.float64)
+    return np.maximum(wrong_BT, 0) + np.log1p(np.exp(-np.abs(wrong_BT)))
+
+
+def probability(logits_BT: F32) -> F64:
+    """[B, T] 1 / (1 + exp(-logit)), in float64, without overflow."""
+    small_BT = np.exp(-np.abs(logits_BT.astype(np.float64)))
+    return np.where(logits_BT >= 0, 1.0, small_BT) / (1.0 + small_BT)
+
+
+def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[str, float]:
+    """`logloss`, `ne` and `calibration` from weighted sums over examples.
+
+    ne (normalized entropy): logloss divided by that of a model that always predicts the mean label (He et al.,
+    Practical Lessons from Predicting Clicks on Ads at Facebook, ADKDD 2014); nan if only one class has weight.
+    calibration: mean prediction divided by mean label; nan without a positive. All are nan if the weight is 0.
+    """
+    mean = clicked / weight if weight else math.nan
+    entropy = -(mean * math.log(mean) + (1 - mean) * math.log1p(-mean)) if 0 < mean < 1 else math.nan
+    logloss = loss / weight if weight else math.nan
+    return {
+        "logloss": logloss,
+        "ne": logloss / entropy,
+        "calibration": predicted / clicked if clicked else math.nan,
+    }
+
+
+class Evaluation:
+    """Metrics of one split, accumulated batch by batch; batches come in the same order in every run.
+
+    Memory: 8 bytes per example and label, for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
+    `grouped`, add a `GroupAUC` per label with a quarter of the bound.
+    """
+
+    def __init__(
+        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False
+    ) -> None:
+        self._labels = labels
+        self.curve_T3C: CurveSums = ()
+        """Weight, predicted probability and label, each times the weight, of the split of the last result, summed by
+        the logit, in `CURVE_BINS` bins of equal width from -`CURVE_ENDS` to `CURVE_ENDS`; the first and the last one
+        have what lies beyond, too."""
+        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped)
+        self._aucs = [ExactAUC(spill_dir, bound) for _ in labels]
+        self._group_aucs = [GroupAUC(spill_dir, max(1, bound // 4)) for _ in labels] if grouped else []
+        self._reset()
+
+    def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
+        """Add one batch of logits. Raises ValueError if an output is NaN, a label is neither 0 nor 1, or a weight is
+        negative or not finite."""
+        for t, auc in enumerate(self._aucs):
+            auc.add(outputs_BT[:, t], labels_BT[:, t], weights_B)
+        for t, group_auc in enumerate(self._group_aucs):
+            assert groups_B is not None
+            group_auc.add(outputs_BT[:, t], labels_BT[:, t], groups_B, weights_B)
+        weights = np.ones(len(outputs_BT)) if weights_B is None else weights_B.astype(np.float64)
+        terms = (cross_entropy(outputs_BT, labels_BT), probability(outputs_BT), labels_BT.astype(np.float64))
+        self._add_to_curve(outputs_BT, weights, terms[1], terms[2])
+        for sums_T, terms_BT in zip(self._sums_3T, terms, strict=True):
+            # Each label is summed along contiguous memory: its bits depend neither on the layout nor on other labels.
+            sums_T += np.ascontiguousarray((terms_BT * weights[:, None]).T).sum(axis=1)
+        self._weight += float(weights.sum())
+        self._examples += len(outputs_BT)
+
+    def result(self) -> dict[str, float]:
+        """Return the metrics and reset all sums. The metrics are `auc`, those of `rates`, and, if grouped, `gauc` and
+        `gauc_share` (see `GroupAUC.result`) of the first label; with several labels, `auc_<label>` and so on for each;
+        and `examples`. Raises ValueError if there were no examples."""
+        if self._examples == 0:
+            raise ValueError("evaluation of a split without examples: expected at least one batch")
+        found = [self._of_label(t) for t in range(len(self._labels))]
+        metrics = dict(found[0])
+        if len(self._labels) > 1:
+            for label, metrics_of_label in zip(self._labels, found, strict=True):
+                metrics |= {f"{name}_{label}": value for name, value in metrics_of_label.items()}
+        metrics["examples"] = self._examples
+        self.curve_T3C = _tuples(self._curve_T3C)
+        self._reset()
+        return metrics
+
+    def close(self) -> tuple[SplitSums, list[Iterator[U64]]]:
+        """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
+        entries of each table. There is a table of scores per label and, if grouped, after those a table of scores with
+        groups per label."""
+        sums_3T = tuple(map(tuple, self._sums_3T.tolist()))
+        closed = SplitSums(self._examples, self._weight, sums_3T, _tuples(self._curve_T3C))
+        taken, fresh = self._tables, self._new()
+        self._aucs, self._group_aucs = fresh._aucs, fresh._group_aucs
+        self._reset()
+        return closed, [entries.take() for entries in taken]
+
+    @property
+    def _tables(self) -> list[SortedSpill]:
+        return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._group_aucs]
+
+    def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
+        """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""
+        for number, entries in enumerate(self._tables):
+            entries.add_run(scores(number))
+        self._sums_3T += np.array(closed.sums_3T)
+        self._curve_T3C += np.array(closed.curve_T3C)
+        self._weight += closed.weight
+        self._examples += closed.examples
+
+    def _add_to_curve(self, outputs_BT: F32, weights_B: F64, predicted_BT: F64, clicked_BT: F64) -> None:
+        scaled_BT = (outputs_BT + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
+        bins_BT = np.clip(scaled_BT, 0, CURVE_BINS - 1).astype(np.int64)
+        for t, curve_3C in enumerate(self._curve_T3C):
+            terms = (weights_B, weights_B * predicted_BT[:, t], weights_B * clicked_BT[:, t])
+            for sums_C, terms_B in zip(curve_3C, terms, strict=True):
+                sums_C += np.bincount(bins_BT[:, t], terms_B, CURVE_BINS)
+
+    def _of_label(self, label: int) -> dict[str, float]:
+        loss, predicted, clicked = self._sums_3T[:, label].tolist()
+        metrics = {"auc": self._aucs[label].result(), **rates(loss, predicted, clicked, self._weight)}
+        if self._group_aucs:
+            metrics["gauc"], metrics["gauc_share"] = self._group_aucs[label].result()
+        return metrics
+
+    def _reset(self) -> None:
+        self._sums_3T: F64 = np.zeros((3, len(self._labels)))
+        """[3, T] sums of cross-entropy, predicted probability and label, each times the weight."""
+        self._curve_T3C: F64 = np.zeros((len(self._labels), 3, CURVE_BINS))
+        self._weight = 0.0
+        self._examples = 0

@@ -1,0 +1,107 @@
+"""The reader of a run for other tools: its curves as points, of a finished run or of one that still trains."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.metrics.totals import lookups_of
+from pipeline.monitor.live.lines import Begin, Ended, Evaluated, LiveLine, Tick, follow_live
+
+FOLLOW_SECONDS = 1.0
+
+
+class Point(NamedTuple):
+    """One point of a curve."""
+
+    name: str
+    value: float
+    step: int
+    """Training examples before it, of all sessions."""
+    at: float
+    """Seconds since 1970."""
+
+
+def curves_at(begin: Begin, before: Tick | None, now: Tick) -> dict[str, float]:
+    """Values of the curves at a tick of the session of `begin`, by name. `before`: the tick before it, None for the
+    first one. Rates are between the two.
+
+    loss, learning_rate/rows, learning_rate/dense, blocks_ready, log_bytes    as in the tick
+    examples_per_second    of training and evaluation
+    hit_rate/TIER          share of the keys not found in a faster tier; none if there were no such keys
+    waits/CAUSE            share of the wall time that training waited, and waits/train that it did not
+    """
+    values = {"loss": now.loss, "learning_rate/rows": now.lr_rows, "learning_rate/dense": now.lr_dense,
+              "blocks_ready": now.ready, "log_bytes": now.disk_bytes}  # fmt: skip
+    found = {name: float(value) for name, value in values.items() if value is not None}
+    seconds = now.seconds - (before.seconds if before else 0.0)
+    if seconds <= 0:
+        return found
+    found["examples_per_second"] = (now.examples - (before.examples if before else begin.examples)) / seconds
+    # The totals of moves at the start of a session that resumes are unknown: it has no hit rates at its first tick.
+    moves = before.moves if before else now.moves if begin.examples else {}
+    lookups = lookups_of({name: total - moves.get(name, 0) for name, total in now.moves.items()})
+    found |= {f"hit_rate/{tier}": hits / of for tier, (hits, of) in lookups.items() if of > 0 and tier != "disk"}
+    waits: Mapping[str, float] = before.waits if before else {}
+    return found | {f"waits/{cause}": (total - waits.get(cause, 0.0)) / seconds for cause, total in now.waits.items()}
+
+
+class Curves:
+    """Makes points of lines. The steps of a curve ascend: where a session trains again what an earlier one had trained
+    after its last commit, the points are already there, with the same losses."""
+
+    def __init__(self, through: dict[str, int] | None = None) -> None:
+        """`through`: last step of each curve that is known already."""
+        self._through = through or {}
+        self._begin: Begin | None = None
+        self._before: Tick | None = None
+        self.ended: Ended | None = None
+        """The end of the last session; None while it goes on."""
+
+    def batches(self, run_dir: Path, follow: bool) -> Iterator[list[Point]]:
+        """Yield the points of a run: those that are there, and if `follow` those that come until the session ends. If
+        the file is thinned meanwhile, it is read again. Raises ValueError if the run begins from scratch."""
+        first: Begin | None = None
+        is_new = True
+        for lines in follow_live(run_dir, most=None):
+            if lines is None:
+                is_new = True
+            elif lines:
+                begins = (line for line in lines if isinstance(line, Begin))
+                if is_new and (begin := next(begins, None)):
+                    first, is_new = first or begin, False
+                    if begin != first:
+                        raise ValueError(f"{run_dir} began from scratch; give the command again to follow the new run")
+                yield [point for line in lines for point in self.of(line)]
+            elif self.ended or not follow:
+                return
+            else:
+                time.sleep(FOLLOW_SECONDS)
+
+    def of(self, line: LiveLine) -> Iterator[Point]:
+        """Yield the points of the next line that are new."""
+        match line:
+            case Begin():
+                self._begin, self._before, self.ended = line, None, None
+            case Ended():
+                self.ended = line
+            case Tick() if self._begin:
+                yield from self._new(curves_at(self._begin, self._before, line), line)
+                self._before = line
+            case Evaluated():
+                yield from self._new({f"{name}/{line.split}": value for name, value in line.metrics.items()}, line)
+
+    def _new(self, values: Mapping[str, float | None], line: Tick | Evaluated) -> Iterator[Point]:
+        for full_name, value in values.items():
+            name = allowed_name(full_name)
+            if value is not None and line.trained > self._through.get(name, -1):
+                self._through[name] = line.trained
+                yield Point(name, value, line.trained, line.at)
+
+
+def allowed_name(name: str) -> str:
+    """Name without characters that MLflow or TensorBoard replace or refuse, as a label may have them."""
+    return re.sub(r"[^\w\-. /]", "_", name)

@@ -1,0 +1,43 @@
+"""Base of all settings and stored records: values are immutable, types are exact (no conversion), and unknown fields
+are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+STRICT = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Strict(BaseModel):
+    model_config = STRICT
+
+
+T = TypeVar("T")
+Count = Annotated[int, Field(ge=0, le=1 << 62)]
+Amount = Annotated[float, Field(ge=0.0)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+"""64-bit XXH3 checksum as 16 hexadecimal digits."""
+PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+"""Name of a file in a folder, which leads nowhere else."""
+ValueKind = Annotated[str, Field(pattern=r"^(lists of )?(integers|text)$")]
+"""Kind of a categorical column's values."""
+
+
+_adapter: Any = cache(TypeAdapter)
+
+
+def read_json(kind: type[T], content: str | bytes, classes: Mapping[str, Any] | None = None) -> T:
+    """Parse a JSON text as a value of type `kind`. `classes`: model classes by the names that a workflow has for them;
+    any other is imported by its name. Raises ValueError, with one line that names the first wrong field
+    and what is wrong, if it is not one."""
+    try:
+        value: T = _adapter(kind).validate_json(content, context=classes)
+        return value
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}") from error

@@ -1,0 +1,141 @@
+"""Changes of a workflow's fields by their dotted paths: `Workflow.with_settings`, and --set of the commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipeline.errors import did_you_mean, shortened
+from pipeline.own_code.arguments import arguments_of
+from pipeline.own_code.modules import plain_name
+from pipeline.settings import Strict
+from pipeline.settings.optimizer import ROW_OPTIMIZERS
+from pipeline.settings.problems import Location, problems
+
+
+def kind_name(kind: Any) -> str:
+    """Dotted name of a model class, as texts have it: without the digest of its module's text."""
+    return f"{plain_name(kind.__module__)}.{kind.__name__}"
+
+
+def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any:
+    """Return the workflow with these values at these paths, validated as a whole. Another kind of row optimizer or of
+    model keeps the fields, or the arguments, that it has as well. `option`: beginning of messages. Raises ValueError,
+    with the path, the value, the rule and the closest name, if one is wrong."""
+    fields: dict[str, Any] = workflow.model_dump(mode="json")
+    rows_given = set(workflow.optimizer.rows.model_fields_set)
+    classes = {kind_name(workflow.model.kind): workflow.model.kind}
+    paths = []
+    try:
+        for path, given in values:
+            *parents, last = path.split(".")
+            at = _parent(fields, parents, path, option)
+            if last not in at and (inside := list(_paths_to(last, at))):
+                meant = " or ".join(repr(".".join([*parents, found])) for found in inside)
+                raise ValueError(f"{option}{path}: the workflow has no {path}; did you mean {meant}?")
+            value = _in_json(given, f"{option}{path}", classes)
+            if path == "optimizer.rows.kind" and value != at["kind"]:
+                _switch_rows(at, value, rows_given)
+            elif parents == ["optimizer", "rows"]:
+                rows_given.add(last)
+            at[last] = value
+            paths.append(path)
+        changed = type(workflow).model_validate_json(json.dumps(fields), context=classes)
+    except ValidationError as error:
+        if "recursion limit exceeded" in str(error):
+            raise ValueError(f"{option.strip(': ')}: a value is nested too deeply") from error
+        lines = [_with_path(problem.path, problem.text, paths, option) for problem in problems(error, in_json=True)]
+        raise ValueError("\n       ".join(lines)) from error
+    except RecursionError as error:
+        raise ValueError(f"{option.strip(': ')}: a value is nested too deeply") from error
+    if changed.model.kind is not workflow.model.kind and "model.args" not in paths:
+        kept = {path.split(".")[2] for path in paths if path.startswith("model.args.")}
+        known = arguments_of(changed.model.kind)
+        args = {name: v for name, v in changed.model.args.items() if known is None or name in known or name in kept}
+        return changed.model_copy(update={"model": changed.model.model_copy(update={"args": args})})
+    return changed
+
+
+def override(workflow: Any, settings: Sequence[str]) -> Any:
+    """Return the workflow with the arguments `a.b=value` of --set, whose values are JSON or text; see `change`."""
+    return change(workflow, list(_parsed(settings)), "--set ")
+
+
+def _parsed(settings: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set {setting}: expected a.b=value, such as --set {path or 'seed'}=1")
+        try:
+            yield path, json.loads(text)
+        except json.JSONDecodeError:
+            yield path, text
+        except RecursionError as error:
+            raise ValueError(f"--set {path}: the value is nested too deeply") from error
+
+
+def _in_json(value: object, where: str, classes: dict[str, Any]) -> object:
+    """Return a value of Python as JSON has it, and add model classes in it to `classes`, by their names. Raises
+    ValueError if JSON has no such value."""
+
+    def plain(part: object) -> object:
+        if isinstance(part, Strict):
+            kind = getattr(part, "kind", "")
+            return part.model_dump(mode="json") | ({} if isinstance(kind, str) else {"kind": plain(kind)})
+        if isinstance(part, Path):
+            return str(part)
+        if isinstance(part, type) or hasattr(part, "__qualname__"):
+            classes[kind_name(part)] = part
+            return kind_name(part)
+        raise ValueError(f"{where}: {shortened(part)} is a {type(part).__name__}; give a number, text or list")
+
+    return json.loads(json.dumps(value, default=plain))
+
+
+def _parent(fields: dict[str, Any], parents: Sequence[str], path: str, option: str) -> dict[str, Any]:
+    """Return the group of settings at a path. Raises ValueError, with the path that is meant, if there is none."""
+    at: Any = fields
+    for depth, parent in enumerate(parents):
+        if not isinstance(at, dict):
+            before = ".".join(parents[:depth])
+            raise ValueError(f"{option}{path}: the workflow has no {before}.{parent}; set {before} as a whole")
+        if parent not in at:
+            close, hint = did_you_mean(parent, at)
+            if close:
+                meant = [*parents[:depth], close, *path.split(".")[depth + 1 :]]
+                hint = f"; did you mean {'.'.join(meant)!r}?"
+            raise ValueError(f"{option}{path}: the workflow has no {'.'.join(parents[: depth + 1])}{hint}")
+        at = at[parent]
+    if not isinstance(at, dict):
+        raise ValueError(f"{option}{path}: the workflow has no {path}; set {'.'.join(parents)} as a whole")
+    return at
+
+
+def _paths_to(name: str, group: dict[str, Any]) -> Iterator[str]:
+    """Yield the paths of the settings of this name in the groups within a group."""
+    for inner, values in group.items():
+        if isinstance(values, dict):
+            if name in values:
+                yield f"{inner}.{name}"
+            yield from (f"{inner}.{path}" for path in _paths_to(name, values))
+
+
+def _switch_rows(rows: dict[str, Any], kind: object, given: Collection[str]) -> None:
+    """Keep, for another kind of row optimizer, those of the given fields that it has; the others are its defaults."""
+    fields = ROW_OPTIMIZERS[kind].model_fields if isinstance(kind, str) and kind in ROW_OPTIMIZERS else None
+    # The fields of an unknown kind are unknown, and its name is refused with the rest.
+    for name in [name for name in rows if fields is not None and (name not in given or name not in fields)]:
+        del rows[name]
+
+
+def _with_path(location: Location, text: str, paths: Sequence[str], option: str) -> str:
+    """Text of a problem after the last of the changed paths that it concerns; the text alone if there is none."""
+    dotted = ".".join(map(str, location))
+    for path in reversed(paths):
+        if f"{dotted}.".startswith(f"{path}.") or (dotted and f"{path}.".startswith(f"{dotted}.")):
+            return f"{option}{path}: {text.removeprefix(f'{path}: ')}"
+    return text

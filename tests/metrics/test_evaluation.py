@@ -1,0 +1,175 @@
+"""What is reported of a split, against scikit-learn."""
+
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import log_loss, roc_auc_score
+
+from pipeline.metrics.evaluation import Evaluation, cross_entropy, probability
+
+
+def split(num=500, labels=1, seed=0):
+    rng = np.random.default_rng(seed)
+    outputs = rng.normal(size=(num, labels)).astype(np.float32)
+    targets = (rng.random((num, labels)) < 0.4).astype(np.float32)
+    return outputs, targets, rng.random(num, np.float32)
+
+
+def evaluate(evaluation, outputs, targets, weights=None, groups=None, batch=64):
+    for begin in range(0, len(outputs), batch):
+        of = slice(begin, begin + batch)
+        of_each = [None if column is None else column[of] for column in (weights, groups)]
+        evaluation.add(outputs[of], targets[of], *of_each)
+    return evaluation.result()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_label_equals_scikit_learn(tmp_path, weighted):
+    outputs, targets, weights = split()
+    used = weights if weighted else None
+    result = evaluate(Evaluation(("click",), tmp_path, bound=100), outputs, targets, used)
+    assert list(result) == ["auc", "logloss", "ne", "calibration", "examples"]
+    chance = 1 / (1 + np.exp(-outputs[:, 0].astype(np.float64)))
+    auc = roc_auc_score(targets[:, 0], outputs[:, 0], sample_weight=used)
+    assert result["auc"] == pytest.approx(auc, abs=1e-12)
+    assert result["logloss"] == pytest.approx(log_loss(targets[:, 0], chance, sample_weight=used), rel=1e-12)
+    assert result["examples"] == 500
+    mean = np.average(targets[:, 0].astype(np.float64), weights=used)
+    background = log_loss(targets[:, 0], np.full(500, mean), sample_weight=used)
+    assert result["ne"] == pytest.approx(result["logloss"] / background, rel=1e-12)
+    assert result["calibration"] == pytest.approx(np.average(chance, weights=used) / mean, rel=1e-12)
+
+
+def test_predicting_the_mean_label_gives_ne_and_calibration_of_one(tmp_path):
+    targets = np.array([[1], [0], [0], [0]], np.float32)
+    outputs = np.full((4, 1), -np.log(3.0), np.float32)
+    result = evaluate(Evaluation(("click",), tmp_path), outputs, targets)
+    assert result["ne"] == pytest.approx(1, abs=1e-7)
+    assert result["calibration"] == pytest.approx(1, abs=1e-7)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_auc_within_groups_equals_scikit_learn(tmp_path, weighted):
+    outputs, targets, weights = split()
+    groups = np.random.default_rng(3).integers(0, 90, 500).astype(np.uint64)
+    evaluation = Evaluation(("click",), tmp_path, bound=100, grouped=True)
+    result = evaluate(evaluation, outputs, targets, weights if weighted else None, groups)
+    used, area, counted = weights if weighted else np.ones(500), 0.0, 0.0
+    for group in range(90):
+        of = groups == group
+        if len(set(targets[of, 0])) == 2:
+            size = used[of].sum(dtype=float)
+            area += size * roc_auc_score(targets[of, 0], outputs[of, 0], sample_weight=used[of])
+            counted += size
+    assert result["gauc"] == pytest.approx(area / counted, abs=1e-12)
+    assert result["gauc_share"] == pytest.approx(counted / used.sum(dtype=float), abs=1e-12)
+    assert 0.5 < result["gauc_share"] < 1
+    without = evaluate(Evaluation(("click",), tmp_path), outputs, targets, weights if weighted else None)
+    assert {name: value for name, value in result.items() if not name.startswith("gauc")} == without
+
+
+def test_a_label_scores_as_if_it_were_alone(tmp_path):
+    outputs, targets, weights = split(labels=2)
+    groups = np.arange(500, dtype=np.uint64) // np.uint64(9)
+    result = evaluate(Evaluation(("click", "buy"), tmp_path, grouped=True), outputs, targets, weights, groups)
+    for t, label in enumerate(("click", "buy")):
+        one = Evaluation((label,), tmp_path, grouped=True)
+        alone = evaluate(one, outputs[:, t : t + 1], targets[:, t : t + 1], weights, groups)
+        for name in ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share"):
+            assert result[f"{name}_{label}"] == alone[name]
+            assert label != "click" or result[name] == alone[name]
+    assert result["auc"] != result["auc_buy"]
+
+
+def test_second_split_forgets_the_first(tmp_path):
+    evaluation = Evaluation(("click",), tmp_path, bound=50)
+    evaluate(evaluation, *split(seed=1))
+    fresh = evaluate(Evaluation(("click",), tmp_path), *split(seed=2))
+    assert evaluate(evaluation, *split(seed=2)) == fresh
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=120), st.integers(1, 2), st.booleans(), st.booleans(),
+    st.sampled_from([3, 20, 1000]), st.integers(0, 2**16),
+)  # fmt: skip
+def test_parts_of_several_workers_give_the_metrics_of_all_examples(
+    worker_of, num_labels, weighted, grouped, bound, seed
+):
+    """Twice in a row; equal scores, and workers without examples, are among them."""
+    labels = ("click", "buy")[:num_labels]
+    with tempfile.TemporaryDirectory() as folder:
+        workers = [Evaluation(labels, Path(folder), bound, grouped) for _ in range(6)]
+        for again in range(2):
+            outputs, targets, weights = split(len(worker_of), num_labels, seed + again)
+            outputs = outputs.round(1)
+            groups = (np.arange(len(outputs)) % 7).astype(np.uint64)
+            columns = (outputs, targets, weights if weighted else None, groups if grouped else None)
+            expected = evaluate(Evaluation(labels, Path(folder), grouped=grouped), *columns)
+            together = Evaluation(labels, Path(folder), bound, grouped)
+            for rank, worker in enumerate(workers):
+                of = np.array(worker_of) == rank
+                add_all(worker, *(None if column is None else column[of] for column in columns))
+                closed, tables = worker.close()
+                together.join(closed, tables.__getitem__)
+            check_joined(together.result(), expected)
+
+
+def add_all(evaluation, outputs, targets, weights, groups):
+    for at in range(len(outputs)):
+        of = slice(at, at + 1)
+        evaluation.add(outputs[of], targets[of], *(None if c is None else c[of] for c in (weights, groups)))
+
+
+def check_joined(found, expected):
+    """Areas are of one sorted order, bit for bit; sums were added in another."""
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        if name.startswith(("auc", "gauc")) or name == "examples":
+            assert found[name] == value or (math.isnan(value) and math.isnan(found[name])), name
+        else:
+            assert found[name] == pytest.approx(value, rel=1e-12, nan_ok=True), name
+
+
+def test_large_logits_do_not_overflow():
+    logits = np.array([[1e4], [-1e4], [np.inf], [np.inf], [3e38]], np.float32)
+    labels = np.array([[0], [0], [1], [0], [1]], np.float32)
+    assert cross_entropy(logits, labels)[:, 0].tolist() == [1e4, 0, 0, math.inf, 0]
+
+
+def test_large_logits_have_exact_probabilities():
+    logits = np.array([[1e4], [-1e4], [np.inf], [-np.inf], [0]], np.float32)
+    assert probability(logits)[:, 0].tolist() == [1, 0, 1, 0, 0.5]
+
+
+def test_empty_split_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="without examples"):
+        Evaluation(("click",), tmp_path).result()
+
+
+def test_one_class_or_no_weight_gives_nan(tmp_path):
+    outputs, targets, _ = split(num=10)
+    evaluation = Evaluation(("click",), tmp_path)
+    one_class = evaluate(evaluation, outputs, np.zeros_like(targets))
+    assert math.isnan(one_class["auc"])
+    assert math.isfinite(one_class["logloss"])
+    assert math.isnan(one_class["ne"])
+    assert math.isnan(one_class["calibration"])
+    all_clicked = evaluate(evaluation, outputs, np.ones_like(targets))
+    assert math.isnan(all_clicked["ne"])
+    assert 0 < all_clicked["calibration"] < 1
+    no_weight = evaluate(evaluation, outputs, targets, np.zeros(10, np.float32))
+    for name in ("auc", "logloss", "ne", "calibration"):
+        assert math.isnan(no_weight[name])
+
+
+def test_diverged_outputs_are_reported(tmp_path):
+    outputs, targets, _ = split(num=10)
+    outputs[2] = np.nan
+    with pytest.raises(ValueError, match="1 of 10 scores are NaN: training diverged"):
+        Evaluation(("click",), tmp_path).add(outputs, targets, None)

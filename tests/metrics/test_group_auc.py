@@ -1,0 +1,96 @@
+"""AUC within groups against scikit-learn's, group by group."""
+
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from pipeline.metrics.auc import ExactAUC
+from pipeline.metrics.group_auc import GroupAUC
+
+few = settings(max_examples=80, deadline=None)
+ids = st.sampled_from([0, 1, 7, 1 << 63, (1 << 64) - 1])
+scores = st.one_of(st.sampled_from([-1.5, -0.0, 0.0, 0.25]), st.floats(-9, 9, width=32))
+weights = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1e6, width=32))
+examples = st.lists(st.tuples(ids, scores, st.booleans(), weights), min_size=1, max_size=60)
+
+
+def columns(rows):
+    group, score, label, weight = zip(*rows, strict=True)
+    return np.array(group, np.uint64), *(np.array(c, np.float32) for c in (score, label, weight))
+
+
+def group_auc(group_N, score_N, label_N, weight_N=None, bound=1 << 20, batch=7):
+    with tempfile.TemporaryDirectory() as spill:
+        auc = GroupAUC(Path(spill), bound)
+        for begin in range(0, len(group_N), batch):
+            of = slice(begin, begin + batch)
+            auc.add(score_N[of], label_N[of], group_N[of], None if weight_N is None else weight_N[of])
+        return auc.result()
+
+
+def one_by_one(group_N, score_N, label_N, weight_N):
+    """As FuxiCTR: roc_auc_score of each group that has both classes, times its size."""
+    area = counted = 0.0
+    for group in np.unique(group_N):
+        of = group_N == group
+        label, weight = label_N[of], weight_N[of].astype(np.float64)
+        if weight[label == 0].sum() > 0 and weight[label == 1].sum() > 0:
+            area += weight.sum() * roc_auc_score(label, score_N[of], sample_weight=weight)
+            counted += weight.sum()
+    weight = weight_N.astype(np.float64).sum()
+    return area / counted if counted else math.nan, counted / weight if weight else math.nan
+
+
+@few
+@given(examples)
+def test_the_unweighted_mean_equals_scikit_learn_by_group_sizes(rows):
+    group, score, label, _ = columns(rows)
+    expected = one_by_one(group, score, label, np.ones(len(group), np.float32))
+    assert group_auc(group, score, label, bound=5) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+@few
+@given(examples)
+def test_the_weighted_mean_equals_scikit_learn_by_group_weights(rows):
+    assert group_auc(*columns(rows), bound=5) == pytest.approx(one_by_one(*columns(rows)), abs=1e-12, nan_ok=True)
+
+
+@few
+@given(examples, st.booleans(), st.randoms(use_true_random=False))
+def test_bound_batches_and_order_never_change_the_bits(rows, weighted, random):
+    expected = group_auc(*columns(rows)[: 4 if weighted else 3])
+    random.shuffle(rows)
+    for bound, batch in ((1, 3), (2, 1), (7, 60), (16, 5)):
+        result = group_auc(*columns(rows)[: 4 if weighted else 3], bound=bound, batch=batch)
+        assert np.array_equal(result, expected, equal_nan=True)
+
+
+def test_one_group_of_all_examples_equals_auc(tmp_path):
+    rng = np.random.default_rng(0)
+    score, label = rng.normal(size=900).astype(np.float32), (rng.random(900) < 0.3).astype(np.float32)
+    auc = ExactAUC(tmp_path)
+    auc.add(score, label)
+    assert group_auc(np.full(900, 5, np.uint64), score, label) == (auc.result(), 1.0)
+
+
+def test_groups_of_one_class_are_left_out():
+    group = np.array([1, 1, 1, 2, 2, 3, 3, 3], np.uint64)
+    label = np.array([1, 0, 0, 1, 1, 0, 0, 0], np.float32)
+    score = np.array([1, 2, 0, 9, 9, 0, 0, 0], np.float32)
+    assert group_auc(group, score, label) == (0.5, 3 / 8)
+
+
+def test_a_second_split_forgets_the_first(tmp_path):
+    auc, group = GroupAUC(tmp_path, bound=3), np.zeros(8, np.uint64)
+    score, label = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) % 2
+    auc.add(score, label, group)
+    first = auc.result()
+    assert all(map(math.isnan, auc.result()))
+    auc.add(score, label, group)
+    assert auc.result() == first
