@@ -32,7 +32,7 @@ HEAD = """# Benchmark results
 
 Written by `python -m benchmarks.results` from `benchmarks/results/*.json`; do not edit. Compare figures of one run
 with each other: absolute ones come from shared virtual machines and vary by a factor of two. **Bold: the aim is
-missed.** The number in the last column is that of the [run](#runs). Earlier figures: [history.md](history.md).
+missed.** The number in the last column is that of the [run](#runs).
 
 **No GPU was measured.** `make bench-gpu` is written and waits for one. CUDA kernels were compiled for compute
 capabilities 8.0 and 9.0 (none spills, at most 64 registers a thread) and run in a simulator, which says nothing of
@@ -54,7 +54,7 @@ def read() -> dict[str, dict[str, Any]]:
 
 
 def figure(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.5g}"
 
 
 def missed(value: float, aim: str) -> bool:
@@ -100,7 +100,7 @@ def tested(results: dict[str, dict[str, Any]]) -> str:
     """The table of what the tests do, of the figures of `tested` and `crash`."""
     counts, crash = results["tested"]["values"], results["crash"]["values"]
     rows = (
-        ("test functions, and forms that their parameters give", f"{counts['functions']:,.0f}, {counts['forms']:,.0f}"),
+        ("test functions, and forms that their parameters give", f"{counts['functions']:,.0f}; {counts['forms']:,.0f}"),
         ("forced orders of stages: bad ones are noticed, allowed ones change no bit", figure(counts["orders"])),
         ("states of a run that died at any durable system call, all resumed", figure(crash["points"] + crash["again"])),
         ("flipped bits in the files of a run, all found", figure(crash["flips"])),

@@ -2,7 +2,7 @@
 
 `functions` and `forms`: test functions, and what they become with all parameters (`make prove-all`, `make test-gpu` and
 `make test-browser` together). `orders`: bad orders, missing edges and short buffers that tests/test_edges.py forces.
-`properties`: functions that Hypothesis calls with examples of its own.
+`properties`: functions that Hypothesis calls with its own examples.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ STEP_APART, AUC_APART, LOGLOSS_APART, BELOW_PUBLISHED = 1e-5, 0.0015, 0.008, 0.0
 """Limits: differences allowed between the two sides, and how far the pipeline's AUC may be below the published one."""
 NOTE = """\
 BARS: reczoo/BARS, Frappe_x1, means of five runs, of LR and FM one run. Beside every figure: in the data used here
-the negatives of the training split are drawn anew by BARS's rule, which gives 0 to 0.002 more AUC and up to 0.008 more
+the negatives of the training split are drawn again by BARS's rule, which gives 0 to 0.002 more AUC and up to 0.008 more
 logloss than BARS's own."""
 
 

@@ -112,7 +112,7 @@ def resumptions(undisturbed: Journaled, found: Iterable[tuple[str, State]]) -> t
 
 
 def child(job: Job, run_dir: Path, begins: Event) -> None:
-    """Run the job in a process of its own with every fsync; set `begins` when it begins, after a warm-up."""
+    """Run the job in its own process with every fsync; set `begins` when it begins, after a warm-up."""
     with tempfile.TemporaryDirectory() as warm:
         job.run(Path(warm))
     begins.set()

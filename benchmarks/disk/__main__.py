@@ -2,7 +2,7 @@
 
 "ours" is the log's `gather`, "direct" the same without the page cache; Zarr, TensorStore, LMDB and RocksDB hold the
 same rows, the first two in the same files; "raw rows" is one `pread` per row and "raw chunks" reads whole chunks, both
-without our reader. Cold: page cache and the store's own caches are empty, and the store is opened anew. Warm: the same
+without our reader. Cold: page cache and the store's own caches are empty, and the store is reopened. Warm: the same
 rows again, immediately afterwards. Each repeat has new keys, the same for all stores, which take turns in going first;
 every row is checked. `--large-rows N`: rows of the large table (default: 40 M).
 """
@@ -156,7 +156,7 @@ def ratios(times: Times, suffix: str) -> dict[str, float]:
 
 
 def run(bench: Bench, scale: Scale, peers: list[type[Store]]) -> None:
-    """Measure the small table in all stores at once; the large one in LMDB, then in RocksDB, each beside our log and
+    """Measure the small table in all stores at once; the large one in LMDB, then in RocksDB, each next to our log and
     the stores that read its files: three copies at once would need half as much space again."""
     bench.table(scale.small_rows, [OWN + peers], "")
     large = [OWN + [peer for peer in peers if peer is not RocksDb]] + [[Ours, RocksDb]] * (RocksDb in peers)

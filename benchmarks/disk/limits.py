@@ -120,7 +120,7 @@ class RawChunks(_Files):
 
 
 def plain_writes(folder: Path, chunks: list[tuple[Array, Array]]) -> float:
-    """Seconds to write each chunk's rows and keys, contiguous arrays, to files of their own, each followed by fsync."""
+    """Seconds to write each chunk's rows and keys, contiguous arrays, to their own files, each followed by fsync."""
     (folder / "rows").mkdir(parents=True)
     (folder / "keys").mkdir()
     start = time.perf_counter()

@@ -72,7 +72,7 @@ def fill_log(path: Path, num_rows: int) -> None:
 
 
 class Ours(Store):
-    """Our log. It stays open as in a run, with its threads and their buffers; its files are opened anew."""
+    """Our log. It stays open as in a run, with its threads and their buffers; its files are reopened."""
 
     name = "ours"
     direct = False

@@ -71,7 +71,7 @@ class TensorStore(Store):
 
 
 class KeyValue(Store):
-    """Store with files of its own, filled in the order of keys."""
+    """Store with its own files, filled in the order of keys."""
 
     def _chunks(self) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         for c in range(chunks_of(self.num_rows)):

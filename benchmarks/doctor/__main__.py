@@ -3,15 +3,15 @@
     python -m benchmarks.doctor [KIND ...] [--data ../shared/data] [--seed 1]
 
 Each fault of `faults` is planted, one at a time, in a copy of Frappe_x1 and of the sample of Criteo's logs, in 1, 0.1
-and 0.01 of the rows that its docstring names. Found: the doctor tells a fault of this kind and, if the kind is one of
-columns, of the planted column. Told faults that were not planted count against precision, in these copies, in clean
+and 0.01 of the rows that its docstring names. Found: the doctor reports a fault of this kind and, if the kind is one of
+columns, of the planted column. Reported faults that were not planted count against precision, in these copies, in clean
 ones, and in controls: columns that a fault adds, without the fault.
 
-Faults of kind second_epoch are told from a run, which is trained in between, on Frappe alone (`epochs.LEARNED` says
+Faults of kind second_epoch are found from a run, which is trained in between, on Frappe alone (`epochs.LEARNED` says
 why); its AUC after each epoch is printed, since at 0.1 and 0.01 it hardly falls.
 
-The last line is JSON: recall at 100, 10 and 1 %, precision, and `clean_faults`, the number of faults that were told of
-each clean copy, and of all controls of a data set.
+The last line is JSON: recall at 100, 10 and 1 %, precision, and `clean_faults`, the number of faults that were
+reported for clean copies and controls.
 """
 
 from __future__ import annotations

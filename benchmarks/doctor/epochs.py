@@ -25,7 +25,7 @@ from pipeline.workflow import Category, Model, Schedule, Storage, Workflow
 ROWS = {"train": 60_000, "validation": 10_000, "test": 5_000}
 """Number of rows of each split that these runs have, at most."""
 COMMON = 50
-"""Number of values of the rows without an id of their own, which have the version of an app instead."""
+"""Number of values of the rows without their own id, which have the version of an app instead."""
 LEARNED = ("frappe", "synthetic")
 """Data sets whose validation AUC rises for several epochs with these settings. That of the sample of Criteo's logs
 falls from the second epoch on without any fault: it has 1,900 positives, and many of its keys occur once."""

@@ -88,6 +88,6 @@ def recall(verdicts: Sequence[Verdict], strength: float, kind: str | None = None
 
 
 def precision(verdicts: Sequence[Verdict]) -> float:
-    """Share of the faults that the doctor told that were planted; 1 if it told none."""
+    """Share of the reported faults that were planted; 1 if there are none."""
     right, wrong = (sum(len(getattr(one, side)) for one in verdicts) for side in ("right", "wrong"))
     return right / (right + wrong) if right + wrong else 1.0

@@ -1,4 +1,4 @@
-"""Faults of kind `leak`: one column tells the label."""
+"""Faults of kind `leak`: one column reveals the label."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pipeline.records import I64
 
 
 def sampled_from_all(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """`share` of the rows of test are also in train, each at a place of its own: test was drawn from all rows, and
+    """`share` of the rows of test are also in train, each at its own place: test was drawn from all rows, and
     train is all rows."""
     rows = rng.permutation(pick(rng, copy.rows("test"), share))
     train = copy.splits["train"]

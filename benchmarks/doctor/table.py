@@ -27,16 +27,16 @@ def print_missed(verdicts: Sequence[Verdict]) -> None:
     print("\nreported, and not planted:")
     for one in verdicts:
         where = f"{one.planted.kind} {one.planted.variant} {one.planted.strength:.0%}" if one.planted else "no fault"
-        for told in one.wrong:
-            print(f"  {one.data:20} {where}: {told.kind}: {told.text}")
+        for finding in one.wrong:
+            print(f"  {one.data:20} {where}: {finding.kind}: {finding.text}")
 
 
 def print_remarks(verdicts: Sequence[Verdict]) -> None:
     """Print the remarks on copies without a fault."""
     print("\nremarks on copies without a fault:")
     for one in verdicts:
-        for told in [] if one.planted else one.remarks:
-            print(f"  {one.data:20} {told.kind}: {told.text}")
+        for remark in [] if one.planted else one.remarks:
+            print(f"  {one.data:20} {remark.kind}: {remark.text}")
 
 
 def figures(verdicts: Sequence[Verdict]) -> dict[str, float]:

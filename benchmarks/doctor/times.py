@@ -1,6 +1,6 @@
 """Columns of times, as people have them, and train files of one day each.
 
-No data set of this benchmark has times of its own. The days begin with that of Avazu's logs; each has its share of the
+No data set of this benchmark has its own times. The days begin with that of Avazu's logs; each has its share of the
 rows, fewer at night, and within a file the rows are in the order of their times.
 """
 

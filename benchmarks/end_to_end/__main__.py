@@ -11,7 +11,7 @@ FBGEMM has no Adam on the CPU, so (a) does more work. With "compiled" behind the
 is compiled, with "bf16" its products are in bfloat16: in (a), and in the same way in (d) and the tuned (c) and (e).
 Figures are examples per second, medians of interleaved repeats; (a) is compared with the faster variant of (e). Figures
 of the pipeline include filling and draining it. `--advantages` measures (a), (c), (d) and (e) alone, compiled and in
-bf16, beside the peers as they are run today: a third of the time. `--tiers` measures (a) and (b) alone.
+bf16, and the peers as they are run today: a third of the time. `--tiers` measures (a) and (b) alone.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def report(args: argparse.Namespace, bench: Bench, dask: dict[str, float] | None
 
 
 def with_advantages(m: Mapping[str, float]) -> dict[str, float]:
-    """(a), compiled, beside the best peer with the same advantages or fewer, the peers as they are run today (float32,
+    """(a), compiled, against the best peer with the same advantages or fewer, the peers as they are run today (float32,
     eager) and the ceiling. `m`: medians by the name of the case."""
     of_hidden = {h: [m[p] for p in (f"c{h}", f"c{h} tuned", f"e{h}", f"e{h} tuned") if p in m] for h in (64, 400)}
     ratios = {}

@@ -1,7 +1,7 @@
 """Programs that the pipeline is compared with: the usual torch way, all in memory, and the dense model alone.
 
 `python -m benchmarks.end_to_end.torch_way DATA.npz NUM_KEYS BATCHES BATCH_SIZE HIDDEN...` prints the examples per
-second of the usual way in a process of its own, with the C allocator as torch finds it.
+second of the usual way in its own process, with the C allocator as torch finds it.
 """
 
 from __future__ import annotations

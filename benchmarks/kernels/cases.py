@@ -97,7 +97,7 @@ def zipf_keys(num_examples: int) -> U64:
 
 
 def as_block(keys_V: U64, num_batches: int) -> Examples:
-    """The same keys as a block of batches, in an array of its own."""
+    """The same keys as a block of batches, in their own array."""
     num_fields = len(CARDINALITIES)
     num_examples = len(keys_V) // num_fields
     size = num_examples // num_batches

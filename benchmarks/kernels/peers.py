@@ -1,6 +1,6 @@
 """Other libraries' functions for the work of our kernels, each with the best settings that we found.
 
-torch has threads of its own, and runs with one core and with all; pandas, NumPy, Arrow's dictionary_encode and a dict
+torch has its own threads, and runs with one core and with all; pandas, NumPy, Arrow's dictionary_encode and a dict
 use one thread.
 """
 

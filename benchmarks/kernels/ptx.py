@@ -170,7 +170,7 @@ def assemble(text: str, capability: tuple[int, int]) -> Assembled:
 
 def blocks_at_once(kernel: Assembled, threads: int, processor: Multiprocessor) -> int:
     """Number of a kernel's blocks of `threads` threads that one multiprocessor runs at once."""
-    # A warp is given registers in portions of 256, a block shared memory in portions of 128 bytes and 1 KiB besides.
+    # A warp is given registers in portions of 256, a block shared memory in portions of 128 bytes and 1 KiB more.
     registers_a_warp = -(-32 * kernel.registers // 256) * 256
     shared_a_block = -(-kernel.shared_bytes // 128) * 128 + 1024
     return min(

@@ -48,7 +48,7 @@ class Bench:
     def __init__(self, scale: Scale, data: Path, out: Path, threads: int, only: Sequence[str], deadline: float) -> None:
         self.scale, self._data, self.out = scale, data, out
         self._threads, self._only, self._deadline = threads, only, deadline
-        self.told = ensure(scale.planted, data)
+        self.known = ensure(scale.planted, data)
 
     def tune(self) -> None:
         """Tune one setting after another, each with the best values of those before."""
@@ -118,7 +118,7 @@ class Bench:
         return {
             "best": max(aucs),
             "last": aucs[-1],
-            "standard_error": standard_error(max(aucs), self.told["positives"], self.told["negatives"]),
+            "standard_error": standard_error(max(aucs), self.known["positives"], self.known["negatives"]),
             "aucs": aucs,
             "logloss": [epoch["logloss"] for epoch in tested],
             "clipped": [epoch["clipped"] for epoch in result["epochs"] if "clipped" in epoch],
@@ -158,8 +158,8 @@ def main() -> None:
         except NotTuned as why:
             print(why)
         print_tuned(out)
-        best = print_runs(out, bench.told["bayes_auc"])
-    finish(args, {"bayes_auc": bench.told["bayes_auc"]} | best)
+        best = print_runs(out, bench.known["bayes_auc"])
+    finish(args, {"bayes_auc": bench.known["bayes_auc"]} | best)
 
 
 if __name__ == "__main__":

@@ -99,12 +99,12 @@ def ensure(planted: Planted, root: Path) -> dict[str, Any]:
     parameters = json.loads(json.dumps(asdict(planted)))
     if not (root / DONE).exists():
         _write(root / DONE, json.dumps({"parameters": parameters, **_make(planted, root)}, indent=1) + "\n")
-    told: dict[str, Any] = json.loads((root / DONE).read_text())
-    if told["parameters"] != parameters:
+    known: dict[str, Any] = json.loads((root / DONE).read_text())
+    if known["parameters"] != parameters:
         raise ValueError(
-            f"{root} holds data of other parameters: {told['parameters']}; name another folder with --data"
+            f"{root} holds data of other parameters: {known['parameters']}; name another folder with --data"
         )
-    return told
+    return known
 
 
 def _make(planted: Planted, root: Path) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def one(mode: str, args: argparse.Namespace, page: bool = False) -> dict[str, Any]:
-    """Figures of a run of its own process."""
+    """Figures of a run in its own process."""
     run_dir = args.data / "observer"
     shutil.rmtree(run_dir, ignore_errors=True)
     settings = [f"data.root={args.data / 'quickstart'}", *args.set]
@@ -62,18 +62,18 @@ def one(mode: str, args: argparse.Namespace, page: bool = False) -> dict[str, An
     ) as run:  # fmt: skip
         looker = look(run, run_dir) if page else None
         assert run.stdout
-        told = json.loads(run.stdout.read().splitlines()[-1])
+        measured = json.loads(run.stdout.read().splitlines()[-1])
     if looker:
         looker.kill()
         looker.wait()
     result = json.loads((run_dir / "result.json").read_text())
     ticks = [line for line in read_live(run_dir) if isinstance(line, Tick)] if mode == "on" else []
     observer = ticks[-1].observer_seconds if ticks else 0.0
-    return {"speed": result["examples_per_second"], "seconds": result["seconds"], "observer": observer, **told}
+    return {"speed": result["examples_per_second"], "seconds": result["seconds"], "observer": observer, **measured}
 
 
 def look(run: subprocess.Popen[str], run_dir: Path) -> subprocess.Popen[bytes] | None:
-    """Open the page of a run as a browser does, once it is told; None if the run ends before."""
+    """Open the page of a run as a browser does, once it is printed; None if the run ends before."""
     while run.poll() is None:
         with suppress(OSError):
             said = [line.text for line in read_live(run_dir) if isinstance(line, Said)]

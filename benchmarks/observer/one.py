@@ -1,4 +1,4 @@
-"""A run in a process of its own that tells what watching it costs.
+"""A run in its own process that reports what watching it costs.
 
 `python -m benchmarks.observer.one off|on ARGUMENTS` takes the arguments of `pipeline run`. "off": nothing is written to
 live.jsonl. The last line is JSON with the CPU seconds of the thread that serves Dask and the page.

@@ -2,10 +2,10 @@
 
     python -m benchmarks.planner [--repeats 3] [--only CASE ...]
 
-Each workflow of `cases.py` is predicted (`pipeline run --explain --json`) and then trained, each in processes of their
-own, in new folders. The machine is calibrated anew, before the first case. Compared are the hit rates of device and
-host, peak RAM (of all processes that are there at a time), bytes of the run directory, and examples/s of the whole run:
-training, evaluation, commits and the fingerprint at its end.
+Each workflow of `cases.py` is predicted (`pipeline run --explain --json`) and then trained, each in separate
+processes and new folders. The machine is calibrated again, before the first case. Compared are the hit rates of device
+and host, peak RAM (of all processes that are there at a time), bytes of the run directory, and examples/s of the whole
+run: training, evaluation, commits and the fingerprint at its end.
 
 Expected: hit rates within 2 points, RAM and disk within 10 %, examples/s within 20 %. The table has every miss.
 
@@ -79,16 +79,16 @@ def row_of(predicted: Json, runs: Sequence[Json]) -> dict[str, tuple[float, floa
     """Pairs (predicted, measured), by measure."""
     found: dict[str, Any] = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     rates = predicted["hit_rates"]
-    told = {
+    expected = {
         "speed": predicted["run_examples_per_second"], "ram": predicted["ram_bytes"], "disk": predicted["disk_bytes"],
         "device": rates["device"] or 0.0, "host": rates["host"] or 0.0,
     }  # fmt: skip
-    return {name: (told[name], found[name]) for name in told}
+    return {name: (expected[name], found[name]) for name in expected}
 
 
 def misses(row: dict[str, tuple[float, float]]) -> dict[str, float]:
     """Miss of each kind: points of the hit rates, for the others relative to what was measured."""
-    hits = max(abs(told - found) for told, found in (row["device"], row["host"]))
+    hits = max(abs(expected - found) for expected, found in (row["device"], row["host"]))
     return {"hits": hits} | {name: abs(row[name][0] / row[name][1] - 1) for name in ("ram", "disk", "speed")}
 
 

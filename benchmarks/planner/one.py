@@ -1,4 +1,4 @@
-"""A command in a process of its own, with the peak memory of its processes.
+"""A command in its own process, with the peak memory of its processes.
 
 `python -m benchmarks.planner.one WORKFLOW ARGUMENTS...` trains as `pipeline run` does, and prints one line of JSON: the
 largest sum at any time of the peaks of this process and of those that it started.

@@ -134,7 +134,7 @@ def group_of(memory: int | None):
 
 
 def start(workflow: Workflow, folder: Path, enter: Callable[[], Any] | None) -> subprocess.CompletedProcess[str]:
-    """Train in a process of its own."""
+    """Train in its own process."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "case.json").write_text(workflow.model_dump_json())
@@ -172,9 +172,9 @@ def main() -> None:
                     if run := one_run(cases[case], data / "sizes", enter):
                         runs[case].append(run)
             speeds = {case: statistics.median(run["speed"] for run in of) for case, of in runs.items() if of}
-            told = "plenty of memory" if memory is None else f"{memory >> 20} MiB{', limited' if enter else ''}"
+            memory_text = "plenty of memory" if memory is None else f"{memory >> 20} MiB{', limited' if enter else ''}"
             best = max((case for case in speeds if case != "chosen"), key=speeds.__getitem__)
-            print(f"\n{name}, {told}: " + "; ".join(f"{case}: {speed:,.0f}" for case, speed in speeds.items()))
+            print(f"\n{name}, {memory_text}: " + "; ".join(f"{case}: {speed:,.0f}" for case, speed in speeds.items()))
             ratios.append(speeds.get("chosen", 0.0) / speeds[best])
             peak = max((run["peak"] for run in runs["chosen"]), default=0)
             print(f"chosen / best by hand ({best}): {ratios[-1]:.3f}; peak {peak >> 20} MiB", flush=True)

@@ -3,9 +3,9 @@
     python -m benchmarks.policies [--shared FOLDER] [--quick]
 
 A hit is a key of a block that lies on device or host before the block is planned. Shares are of the keys that
-occurred before; first uses are told apart. The first half of each trace warms the tiers up. Half of the cache is the
-device, half the host, L = 2. Cells are traces and sizes, in per cent of the different keys of the trace; those in which
-a window does not fit the device are left out, and named.
+occurred before; first uses are counted separately. The first half of each trace warms the tiers up. Half of the cache
+is the device, half the host, L = 2. Cells are traces and sizes, in per cent of the different keys of the trace; those
+in which a window does not fit the device are left out, and named.
 
 Aims, in the worst cell: foresight at F = 64 blocks has at least 97 % of Belady's hits, saves at least 45 % of the disk
 reads that Belady saves against lfu, and has no fewer hits than lfu less 0.1 point; the chain (lru over lfu) is not

@@ -30,7 +30,7 @@ class Trace:
 
 
 def zipf(name: str, num_keys: int, batch: int, block_batches: int, num_blocks: int, seed: int = 0) -> Trace:
-    """Keys drawn in Criteo's shape: 26 fields, a Zipf exponent of 1.05; every block is drawn anew."""
+    """Keys drawn in Criteo's shape: 26 fields, a Zipf exponent of 1.05; every block is drawn again."""
     fields, table = keys_per_field(num_keys), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
     first_F = np.cumsum([0, *fields])
     rng, blocks = np.random.default_rng(seed), []

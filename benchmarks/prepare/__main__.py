@@ -101,7 +101,7 @@ def kills(log: Path, number: int, piece: str) -> dict[str, float]:
 
 
 def main() -> None:
-    args = arguments("prepare", "Preparing Criteo's form, beside other ways.", options)
+    args = arguments("prepare", "Preparing Criteo's form, compared with other ways.", options)
     print(machine())
     rows = 20_000 if args.quick else args.rows
     piece = "256 KiB" if args.quick else "16 MiB"

@@ -3,7 +3,7 @@
     python -m benchmarks.scale [--keys N ...] [--repeats 3] [--page-cache] [--out DIR]
 
 Each table is made directly (`cases.fill`): the first row of every key in the log, every key in the map, one commit. A
-measurement resumes from that commit in a hard-link copy, in a process of its own: 40 blocks until device and host are
+measurement resumes from that commit in a hard-link copy, in its own process: 40 blocks until device and host are
 full, 160 measured blocks, a commit, then `verify`. The sizes take turns. Blocks have 8 batches of 4,096 examples of
 ten columns that share one table; of a batch's keys 95.5 % are drawn from the same 1 M hot keys, 4 % are of the disk
 alone (none comes again before all others have come), and 0.5 % are new. So the tiers hit equally at all sizes, and the

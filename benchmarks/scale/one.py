@@ -1,4 +1,4 @@
-"""One measurement of `scale`, in a process of its own, so that its peak memory is that of one table.
+"""One measurement of `scale`, in its own process, so that its peak memory is that of one table.
 
 `python -m benchmarks.scale.one FOLDER RUN_DIR KEYS QUICK DIRECT` resumes from the commit in RUN_DIR, trains, commits,
 and prints one line of JSON.

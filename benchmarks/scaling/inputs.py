@@ -83,7 +83,7 @@ class Cluster:
     device_rows: float
     """Rows on the device of one worker."""
     host_rows: float
-    """Rows in the host tier of one worker, besides those on the device."""
+    """Rows in the host tier of one worker, in addition to those on the device."""
 
     @property
     def num_workers(self) -> int:

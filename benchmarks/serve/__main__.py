@@ -1,4 +1,4 @@
-"""A trained model in use: scoring, serving, lookups, size and overload, each beside what it is compared with.
+"""A trained model in use: scoring, serving, size and overload, each next to what it is compared with.
 
 Part by part (`--parts`), of which each can be run alone:
 
@@ -9,11 +9,10 @@ serving   `pipeline serve`: 200 candidates of 26 fields, about 2,000 keys, at hi
           nothing (the same body, dropped by its deadline after it was parsed), the `preadv` of the missed pages, one by
           one and from threads, of which the faster counts, and the dense part. "queue" is what a server would give that
           takes exactly the sum of these for each request, one by one, at the same moments
-lookups   `PageTable.look_up` against LMDB and RocksDB with the same memory
 size      memory of a server by its number of keys, and the time to open the table
 overload  four times the capacity: what is admitted, and what memory is left
 
-The tables are made anew and deleted. At least two cores.
+The tables are made each time and deleted. At least two cores.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.common import arguments, finish, machine
-from benchmarks.serve.lookups import lookups
 from benchmarks.serve.overload import overload
 from benchmarks.serve.scoring import scoring
 from benchmarks.serve.servables import check_space, small_servable, write_servable
@@ -34,7 +32,7 @@ from benchmarks.serve.size import size
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.storage.reader import allow_many_files
 
-PARTS = ("scoring", "serving", "lookups", "size", "overload")
+PARTS = ("scoring", "serving", "size", "overload")
 QUICK = Scale(4 << 20, rounds=1, closed=30, seconds=0.5, overload_seconds=2.0)
 
 
@@ -42,7 +40,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--keys", type=int, default=20_000_000, help="rows of the served table (%(default)s)")
     parser.add_argument("--sizes", type=int, nargs="+", default=[20_000_000, 200_000_000], help="rows of part `size`")
-    parser.add_argument("--lookup-keys", type=int, default=5_000_000, help="rows of part `lookups` (%(default)s)")
     parser.add_argument("--hidden", type=int, nargs="+", default=[400, 400, 400], help="layers of the served model")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of part `serving` (%(default)s)")
 
@@ -68,12 +65,6 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         if "overload" in args.parts:
             ratios |= overload(table, scale)
         shutil.rmtree(table.folder)
-    if "lookups" in args.parts:
-        peers = folder / "peers"
-        peers.mkdir()
-        table = write_servable(small, peers / "ours", args.lookup_keys, keep_keys=True)
-        ratios |= lookups(table, table.num_bytes // 10, 8 if args.quick else 100)
-        shutil.rmtree(peers)
     if "size" in args.parts:
         ratios |= size(small, folder, tuple(args.sizes), 8 << 20 if args.quick else 512 << 20)
     return ratios
@@ -82,7 +73,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
 def main() -> None:
     args = arguments("serve", __doc__ or "", options)
     if args.quick:
-        args.keys, args.sizes, args.lookup_keys, args.hidden = 400_000, [100_000], 100_000, [64]
+        args.keys, args.sizes, args.hidden = 400_000, [100_000], [64]
     print(machine())
     if len(os.sched_getaffinity(0)) < 2:
         print("one core only: generator and server share it, and latencies say nothing")

@@ -40,7 +40,7 @@ def read_each(files_R: I32, offsets_R: I64, pages_RB: U8) -> bool:
 
 
 class BareReads:
-    """Part files, read past the system's page cache without fences, tags and a cache of their own."""
+    """Part files, read past the system's page cache without their own fences, tags and cache."""
 
     def __init__(self, opened: OpenedServable) -> None:
         self._page_bytes = opened.page_format.page_bytes

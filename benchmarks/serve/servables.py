@@ -74,7 +74,7 @@ class Table:
 
 
 def write_servable(small: OpenedServable, folder: Path, num_keys: int, keep_keys: bool) -> Table:
-    """Write a servable with random keys, a part at a time, beside the small files of another one."""
+    """Write a servable with random keys, a part at a time, next to the small files of another one."""
     files, form = Files(), small.page_format
     shutil.copytree(small.folder, folder, ignore=lambda at, names: {ROWS_FOLDER, FENCES_FILE, SERVABLE_MANIFEST})
     (folder / ROWS_FOLDER).mkdir()

@@ -1,4 +1,4 @@
-"""`pipeline serve` in a process of its own: its core, its counters, its memory."""
+"""`pipeline serve` in its own process: its core, its counters, its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latencies of `pipeline serve` at several hit rates of its cache, beside the parts that no server does without."""
+"""Latencies of `pipeline serve` at several hit rates of its cache, next to the parts that no server does without."""
 
 from __future__ import annotations
 

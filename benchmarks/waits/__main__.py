@@ -91,7 +91,7 @@ def run_case(
 
 
 def main() -> None:
-    args = arguments("waits", "Slowed runs, and what they say of it.", options)
+    args = arguments("waits", "Slowed runs, and whether they name the cause.", options)
     print(machine(), flush=True)
     print(f"{'case':12} {'cause':14} {'plain s':>8} {'slow s':>8} {'found':>6}  grew most")
     least, named, unattributed = 1.0, 0, 0.0

@@ -1,4 +1,4 @@
-"""A run that one thing slows, in a process of its own: `python -m benchmarks.waits.slow CASE WORKFLOW.py RUN_DIR`.
+"""A run that one thing slows, in its own process: `python -m benchmarks.waits.slow CASE WORKFLOW.py RUN_DIR`.
 
 Each way is a delay of one function, in the thread that a stage runs in.
 """
@@ -75,7 +75,7 @@ def of_host_rows(slab: Slab, at_U: Any, *rest: Any) -> float:
 
 
 def take_a_core() -> None:
-    """Have a process of its own keep one core busy until this one ends."""
+    """Have a separate process keep one core busy until this one ends."""
     multiprocessing.get_context("fork").Process(target=_spin, daemon=True).start()
 
 

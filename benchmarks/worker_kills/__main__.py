@@ -59,8 +59,8 @@ def worker_dies(job: Job, undisturbed: Ended, number: signal.Signals) -> Callabl
             random.choice(victims).send_signal(number)
             sent = time.perf_counter()
             ended = run.end()
-        seconds, anew = time.perf_counter() - sent, ended.said.count("restart from the last commit")
-        print(f"  {number.name} {at}: began anew {anew} times, ended after {seconds:.0f} s more", flush=True)
+        seconds, restarts = time.perf_counter() - sent, ended.said.count("restart from the last commit")
+        print(f"  {number.name} {at}: restarted {restarts} times, ended after {seconds:.0f} s more", flush=True)
         wrong = ended.differs(undisturbed)
         return f"{number.name} {at}: {wrong}" if wrong else verified(run_dir)
 

@@ -1,4 +1,4 @@
-"""Runs on the workers of a plain Dask cluster: in network namespaces of their own, or on loopback."""
+"""Runs on the workers of a plain Dask cluster: in their own network namespaces, or on loopback."""
 
 from __future__ import annotations
 

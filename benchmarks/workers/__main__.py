@@ -1,6 +1,6 @@
 """Speed-up by more workers on one machine, where the time goes, and how well the scaling model predicts it.
 
-A point is a number of workers on a number of cores, each in processes of its own; repeats are interleaved, medians
+A point is a number of workers on a number of cores, each in their own processes; repeats are interleaved, medians
 reported. Two workers share the batch of one, or each has a batch of that size ("each", if more workers make the batch
 larger). The model is Criteo's shape with an MLP of 64 and all rows on the device, so the dense part is too small to
 matter. A worker's seconds are of its steady state: `train`, and within it the communication (rows fetched, gradients
@@ -75,7 +75,7 @@ def result(process: subprocess.Popen[str]) -> dict[str, Any]:
     return dict(json.loads(said.splitlines()[-1]))
 
 
-def beside(args: argparse.Namespace) -> float:
+def independent(args: argparse.Namespace) -> float:
     """Examples per second of two independent runs of one worker together, on a core each."""
     both = [start(args, POINTS[0], first) for first in (0, 1)]
     return sum(result(process)["examples_per_s"] for process in both)
@@ -138,7 +138,7 @@ def scaling(measured: Measured, limits: Sequence[float]) -> dict[str, float]:
         statistics.median((workers * r["worker_cpu"] + (workers > 1) * r["driver_cpu"]) / r["examples"] for r in runs)
         for workers, runs in ((1, one), (2, two))
     ]
-    print(f"two runs of one worker beside each other {spread(limits)} examples/s: what two cores give to them")
+    print(f"two runs of one worker at the same time {spread(limits)} examples/s: what two cores give to them")
     print(f"processor time of an example: {1e6 * cpu[0]:.2f} us of one worker, {1e6 * cpu[1]:.2f} us of two and driver")
     return {
         "limit_2_on_2": limit / statistics.median(r["examples_per_s"] for r in one),
@@ -159,8 +159,8 @@ def main() -> None:
         for point in POINTS[:2] if args.quick else POINTS[: args.points]:
             measured[point].append(result(start(args, point)))
             print(f"   {point}: {measured[point][-1]['examples_per_s']:,.0f}", flush=True)
-        limits.append(beside(args))
-        print(f"   two beside each other: {limits[-1]:,.0f}", flush=True)
+        limits.append(independent(args))
+        print(f"   two at the same time: {limits[-1]:,.0f}", flush=True)
     for point, runs in measured.items():
         print_point(point, runs)
     finish(args, scaling(measured, limits) | compare(args, measured, link))

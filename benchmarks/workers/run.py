@@ -1,4 +1,4 @@
-"""One measured run of `workers`, in a process of its own: a number of workers on a number of cores.
+"""One measured run of `workers`, in its own process: a number of workers on a number of cores.
 
 Its last line is JSON. The steady state begins after the first quarter of the training and lasts to its end: by then
 workers have started, kernels are loaded, and every frequent key has its row.

@@ -1,1 +1,15 @@
-"""Conversion of raw logs to the Parquet files that workflows read, part by part: `python -m pipeline.prepare`."""
+"""Conversion of raw logs to the Parquet files that workflows read, part by part: `python -m pipeline.prepare`.
+
+A task takes a piece: whole lines of a byte range of a plain file, row groups, or a compressed file as a stream. It
+yields parts one after the other, so memory is that of one part per thread, whatever the input. Parts, splits by ratio
+and ids are functions of sources and options alone: any number of workers gives the same bytes.
+
+A part is done when its record exists, which is written after its files; all are written under a temporary name,
+fsynced and renamed. So a killed run resumes with the parts that have no record. A record has checksums of itself and
+of the files of its part; a part that does not match is made again.
+
+pyarrow.csv parses text with given types and guesses nothing. If it refuses a block, the bad lines are found by halving:
+a line is bad if the parser refuses it alone. Input lines equal output rows plus skipped lines in each part.
+
+Vocabularies are an external merge sort by key, then value; ids are positions in that order.
+"""

@@ -43,22 +43,22 @@ def test_every_pair_of_fields_is_in_the_logit():
 
 
 def test_the_best_possible_auc_is_that_of_the_true_logit(tmp_path):
-    told = ensure(SMALL, tmp_path)
+    known = ensure(SMALL, tmp_path)
     rng = np.random.default_rng(SMALL.seed)
     train_NF = draw_keys(SMALL, rng, SMALL.train, every_key=True)
     test_NF = draw_keys(SMALL, rng, SMALL.test, every_key=False)
     logits_N = sum(sums(SMALL, *effects(SMALL, rng, train_NF), test_NF))
     test = columns(tmp_path, "test")
     assert np.array_equal(test["c2"], test_NF[:, 2])
-    assert told["bayes_auc"] == roc_auc_score(test["label"], logits_N)
-    assert 0.78 < told["bayes_auc"] < 0.87
-    assert (told["positives"], told["negatives"]) == (sum(test["label"]), SMALL.test - sum(test["label"]))
-    assert told["positives"] / SMALL.test == pytest.approx(SMALL.positive_rate, abs=0.02)
+    assert known["bayes_auc"] == roc_auc_score(test["label"], logits_N)
+    assert 0.78 < known["bayes_auc"] < 0.87
+    assert (known["positives"], known["negatives"]) == (sum(test["label"]), SMALL.test - sum(test["label"]))
+    assert known["positives"] / SMALL.test == pytest.approx(SMALL.positive_rate, abs=0.02)
 
 
 def test_the_same_parameters_make_the_same_data_and_others_none(tmp_path):
-    told = ensure(SMALL, tmp_path / "one")
-    assert ensure(SMALL, tmp_path / "two") == told == ensure(SMALL, tmp_path / "one")
+    known = ensure(SMALL, tmp_path / "one")
+    assert ensure(SMALL, tmp_path / "two") == known == ensure(SMALL, tmp_path / "one")
     for split in ("train", "test"):
         assert columns(tmp_path / "one", split) == columns(tmp_path / "two", split)
     with pytest.raises(ValueError, match="holds data of other parameters"):

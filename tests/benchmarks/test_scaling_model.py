@@ -68,7 +68,7 @@ def test_each_cost_counts_for_its_part_in_its_unit(what, part, seconds):
         # A page is read for each row that no cache holds; to a GPU go the rows alone, of a hundred bytes.
         (of(2, disk_bytes_per_s=4096, device_rows=1, host_rows=2), "disk", 10 - 6),
         (of(2, on_gpu=True, upload_bytes_per_s=100, device_rows=1), "upload", (10 - 2) / 2),
-        # Rows and gradients one after the other, in training; keys beside it.
+        # Rows and gradients one after the other, in training; keys meanwhile.
         (of(4, inside=Link(1, 0)), "train", (16 + 20) * 7.5 + 2 * 3 * 1_000),
         (of(4, inside=Link(1e30, 0.5)), "train", 2 * 3 * 0.5 + 6 * 0.5),
         # Two of four workers are in another machine; a quarter of the dense part goes between them, twice.
