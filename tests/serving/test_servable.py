@@ -443,7 +443,7 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatc
         stop += 1
         if stop % 3 == 0:
             shutil.rmtree(out)
-    assert stop == 7
+    assert stop == 8
     assert contents(out) == whole
 
 
