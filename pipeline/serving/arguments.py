@@ -13,7 +13,7 @@ from pipeline.messages.sizes import parse_size
 
 
 def bytes_of_memory(memory: str | int) -> int:
-    """Number of bytes of a size such as "512 MiB". Raises ValueError if it is none."""
+    """Number of bytes of a size such as "512 MiB". Raises ValueError if it is not a size."""
     num_bytes = parse_size(memory)
     if not isinstance(num_bytes, int) or isinstance(num_bytes, bool) or num_bytes <= 0:
         raise ValueError(f'memory is {memory!r}; expected a size such as "512 MiB", or a number of bytes')
@@ -21,7 +21,7 @@ def bytes_of_memory(memory: str | int) -> int:
 
 
 def size_argument(text: str) -> int:
-    """Number of bytes of an argument. Raises ArgumentTypeError if it is none."""
+    """Number of bytes of an argument. Raises ArgumentTypeError if it is not a size."""
     try:
         return bytes_of_memory(text)
     except ValueError as error:

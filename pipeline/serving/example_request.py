@@ -64,7 +64,7 @@ def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
 
 
 def _tensors(spec: InputSpec, values: list[Any]) -> list[dict[str, Any]]:
-    """Tensors of an input with these values. Raises ValueError if one is no text that JSON has."""
+    """Tensors of an input with these values. Raises ValueError if a text is not UTF-8."""
     if not spec.is_list:
         return [_tensor(spec.name, spec.datatype, values)]
     lengths = [None if row is None else len(row) for row in values]
@@ -85,7 +85,7 @@ def _plain(datatype: str, value: Any) -> Any:
 
 
 def example_response(opened: OpenServable, request: bytes) -> bytes:
-    """Answer that a server should give to the example, as far as it does not depend on the servable's version."""
+    """Answer that a server should give to the example, without the servable's version."""
     inputs = inputs_of(opened.features, opened.manifest.unsigned)
     table = opened.predict(read_request(request, None, inputs, ()).table)
     outputs = [output_of(name, table.column(name).to_numpy(), False) for name in table.column_names]

@@ -30,7 +30,7 @@ def export_command(args: argparse.Namespace) -> str:
     if args.format == "parquet" and (args.publish or args.precision != "float32" or args.prior_correction != 1):
         raise ValueError("--format parquet does not take --publish, --precision or --prior-correction; remove them")
     if args.publish and args.out.absolute().parent != args.publish.absolute():
-        raise ValueError(f"--publish {args.publish}: --out {args.out} is no folder directly below it; name one")
+        raise ValueError(f"--publish {args.publish}: --out {args.out} is not a folder directly below it; name one")
     opened = open_commit(args.run, args.commit, args.workflow)
     # These take longer still, and a wrong path is reported before them.
     from pipeline.serving.exporting import ExportSettings, export, publish

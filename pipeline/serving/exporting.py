@@ -66,7 +66,7 @@ def export(
     """Write the servable of a commit to the folder `out`; the manifest, written last, makes it one. Does nothing if it
     is there already.
 
-    Raises ValueError if the folder holds something else or the precision cannot hold a weight, and Damaged if the
+    Raises ValueError if the folder has other files or the precision cannot hold a weight, and Damaged if the
     commit is damaged.
     """
     files, record = Files(), record_of_export(opened, settings)
@@ -129,7 +129,7 @@ def record_of_export(
 
 def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
     """Claim the output folder: an empty one, or one with an unfinished export of the same record. Raises ValueError if
-    it holds anything else."""
+    it has other files."""
     if (path := record_file(out)).exists():
         if read_sealed(path, ExportRecord) != record:
             raise ValueError(f"{out} holds an unfinished export with other arguments; {WAYS_OUT}")

@@ -49,7 +49,7 @@ def _check_content(opened: OpenedServable) -> Iterator[str]:
 
 
 def _check_opening(opened: OpenedServable) -> Iterator[str]:
-    """Open the servable as a server does; a model class of the user's, which is not at hand, is left out."""
+    """Open the servable as a server does; the class of a user's model, which is not available, is not checked."""
     memory_bytes = PAGES_TO_OPEN * opened.manifest.page_bytes + (1 << 20)
     workflow = checked_workflow(opened.manifest.workflow, None, needs_class=False)
     try:

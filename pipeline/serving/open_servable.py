@@ -160,7 +160,7 @@ def keys_of_values(features: Features, column: str, values: Any) -> tuple[pa.Arr
     there is no such column, or if the values are of another kind than the training data's."""
     categories = {category.name: category for category in features.categories}
     if column not in categories:
-        raise ValueError(f"{column!r} is no categorical column; expected one of {', '.join(categories)}")
+        raise ValueError(f"{column!r} is not a categorical column; expected one of {', '.join(categories)}")
     expected = features.kinds[column].removeprefix("lists of ")
     spec = InputColumn(column, "data.categories", table=categories[column].table_name)
     given = array_of_values(column, values)
@@ -193,4 +193,4 @@ def array_of_values(column: str, values: Any) -> pa.Array | pa.ChunkedArray:
             # Ids above 2^63 are unsigned.
             with suppress(pa.ArrowException, OverflowError):
                 return pa.array(values, pa.uint64())
-        raise ValueError(f"values of {column!r} are no integers of 64 bits and no texts: {error}") from None
+        raise ValueError(f"values of {column!r} are neither integers of 64 bits nor texts: {error}") from None

@@ -79,7 +79,7 @@ def part_file(folder: Path, number: int) -> Path:
 def write_part(
     files: Files, folder: Path, number: int, format: PageFormat, keys_N: U64, weights_NC: F32
 ) -> tuple[str, U32]:
-    """Write part `number` of a table and return its checksum and its fences. A part that has its name is whole and
+    """Write part `number` of a table and return its checksum and its fences. A part that has its name is complete and
     durable. Raises ValueError as `pack_part` does."""
     pages_MB, fences_M = pack_part(number, format, keys_N, weights_NC)
     return files.replace(part_file(folder, number), [pages_MB]), fences_M

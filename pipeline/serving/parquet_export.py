@@ -67,7 +67,7 @@ def export_parquet(
     row of missing values), `key`, `vector` [D] and, if the model has them, `first_order`. A row whose value does not
     occur in the training data has no table and no value. Does nothing if all is there.
 
-    Raises ValueError if the folder holds something else, or the training data cannot be read.
+    Raises ValueError if the folder has other files, or the training data cannot be read.
     """
     files, record = Files(), record_of_export(opened, settings, "parquet")
     if (first := out / f"{0:04}.parquet").exists() and not record_file(out).exists():

@@ -107,7 +107,7 @@ def as_table(data: object) -> pa.Table:
         return pa.Table.from_pylist(data) if is_rows else pa.table(data)
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise ValueError(
-            f"the data, of type {type(data).__name__}, are no table: {error}; give a table of pyarrow, pandas or "
+            f"the data, of type {type(data).__name__}, are not a table: {error}; give a table of pyarrow, pandas or "
             "polars, a dict of columns, or a list of rows, each a dict (`pipeline score` reads files)"
         ) from error
 

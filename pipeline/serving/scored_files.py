@@ -97,7 +97,7 @@ def score_columns(scores_NT: F32) -> list[pa.Array]:
 class ScoreWriter:
     """Writer of the output files, one after the other, in its own thread. Also a context manager.
 
-    A file has its name only when it is whole and durable. Its bytes depend on the input, the logits and `metadata`
+    A file has its name only when it is complete and durable. Its bytes depend on the input, the logits and `metadata`
     alone.
     """
 

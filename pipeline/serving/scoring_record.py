@@ -37,8 +37,8 @@ class ScoringRecord(Strict):
 
 
 def refuse_another(out: Path, known: dict[str, Any]) -> None:
-    """Raises ValueError if a folder holds another scoring, or anything else. `known`: those fields of the record of the
-    scoring to do that are known."""
+    """Raises ValueError if a folder holds another scoring, or other files. `known`: the fields that are known of the
+    record of the scoring to do."""
     names = (path.relative_to(out) for path in out.rglob("*") if path.is_file())
     if not (there := next((name for name in names if name.parts[0] != UNFINISHED), None)):
         return
@@ -57,7 +57,7 @@ def refuse_another(out: Path, known: dict[str, Any]) -> None:
 
 def claim_output(out: Path, record: ScoringRecord) -> None:
     """Claim the output folder, and delete the unfinished files of a killed scoring. Raises ValueError if it holds
-    another scoring, or anything else."""
+    another scoring, or other files."""
     refuse_another(out, dict(record))
     shutil.rmtree(out / UNFINISHED, ignore_errors=True)
     Files().make_folder(out / UNFINISHED)

@@ -140,7 +140,7 @@ def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
 
 
 def read_tensors(folder: Path, manifest: ServableManifest, name: str) -> dict[str, Array]:
-    """Arrays of one of the servable's safetensors files. Raises Damaged if it is none, or not as it was written."""
+    """Arrays of one of the servable's safetensors files. Raises Damaged if it is not one, or not as it was written."""
     content = read_checked(folder, manifest, name)
     try:
         arrays: dict[str, Array] = load(content)
@@ -159,7 +159,7 @@ def open_files(folder: Path) -> OpenedServable:
         raise Damaged(f"{folder / FEATURES_FILE}: {error}; {AGAIN}") from error
     fences = read_checked(folder, manifest, FENCES_FILE)
     if len(fences) % 4:
-        raise Damaged(f"{folder / FENCES_FILE}: {len(fences)} bytes are no whole number of fences; {AGAIN}")
+        raise Damaged(f"{folder / FENCES_FILE}: {len(fences)} bytes are not a whole number of fences; {AGAIN}")
     rates = read_tensors(folder, manifest, RATES_FILE)
     opened = OpenedServable(folder, manifest, features, np.frombuffer(fences, np.uint32), rates)
     if fault := next(_misfits(opened), None):

@@ -84,8 +84,8 @@ def serve_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--memory", type=size_argument, default="512 MiB", help="cache of pages of rows (%(default)s)")
     parser.add_argument(
         "--max-requests", type=_between(int, 1, math.inf, "a number above 0"), default=16, metavar="N",
-        help="requests that wait or are answered; further ones get 503 and may come again, so this bounds how long one "
-        "waits (%(default)s)",
+        help="requests in flight; further ones get 503 and may be repeated, which bounds how long a request waits "
+        "(%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--max-bytes", type=_body_size, default="64 MiB", metavar="SIZE",
@@ -93,8 +93,8 @@ def serve_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--deadline", type=_between(float, 1e-3, 86_400, "seconds, from 0.001 to a day"), default=5.0,
-        metavar="SECONDS", help="a request that has read no row this long after its body came is dropped, and a body "
-        "that pauses for so long; it may ask for less (%(default)s)",
+        metavar="SECONDS", help="time from the end of a request's body to the reading of its rows, and the longest "
+        "pause in a body; a request may ask for less (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--backend", choices=("onnx", "torch"),

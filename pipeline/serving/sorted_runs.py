@@ -33,7 +33,7 @@ class SortedRuns:
 
     def write(self, number: int, keys_N: U64, weights_NC: F32, files: Files) -> None:
         """Sort rows, drop all but the last of each key, and write them durably. The file of weights is published last:
-        if it has its name, the run is whole."""
+        if it has its name, the run is complete."""
         order = last_of_each(keys_N)
         of_keys, of_weights = self.paths(number)
         files.replace(of_keys, [np.ascontiguousarray(keys_N[order])])

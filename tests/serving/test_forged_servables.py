@@ -246,7 +246,7 @@ def test_any_changed_manifest_ends_in_scores_or_one_message(trained, forged, cou
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
-    [(FEATURES_FILE, b"{", "content: Invalid JSON"), (FENCES_FILE, b"123", "3 bytes are no whole number of fences")],
+    [(FEATURES_FILE, b"{", "content: Invalid JSON"), (FENCES_FILE, b"123", "3 bytes are not a whole number of fences")],
 )
 def test_a_bad_file_with_a_right_checksum_is_refused(forged, name, content, said):
     manifest = manifest_of(forged)

@@ -264,7 +264,9 @@ def test_floats_that_are_integers_have_the_keys_of_integers(trained, opened):
 
 def test_rows_as_dicts_are_a_table_and_a_path_is_none(trained, opened):
     assert opened.predict(trained.test.to_pylist()).equals(opened.predict(trained.test))
-    with pytest.raises(ValueError, match=r"of type str, are no table: .*a list of rows.*`pipeline score` reads files"):
+    with pytest.raises(
+        ValueError, match=r"of type str, are not a table: .*a list of rows.*`pipeline score` reads files"
+    ):
         opened.predict("log.parquet")
 
 
@@ -299,9 +301,9 @@ def test_rows_are_those_of_the_plain_trainer(trained, opened):
 
 @pytest.mark.parametrize(
     ("column", "values", "said"),
-    [("price", [1], "no categorical column; expected one of history"), ("item", ["a"], "are text, expected integers"),
+    [("price", [1], "not a categorical column; expected one of h"), ("item", ["a"], "are text, expected integers"),
      ("country", [1], "are integers, expected text"), ("item", [1.5], "expected integers"),
-     ("country", ["c1", 3], "no integers of 64 bits and no texts"), ("item", [1 << 64], "no integers of 64 bits")],
+     ("country", ["c1", 3], "neither integers of 64 bits nor texts"), ("item", [1 << 64], "neither integers")],
 )  # fmt: skip
 def test_values_that_do_not_fit_are_refused(opened, column, values, said):
     with pytest.raises(ValueError, match=said):

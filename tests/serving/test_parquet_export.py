@@ -107,7 +107,7 @@ def test_a_killed_export_of_rows_resumes_to_the_same_bytes(trained, tmp_path, mo
 
 def test_arguments_of_a_servable_are_refused(trained, tmp_path, capsys):
     assert export(trained, tmp_path / "out", "--format", "parquet", "--precision", "int8") == 2
-    assert "--format parquet knows no" in capsys.readouterr().err
+    assert "--format parquet does not take --publish" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["0000.parquet", "export.json", "manifest.json"])

@@ -443,7 +443,7 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatc
         stop += 1
         if stop % 3 == 0:
             shutil.rmtree(out)
-    assert stop == 7
+    assert stop == 8
     assert contents(out) == whole
 
 
@@ -482,7 +482,7 @@ def test_an_output_folder_that_holds_something_else_is_refused(trained, servable
     assert "has other files than those of an export" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     assert export(trained, tmp_path / "a" / "b", "--publish", tmp_path) == 2
-    assert "no folder directly below" in capsys.readouterr().err
+    assert "not a folder directly below" in capsys.readouterr().err
 
 
 def test_fresh_moves_another_servable_aside_and_never_the_run(trained, tmp_path, capsys, without_programs):

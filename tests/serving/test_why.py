@@ -100,7 +100,7 @@ def test_a_model_class_of_the_user_need_not_be_at_hand(trained, tmp_path):
         ("price=3", "expected FIELD=VALUE"),
         ("item", "expected FIELD=VALUE"),
         ("item=c1", "values of 'item' are text, expected integers as in the training data"),
-        (f"item={1 << 64}", "values of 'item' are no integers of 64 bits"),
+        (f"item={1 << 64}", "values of 'item' are neither integers of 64 bits"),
     ],
 )
 def test_an_argument_that_does_not_fit_is_refused_in_a_line(trained, capsys, value, said):

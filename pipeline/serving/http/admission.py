@@ -35,10 +35,10 @@ class Admission:
     async def read(
         self, announced: int, pieces: AsyncIterable[bytes], came: Callable[[], None]
     ) -> AsyncIterator[bytes]:
-        """Read a body of `announced` bytes, as far as the request says, and count it until the end of the context. What
-        has not come takes no room. `came` is called after each piece.
+        """Read a body of `announced` bytes (0 if unknown), and count it until the end of the context. Bytes
+        count when they arrive. `came` is called after each piece.
 
-        Raises RequestError: 413 if no such body is ever admitted, 503 if there is no room at present for it, or for the
+        Raises RequestError: 413 if no such body is ever admitted, 503 if there is currently no room for it or for the
         request.
         """
         self._check_requests()
@@ -63,13 +63,13 @@ class Admission:
 
     def _check_requests(self) -> None:
         if self.requests >= self.max_requests:
-            raise RequestError(503, f"{self.requests} requests are in flight, as many as may be (--max-requests)")
+            raise RequestError(503, f"{self.requests} requests are in flight, which is the limit (--max-requests)")
 
     def _check_bytes(self, come: int, more: int, close: bool = False) -> None:
-        """Raises RequestError if there is no room for more bytes of a body of which some have come."""
+        """Raises RequestError if there is no room for `more` bytes of a body after the `come` that have arrived."""
         limit = format_size_down(self.max_bytes)
         if come + more > self.max_bytes:
-            reason = f"the body has {format_size_up(come + more)} or more, and at most {limit} is taken (--max-bytes)"
+            reason = f"the body has {format_size_up(come + more)} or more, and the maximum is {limit} (--max-bytes)"
             raise RequestError(413, f"{reason}; divide the rows among several requests", close)
         if self.num_bytes + more > self.max_bytes:
             sizes = f"{format_size_up(self.num_bytes)} are in flight, and {format_size_up(more)} more would exceed"

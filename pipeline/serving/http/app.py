@@ -47,7 +47,7 @@ class Api:
         self.stopping = False
         """True once the server is about to end: it is not ready any more."""
         self.bound = ""
-        """Address that the server listens at, as far as there is one."""
+        """Address that the server listens on, if there is one."""
         self._current = current
         self.admission = admission
         self._threads = threads
@@ -191,7 +191,7 @@ def check_media_type(request: Request) -> None:
 
 
 def count_in(request: Request, header: str) -> int | None:
-    """Number in a header, or None if it is absent. Raises RequestError if it is no number."""
+    """Number in a header, or None if it is absent. Raises RequestError if it is not a number."""
     text = request.headers.get(header)
     if text is not None and not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise RequestError(400, f"{header}: {text[:60]!r}, expected a number of bytes")

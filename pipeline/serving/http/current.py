@@ -34,7 +34,7 @@ class Current:
     """
 
     def __init__(self, folder: Path, open_servable: OpenFunction, probe: Callable[[ServedModel], None]) -> None:
-        """Raises ValueError or OSError if there is no servable to begin with, or it is damaged."""
+        """Raises ValueError or OSError if there is no servable to serve first, or it is damaged."""
         self._folder = folder
         self._open = open_servable
         self._probe = probe

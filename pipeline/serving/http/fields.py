@@ -80,7 +80,7 @@ def read_wanted(document: InferDocument, outputs: Sequence[str]) -> Wanted:
     for n, output in enumerate(document.outputs or ()):
         where = f"outputs.{n}"
         if output.name not in outputs or output.name in asked:
-            what = "is asked for twice" if output.name in asked else f"is none of the outputs {listed(outputs)}"
+            what = "is asked for twice" if output.name in asked else f"is not one of the outputs {listed(outputs)}"
             raise ValueError(f"{where}.name: {shown(output.name)} {what}")
         output.refuse_extensions(where)
         asked[output.name] = output.option("binary_data", binary, f"{where}.")

@@ -59,7 +59,7 @@ class BoundedHttp(HttpToolsProtocol):
         if len(self.connections) > connection_limits()[0]:
             open_ones: list[Any] = [one for one in self.connections if not one.transport.is_closing()]
             longest = min(open_ones, key=lambda one: one.since)
-            longest.end(503 if longest is self else None, "there are as many connections as may be")
+            longest.end(503 if longest is self else None, "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -80,7 +80,7 @@ def _tensors(document: InferDocument, data: memoryview) -> dict[str, Tensor]:
         if entry.name in tensors:
             raise ValueError(f"inputs.{n}.name: {where} is there twice")
         if entry.datatype not in DATATYPES:
-            raise ValueError(f"{where}: datatype {shown(entry.datatype)} is none of {', '.join(DATATYPES)}")
+            raise ValueError(f"{where}: datatype {shown(entry.datatype)} is not one of {', '.join(DATATYPES)}")
         if len(entry.shape) != 1 and entry.shape[1:] != [1]:
             raise ValueError(f"{where}: shape {shown(entry.shape)}, expected [values] or [values, 1]")
         entry.refuse_extensions(where)

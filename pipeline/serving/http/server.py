@@ -1,4 +1,4 @@
-"""The process around the application: its socket, its signals, and a look at the servable once a second."""
+"""The process around the application: its socket, its signals, and a check for a new servable once a second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.serving.http.current import Current
 from pipeline.serving.http.protocol import KEEP_ALIVE_SECONDS, BoundedHttp, connection_limits
 
 SWAP_SECONDS = 1.0
-"""Time between two looks at the file that names the servable."""
+"""Time between two checks of the file that names the servable."""
 WAITING_CONNECTIONS = 2048
 WRITE_SECONDS = 10
 """Time that clients have to take their answers once the server ends."""

@@ -121,7 +121,7 @@ def _from_json(where: str, datatype: str, values: list[Any]) -> pa.Array:
         return pa.array(values, pa.string() if kind.json is STRING else kind.arrow)
     except (ValueError, OverflowError, pa.ArrowException) as error:
         way = "; integers from 2^63 on are UINT64" if datatype == "INT64" else ""
-        raise ValueError(f"{where}: a value of its data is no {datatype}: {error}{way}") from None
+        raise ValueError(f"{where}: a value of its data does not fit {datatype}: {error}{way}") from None
 
 
 def _texts(where: str, count: int, data: memoryview) -> pa.Array:

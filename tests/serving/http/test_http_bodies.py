@@ -132,7 +132,7 @@ FLOAT = (InputSpec("x", "FP32", False),)
         ({"inputs": [{}]}, "inputs.0.name: Field required"),
         ({"inputs": [tensor(), tensor()]}, "inputs.1.name: input 'x' is there twice"),
         ({"inputs": [tensor(), tensor("y")]}, "input 'y': the model has no such input; it has x"),
-        ({"inputs": [tensor(datatype="INT65")]}, "input 'x': datatype 'INT65' is none of"),
+        ({"inputs": [tensor(datatype="INT65")]}, "input 'x': datatype 'INT65' is not one of"),
         (
             {"inputs": [tensor(datatype="FP64", data=[1.0, 2.0])]},
             "input 'x': got FP64, expected integers (such as INT64)",
@@ -155,12 +155,12 @@ FLOAT = (InputSpec("x", "FP32", False),)
         ({"inputs": [tensor(data=[1, "2"])]}, "input 'x', element 1: expected an integer or null"),
         (
             {"inputs": [tensor(data=[None, 2**63])]},
-            "no INT64: Python int too large to convert to C long; integers from",
+            "fit INT64: Python int too large to convert to C long; integers from",
         ),
-        ({"inputs": [tensor(data=[1, 10**4000])]}, "input 'x': a value of its data is no INT64"),
-        ({"inputs": [tensor(datatype="UINT64", data=[1, -1])]}, "input 'x': a value of its data is no UINT64"),
-        ({"inputs": [tensor(datatype="INT8", data=[-128, 128])]}, "no INT8: Value 128 too large"),
-        ({"inputs": [tensor(datatype="FP32", data=[1, 10**400])]}, "input 'x': a value of its data is no FP32"),
+        ({"inputs": [tensor(data=[1, 10**4000])]}, "input 'x': a value of its data does not fit INT64"),
+        ({"inputs": [tensor(datatype="UINT64", data=[1, -1])]}, "input 'x': a value of its data does not fit UINT64"),
+        ({"inputs": [tensor(datatype="INT8", data=[-128, 128])]}, "fit INT8: Value 128 too large"),
+        ({"inputs": [tensor(datatype="FP32", data=[1, 10**400])]}, "input 'x': a value of its data does not fit FP32"),
         (
             b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["\\ud800"]}]}',
             "content: Invalid JSON",
@@ -173,7 +173,10 @@ FLOAT = (InputSpec("x", "FP32", False),)
         ({"inputs": [tensor()], "parameters": {"timeout": "1"}}, "parameters.timeout: got '1', expected int"),
         ({"inputs": [tensor()], "parameters": {"binary_data_output": 1}}, "binary_data_output: got 1, expected bool"),
         ({"inputs": [tensor()], "outputs": 1}, "outputs: Input should be a valid array"),
-        ({"inputs": [tensor()], "outputs": [{"name": "z"}]}, "outputs.0.name: 'z' is none of the outputs click.logit"),
+        (
+            {"inputs": [tensor()], "outputs": [{"name": "z"}]},
+            "outputs.0.name: 'z' is not one of the outputs click.logit",
+        ),
         ({"inputs": [tensor()], "outputs": [{"name": OUTPUTS[1]}] * 2}, "outputs.1.name: 'click.probability' is asked"),
         (
             {"inputs": [tensor()], "outputs": [{"name": OUTPUTS[0], "parameters": {"classification": 2}}]},
