@@ -145,6 +145,11 @@ class Story:
         losses = [tick.loss for tick in self.recent if tick.loss is not None][-5:]
         return self._since(self.recent[0] if len(self.recent) > 1 else None, losses)
 
+    def mean_speed(self) -> tuple[float | None, float]:
+        """Return the examples of training and evaluation per second, and the seconds, of all sessions."""
+        seconds = sum(lapse.seconds for lapse in self.lapses)
+        return (sum(lapse.examples for lapse in self.lapses) / seconds if seconds else None), seconds
+
     def _since(self, before: Tick | None, losses: Sequence[float]) -> Lapse:
         """Return the time from a tick of this session, or from its beginning, to the last tick."""
         begun, begin = self.begins[-1] if self.begins else (0.0, None)

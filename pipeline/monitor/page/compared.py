@@ -87,7 +87,7 @@ def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
             found = [values.get(metric) for values in of]
             if any(value is not None for value in found):
                 yield f"{metric}, {split}", ["-" if value is None else f"{value:.5f}" for value in found]
-    yield "examples/s", [short_number(_speed(run)) for run in runs]
+    yield "training examples/s", [short_number(_speed(run)) for run in runs]
     yield "run time", [short_duration(_seconds(run)) for run in runs]
     yield "examples trained on", [short_number(_trained(run)) for run in runs]
     yield "size of the log", [short_size(i[-1].tick.disk_bytes) if (i := run.story.lapses) else "-" for run in runs]

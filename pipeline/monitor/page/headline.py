@@ -97,12 +97,10 @@ def _tile(title: str, value: str, below: str) -> str:
 
 
 def _speed_tile(story: Story) -> str:
-    seconds, examples = sum(i.seconds for i in story.lapses), sum(i.examples for i in story.lapses)
-    mean = examples / seconds if seconds else None
-    lately = story.lately()
+    title, (mean, seconds), lately = "examples/s with evaluation", story.mean_speed(), story.lately()
     if story.ended or not lately:
-        return _tile("examples/s", short_number(mean), f"in {short_duration(seconds)}")
-    return _tile("examples/s", short_number(lately.examples / lately.seconds), f"now; {short_number(mean)} on average")
+        return _tile(title, short_number(mean), f"in {short_duration(seconds)}")
+    return _tile(title, short_number(lately.examples / lately.seconds), f"now; {short_number(mean)} on average")
 
 
 def _metric_tile(story: Story) -> str:

@@ -53,10 +53,10 @@ def _curve(name: str, title: str, nothing: str, color: str, kind: str, from_zero
 def _line(story: Story, name: str) -> str:
     last = story.lapses[-1]
     if name == "speed":
-        seconds, examples = sum(i.seconds for i in story.lapses), sum(i.examples for i in story.lapses)
+        mean, seconds = story.mean_speed()
         return (
-            f"<p>{short_number(examples / seconds)} examples/s on average over {short_duration(seconds)}, start, "
-            "evaluation and commits included</p>"
+            f"<p>{short_number(mean)} examples/s of training and evaluation on average over {short_duration(seconds)}, "
+            "start and commits included</p>"
         )
     rates = f"{last.tick.lr_rows:.3g} for rows, {last.tick.lr_dense:.3g} for the dense part"
     return f"<p>learning rate: {rates}</p>"

@@ -29,7 +29,7 @@ def result_table(result: Mapping[str, Any]) -> str:
     facts = [
         ("examples trained on", f"{result['examples']:,}"),
         ("seconds, of all sessions", f"{result['seconds']:,.1f}"),
-        ("examples/s", number(result["examples_per_second"], ",.0f")),
+        ("training examples/s, with evaluation and commits", number(result["examples_per_second"], ",.0f")),
         (f"AUC, {result['split'] or 'not evaluated'}", number(result["auc"], ".6f")),
         ("logloss", number(result["logloss"], ".6f")),
         ("rows of the table", f"{result['rows']:,}"),
