@@ -10,7 +10,7 @@ from pipeline.records import Block
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The batch at which a run goes on: everything before it is in the commit."""
+    """The batch at which a run resumes: everything before it is in the commit."""
 
     epoch: int
     split: str

@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"error: {fault_message(error)}", file=sys.stderr)
             if stop.begun:
                 way = (
-                    f"the command goes on {CORRECTED}" if isinstance(error, ValueError) else "the same command goes on"
+                    f"the command resumes {CORRECTED}" if isinstance(error, ValueError) else "the same command resumes"
                 )
                 print(f"what is done stays: {way}", file=sys.stderr)
             return 1 if stop.begun else 2
@@ -107,7 +107,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
                     (job.kept / REFUSED_DATA).touch()
                 raise
             if not finished:
-                print("stopped: what is done stays, and the same command goes on")
+                print("stopped: what is done stays, and the same command resumes")
                 return 1
             prepared = read_prepared(out, command)
         for line in report_lines(job, prepared):

@@ -145,7 +145,7 @@ def _go_on_with(job: Job, there: Command, here: Command) -> None:
         *(f"--{name.replace('_', '-')}" for name in _different(there, here)),
         *(here.sources[n].path for n in changed),
     ]
-    print(f"goes on with what was corrected ({', '.join(what)}): {removed:,} parts are made again")
+    print(f"resumes with what was corrected ({', '.join(what)}): {removed:,} parts are made again")
 
 
 def _holds_anything(out: Path) -> bool:

@@ -40,7 +40,7 @@ def begin(job: Job) -> None:
 
 def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event) -> bool:
     """Make what is not made yet; return False if stopped before the end. After a ValueError, OSError or PipelineError
-    all finished parts are kept, and calling it again goes on from there."""
+    all finished parts are kept, and calling it again resumes from there."""
     if job.vocabulary:
         if not run_step(job, COUNT, "counting", pieces, command, tasks, stop):
             return False
@@ -101,7 +101,7 @@ def run_step(
                 return False
     check_sources(command, (piece.path for piece in pieces))
     if still := unfinished(pieces, records):
-        raise PipelineError(f"{what}: {len(still)} of {len(pieces)} pieces were not done; the same command goes on")
+        raise PipelineError(f"{what}: {len(still)} of {len(pieces)} pieces were not done; the same command resumes")
     return True
 
 

@@ -85,7 +85,7 @@ def test_an_altered_file_is_made_again_or_refused(source, whole, tmp_path, monke
         alter_one(monkeypatch, rng, source, whole, rng.choice(outputs), tmp_path / f"{number}", capsys)
         for number in range(ALTERATIONS)
     ]
-    # Nothing but the command is needed to go on, and a name that is taken.
+    # Nothing but the command is needed to resume, and a name that is taken.
     refused = {(way, path) for way, path, finished in done if not finished}
     assert {path for way, path in refused if way != "be_folder"} <= {".prepare/command.json", "_workflow.py"}, refused
 
@@ -236,7 +236,7 @@ def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monk
 def test_pieces_that_were_not_done_are_an_error(source, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run, "unfinished", lambda pieces, records: list(pieces))
     assert altered.prepare(monkeypatch, source, tmp_path / "out") == 1
-    assert "pieces were not done; the same command goes on" in capsys.readouterr().err
+    assert "pieces were not done; the same command resumes" in capsys.readouterr().err
 
 
 def test_a_damaged_command_is_refused_with_the_way_out(source, tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""What the command line refuses, and what it goes on with."""
+"""What the command line refuses, and what it accepts."""
 
 import json
 import os

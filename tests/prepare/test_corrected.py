@@ -1,4 +1,4 @@
-"""After an error in the data the corrected command goes on: it leaves what it would have made in an empty folder."""
+"""After an error in the data the corrected command resumes: it leaves what it would have made in an empty folder."""
 
 import pytest
 from depth import some
@@ -24,11 +24,11 @@ def add(path, line, at):
 
 
 def check_goes_on(tmp_path, sources, capsys, *corrected):
-    """The corrected command goes on, and leaves what it would have made in an empty folder."""
+    """The corrected command resumes, and leaves what it would have made in an empty folder."""
     capsys.readouterr()
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, *corrected) == 0
     said = capsys.readouterr().out
-    assert "goes on with what was corrected" in said
+    assert "resumes with what was corrected" in said
     assert prepare("avazu", sources, tmp_path / "again", *PIECE, *corrected) == 0
     assert contents(tmp_path / "out") == contents(tmp_path / "again")
     return said
@@ -40,7 +40,7 @@ def test_a_command_with_skip_bad_added_keeps_finished_parts(tmp_path, sources, c
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids) == 1
     said = capsys.readouterr().err
     assert "day_1: line 61: expected 24 columns, got 1; correct it, or leave bad lines out (--skip-bad " in said
-    assert "the command goes on when this is corrected, without --fresh" in said
+    assert "the command resumes when this is corrected, without --fresh" in said
     step = "count" if ids else "write"
     made = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out" / ".prepare" / step).iterdir())]
     assert made

@@ -1,4 +1,4 @@
-"""A disk that is full, or can suddenly only be read, ends a preparation with one message; the same command goes on."""
+"""A disk that is full, or can suddenly only be read, ends a preparation with one message; the same command resumes."""
 
 import pytest
 from disk import Disk, need_namespaces

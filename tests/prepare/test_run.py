@@ -213,7 +213,7 @@ def test_a_full_disk_is_one_error_and_the_rerun_completes(tmp_path, source, whol
     err = capsys.readouterr().err
     assert err.count("error: ") == 1
     assert "No space left on device" in err
-    assert "the same command goes on" in err
+    assert "the same command resumes" in err
     assert "Traceback" not in err
     assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
     assert contents(tmp_path / "out") == whole
