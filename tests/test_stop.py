@@ -134,7 +134,7 @@ def test_a_run_whose_output_is_closed_ends_with_a_commit(workflow, tmp_path, mon
             raise BrokenPipeError
 
     monkeypatch.setattr("pipeline.driver.observers.TerminalDisplay.on_stage", closed)
-    monkeypatch.setattr("pipeline.driver.driver.discard_output", lambda: "SIGPIPE")
+    monkeypatch.setattr("pipeline.driver.runner.discard_output", lambda: "SIGPIPE")
     driver = make_driver(workflow, tmp_path, **SIZES)
     assert driver.run() is None
     assert "commit 1 is kept" in driver.what_is_kept()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -43,17 +44,20 @@ class PlainNanny(Nanny):
 
 
 class FirstVisit(web.RequestHandler):
-    """Answer any page that the scheduler has not: mount the dashboard in place of this handler, and try again."""
+    """Answers any page until a module is loaded, at the first visit: puts what that has in place of this handler's
+    application, and redirects there."""
 
-    def initialize(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
+    def initialize(self, scheduler: Any, module: str, place: Callable[[Any, list[Any], int], None]) -> None:
+        """`place`: adds what the module has to a list of applications, at this place."""
+        self._scheduler, self._module, self._place = scheduler, module, place
 
     async def get(self) -> None:
-        dashboard = await asyncio.to_thread(import_module, "distributed.dashboard.scheduler")
+        module = await asyncio.to_thread(import_module, self._module)
         applications = self._scheduler.http_application.applications
         if self.application in applications:
-            applications.remove(self.application)
-            dashboard.connect(self._scheduler.http_application, self._scheduler.http_server, self._scheduler)
+            at = applications.index(self.application)
+            del applications[at]
+            self._place(module, applications, at)
         # Two slashes would lead to another server.
         self.redirect("/" + (self.request.uri or "").lstrip("/"))
 
@@ -62,8 +66,13 @@ def mount(scheduler: Any, address: str) -> None:
     """Have the HTTP server of a scheduler in this process load the dashboard on demand, unless `address` is "off", and
     give it limits."""
     guard(scheduler.http_server, str(scheduler.http_server.address))
+
+    def place(dashboard: Any, applications: list[Any], at: int) -> None:
+        dashboard.connect(scheduler.http_application, scheduler.http_server, scheduler)
+
     if address != OFF:
-        scheduler.http_application.add_application(web.Application([(r".*", FirstVisit, {"scheduler": scheduler})]))
+        options = {"scheduler": scheduler, "module": "distributed.dashboard.scheduler", "place": place}
+        scheduler.http_application.add_application(web.Application([(r".*", FirstVisit, options)]))
 
 
 def dashboard_link(client: Client) -> str | None:

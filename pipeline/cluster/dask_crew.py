@@ -75,9 +75,8 @@ class DaskCrew:
         minimum = 0 if kept else min_disk_bytes(self._setup.fit.sizes, -(-num_shards // self.world))
         check_machines(self.machines, self._workflow.device, self._setup.storage, minimum)
         owned, owner_of_shard = self._deal(num_shards, bool(kept))
-        host = self.machines[0].host
-        folder = self._pool.folder
-        port = 0 if folder else self._result(self._submit(serve, 0, host, settings.timeout_seconds))
+        hosts, folder = tuple(machine.host for machine in self.machines), self._pool.folder
+        port = 0 if folder else self._result(self._submit(serve, 0, hosts[0], settings.timeout_seconds))
         self._token = uuid.uuid4().hex
         replicas, scoring = replicas_for(self.world, self._commits, kept), self._setup.scoring
         joining = []
@@ -89,14 +88,10 @@ class DaskCrew:
                 workflow=self._workflow.model_dump_json(),
                 data=self._data,
                 model=self._spec.model,
-                hosts=tuple(machine.host for machine in self.machines),
-                by_collective=self._by_collective,
+                hosts=hosts,
                 cpus=cpus_of(self._spec, rank),
-                store_host=host,
                 store_port=port,
                 store_folder=folder,
-                timeout_seconds=settings.timeout_seconds,
-                check=settings.check_collectives,
                 scoring=scoring,
             )
             parts = tuple(manifest.part(mine) for manifest in kept)

@@ -6,8 +6,6 @@ it is here.
 
 from __future__ import annotations
 
-import asyncio
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +13,13 @@ from distributed import Client
 from tornado import web
 from tornado.ioloop import IOLoop
 
-from pipeline.cluster.dashboard import server_host
+from pipeline.cluster.dashboard import FirstVisit, server_host
 
 PAGE = "/pipeline"
 
 
 class NotYet(web.Application):
     """Application in the place of the page's until that is loaded."""
-
-
-class FirstPage(web.RequestHandler):
-    """Answer the first visit: put the page's application in place of this one, and try again."""
-
-    def initialize(self, scheduler: Any, run_dir: Path) -> None:
-        self._scheduler, self._run_dir = scheduler, run_dir
-
-    async def get(self) -> None:
-        loaded = await asyncio.to_thread(import_module, "pipeline.monitor.page.application")
-        applications = self._scheduler.http_application.applications
-        if self.application in applications:
-            made = loaded.page_application(self._run_dir, PAGE)
-            applications[applications.index(self.application)] = made
-            made.initialize(IOLoop.current())
-            made.start()
-        self.redirect(self.request.uri or PAGE)
 
 
 def mount_page(client: Client, run_dir: Path) -> str | None:
@@ -49,6 +30,14 @@ def mount_page(client: Client, run_dir: Path) -> str | None:
     if not applications:
         return None
     applications[:] = [a for a in applications if not isinstance(a, NotYet) and PAGE not in getattr(a, "app_paths", ())]
+
+    def place(loaded: Any, applications: list[Any], at: int) -> None:
+        made = loaded.page_application(run_dir, PAGE)
+        applications.insert(at, made)
+        made.initialize(IOLoop.current())
+        made.start()
+
     # The dashboard answers whatever comes to it, so this one is asked before it.
-    applications.insert(0, NotYet([(PAGE, FirstPage, {"scheduler": scheduler, "run_dir": run_dir})]))
+    options = {"scheduler": scheduler, "module": "pipeline.monitor.page.application", "place": place}
+    applications.insert(0, NotYet([(PAGE, FirstVisit, options)]))
     return f"http://{server_host(scheduler)}:{scheduler.http_server.port}{PAGE}"

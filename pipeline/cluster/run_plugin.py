@@ -62,18 +62,13 @@ class JoinRequest:
     model: ClassText | None
     """The model class; None: one that every worker imports by its name."""
     hosts: tuple[str, ...]
-    """Hosts of all workers, in the order of ranks."""
-    by_collective: bool
-    """True if keys are exchanged by a collective, False if by Dask tasks."""
+    """Hosts of all workers, in the order of ranks; the first one has the store through which they meet."""
     cpus: tuple[int, ...]
     """CPUs that the process is pinned to; empty: all of the machine's."""
-    store_host: str
     store_port: int
-    timeout_seconds: float
-    check: bool
-    scoring: Scoring | None = None
     store_folder: str = ""
     """Folder of the store, which then needs no port; empty: the store is a server."""
+    scoring: Scoring | None = None
 
 
 class RunPlugin(WorkerPlugin):
@@ -116,15 +111,10 @@ class RunPlugin(WorkerPlugin):
             pin(join_request.cpus)
         workflow = read_workflow(join_request)
         self._device = device = choose(workflow.device)
-        store = Store(
-            join_request.store_host, join_request.store_port, timeout_seconds=join_request.timeout_seconds,
-            folder=join_request.store_folder,
-        )  # fmt: skip
-        rank = join_request.rank
-        on_hosts = GroupSettings(
-            interface_of(join_request.store_host), join_request.timeout_seconds, join_request.check,
-            one_machine=len(set(join_request.hosts)) == 1,
-        )  # fmt: skip
+        rank, host, seconds = join_request.rank, join_request.hosts[0], workflow.workers.timeout_seconds
+        store = Store(host, join_request.store_port, timeout_seconds=seconds, folder=join_request.store_folder)
+        check, one_machine = workflow.workers.check_collectives, len(set(join_request.hosts)) == 1
+        on_hosts = GroupSettings(interface_of(host), seconds, check, one_machine)
         for_steps = replace(on_hosts, on_gpus=device.on_gpu)
         merge = workflow.optimizer.merge
         try:
@@ -134,7 +124,7 @@ class RunPlugin(WorkerPlugin):
                 on_gpus = Group(store, f"{join_request.token}/steps", rank, for_steps, group.traffic)
             if merge and merge.inner:
                 levels = two_levels(join_request, partial(Group, store, settings=for_steps, traffic=group.traffic))
-            if join_request.by_collective:
+            if rank.world > workflow.workers.pairs_up_to:
                 key_group = Group(store, f"{join_request.token}/keys", rank, on_hosts, group.traffic)
         except RuntimeError as error:
             raise LostTouch(f"worker {rank.number} did not meet the others: {error}") from error

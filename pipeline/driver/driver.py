@@ -245,7 +245,7 @@ class Driver:
         with doing(f"commit {self.committer.number}"):
             self.committer.commit(
                 lambda: {**self._description, **self.history.state(), "position": position, "speed": speed},
-                name, due.at_least, due.give_up,
+                name=name, at_least=due.at_least, give_up=due.give_up,
             )  # fmt: skip
         self._record.committed(self.commits.numbers())
         if facts := newest_facts(self.committer, self.commits):

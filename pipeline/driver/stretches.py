@@ -10,7 +10,7 @@ from typing import Literal
 from pipeline.cluster.crew import Crew
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
-from pipeline.settings import Count, Strict, read_json
+from pipeline.settings import Count, Strict, read_json, tagged
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
 
@@ -89,6 +89,7 @@ class Committed(Strict):
 
 
 RunEvent = Opened | Stretched | Committing | Committed
+EVENT = tagged(RunEvent, "event")
 
 
 class StretchFile:
@@ -146,7 +147,7 @@ def read_events(path: Path) -> Iterator[RunEvent]:
     wrong: ValueError | None = None
     for n, line in lines:
         try:
-            event = read_json(_kind_of(line), line)
+            event: RunEvent = read_json(EVENT, line)
         except ValueError as error:
             wrong = wrong or ValueError(f"{path}, line {n}: it is not an event of a run: {error}")
             continue
@@ -157,13 +158,3 @@ def read_events(path: Path) -> Iterator[RunEvent]:
             yield event
     if wrong:
         raise wrong
-
-
-def _kind_of(line: str) -> type[RunEvent]:
-    """Kind of event of a line. Raises ValueError if it is not the beginning of one."""
-    kinds: tuple[type[RunEvent], ...] = (Opened, Stretched, Committing, Committed)
-    begins = line.removeprefix('{"event":"').partition('"')[0]
-    for kind in kinds:
-        if kind.model_fields["event"].default == begins:
-            return kind
-    raise ValueError(f"event: {begins[:20]!r} is none")

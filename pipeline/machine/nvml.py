@@ -20,17 +20,19 @@ Address = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class FoundGpu:
+class GpuInfo:
     index: int
     """Number of the GPU in NVML."""
     uuid: str
-    address: Address
+    """Name of the GPU for CUDA_VISIBLE_DEVICES; numbers would not do, since CUDA counts in another order than NVML."""
+    node: int | None
     free_bytes: int | None = None
     """Free bytes of its memory; None if unknown."""
 
 
-def read_gpus(visible: str | None) -> tuple[list[FoundGpu], Links]:
-    """Return the GPUs selected by `visible`, the value of CUDA_VISIBLE_DEVICES, and their links (`Topology.links`)."""
+def read_gpus(visible: str | None, node_of: Callable[[Address], int | None]) -> tuple[list[GpuInfo], Links]:
+    """Return the GPUs selected by `visible`, the value of CUDA_VISIBLE_DEVICES, and their links (`Topology.links`).
+    `node_of`: NUMA node of a PCI address."""
     try:
         import pynvml
     except ImportError:
@@ -40,38 +42,35 @@ def read_gpus(visible: str | None) -> tuple[list[FoundGpu], Links]:
     except pynvml.NVMLError:
         return [], ()
     try:
-        handles = {_found(pynvml, index): pynvml.nvmlDeviceGetHandleByIndex(index) for index in _indices(pynvml)}
-        seen = [found for found in handles if _is_visible(found, visible)]
-        return seen, _links(pynvml, seen, [handles[found] for found in seen])
+        handles = {n: pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())}
+        gpus = [_found(pynvml, n, handle, node_of) for n, handle in handles.items()]
+        seen = [gpu for gpu in gpus if _is_visible(gpu, visible)]
+        return seen, _links(pynvml, [handles[gpu.index] for gpu in seen])
     except pynvml.NVMLError:
         return [], ()
     finally:
         pynvml.nvmlShutdown()
 
 
-def _indices(nvml: Any) -> range:
-    return range(nvml.nvmlDeviceGetCount())
-
-
-def _found(nvml: Any, index: int) -> FoundGpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+def _found(nvml: Any, index: int, handle: Any, node_of: Callable[[Address], int | None]) -> GpuInfo:
     memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    free_bytes = int(memory.free) if memory else None
-    return FoundGpu(index, nvml.nvmlDeviceGetUUID(handle), _address(nvml.nvmlDeviceGetPciInfo(handle)), free_bytes)
+    node = node_of(_address(nvml.nvmlDeviceGetPciInfo(handle)))
+    return GpuInfo(index, nvml.nvmlDeviceGetUUID(handle), node, int(memory.free) if memory else None)
 
 
-def _is_visible(found: FoundGpu, visible: str | None) -> bool:
+def _is_visible(found: GpuInfo, visible: str | None) -> bool:
     """True if `visible` names the GPU, by its number or by the beginning of its UUID, as CUDA permits."""
     names = [] if visible is None else [name.strip() for name in visible.split(",")]
     return visible is None or any(n == str(found.index) or (n and found.uuid.startswith(n)) for n in names)
 
 
-def _links(nvml: Any, found: list[FoundGpu], handles: list[Any]) -> Links:
+def _links(nvml: Any, handles: list[Any]) -> Links:
     ends = [Counter(_link_ends(nvml, handle)) for handle in handles]
+    addresses = [_address(nvml.nvmlDeviceGetPciInfo(handle)) for handle in handles]
 
     def between(a: int, b: int) -> str:
         # Through a switch every GPU reaches every other one over all of its links.
-        if num_links := ends[a][found[b].address] or min(ends[a][None], ends[b][None]):
+        if num_links := ends[a][addresses[b]] or min(ends[a][None], ends[b][None]):
             return f"NV{num_links}"
         return PATHS.get(_ask(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, handles[a], handles[b]), "")
 

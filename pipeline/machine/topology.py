@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pipeline.machine.limits import allowed_cpus
-from pipeline.machine.nvml import Address, Links, read_gpus
+from pipeline.machine.nvml import Address, GpuInfo, Links, read_gpus
 
 SYS = Path("/sys")
 
@@ -22,17 +23,6 @@ class Core:
     cpus: tuple[int, ...]
     """Numbers of the CPUs that are threads of this core."""
     node: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuInfo:
-    index: int
-    """Number of the GPU in NVML."""
-    uuid: str
-    """Name of the GPU for CUDA_VISIBLE_DEVICES; numbers would not do, since CUDA counts in another order than NVML."""
-    node: int | None
-    free_bytes: int | None = None
-    """Free bytes of its memory; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +38,9 @@ class Topology:
 def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | None = None) -> Topology:
     """Read the topology of this machine. NVML is used only with `with_gpus`. `allowed`: CPUs to consider instead of
     those that this process may run on."""
-    found, links = read_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) if with_gpus else ([], ())
-    gpus = tuple(GpuInfo(gpu.index, gpu.uuid, _pci_node(sys, gpu.address), gpu.free_bytes) for gpu in found)
-    return Topology(_cores(sys, sorted(allowed_cpus() if allowed is None else allowed)), gpus, links)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus, links = read_gpus(visible, partial(_pci_node, sys)) if with_gpus else ([], ())
+    return Topology(_cores(sys, sorted(allowed_cpus() if allowed is None else allowed)), tuple(gpus), links)
 
 
 def _cores(sys: Path, allowed: list[int]) -> tuple[Core, ...]:

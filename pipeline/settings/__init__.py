@@ -28,6 +28,11 @@ ValueKind = Annotated[str, Field(pattern=r"^(lists of )?(integers|text)$")]
 """Kind of a categorical column's values."""
 
 
+def tagged(kinds: Any, name: str) -> Any:
+    """Type of records of several kinds; the field `name` says which one a record is."""
+    return Annotated[kinds, Field(discriminator=name)]
+
+
 _adapter: Any = cache(TypeAdapter)
 
 
