@@ -257,6 +257,12 @@ def test_changed_settings_are_those_of_a_new_workflow(workflow):
     assert changed.with_settings({}) == changed
 
 
+def test_a_change_leaves_fields_that_nobody_gave_as_defaults(workflow):
+    changed = workflow.with_settings({"seed": 1, "optimizer.rows.l2": 0.5})
+    assert changed.optimizer.rows.model_fields_set == {"kind", "l2"}
+    assert changed.with_settings({"optimizer.rows.kind": "adagrad"}).optimizer.rows == Adagrad(l2=0.5)
+
+
 def test_a_changed_model_may_be_a_class_of_a_function(workflow):
     class Mine(DeepFM):
         pass

@@ -77,7 +77,7 @@ class TwoLevels:
                 f"{inner.world} workers on one machine, and optimizer.merge.inner needs 1, 2, 4, 8 or {ALIGNED}; "
                 "take so many, or leave it out"
             )
-        self.inner, self._outer = inner, outer
+        self.inner, self.outer = inner, outer
         self.rank, self.world = outer.rank * inner.world + inner.rank, outer.world * inner.world
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
@@ -87,5 +87,5 @@ class TwoLevels:
         own = self.inner.reduce_scatter(tensor, kind, num_buffers)
         end_of_own = (self.inner.rank + 1) * len(own)
         buffers_of_own = min(max(end_of_own - (len(tensor) - num_buffers), 0), len(own))
-        yield from self._outer.summing(own, kind, buffers_of_own)
+        yield from self.outer.summing(own, kind, buffers_of_own)
         self.inner.all_gather(tensor, kind, num_buffers)

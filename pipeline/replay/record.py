@@ -54,7 +54,7 @@ class RecordedRun:
         # The test of the best epoch opens its commit; the others stay.
         kept = self._kept(opened.kept, forgets=opened.resets)
         if opened.resets:
-            self.totals.restore(self._commits[opened.commit][1] if kept else Snapshot())
+            self.totals.restore(self._commits[opened.commit][1] if kept else None)
         self._trace = self._trace_of(opened)
         capacities = [
             Capacities(

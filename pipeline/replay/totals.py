@@ -19,13 +19,8 @@ class BlockMoves:
     """Counts of each worker; None for one that did not plan the block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Totals up to a block, to which a run may go back."""
-
-    workers: tuple[dict[str, dict[str, int]], ...] = ()
-    disk: DiskTotals = field(default_factory=DiskTotals)
-    num_blocks: int = 0
+Snapshot = tuple[list[TierTotals], DiskTotals, int]
+"""Totals of each worker and of the disk, and the number of blocks, to which a run may go back."""
 
 
 @dataclass(slots=True)
@@ -50,17 +45,14 @@ class Totals:
                 totals.add(of_worker)
 
     def snapshot(self) -> Snapshot:
-        """Copy of the present totals."""
-        counts = tuple(deepcopy(totals.counts()) for totals in self.workers)
-        return Snapshot(counts, replace(self.disk), len(self.series))
+        """Copy the present totals."""
+        return deepcopy(self.workers), replace(self.disk), len(self.series)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Go back to these totals."""
-        self.workers = [TierTotals() for _ in snapshot.workers]
-        for totals, counts in zip(self.workers, snapshot.workers, strict=True):
-            totals.load(counts)
-        self.disk = replace(snapshot.disk)
-        del self.series[snapshot.num_blocks :]
+    def restore(self, snapshot: Snapshot | None) -> None:
+        """Go back to these totals; None: to the beginning."""
+        workers, disk, num_blocks = snapshot or ([], DiskTotals(), 0)
+        self.workers, self.disk = deepcopy(workers), replace(disk)
+        del self.series[num_blocks:]
 
     @property
     def tiers(self) -> TierTotals:

@@ -44,6 +44,10 @@ def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any
                 rows_given.add(last)
             at[last] = value
             paths.append(path)
+        if not {"optimizer", "optimizer.rows"} & set(paths):
+            # Fields that nobody gave stay so: another kind of optimizer has other defaults.
+            rows = fields["optimizer"]["rows"]
+            fields["optimizer"]["rows"] = {name: rows[name] for name in rows if name in rows_given or name == "kind"}
         changed = type(workflow).model_validate_json(json.dumps(fields), context=classes)
     except ValidationError as error:
         if "recursion limit exceeded" in str(error):

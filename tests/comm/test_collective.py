@@ -31,7 +31,7 @@ def test_a_sum_is_right_and_the_same_on_all_workers(name):
 def test_buffers_are_counted_apart_on_two_levels(num_buffers):
     workers = in_machines(2, 4)
     together([lambda w=w: w.all_reduce(torch.ones(48), "merge", num_buffers) for w in workers])
-    between = [worker._outer.bytes for worker in workers[:4]]
+    between = [worker.outer.bytes for worker in workers[:4]]
     assert sum(sent["buffers"] for sent in between) == 4 * num_buffers
     assert sum(sent["merge"] for sent in between) == 4 * (48 - num_buffers)
     assert all(sent["merge"] + sent["buffers"] == 4 * 12 for sent in between)

@@ -155,9 +155,9 @@ def test_a_worker_sends_other_machines_its_share_of_a_merge():
     parameters, buffers = sizes(models[0])
     for collective in collectives:
         assert collective.inner.bytes["dense"] == 4 * 4 * parameters
-        sent = collective._outer.bytes
+        sent = collective.outer.bytes
         assert sent["merge"] + sent["buffers"] == 4 * 2 * (2 * parameters + buffers) / 2
-    assert sum(c._outer.bytes["buffers"] for c in collectives[:2]) == 4 * 2 * buffers
+    assert sum(c.outer.bytes["buffers"] for c in collectives[:2]) == 4 * 2 * buffers
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, None])

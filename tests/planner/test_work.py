@@ -11,10 +11,12 @@ from pipeline.planner.work import measure_work
 from pipeline.preflight.setup import set_up
 
 
-def measured(workflow, folder, world=1):
+def measured(workflow, folder, world=1, **sizes):
+    """What is measured of a workflow in a folder, with these sizes in place of those that fit."""
     setup, source = set_up(workflow, RAM, print, world)
+    fit = replace(setup.fit, sizes=replace(setup.fit.sizes, **sizes))
     try:
-        return measure_work(setup, source, RAM, folder, MACHINE)
+        return measure_work(replace(setup, fit=fit), source, RAM, folder, MACHINE)
     finally:
         source.close()
 
@@ -41,22 +43,17 @@ def test_a_worker_is_measured_with_its_part_of_a_batch(small_workflow, tmp_path)
     assert of_four.keys_of_batch < alone.keys_of_batch
 
 
-def test_a_first_batch_that_is_refused_cannot_be_measured(small_workflow, tmp_path, monkeypatch):
-    setup, source = set_up(small_workflow(), RAM, print)
-    no_map = replace(setup, fit=replace(setup.fit, sizes=replace(setup.fit.sizes, map_bytes=1)))
+def test_a_first_batch_that_is_refused_cannot_be_measured(small_workflow, tmp_path):
     with pytest.raises(ValueError, match=r"the key map would need .* and has 1 B"):
-        measure_work(no_map, source, RAM, tmp_path, MACHINE)
-    source.close()
+        measured(small_workflow(), tmp_path, map_bytes=1)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("policy", ["clock", "foresight"])
 def test_a_refused_later_batch_leaves_the_costs_of_the_first(small_workflow, tmp_path, policy):
-    setup, source = set_up(small_workflow(storage={"device_policy": policy}), RAM, print)
-    sizes = replace(setup.fit.sizes, device_rows=150, host_rows=20, disk_chunks=10)
-    full = replace(setup, fit=replace(setup.fit, sizes=sizes))
-    assert measure_work(full, source, RAM, tmp_path, MACHINE).train_batch.seconds > 0
-    source.close()
+    workflow = small_workflow(storage={"device_policy": policy})
+    work = measured(workflow, tmp_path, device_rows=150, host_rows=20, disk_chunks=10)
+    assert work.train_batch.seconds > 0
 
 
 @pytest.mark.prove

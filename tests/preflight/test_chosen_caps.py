@@ -14,12 +14,14 @@ from pipeline.device.device import RAM, Ram
 from pipeline.messages.sizes import parse_size
 from pipeline.preflight import chosen_caps
 from pipeline.preflight.chosen_caps import choose_caps
+from pipeline.preflight.explain import in_short
 from pipeline.preflight.guesses import other_buffers
 from pipeline.preflight.memory_table import device_table, table
 from pipeline.preflight.setup import check, divide_caps, set_up
 from pipeline.preflight.sizes import DoesNotFit
 from pipeline.run import main
 from pipeline.settings.caps import CAP_NAMES
+from pipeline.settings.optimizer import Adam
 from pipeline.workflow import Storage
 
 PROCESS = 1 << 20
@@ -93,14 +95,10 @@ def test_chosen_caps_fit_and_a_refusal_names_a_budget_that_fits(whole, memory, g
     if device.on_gpu:
         assert setup.storage.device <= device.free_bytes()
     if not given:
-        parts = table(
-            setup.fit.sizes,
-            setup.fit.look_ahead,
-            other_buffers(setup.workflow, {"validation": 13, "test": 9}, setup.row, 0),
-        )
-        on_gpu = (
-            {name for name, _, _ in device_table(setup.fit.sizes, setup.fit.look_ahead)} if device.on_gpu else set()
-        )
+        fit = setup.fit
+        others = other_buffers(setup.workflow, {"validation": 13, "test": 9}, setup.row, 0)
+        parts = table(fit.sizes, fit.look_ahead, others)
+        on_gpu = {name for name, _, _ in device_table(fit.sizes, fit.look_ahead)} if device.on_gpu else set()
         assert PROCESS + sum(size for name, size, _ in parts if name not in on_gpu | {"disk log"}) <= memory
 
 
@@ -175,6 +173,14 @@ def test_a_full_disk_makes_the_slabs_small_enough_for_a_commit(root, monkeypatch
         monkeypatch.setattr(chosen_caps, "free_disk", lambda run_dir, disk=disk: disk)
         caps = choose_caps(c).storage
         assert 3 * (caps.device + caps.host - 1024 * c.row.num_bytes) <= disk
+
+
+@pytest.mark.parametrize(("l2", "announced"), [(0.05, True), (1e-5, False)])
+def test_rows_that_would_be_unstable_are_announced(root, l2, announced):
+    rows = Adam(lr=1e-3, l2=l2, semantics="dense")
+    setup, source = set_up(make_workflow(root).with_settings({"optimizer.rows": rows}), RAM, print)
+    source.close()
+    assert any("lr * l2 / eps of optimizer.rows is 5,000, above 38" in line for line in in_short(setup)) is announced
 
 
 def test_memory_without_anything_to_choose_is_refused(root):
