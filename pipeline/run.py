@@ -1,4 +1,4 @@
-"""python -m pipeline.run WORKFLOW.py: validate everything, then train."""
+"""pipeline run WORKFLOW.py: validate everything, then train."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline.arguments import train_arguments
 from pipeline.errors import PipelineError, did_you_mean, error_text
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.problems import Location, problems
 from pipeline.optimizer import ROW_OPTIMIZERS
@@ -90,39 +90,6 @@ def train_command(args: argparse.Namespace) -> int:
 def say(line: str) -> None:
     """Print a line: to stderr if it is a warning, else to stdout."""
     print(line, file=sys.stderr if line.startswith("warning: ") else sys.stdout, flush=True)
-
-
-FRESH = (
-    "start anew; an earlier run is moved aside to DIR.1, DIR.2, ..., and not deleted: a line says where it is, how "
-    "large, and how to delete it"
-)
-
-
-def train_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline.run", description="Train the workflow of a Python file.")
-    parser.add_argument("workflow", type=Path, help="a Python file with a module-level `workflow`, or FILE.py:NAME")
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
-    parser.add_argument("--run-dir", type=Path, help="folder for all that the run writes (default: runs/NAME)")
-    parser.add_argument("--fresh", action="store_true", help=FRESH)
-    parser.add_argument("--serial", action="store_true", help="one thread, plain order, no Dask")
-    parser.add_argument("--tables", action="store_true", help="print time per stage and rows per tier at the end")
-    parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes, one for each GPU if any")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler's cluster")
-    parser.add_argument(
-        "--dashboard", metavar="ADDRESS",
-        help="where the Dask dashboard listens: PORT (of this machine only), HOST:PORT, :PORT (all addresses of this "
-        "machine), or off; if the port is taken, the next free one (default: any port of this machine)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--explain", action="store_true",
-        help="say what the run is, what space it will take, and predict its speed, memory and disk, and stop",
-    )  # fmt: skip
-    parser.add_argument(
-        "--all", action="store_true", help="with --explain: also every tier and buffer, and where workers are placed"
-    )
-    parser.add_argument("--json", action="store_true", help="with --explain: the same, and the workflow, as JSON")
-    parser.add_argument("--price", type=float, metavar="X", help="with --explain: the price of an hour on this machine")
-    return parser
 
 
 def override(workflow: Workflow, settings: Sequence[str], classes: Mapping[str, Any] | None = None) -> Workflow:

@@ -1,14 +1,14 @@
-"""python -m pipeline.verify RUN_DIR: check that every committed bit of a run, or every bit of a servable, is intact."""
+"""pipeline verify RUN: check that every committed bit of a run, or every bit of a servable, is intact."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from pipeline.arguments import verify_arguments
 from pipeline.commits.inspect import (
     MAX_KEYS,
     BadRows,
@@ -42,17 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 if every commit is intact, or if --repair went back to an intact one; 1 if something
     is damaged or missing; 2 if there is no run to check; 130 if interrupted."""
     heed_interrupts()
-    parser = argparse.ArgumentParser(prog="python -m pipeline.verify", description=__doc__)
-    parser.add_argument("run_dir", type=Path, help="folder of a run or of a servable")
-    parser.add_argument("--repair", action="store_true", help="go back to the newest commit that is whole")
-    args = parser.parse_args(argv)
+    args = verify_arguments().parse_args(argv)
     try:
-        if (args.run_dir / SERVABLE_MANIFEST).is_file():
-            return verify_servable(args.run_dir)
-        if not (args.run_dir / "commits").is_dir():
-            raise ValueError(f"{args.run_dir} holds no run: it has no folder `commits`; name the folder of a run")
-        with RunLock(args.run_dir):
-            return verify(args.run_dir, args.repair)
+        if (args.run / SERVABLE_MANIFEST).is_file():
+            return verify_servable(args.run)
+        if not (args.run / "commits").is_dir():
+            raise ValueError(f"{args.run} holds no run: it has no folder `commits`; name the folder of a run")
+        with RunLock(args.run):
+            return verify(args.run, args.repair)
     except (ValueError, OSError, MemoryError) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return 2

@@ -43,20 +43,22 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.notebook", "pipeline.doctor", "pipeline.replay.main", "pipeline.replay.command",
+    "pipeline.__main__", "pipeline.api", "pipeline.doctor", "pipeline.replay.main", "pipeline.replay.command",
     "pipeline.run", "pipeline.verify", "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner",
     "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools",
     "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device", "pipeline.models", "pipeline.workflow",
-    "pipeline.optimizer", "pipeline.caps", "pipeline.kernels", "pipeline.records", "pipeline.machine",
-    "pipeline.messages", "pipeline.own_code", "pipeline.settings", "pipeline.errors",
+    "pipeline.optimizer", "pipeline.caps", "pipeline.kernels", "pipeline.records", "pipeline.arguments",
+    "pipeline.machine", "pipeline.messages", "pipeline.own_code", "pipeline.settings", "pipeline.errors",
 )  # fmt: skip
 """From above to below, a folder or a file each; one imports from those below it. The command `replay` reads settings as
 `run` does, which predicts with what the rest of that folder simulates."""
 ROOT = {
     "__init__",
     "__main__",
+    "api",
+    "arguments",
     "caps",
     "errors",
     "optimizer",

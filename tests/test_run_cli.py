@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline import run
+from pipeline.arguments import train_arguments
 from pipeline.device.device import RAM
 from pipeline.driver import open as config
 from pipeline.machine import limits
@@ -22,7 +23,7 @@ from pipeline.monitor.page import report
 from pipeline.optimizer import Adagrad
 from pipeline.preflight import sizes
 from pipeline.preflight.setup import set_up
-from pipeline.run import main, train_arguments
+from pipeline.run import main
 from pipeline.storage.lock import RunLock
 
 WORKFLOW = """
@@ -89,6 +90,7 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "-h",
         "--help",
         "--set",
+        "--out",
         "--run-dir",
         "--fresh",
         "--serial",

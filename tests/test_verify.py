@@ -1,4 +1,4 @@
-"""`python -m pipeline.verify`: what is wrong is named, with its keys and who still has them; --repair goes back."""
+"""`pipeline verify`: what is wrong is named, with its keys and who still has them; --repair goes back."""
 
 import json
 import shutil

@@ -1,1 +1,1 @@
-"""Conversion of raw logs to the Parquet files that workflows read, part by part: `python -m pipeline.prepare`."""
+"""Conversion of raw logs to the Parquet files that workflows read, part by part: `pipeline prepare`."""

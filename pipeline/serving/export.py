@@ -1,18 +1,16 @@
-"""python -m pipeline export RUN --out DIR: make a servable, the files that scores need without the run."""
+"""pipeline export RUN --out DIR: make a servable, the files that scores need without the run."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from pipeline.arguments import export_arguments
 from pipeline.errors import PipelineError, error_text
+from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.aside import move_output_aside
-from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
-from pipeline.serving.arguments import size_argument
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,41 +63,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"serve it: pipeline serve {shlex.quote(str(args.publish or args.out))}")
         print(f"send an example: {curl_line(args.out, manifest.name)}")
     return 0
-
-
-def export_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline export", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the servable")
-    parser.add_argument("--fresh", action="store_true", help="move what is in the folder of --out aside first")
-    parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
-    parser.add_argument(
-        "--format", choices=("servable", "parquet"), default="servable",
-        help="parquet: the rows alone, as (table, value, vector), for other programs (%(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--precision", choices=("float32", "float16", "int8"), default="float32", help="of the rows (%(default)s)"
-    )
-    parser.add_argument(
-        "--prior-correction", type=_share, default=1.0, metavar="SHARE",
-        help="share of the negative examples that the training data kept: scores are those for all of them",
-    )  # fmt: skip
-    parser.add_argument(
-        "--publish", type=Path, metavar="FOLDER", help="name the servable, which is below FOLDER, in FOLDER/current"
-    )
-    parser.add_argument("--workflow", type=Path, help="the workflow's file, if it defines the model class")
-    parser.add_argument("--memory", type=size_argument, default="1 GiB", help="memory for sorting rows (%(default)s)")
-    return parser
-
-
-def _share(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 < found <= 1:
-        raise argparse.ArgumentTypeError(f"expected a share above 0 and up to 1, got {text}")
-    return found
 
 
 if __name__ == "__main__":

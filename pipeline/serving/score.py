@@ -1,4 +1,4 @@
-"""python -m pipeline score RUN DATA... --out DIR: score Parquet files with a trained model, through the stages of its
+"""pipeline score RUN DATA... --out DIR: score Parquet files with a trained model, through the stages of its
 own evaluation."""
 
 from __future__ import annotations
@@ -6,12 +6,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from pipeline.arguments import score_arguments
 from pipeline.errors import PipelineError, error_text, refuse_remote
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
-from pipeline.serving.arguments import add_bad_values
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,20 +77,6 @@ GOES_ON = "files that are scored stay; the same command goes on with the others"
 OTHERS_LATER = "files that are scored stay; once that is corrected, the same command goes on with the others"
 WITH_CAPS = "files that are scored stay; the command goes on with the caps of a workflow's file: --workflow FILE"
 BEGINS_ANEW = "files that are scored stay; the scores of another commit need another folder (--out), or --fresh"
-
-
-def score_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline score", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument("data", nargs="+", help="Parquet files, folders or globs")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the scored files, one for each input file")
-    parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
-    parser.add_argument("--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy")
-    add_bad_values(parser)
-    parser.add_argument("--fresh", action="store_true", help="move what is in the folder of --out aside first")
-    parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes")
-    parser.add_argument("--workflow", type=Path, help="the workflow's file: for its own model class, or other caps")
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""python -m pipeline why RUN FIELD=VALUE: tell what a run knows of one value: how often it was trained, when it changed
+"""pipeline why RUN FIELD=VALUE: tell what a run knows of one value: how often it was trained, when it changed
 last, its norms, and where its row lies in each kept commit."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.arguments import why_arguments
 from pipeline.errors import PipelineError, error_text, refuse_remote
 
 
@@ -31,18 +31,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     print(json.dumps(found, indent=2) if args.json else text_of_value(found))
     return 0
-
-
-def why_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline why", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument(
-        "value", metavar="FIELD=VALUE", help="a categorical field and a value of it; null: a missing value; a text "
-        "that is null or begins with a quote is given in quotes, as in JSON",
-    )  # fmt: skip
-    parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
-    parser.add_argument("--json", action="store_true", help="the same, and the weights, as JSON")
-    return parser
 
 
 def text_of_value(found: Mapping[str, Any]) -> str:

@@ -1,36 +1,30 @@
-"""python -m pipeline compare RUN RUN ...: one page with the settings that differ, metrics, speed and curves of runs."""
+"""pipeline compare RUN RUN ...: one page with the settings that differ, metrics, speed and curves of runs."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.arguments import MAX_RUNS, compare_arguments
 from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.page.report import check_told, known_run, sound_result, story_of
 from pipeline.monitor.page.story import Story
 
-MAX_RUNS = 8
-"""As many as there are colours that can be told apart."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if a folder is no run or the file cannot be written, 130 if
     interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline compare", description=__doc__)
-    parser.add_argument("run_dir", type=Path, nargs="+", help=f"folders of runs, at most {MAX_RUNS}")
-    parser.add_argument("--out", type=Path, default=Path("compare.html"), help="file to write (default: compare.html)")
-    args = parser.parse_args(argv)
+    args = compare_arguments().parse_args(argv)
     try:
         heed_interrupts()
         refuse_remote("--out", args.out)
-        if not 2 <= len(args.run_dir) <= MAX_RUNS:
-            raise ValueError(f"{len(args.run_dir)} runs: name 2 to {MAX_RUNS} folders of runs")
-        for run_dir in args.run_dir:
+        if not 2 <= len(args.runs) <= MAX_RUNS:
+            raise ValueError(f"{len(args.runs)} runs: name 2 to {MAX_RUNS} folders of runs")
+        for run_dir in args.runs:
             check_told(run_dir)
-        write_comparison(args.run_dir, args.out)
+        write_comparison(args.runs, args.out)
         print(f"wrote {args.out}")
     except (ValueError, OSError, MemoryError) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)

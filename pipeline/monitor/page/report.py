@@ -1,8 +1,7 @@
-"""python -m pipeline report RUN: one file that shows all of a run, without a network."""
+"""pipeline report RUN: one file that shows all of a run, without a network."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -11,6 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.arguments import REPORT, report_arguments
 from pipeline.errors import PipelineError, error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.live.lines import LIVE, Evaluated, follow_live
@@ -21,7 +21,6 @@ from pipeline.storage.files import checksum
 if TYPE_CHECKING:
     from pipeline.monitor.page.page import Card
 
-REPORT = "report.html"
 OLD = ("auc", "logloss", "metrics")
 """Panels that show something of a run without live.jsonl."""
 NICE = 10
@@ -31,18 +30,13 @@ NICE = 10
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if there is no run or the file cannot be written, 130 if
     interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline report", description=__doc__)
-    parser.add_argument("run_dir", type=Path, help="folder of a run")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help=f"file to write (default: {REPORT} in the run's folder)"
-    )
-    args = parser.parse_args(argv)
+    args = report_arguments().parse_args(argv)
     try:
         heed_interrupts()
-        check_told(args.run_dir)
+        check_told(args.run)
         refuse_remote("--out", args.out)
         os.nice(NICE)
-        path = write_report(args.run_dir, args.out)
+        path = write_report(args.run, args.out)
         print(f"wrote {path}")
     except (ValueError, OSError, MemoryError) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)

@@ -1,37 +1,27 @@
-"""python -m pipeline watch RUN: a page that shows a run, of any process, while it goes and afterwards."""
+"""pipeline watch RUN: a page that shows a run, of any process, while it goes and afterwards."""
 
 from __future__ import annotations
 
-import argparse
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.arguments import watch_arguments
 from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.loopback import warning_of
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.live.lines import LIVE
 
-PORT_HELP = "port of the page; 0 means any free one (default: 0)"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command, until it is interrupted. Exit code 0 then, 2 if there is nothing to watch or nowhere to
     listen."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline watch", description=__doc__)
-    parser.add_argument("run_dir", type=Path, help="folder of a run")
-    parser.add_argument("--port", type=int, default=0, help=PORT_HELP)
-    parser.add_argument(
-        "--address", default="127.0.0.1", metavar="HOST",
-        help="address to listen at; another one than the default lets others see the page, without a password "
-        "(default: 127.0.0.1)",
-    )  # fmt: skip
-    args = parser.parse_args(argv)
+    args = watch_arguments().parse_args(argv)
     try:
         heed_interrupts()
-        check_watched(args.run_dir)
-        serve_page(args.run_dir, args.address, args.port)
+        check_watched(args.run)
+        serve_page(args.run, args.host, args.port)
     except (ValueError, OSError) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return 2
@@ -67,9 +57,9 @@ def serve_page(run_dir: Path, address: str, port: int) -> None:
     except OSError as error:
         raise ValueError(
             f"cannot listen at port {port} of {address}: {error.strerror or error}; name another one with --port, or "
-            "an address of this machine with --address"
+            "an address of this machine with --host"
         ) from error
-    if warning := warning_of(f"--address {address}", address, "sees the run and its files' names"):
+    if warning := warning_of(f"--host {address}", address, "sees the run and its files' names"):
         print(warning, file=sys.stderr, flush=True)
     bound.setblocking(False)
     host, loop = socket.gethostname() if address == "0.0.0.0" else address, IOLoop.current()

@@ -1,4 +1,4 @@
-"""python -m pipeline to-mlflow RUN: log the settings, metrics and results of a run to MLflow."""
+"""pipeline to-mlflow RUN: log the settings, metrics and results of a run to MLflow."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.arguments import mlflow_arguments
 from pipeline.monitor.live.lines import Begin, Ended, LiveLine, read_live
 from pipeline.monitor.runs import flat_settings, result_of
-from pipeline.monitor.tools.reading import add_follow, check_extra, read_run, run_arguments
+from pipeline.monitor.tools.reading import check_extra, read_run
 from pipeline.monitor.tools.scalars import ScalarPoint, Scalars, allowed_name, line_batches
 from pipeline.storage.files import checksum
 
@@ -32,13 +33,7 @@ STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run that can be read, MLflow is not installed
     or does not take what it is sent, 130 after an interrupt."""
-    parser = run_arguments("to-mlflow", __doc__)
-    add_follow(parser)
-    parser.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI, or MLflow's own default")
-    parser.add_argument(
-        "--experiment", metavar="NAME", help="default: MLFLOW_EXPERIMENT_NAME, or the name of the workflow"
-    )
-    args = parser.parse_args(argv)
+    args = mlflow_arguments().parse_args(argv)
     return read_run(args.run, lambda: log_run(args.run, args.follow, args.tracking_uri, args.experiment))
 
 

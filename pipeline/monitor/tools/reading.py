@@ -1,8 +1,7 @@
-"""The run directory as an argument of a command, its live.jsonl, and the errors of commands that read it."""
+"""The live.jsonl of a run directory, and the errors of commands that read it."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -11,17 +10,6 @@ from pathlib import Path
 from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.live.lines import LIVE
-
-
-def run_arguments(name: str, text: str) -> argparse.ArgumentParser:
-    """Parser of a command whose first argument is a run directory."""
-    parser = argparse.ArgumentParser(prog=f"python -m pipeline {name}", description=text)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    return parser
-
-
-def add_follow(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--follow", action="store_true", help="go on until the session ends, or until Ctrl-C")
 
 
 def check_live(run_dir: Path) -> None:
@@ -40,7 +28,7 @@ def check_live(run_dir: Path) -> None:
 def check_extra(module: str, extra: str) -> None:
     """Raises ValueError, with the command that installs it, if a package is not there."""
     if find_spec(module) is None:
-        raise ValueError(f"the package {module} is not installed: pip install -e 'CLONE[{extra}]'")
+        raise ValueError(f"the package {module} is not installed: pip install 'ctr-pipeline[{extra}]'")
 
 
 def read_run(run_dir: Path, read: Callable[[], str]) -> int:

@@ -1,4 +1,4 @@
-"""python -m pipeline to-tensorboard RUN: write the curves of a run as TensorBoard reads them."""
+"""pipeline to-tensorboard RUN: write the curves of a run as TensorBoard reads them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.monitor.tools.reading import add_follow, check_extra, read_run, run_arguments
+from pipeline.arguments import tensorboard_arguments
+from pipeline.monitor.tools.reading import check_extra, read_run
 from pipeline.monitor.tools.scalars import Scalars, line_batches
 
 SUFFIX = ".pipeline"
@@ -16,11 +17,8 @@ SUFFIX = ".pipeline"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run that can be read or TensorBoard is not
     installed, 130 after an interrupt."""
-    parser = run_arguments("to-tensorboard", __doc__)
-    add_follow(parser)
-    parser.add_argument("--logdir", type=Path, metavar="DIR", help="folder to write to (default: RUN/tensorboard)")
-    args = parser.parse_args(argv)
-    folder = args.logdir or args.run / "tensorboard"
+    args = tensorboard_arguments().parse_args(argv)
+    folder = args.out or args.run / "tensorboard"
 
     def read() -> str:
         num_scalars = write_events(args.run, folder, args.follow)

@@ -1,4 +1,4 @@
-"""python -m pipeline trace RUN: write RUN/trace.json, a timeline of the stages that Perfetto (ui.perfetto.dev)
+"""pipeline trace RUN: write RUN/trace.json, a timeline of the stages that Perfetto (ui.perfetto.dev)
 opens."""
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.arguments import TRACE, trace_arguments
 from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, read_live
-from pipeline.monitor.tools.reading import read_run, run_arguments
+from pipeline.monitor.tools.reading import read_run
 from pipeline.monitor.tools.tick_rates import rates_between
 from pipeline.stages import STAGES
 
-TRACE = "trace.json"
 AFTER_TRAIN = STAGES.index("train") + 1
 SPANS_KNOWN = 256
 """Spans of more blocks than are sampled one after the other: in one of these each arrow begins."""
@@ -29,9 +29,7 @@ TraceEvent = dict[str, Any]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run that can be read, 130 after an
     interrupt."""
-    parser = run_arguments("trace", __doc__)
-    parser.add_argument("--out", type=Path, metavar="FILE", help=f"default: RUN/{TRACE}")
-    args = parser.parse_args(argv)
+    args = trace_arguments().parse_args(argv)
     path = args.out or args.run / TRACE
 
     def read() -> str:

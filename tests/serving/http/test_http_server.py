@@ -15,9 +15,10 @@ from fake_served import COLUMNS, OUTPUTS, TABLE, Fake, open_fake, publish, score
 from oip import binary_request, tensors_of
 from served_http import BODY, INFER, child, post, raw, running
 
+from pipeline.arguments import serve_arguments
 from pipeline.serving.http import server as server_module
 from pipeline.serving.http.protocol import MAX_OTHER_BYTES
-from pipeline.serving.serve import main, serve_arguments
+from pipeline.serving.serve import main
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +285,7 @@ def test_a_first_servable_that_cannot_answer_is_refused_with_its_reason(tmp_path
 def test_a_package_that_is_not_installed_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pipeline.serving.http.server", None)
     assert main([str(tmp_path)], open_fake) == 2
-    assert "pip install 'pipeline[serve]'" in capsys.readouterr().err
+    assert "pip install 'ctr-pipeline[serve]'" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_refused_before_the_servable_is_opened(tmp_path, capsys):
