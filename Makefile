@@ -85,11 +85,11 @@ $(VENV)/dev: $(VENV)/test
 
 # The distribution ctr-pipeline, in dist/.
 wheel: $(VENV)/core
-	$(UV) build --quiet --wheel --out-dir dist
+	@$(UV) build --quiet --wheel --out-dir dist
 
 # Versions of constraints.txt again: those that it has are kept if they still fit; UPGRADE=--upgrade takes newer ones.
 lock: $(VENV)/core
-	$(UV) pip compile pyproject.toml --extra dev --extra bench --python-version 3.11 \
+	@$(UV) pip compile pyproject.toml --extra dev --extra bench --python-version 3.11 \
 		--python-platform x86_64-manylinux_2_28 --no-annotate --quiet $(UPGRADE) \
 		--custom-compile-command 'make lock' -o constraints.txt
 
