@@ -95,9 +95,7 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     for path in older_descriptions(run_dir, manifests):
         print(f"{path}: describes an older commit to Zarr readers, or is damaged; resuming the run writes it again")
     for path in unnamed(run_dir, commits, manifests):
-        print(
-            f"{path}: no commit names it; resuming the run deletes it, if it has the name of a commit or a chunk"
-        )
+        print(f"{path}: no commit names it; resuming the run deletes it, if it has the name of a commit or a chunk")
     damaged = {number for finding in findings for number in finding.commits}
     whole = [m for m in manifests if m.number not in damaged]
     print(f"{len(whole)} of {len(commits.numbers())} commits are intact: {_numbers(m.number for m in whole) or '-'}")

@@ -212,9 +212,7 @@ def test_a_run_without_a_commit_is_reported(capsys, tmp_path):
     assert "has no commit" in out
 
 
-def test_an_intact_run_of_several_shards_is_reported_intact(
-    capsys, made, made_in_shards, sharded_dir
-):
+def test_an_intact_run_of_several_shards_is_reported_intact(capsys, made, made_in_shards, sharded_dir):
     assert made_in_shards[1]["fingerprint"] == made[1]["fingerprint"]
     code, out, err = verify(capsys, sharded_dir)
     assert (code, out.count("\n"), err) == (0, 1, "")
