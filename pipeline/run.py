@@ -22,9 +22,9 @@ from pipeline.workflow import Workflow, kind_name, load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began, 130 after
-    SIGINT, 143 after SIGTERM and 141 if its output is no longer read; these three stop it at a commit. Errors are printed
-    as one message, without a traceback."""
+    """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began; 130 after
+    SIGINT, 143 after SIGTERM and 141 if its output is no longer read, all of which stop it at a commit. Errors are
+    printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
         code = train_command(args)
