@@ -1,1 +1,10 @@
 """Benchmarks. `python -m benchmarks.NAME [--quick]` prints a table and, as its last line, one JSON object."""
+
+import os
+
+from pipeline.machine.allocator import share_one_arena
+from pipeline.machine.process import SPIN, SPIN_COUNT
+
+# As the commands do, before libraries start threads.
+os.environ.setdefault(SPIN, SPIN_COUNT)
+share_one_arena()

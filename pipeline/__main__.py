@@ -1,64 +1,144 @@
-"""python -m pipeline COMMAND ...: the one command of this project. A subcommand's module is imported when it is
-called."""
+"""The one command of this project: `pipeline COMMAND ...`. A command's module is imported when it is called, its
+arguments alone for `--help` and completion."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 
-from pipeline.machine.signals import discard_output, end_at_interrupt, exit_code
-from pipeline.machine.stuck import watch_process
-from pipeline.messages.terminal import print_visibly
+from pipeline.machine.process import begin_command
 
-COMMANDS = {
-    "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
-    "run": ("pipeline.run", "train the workflow of a Python file"),
-    "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, from raw logs"),
-    "watch": ("pipeline.monitor.page.watch", "serve a page that shows a run, while it goes and afterwards"),
-    "report": ("pipeline.monitor.page.report", "write a run's report.html: one file that shows all of it"),
-    "compare": ("pipeline.monitor.page.compare", "write one page that compares runs: settings, metrics, speed, curves"),
-    "doctor": ("pipeline.doctor.main", "look for what is wrong with the data of a workflow, or with a run"),
-    "runs": ("pipeline.monitor.runs", "list run directories: models, metrics, and the settings that differ"),
-    "trace": ("pipeline.monitor.tools.trace", "write a timeline of a run's stages, which Perfetto opens"),
-    "to-tensorboard": ("pipeline.monitor.tools.tensorboard", "write a run's curves for TensorBoard"),
-    "to-mlflow": ("pipeline.monitor.tools.mlflow", "log a run's settings, metrics and results to MLflow"),
-    "why": ("pipeline.serving.why", "show what each kept commit of a run has of one value"),
-    "replay": ("pipeline.replay.main", "tell the hits of each tier for any sizes and policies, from the keys alone"),
-    "schema": ("pipeline.notebook.schema", "print the JSON schema of workflows, for editors"),
-    "export": ("pipeline.serving.export", "make a servable of a run: rows in pages, the dense model, the features"),
-    "score": ("pipeline.serving.score", "score Parquet files with a trained model"),
-    "serve": ("pipeline.serving.serve", "answer requests over HTTP with a servable"),
-    "verify": ("pipeline.verify", "check every committed bit of a run; --repair goes back to the newest whole commit"),
+GROUPS = {
+    "data": {
+        "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
+        "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, of raw logs"),
+        "doctor": ("pipeline.doctor.main", "find faults in the data of a workflow, or of a run"),
+        "schema": ("pipeline.init.schema", "print the JSON schema of workflows, for editors"),
+    },
+    "training": {
+        "run": ("pipeline.run", "train the workflow of a file; --explain predicts its speed and memory"),
+        "replay": ("pipeline.replay.main", "show where rows would be found with other sizes of memory"),
+        "verify": ("pipeline.verify", "check every bit of a run; --repair goes back to the newest intact commit"),
+    },
+    "looking at runs": {
+        "runs": ("pipeline.monitor.runs", "list runs, best first: metrics, and the settings that differ"),
+        "watch": ("pipeline.monitor.page.watch", "serve a web page that shows a run, while it trains and afterwards"),
+        "report": ("pipeline.monitor.page.report", "write one HTML file that shows all of a run"),
+        "compare": ("pipeline.monitor.page.compare", "write one HTML file that compares runs"),
+        "trace": ("pipeline.monitor.tools.trace", "write a timeline of a run, for Perfetto"),
+        "to-tensorboard": ("pipeline.monitor.tools.tensorboard", "write a run's curves for TensorBoard"),
+        "to-mlflow": ("pipeline.monitor.tools.mlflow", "log a run's settings, metrics and results to MLflow"),
+    },
+    "using a model": {
+        "score": ("pipeline.serving.score", "score Parquet files with a trained model"),
+        "export": ("pipeline.serving.export", "write a folder with all that scores need, without the run"),
+        "serve": ("pipeline.serving.serve", "answer requests over HTTP with an exported model"),
+        "why": ("pipeline.serving.why", "show what a run learned about one value of a column"),
+    },
+    "shell": {"completion": ("pipeline.__main__", "print what makes bash complete commands and options")},
 }
-"""Name, module with a `main(argv)`, and one line of help."""
+"""Commands by what they are for: name, module with a `main(argv)`, and one line of help."""
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+PARSERS = {"run": "train_arguments", "to-tensorboard": "tensorboard_arguments", "to-mlflow": "mlflow_arguments"}
+"""Functions of `pipeline.arguments` that are not named after their command."""
+BASH = """\
+_pipeline() {
+    mapfile -t COMPREPLY < <(compgen -W "$(pipeline completion -- "${COMP_WORDS[@]:1:COMP_CWORD-1}")" -- "$2")
+}
+complete -o default -F _pipeline pipeline"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand and return its exit code; 2 if there is no subcommand of that name."""
+    """Run a command and return its exit code; 2 if there is no command of that name."""
     if argv is None:
-        watch_process()
+        begin_command()
     argv = sys.argv[1:] if argv is None else list(argv)
+    from pipeline.machine.signals import discard_output, end_at_interrupt, exit_code
+    from pipeline.messages.terminal import print_visibly
+
     print_visibly()
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(), file=sys.stdout if argv else sys.stderr)
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"pipeline {version()}")
+        return 0
     if argv[0] not in COMMANDS:
-        print(f"error: there is no command {argv[0]!r}\n{usage()}", file=sys.stderr)
+        from pipeline.errors import did_you_mean
+
+        close, _ = did_you_mean(argv[0], COMMANDS)
+        hint = f"; did you mean {close!r}?" if close else ""
+        print(f"error: there is no command {argv[0]!r}{hint}\n{usage()}", file=sys.stderr)
         return 2
     end_at_interrupt()
-    module, _ = COMMANDS[argv[0]]
     try:
-        code: int = import_module(module).main(argv[1:])
+        if argv[0] == "completion":
+            return completion(argv[1:])
+        if {"-h", "--help"} & {*argv}:
+            parser_of(argv[0], argv[1:]).parse_args(argv[1:])
+        code: int = import_module(COMMANDS[argv[0]][0]).main(argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
         return exit_code(discard_output())
     return code
 
 
+def parser_of(name: str, argv: Sequence[str] = ()) -> ArgumentParser:
+    """Parser of a command's arguments, without the imports of the command. `argv`: those of `prepare` depend on it."""
+    if name == "prepare":
+        from pipeline.prepare.arguments import TAKES, prepare_arguments
+
+        return prepare_arguments(next((word for word in argv if word in TAKES), None))
+    make: Callable[[], ArgumentParser] = getattr(
+        import_module("pipeline.arguments"), PARSERS.get(name, f"{name}_arguments")
+    )
+    return make()
+
+
+def completion(argv: Sequence[str]) -> int:
+    """Print the completion for bash, or, for the words before the one that is completed, what this one may be."""
+    from pipeline.arguments import completion_arguments
+
+    if "--" not in argv:
+        completion_arguments().parse_args(argv)
+        print(BASH)
+    else:
+        print("\n".join(choices(argv[argv.index("--") + 1 :])))
+    return 0
+
+
+def choices(words: Sequence[str]) -> Iterator[str]:
+    """Commands, or else the options of the command and the values of those that have a list. Bash adds files."""
+    if not words:
+        yield from [*COMMANDS, "--help", "--version"]
+    elif words[0] in COMMANDS:
+        options = parser_of(words[0], words[1:])._option_string_actions
+        of_last = options.get(words[-1])
+        if of_last and of_last.choices:
+            yield from map(str, of_last.choices)
+        else:
+            yield from (option for option, action in options.items() if action.help != SUPPRESS)
+
+
+def version() -> str:
+    """Version of the installed package; "unknown" in a clone that is not installed."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
+    try:
+        return version_of("ctr-pipeline")
+    except PackageNotFoundError:
+        return "unknown"
+
+
 def usage() -> str:
-    lines = [f"  {name:16}{what}" for name, (_, what) in COMMANDS.items()]
-    return "\n".join(["usage: pipeline COMMAND ...   (for details: pipeline COMMAND --help)", *lines])
+    """List all commands, by groups."""
+    lines = ["usage: pipeline COMMAND ...   (pipeline COMMAND --help shows its arguments)"]
+    for group, commands in GROUPS.items():
+        lines += ["", f"{group}:", *(f"  {name:16}{what}" for name, (_, what) in commands.items())]
+    return "\n".join([*lines, "", "pipeline --version prints the version."])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+# As commands do, before torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
 import depth
 import numpy as np
 import pyarrow as pa

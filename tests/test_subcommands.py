@@ -6,12 +6,14 @@ from importlib import import_module
 
 import pytest
 
-from pipeline.__main__ import COMMANDS, main
+from pipeline.__main__ import COMMANDS, choices, main, parser_of, version
 
 HEAVY = ("torch", "distributed", "dask", "numba", "pyarrow")
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["run", "missing.py"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["run", "--help"], ["verify", "--help"], ["run", "missing.py"]], ids=" ".join
+)
 def test_help_and_a_missing_file_import_nothing_heavy(argv):
     code = (
         f"import sys\nfrom pipeline.__main__ import main\n"
@@ -21,19 +23,70 @@ def test_help_and_a_missing_file_import_nothing_heavy(argv):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert ("usage: " in done.stdout) == ("--help" in argv)
+    assert ("usage: " in done.stdout) == ("missing.py" not in argv)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_subcommand_has_a_main_of_its_own(name, capsys):
+def test_a_command_has_a_main_and_help(name, capsys):
     assert callable(import_module(COMMANDS[name][0]).main)
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: ")
+    assert capsys.readouterr().out.startswith(f"usage: pipeline {name} ")
+
+
+def test_an_option_has_one_meaning_in_all_commands():
+    """The same name has the same value everywhere; what is written goes to --out, and what listens has --host."""
+    meanings = {}
+    for name in COMMANDS:
+        for option, action in parser_of(name, ["csv"])._option_string_actions.items():
+            meanings.setdefault(option, {})[name] = action.nargs, action.metavar
+    assert {option: found for option, found in meanings.items() if len({*found.values()}) > 1} == {
+        "--out": meanings["--out"]
+    }
+    assert {metavar for _, metavar in meanings["--out"].values()} == {"DIR", "FILE"}
+    assert not {"--address", "--logdir", "--output", "--run-dir"} & meanings.keys() - {"--run-dir"}
+    assert {*meanings["--host"]} == {*meanings["--port"]} == {"serve", "watch"}
+
+
+def test_the_version_is_that_of_the_distribution(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pipeline {version()}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "some"),
+    [
+        ([], {"run", "score", "--version"}),
+        (["watch"], {"--host", "--port"}),
+        (["score", "RUN", "--bad-values"], {"clip", "null", "refuse"}),
+        (["prepare", "csv"], {"--schema"}),
+        (["missing"], set()),
+    ],
+    ids=" ".join,
+)
+def test_words_are_completed(words, some):
+    found = {*choices(words)}
+    assert some <= found
+    assert bool(some) == bool(found)
+    assert "--run-dir" not in found
+
+
+def test_bash_completes_a_command():
+    """With the function that `pipeline completion` prints."""
+    script = f"""pipeline() {{ {sys.executable} -m pipeline "$@"; }}
+source <(pipeline completion)
+COMP_WORDS=(pipeline sc) COMP_CWORD=1
+_pipeline pipeline sc pipeline
+echo "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["schema", "score"], done.stderr
 
 
 def test_an_unknown_command_is_named_with_the_known_ones(capsys):
+    assert main(["trian"]) == 2
+    assert "did you mean" in capsys.readouterr().err
     assert main(["tran"]) == 2
     said = capsys.readouterr().err
     assert "there is no command 'tran'" in said
@@ -48,7 +101,7 @@ REMOTE = "s3://bucket/log"
     ("argv", "named"),
     [
         (["run", REMOTE + ".py"], "the workflow's file"),
-        (["run", "workflows/quickstart.py", "--run-dir", REMOTE], "--run-dir"),
+        (["run", "workflows/quickstart.py", "--out", REMOTE], "--out"),
         (["init", REMOTE, "--out", "none/my.py"], "a source"),
         (["init", "workflows", "--out", REMOTE + ".py"], "--out"),
         (["prepare", "criteo", REMOTE, "--out", "none"], "a source"),
@@ -59,7 +112,7 @@ REMOTE = "s3://bucket/log"
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,
 )
-def test_a_store_is_refused_by_the_name_of_the_argument(argv, named, capsys):
+def test_remote_storage_is_refused_with_the_argument(argv, named, capsys):
     assert main(argv) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: {named} is 's3:/")

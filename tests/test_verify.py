@@ -1,4 +1,4 @@
-"""`python -m pipeline.verify`: what is wrong is named, with its keys and who still has them; --repair goes back."""
+"""`pipeline verify`: what is wrong is named, with its keys and who still has them; --repair goes back."""
 
 import json
 import shutil
@@ -79,7 +79,7 @@ def test_a_whole_run_is_reported_whole(capsys, run_dir):
     assert len(numbers) >= 3
     code, out, err = verify(capsys, run_dir)
     shown = ", ".join(map(str, numbers))
-    assert (code, out, err) == (0, f"{len(numbers)} of {len(numbers)} commits are whole: {shown}\n", "")
+    assert (code, out, err) == (0, f"{len(numbers)} of {len(numbers)} commits are intact: {shown}\n", "")
     assert verify(capsys, run_dir, "--repair")[0] == 0
 
 
@@ -95,9 +95,9 @@ def test_a_damaged_row_is_named_with_its_keys_and_commits(capsys, run_dir):
     assert f"rows of 1 keys are damaged: {int(key):#018x}\n" in out
     assert f"commit {newest.number}" in out
     for m in manifests(run_dir)[:-1]:
-        assert f"commit {m.number}{f' ({m.name})' if m.name else ''} has 1 of these keys whole, 0 damaged" in out
-    assert " has 0 of these keys whole, 1 damaged" in out
-    assert f"{len(manifests(run_dir)) - 1} of {len(manifests(run_dir))} commits are whole: " in out
+        assert f"commit {m.number}{f' ({m.name})' if m.name else ''} has 1 of these keys intact, 0 damaged" in out
+    assert " has 0 of these keys intact, 1 damaged" in out
+    assert f"{len(manifests(run_dir)) - 1} of {len(manifests(run_dir))} commits are intact: " in out
 
 
 def damage_rows(run_dir, newest, chunk):
@@ -167,7 +167,7 @@ def test_repair_changes_nothing_when_no_commit_is_whole(capsys, run_dir):
     code, out, err = verify(capsys, run_dir, "--repair")
     assert code == 1
     assert "0 of " in out
-    assert "no commit is whole: nothing was changed; start over with --fresh" in err
+    assert "no commit is intact: nothing was changed; start over with --fresh" in err
     assert {p: p.read_bytes() for p in run_dir.rglob("*") if p.is_file()} == before
 
 
@@ -247,5 +247,5 @@ def test_a_missing_shard_is_one_finding_that_names_it(capsys, sharded_dir):
     assert first == f"{folder}: is missing, and all of shard 2 of 4 with it (commits {numbers})"
     assert len(others) == 1
     assert others[0].startswith("0 of ")
-    assert "no commit is whole" in err
+    assert "no commit is intact" in err
     assert {p: p.read_bytes() for p in sharded_dir.rglob("*") if p.is_file()} == before

@@ -28,7 +28,7 @@ from benchmarks.disk.limits import RawChunks, RawRows
 from benchmarks.disk.log import Ours, OursDirect, append_vs_plain, commit_vs_plain, fill_log, rebuild_seconds, tag_cost
 from benchmarks.disk.peers import RocksDb, peers_at_hand
 from benchmarks.disk.rows import NUM_WORDS, ROW_BYTES, Store, first_wrong, make_cold, may_drop_caches
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.allocator import keep_freed_memory
 from pipeline.records import I64, U32
 
 OWN: list[type[Store]] = [Ours, OursDirect, RawRows, RawChunks]

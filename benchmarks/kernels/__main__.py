@@ -17,7 +17,7 @@ from benchmarks.kernels.cases import LAYOUT, NOISE_BYTES, Case, zipf_keys
 from benchmarks.kernels.dedup import dedup_case, index_of_batch, stage_case
 from benchmarks.kernels.peers import versions
 from benchmarks.kernels.rows import WIDTHS, adam_case, find_case, move_cases, segment_sum_case, variants
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.allocator import keep_freed_memory
 
 ROUNDS = 5
 """Repeats of a run for each one of `--repeats`, since a run takes only milliseconds."""

@@ -29,8 +29,8 @@ from pipeline.device.device import Device
 from pipeline.device.gpu import choose, identify
 from pipeline.errors import LostTouch, OutOfTurn
 from pipeline.machine.affinity import pin
+from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.limits import memory_limits
-from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.stuck import watch_process
 from pipeline.machine.threads import share_of
 from pipeline.own_code.modules import ClassText

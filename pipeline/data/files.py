@@ -107,7 +107,7 @@ def open_file(path: Path, **options: Any) -> pq.ParquetFile:
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:
             way = (
-                f"; make Parquet of the text first: python -m pipeline prepare csv {path} --schema SCHEMA.json "
+                f"; make Parquet of the text first: pipeline prepare csv {path} --schema SCHEMA.json "
                 "--out FOLDER, with --no-label if its rows are to be scored"
             )
         raise ValueError(f"{path}: cannot be read as Parquet{way} ({error})") from error

@@ -1,14 +1,14 @@
-"""python -m pipeline doctor WORKFLOW|RUN: look for what is wrong with the data of a workflow, or with a run."""
+"""pipeline doctor WORKFLOW|RUN: look for what is wrong with the data of a workflow, or with a run."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pipeline.arguments import doctor_arguments
 from pipeline.doctor.finding import Finding
 from pipeline.errors import PipelineError, error_text, refuse_remote
 from pipeline.settings.changes import override
@@ -38,17 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print_findings(findings, _say)
     return int(any(finding.level == "fault" for finding in findings))
-
-
-def doctor_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline doctor", description=__doc__)
-    parser.add_argument("target", type=Path, metavar="WORKFLOW|RUN", help="a workflow's file, FILE.py:NAME, or a run")
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
-    parser.add_argument(
-        "--workflow", type=Path, help="the workflow's file, for a run whose model class is defined there"
-    )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    return parser
 
 
 def target_of(target: Path, file: Path | None, settings: Sequence[str]) -> tuple[Workflow, Path | None]:

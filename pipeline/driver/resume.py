@@ -124,7 +124,7 @@ def check_same_run(
         raise ValueError(
             "the run directory holds a commit of another workflow:\n       "
             + "\n       ".join([*refused[:MAX_NAMED], *more])
-            + "\n       change it back; or give this workflow another name=, or its run another folder with --run-dir; "
+            + "\n       change it back; or give this workflow another name=, or its run another folder with --out; "
             "or start over with --fresh, which moves the old run aside"
         )
     edited = is_other_code(before.get("code", ""), now["code"])
@@ -147,7 +147,7 @@ def _check_answers(differences: Sequence[str], of_data: bool) -> None:
         score = "; `pipeline score` scores other files with the trained model" if of_data else ""
         raise ValueError(
             f"the run in this directory has ended, and its results are not those of this workflow:\n       {lines}\n"
-            "       change it back; or give the run another folder with --run-dir; or start again with --fresh, which "
+            "       change it back; or give the run another folder with --out; or start again with --fresh, which "
             f"moves the old run aside{score}"
         )
 

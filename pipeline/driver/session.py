@@ -46,7 +46,7 @@ def plan_session(
     """Check everything that needs no example of the data. `run_dir`: by default runs/NAME. `workers`, `scheduler`,
     `dashboard`: as `pipeline run` takes them. `say` is called with warnings. Raises ValueError if a setting does not
     fit the data, the machine or another setting."""
-    refuse_remote("--run-dir", run_dir)
+    refuse_remote("--out", run_dir)
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
     run_dir = run_dir or Path("runs") / workflow.name

@@ -1,4 +1,4 @@
-"""python -m pipeline init DATA... --out FILE: look at Parquet or CSV files, and write a workflow for them."""
+"""pipeline init DATA... --out FILE: look at Parquet or CSV files, and write a workflow for them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.arguments import init_arguments
 from pipeline.data.files import SPLITS, TEXT_SUFFIXES
 from pipeline.errors import refuse_remote
 from pipeline.init.choice import Choice
@@ -48,20 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted before anything was written", file=sys.stderr)
         return 130
-
-
-def init_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline init", description=__doc__)
-    parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet or CSV files, folders, or patterns")
-    parser.add_argument(
-        "--label", action="append", default=[], metavar="COLUMN",
-        help="the column of 0 and 1 to predict (default: the one that looks like it); may be given again, for several",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=OUT)
-    parser.add_argument(
-        "--fresh", action="store_true", help="move FILE, and the data and schema made for it, aside first",
-    )  # fmt: skip
-    return parser
 
 
 def init_command(args: argparse.Namespace) -> int:
@@ -100,7 +87,7 @@ def init_command(args: argparse.Namespace) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
-    print(f"{args.out} is written; train it: python -m pipeline run {shlex.quote(str(args.out))}")
+    print(f"{args.out} is written; train it: pipeline run {shlex.quote(str(args.out))}")
     return 0
 
 
@@ -203,7 +190,7 @@ def _prepare(
         schema, kind = [str(path)], "csv"
     argv = [kind, *map(str, look.paths), "--out", str(folder), "--schema", *schema, "--split", option]
     print(f"splits: {why}")
-    print(f"a copy in Parquet, with its splits, is made by: python -m pipeline prepare {shlex.join(argv)}", flush=True)
+    print(f"a copy in Parquet, with its splits, is made by: pipeline prepare {shlex.join(argv)}", flush=True)
     return prepare_main(argv)
 
 

@@ -1,9 +1,8 @@
-"""python -m pipeline runs [FOLDER]: tables of the runs in a folder, best first: metrics, and the settings that
+"""pipeline runs [FOLDER]: tables of the runs in a folder, best first: metrics, and the settings that
 differ. Runs that were evaluated on different data are in different tables."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import shutil
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.arguments import runs_arguments
 from pipeline.monitor.runs_table import RunsTable
 
 FILE_COLUMNS = 100
@@ -70,10 +70,7 @@ class Run:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if there is no such folder or no run in it."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline runs", description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), help="default: runs")
-    parser.add_argument("--json", action="store_true", help="one JSON object a run, with all settings that differ")
-    args = parser.parse_args(argv)
+    args = runs_arguments().parse_args(argv)
     runs, damaged = find_runs(args.folder)
     for reason in damaged:
         print(f"warning: not listed: {reason}", file=sys.stderr)

@@ -26,7 +26,8 @@ from pipeline.kernels.read_rows import PAGE_BYTES, make_scratch, read_rows
 from pipeline.kernels.rows import gather_rows
 from pipeline.kernels.tag import set_tags
 from pipeline.machine import limits
-from pipeline.machine.memory import aligned_empty, resident_bytes, return_freed_memory
+from pipeline.machine.allocator import return_freed_memory
+from pipeline.machine.memory import aligned_empty, resident_bytes
 from pipeline.machine.processor import processor
 from pipeline.planner.machine import Machine
 from pipeline.planner.timing import fastest

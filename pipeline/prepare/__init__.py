@@ -1,4 +1,4 @@
-"""Conversion of raw logs to the Parquet files that workflows read, part by part: `python -m pipeline.prepare`.
+"""Conversion of raw logs to the Parquet files that workflows read, part by part: `pipeline prepare`.
 
 A task takes a piece: whole lines of a byte range of a plain file, row groups, or a compressed file as a stream. It
 yields parts one after the other, so memory is that of one part per thread, whatever the input. Parts, splits by ratio

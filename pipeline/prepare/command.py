@@ -1,4 +1,4 @@
-"""The command line: its arguments, and the work they describe, checked as far as possible before sources are read."""
+"""The work that a command line describes, checked as far as possible before sources are read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import refuse_remote
-from pipeline.machine.limits import cpus
-from pipeline.messages.sizes import parse_size
 from pipeline.prepare import formats
+from pipeline.prepare.arguments import TAKES
 from pipeline.prepare.formats import Format
 from pipeline.prepare.heads import check_heads
 from pipeline.prepare.lines import BadLines
@@ -23,104 +22,8 @@ from pipeline.prepare.read import names_in
 from pipeline.prepare.splits import ToScore, check_split, parse
 from pipeline.prepare.steps import Job
 
-KINDS = {
-    "criteo": "tab-separated lines without a header: label, 13 numbers, 26 categories (Criteo, 2014 and 1 TB)",
-    "avazu": "CSV with a header (Avazu, 2015); columns for hour of day, weekday and weekend are added",
-    "csv": "any delimited text; --schema names its columns",
-    "libsvm": "lines `label index:value ...`",
-    "libffm": "lines `label field:index:value ...`; --fields names those that become columns",
-    "parquet": "Parquet files; --schema names the columns that are kept",
-}
-"""Description of each format, one line."""
-TAKES = {
-    "criteo": ("no_label",),
-    "avazu": ("no_label",),
-    "csv": ("schema", "no_header", "no_label"),
-    "libsvm": ("numbers", "ignore_values"),
-    "libffm": ("fields", "many", "numbers", "ignore_values"),
-    "parquet": ("schema", "no_label"),
-}
-"""Additional options of each format; `schema` and `fields` are required, the others optional."""
 NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
 """Options that change no byte of the output, or are recorded elsewhere."""
-SCHEMA = {
-    "csv": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order. Roles: label, number, category, time, "
-    "skip; for a label of other values than 0 and 1, NAME:label:no/yes",
-    "parquet": "NAME:ROLE, where NAME may be a pattern. Roles: label, number, category, time",
-}
-OUT = (
-    "a folder for the output: Parquet files in train, validation and test; _workflow.py, which trains on them; "
-    "_prepared.json, a description; _vocabulary, if there are ids; .prepare, from which a killed preparation resumes"
-)
-VOCABULARY_HELP = "replace the values of these categories, or of `all`, by ids 1, 2, ..."
-MINIMUM_HELP = "values seen less often in training rows have id 0; COLUMN=N for one column (default: 1)"
-SPLIT = (
-    "ratio:validation=0.1,test=0.1,seed=0, or time:COLUMN,validation_from=VALUE,test_from=VALUE, or "
-    "file:validation=PATTERN,test=PATTERN (default: all rows are for training)"
-)
-
-
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line. Help and usage are those of its format, or the list of formats if it names none."""
-    return prepare_arguments(next((word for word in argv if word in TAKES), None)).parse_args(argv)
-
-
-def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
-    """Parser of every format's options; its help shows those of one format, or the formats if none is given."""
-    prog = "python -m pipeline prepare"
-    if format is None:
-        lines = "\n".join(f"  {name:9} {what}" for name, what in KINDS.items())
-        parser = argparse.ArgumentParser(
-            prog=prog,
-            usage=f"{prog} FORMAT SOURCE... --out DIR [OPTION...]",
-            description=f"Make the Parquet files that workflows read from raw logs.\n\nformats:\n{lines}",
-            epilog=f"{prog} FORMAT --help shows the options of a format",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    else:
-        usage = f"{prog} {format} SOURCE... --out DIR [OPTION...]"
-        parser = argparse.ArgumentParser(prog=prog, usage=usage, description=f"{format}: {KINDS[format]}.")
-    of_a_format = {f"--{name.replace('_', '-')}" for names in TAKES.values() for name in names}
-    shown = {f"--{name.replace('_', '-')}" for name in TAKES.get(format or "", ())}
-
-    def add(name: str, **options: Any) -> None:
-        if format is None or (name in of_a_format and name not in shown):
-            options["help"] = argparse.SUPPRESS
-        parser.add_argument(name, **options)
-
-    add("format", choices=TAKES, metavar="FORMAT", help=argparse.SUPPRESS)
-    add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are decompressed")
-    add("--out", type=Path, required=True, help=OUT)
-    add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA.get(format or ""))
-    add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")
-    add("--fields", nargs="+", type=int, default=[], metavar="N", help="fields that become columns")
-    add("--many", nargs="+", type=int, default=[], metavar="N", help="fields with several indices in a line")
-    add("--numbers", nargs="+", type=int, default=[], metavar="N", help="numbers of those whose values become columns")
-    add("--ignore-values", action="store_true", help="ignore values other than 1")
-    add(
-        "--no-label",
-        action="store_true",
-        help="rows to be scored: leave labels out if there are any; all rows go to test/",
-    )
-    add("--split", metavar="HOW", help=SPLIT)
-    add("--vocabulary", nargs="+", default=[], metavar="COLUMN", help=VOCABULARY_HELP)
-    add("--minimum", nargs="+", action="extend", default=[], metavar="N", help=MINIMUM_HELP)
-    add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: an error)")
-    add("--piece-size", type=size, default=64 << 20, metavar="SIZE", help="bytes of text per part (default: 64 MiB)")
-    add("--workers", type=int, default=cpus(), metavar="N", help="parts made at a time (default: one per CPU)")
-    add("--scheduler", metavar="ADDRESS", help="run on the workers of this Dask cluster; they need this file system")
-    add("--fresh", action="store_true", help="move what is in the output folder aside first, to DIR.1, ...")
-    return parser
-
-
-def size(text: str) -> int:
-    try:
-        found = parse_size(text)
-    except ValueError as error:
-        # argparse leaves out what any other exception says.
-        raise argparse.ArgumentTypeError(str(error)) from None
-    assert isinstance(found, int)
-    return found
 
 
 def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:

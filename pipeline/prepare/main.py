@@ -1,4 +1,4 @@
-"""python -m pipeline.prepare FORMAT SOURCE... --out DIR: convert raw logs to the Parquet files that workflows read."""
+"""pipeline prepare FORMAT SOURCE... --out DIR: convert raw logs to the Parquet files that workflows read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.errors import refuse_remote, system_text
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.messages.sizes import format_size
-from pipeline.prepare.command import plan_preparation, read_arguments
+from pipeline.prepare.arguments import read_arguments
+from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.layout import MANIFEST, REFUSED_DATA, STUB, remove_kept
 from pipeline.prepare.manifest import claim, read_prepared
 from pipeline.prepare.report import report_lines
@@ -113,9 +114,9 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
         for line in report_lines(job, prepared):
             print(line)
         if args.no_label:
-            print(f"no labels; score it: python -m pipeline score RUN {out / 'test'} --out FOLDER")
+            print(f"no labels; score it: pipeline score RUN {out / 'test'} --out FOLDER")
         else:
-            print(f"workflow: {out / STUB}; python -m pipeline run {out / STUB} trains it")
+            print(f"workflow: {out / STUB}; pipeline run {out / STUB} trains it")
     return 0
 
 

@@ -1,17 +1,16 @@
-"""python -m pipeline replay WORKFLOW|RUN: the hits of each tier, from the keys of the data alone, without training.
+"""pipeline replay WORKFLOW|RUN: the hits of each tier, from the keys of the data alone, without training.
 
 Of a workflow a run is simulated. Of a run directory the run itself is replayed by its record, exactly."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 
+from pipeline.arguments import replay_arguments
 from pipeline.errors import PipelineError, error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
 
@@ -41,27 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def say(line: str) -> None:
     """Print a line to stderr: stdout has the table and one line of JSON."""
     print(line, file=sys.stderr, flush=True)
-
-
-def replay_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline replay", description=__doc__)
-    parser.add_argument("target", type=Path, metavar="WORKFLOW|RUN", help="a workflow's file, or a run directory")
-    parser.add_argument("--workflow", type=Path, help="file of the workflow, for a run with a model of your own")
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
-    parser.add_argument("--workers", type=int, metavar="N", help="number of workers (default: 1, or those of the run)")
-    parser.add_argument("--sample", default="1", metavar="SHARE", help="share of keys to look at, such as 1/16")
-    parser.add_argument(
-        "--policies", nargs="+", default=[], metavar="DEVICE:HOST",
-        help="pairs of policies, such as lru:lfu, or all (default: those of the workflow)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sizes", nargs="+", default=[], metavar="SIZE",
-        help="storage.device and storage.host: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor of both, such as 1/2",
-    )  # fmt: skip
-    parser.add_argument(
-        "--no-bound", action="store_true", help="leave out the bound, which takes 8 bytes a key a block"
-    )
-    return parser
 
 
 def share_of_keys(text: str) -> float:

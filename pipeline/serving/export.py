@@ -1,4 +1,4 @@
-"""python -m pipeline export RUN --out DIR: make a servable, the files that scores need without the run."""
+"""pipeline export RUN --out DIR: make a servable, the files that scores need without the run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.arguments import export_arguments
+from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.aside import move_output_aside
-from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
-from pipeline.serving.arguments import run_command, size_argument
+from pipeline.serving.command import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,46 +61,6 @@ def curl_line(folder: Path, model: str) -> str:
     """Command that sends the example of the servable in `folder` to a server."""
     data = shlex.quote(f"@{folder / 'request.json'}")
     return f"curl -H content-type:application/json -d {data} localhost:8000/v2/models/{model}/infer"
-
-
-def export_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline export", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="folder for the servable (or the Parquet files); unfinished files are in its folder _exporting",
-    )  # fmt: skip
-    parser.add_argument("--fresh", action="store_true", help="move the contents of --out to a backup first")
-    parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
-    parser.add_argument(
-        "--format", choices=("servable", "parquet"), default="servable",
-        help="parquet: the rows alone, as (table, value, vector), for other programs (%(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--precision", choices=("float32", "float16", "int8"), default="float32", help="of the rows (%(default)s)"
-    )
-    parser.add_argument(
-        "--prior-correction", type=_share, default=1.0, metavar="SHARE",
-        help="share of the negative examples that the training data kept: scores are those for all of them",
-    )  # fmt: skip
-    parser.add_argument(
-        "--publish", type=Path, metavar="FOLDER", help="name the servable, which is below FOLDER, in FOLDER/current"
-    )
-    parser.add_argument("--workflow", type=Path, help="the workflow's file, if it defines the model class")
-    parser.add_argument("--memory", type=size_argument, default="1 GiB", help="memory for sorting rows (%(default)s)")
-    return parser
-
-
-def _share(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 < found <= 1:
-        raise argparse.ArgumentTypeError(f"expected a share above 0 and up to 1, got {text}")
-    return found
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""python -m pipeline score RUN DATA... --out DIR: score Parquet files with a trained model, through the stages of its
+"""pipeline score RUN DATA... --out DIR: score Parquet files with a trained model, through the stages of its
 own evaluation."""
 
 from __future__ import annotations
@@ -6,12 +6,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from pipeline.arguments import score_arguments
 from pipeline.errors import refuse_remote
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
-from pipeline.serving.arguments import add_bad_values, run_command
+from pipeline.serving.command import run_command
 from pipeline.serving.scoring_record import refuse_another
 
 
@@ -46,23 +46,6 @@ def score_command(args: argparse.Namespace) -> str | None:
 
 
 STAYS = "files that are scored stay, and the same command scores the others; --workflow FILE gives other caps"
-
-
-def score_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline score", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument("data", nargs="+", help="Parquet files, folders or globs")
-    parser.add_argument(
-        "--out", type=Path, required=True,
-        help="folder for the scored files, one for each input file; unfinished files are in its folder _scoring",
-    )  # fmt: skip
-    parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
-    parser.add_argument("--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy")
-    add_bad_values(parser)
-    parser.add_argument("--fresh", action="store_true", help="move the contents of --out to a backup first")
-    parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes")
-    parser.add_argument("--workflow", type=Path, help="the workflow's file: for its own model class, or other caps")
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""python -m pipeline why RUN FIELD=VALUE: show what each kept commit of a run has of one value: how often and when
+"""pipeline why RUN FIELD=VALUE: show what each kept commit of a run has of one value: how often and when
 it was last trained, the norm of its weights, and where its row is."""
 
 from __future__ import annotations
@@ -7,11 +7,11 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from pipeline.arguments import why_arguments
 from pipeline.errors import refuse_remote
-from pipeline.serving.arguments import run_command
+from pipeline.serving.command import run_command
 
 COLUMNS = ("number", "name", "step", "count", "last_step", "norm", "file", "row")
 
@@ -19,11 +19,7 @@ COLUMNS = ("number", "name", "step", "count", "last_step", "norm", "file", "row"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 also for a value without a row, 2 if an argument or the run is wrong, 1 if training
     deletes a commit meanwhile."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline why", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument("value", metavar="FIELD=VALUE", help="a value of a categorical field; null: a missing value")
-    parser.add_argument("--json", action="store_true", help="as JSON, with the weights")
-    args = parser.parse_args(argv)
+    args = why_arguments().parse_args(argv)
     return run_command(lambda: why_command(args))
 
 

@@ -33,8 +33,7 @@ class RunLock:
             owner = os.read(self._descriptor, 64).decode(errors="replace").strip() or "unknown"
             os.close(self._descriptor)
             raise InUse(
-                f"{run_dir} is in use by process {owner}; wait for it to end, or name another directory with --run-dir "
-                "(prepare, score and export: --out)"
+                f"{run_dir} is in use by process {owner}; wait for it to end, or name another directory with --out"
             ) from None
         # The lock holds even if a full disk does not take the number of its owner: `verify` must be able to run there.
         with suppress(OSError):

@@ -27,7 +27,7 @@ from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.reader import Reader, WrongTag
 from pipeline.storage.shards import ONE_SHARD, Shards, shard_folder
 
-HELP = "the row is not used; `python -m pipeline.verify RUN_DIR` says what else is wrong, and --repair goes back"
+HELP = "the row is not used; `pipeline verify RUN` says what else is wrong, and --repair goes back"
 
 
 CHUNK_NAME = re.compile(r"c\.[0-9]+(\.0)?")

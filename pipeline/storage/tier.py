@@ -45,5 +45,5 @@ def check_keys(tier: Tier, at_U: I32 | I64, rows_UW: U32, keys_U: U64) -> None:
         raise Damaged(
             f"{len(wrong)} of {len(keys_U)} rows are not the ones asked for; the first: {tier.where(int(at_U[first]))} "
             f"holds key {got_U[first]:#018x} instead of {keys_U[first]:#018x}. None of them was used; "
-            "`python -m pipeline.verify RUN_DIR` says what else is wrong"
+            "`pipeline verify RUN` says what else is wrong"
         )

@@ -116,7 +116,7 @@ def test_a_difference_that_changes_bits_is_refused_and_named(workflow, tmp_path,
         assert f"\n       {line}\n" in said
     assert "look_ahead" not in said
     assert "--fresh" in said
-    assert "--run-dir" in said
+    assert "--out" in said
 
 
 def test_a_difference_of_long_lists_is_told_by_names(workflow, described):

@@ -8,7 +8,7 @@ from pipeline.device.device import RAM
 from pipeline.machine.limits import allowed_cpus, cpus, free_memory, memory, memory_limits
 from pipeline.preflight.check_machine import check_memory
 from pipeline.preflight.sizes import with_device_in_bytes
-from pipeline.prepare.command import prepare_arguments
+from pipeline.prepare.arguments import prepare_arguments
 from pipeline.workflow import Schedule
 
 GIB = 1 << 30

@@ -50,7 +50,7 @@ def test_the_workflow_is_named_and_not_printed(tmp_path, capsys):
     source = write_lines(tmp_path / "log", "criteo", 100)
     lines = reported(capsys, "criteo", source, tmp_path / "out", *SPLIT)
     workflow = tmp_path / "out" / "_workflow.py"
-    assert lines[-1] == f"workflow: {workflow}; python -m pipeline run {workflow} trains it"
+    assert lines[-1] == f"workflow: {workflow}; pipeline run {workflow} trains it"
     assert len(lines) == 5
 
 

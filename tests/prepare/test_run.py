@@ -21,7 +21,8 @@ from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import SPLITS
 from pipeline.data.source import Source
-from pipeline.prepare.command import plan_preparation, prepare_arguments
+from pipeline.prepare.arguments import prepare_arguments
+from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.manifest import claim
 from pipeline.prepare.run import begin, so_far, unfinished
 from pipeline.prepare.steps import do_piece

@@ -30,7 +30,7 @@ def holder(tmp_path):
 
 
 def test_one_process_locks_a_run_directory_until_it_dies(holder, tmp_path):
-    with pytest.raises(InUse, match=rf"run is in use by process {holder.pid}; wait .*--run-dir"):
+    with pytest.raises(InUse, match=rf"run is in use by process {holder.pid}; wait .*--out"):
         RunLock(tmp_path / "run")
     with RunLock(tmp_path / "other"):
         pass

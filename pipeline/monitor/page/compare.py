@@ -1,28 +1,22 @@
-"""python -m pipeline compare RUN RUN ...: one page with the settings that differ, metrics, speed and curves of runs."""
+"""pipeline compare RUN RUN ...: one page with the settings that differ, metrics, speed and curves of runs."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.arguments import MAX_RUNS, compare_arguments
 from pipeline.errors import refuse_remote
 from pipeline.monitor.command import check_run, run_command
 from pipeline.monitor.page.report import known_run, sound_result, story_of
 from pipeline.monitor.story import Story
 
-MAX_RUNS = 8
-"""As many as there are distinct colours."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if a folder is no run or the file cannot be written, 130 if
     interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline compare", description=__doc__)
-    parser.add_argument("run_dir", type=Path, nargs="+", help=f"folders of runs, at most {MAX_RUNS}")
-    parser.add_argument("--out", type=Path, default=Path("compare.html"), help="file to write (default: compare.html)")
-    args = parser.parse_args(argv)
-    return run_command(lambda: write_comparison(args.run_dir, args.out))
+    args = compare_arguments().parse_args(argv)
+    return run_command(lambda: write_comparison(args.runs, args.out))
 
 
 def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:

@@ -1,4 +1,4 @@
-"""python -m pipeline report RUN: write one file that shows all of a run and needs no network."""
+"""pipeline report RUN: write one file that shows all of a run and needs no network."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.arguments import REPORT, report_arguments
 from pipeline.errors import refuse_remote
-from pipeline.monitor.command import check_run, run_arguments, run_command
+from pipeline.monitor.command import check_run, run_command
 from pipeline.monitor.live.lines import MOST_TICKS, read_live
 from pipeline.monitor.runs import Run, result_of, run_in
 from pipeline.monitor.story import Story
@@ -18,7 +19,6 @@ from pipeline.storage.durable import own_checksum
 if TYPE_CHECKING:
     from pipeline.monitor.page.page import Card
 
-REPORT = "report.html"
 NICE = 10
 """A report has less priority than a run that may be training at the same time."""
 
@@ -26,11 +26,7 @@ NICE = 10
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if there is no run or the file cannot be written, 130 if
     interrupted."""
-    parser = run_arguments("report", __doc__)
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help=f"file to write (default: {REPORT} in the run's folder)"
-    )
-    args = parser.parse_args(argv)
+    args = report_arguments().parse_args(argv)
 
     def write() -> str:
         check_run(args.run)

@@ -1,4 +1,4 @@
-"""python -m pipeline watch RUN: serve a page that shows a run of any process, during training and afterwards."""
+"""pipeline watch RUN: serve a page that shows a run of any process, during training and afterwards."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pipeline.arguments import watch_arguments
 from pipeline.machine.loopback import warning_of
-from pipeline.monitor.command import check_run, run_arguments, run_command
-
-PORT_HELP = "port of the page; 0 means any free one (default: 0)"
+from pipeline.monitor.command import check_run, run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command, until it is interrupted. Exit code 0 then, 2 if there is no run or no free port."""
-    parser = run_arguments("watch", __doc__)
-    parser.add_argument("--port", type=int, default=0, help=PORT_HELP)
-    parser.add_argument(
-        "--address", default="127.0.0.1", metavar="HOST",
-        help="address to listen at; another one than the default lets others see the page, without a password "
-        "(default: 127.0.0.1)",
-    )  # fmt: skip
-    args = parser.parse_args(argv)
-    return run_command(lambda: serve_page(args.run, args.address, args.port))
+    args = watch_arguments().parse_args(argv)
+    return run_command(lambda: serve_page(args.run, args.host, args.port))
 
 
 def serve_page(run_dir: Path, address: str, port: int) -> str:
@@ -43,9 +35,9 @@ def serve_page(run_dir: Path, address: str, port: int) -> str:
     except OSError as error:
         raise ValueError(
             f"cannot listen at port {port} of {address}: {error.strerror or error}; name another one with --port, or "
-            "an address of this machine with --address"
+            "an address of this machine with --host"
         ) from error
-    if warning := warning_of(f"--address {address}", address, "sees the run and its files' names"):
+    if warning := warning_of(f"--host {address}", address, "sees the run and its files' names"):
         print(warning, file=sys.stderr, flush=True)
     bound.setblocking(False)
     host, loop = socket.gethostname() if address == "0.0.0.0" else address, IOLoop.current()

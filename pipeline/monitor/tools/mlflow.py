@@ -1,4 +1,4 @@
-"""python -m pipeline to-mlflow RUN: log the settings, metrics and results of a run to MLflow."""
+"""pipeline to-mlflow RUN: log the settings, metrics and results of a run to MLflow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.monitor.command import check_extra, check_run, run_arguments, run_command
+from pipeline.arguments import mlflow_arguments
+from pipeline.monitor.command import check_extra, check_run, run_command
 from pipeline.monitor.live.lines import Begin, read_live
 from pipeline.monitor.runs import flat_settings, result_of
 from pipeline.monitor.tools.reader import Curves, allowed_name
@@ -29,12 +30,7 @@ STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run, or MLflow is not installed or refuses what
     it is sent, 130 after an interrupt."""
-    parser = run_arguments("to-mlflow", __doc__, follows=True)
-    parser.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI, or MLflow's own default")
-    parser.add_argument(
-        "--experiment", metavar="NAME", help="default: MLFLOW_EXPERIMENT_NAME, or the name of the workflow"
-    )
-    args = parser.parse_args(argv)
+    args = mlflow_arguments().parse_args(argv)
     return run_command(
         lambda: log_run(args.run, args.follow, args.tracking_uri, args.experiment),
         "interrupted: what was read is logged",

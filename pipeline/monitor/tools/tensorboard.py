@@ -1,11 +1,12 @@
-"""python -m pipeline to-tensorboard RUN: write the curves of a run as TensorBoard reads them."""
+"""pipeline to-tensorboard RUN: write the curves of a run as TensorBoard reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.monitor.command import check_extra, check_run, run_arguments, run_command
+from pipeline.arguments import tensorboard_arguments
+from pipeline.monitor.command import check_extra, check_run, run_command
 from pipeline.monitor.tools.reader import Curves
 
 SUFFIX = ".pipeline"
@@ -15,10 +16,8 @@ SUFFIX = ".pipeline"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run or TensorBoard is not installed, 130 after
     an interrupt."""
-    parser = run_arguments("to-tensorboard", __doc__, follows=True)
-    parser.add_argument("--logdir", type=Path, metavar="DIR", help="folder to write to (default: RUN/tensorboard)")
-    args = parser.parse_args(argv)
-    folder = args.logdir or args.run / "tensorboard"
+    args = tensorboard_arguments().parse_args(argv)
+    folder = args.out or args.run / "tensorboard"
     return run_command(lambda: write_events(args.run, folder, args.follow), "interrupted: what was read is written")
 
 

@@ -1,4 +1,4 @@
-"""python -m pipeline trace RUN: write RUN/trace.json, a timeline of the stages that Perfetto (ui.perfetto.dev)
+"""pipeline trace RUN: write RUN/trace.json, a timeline of the stages that Perfetto (ui.perfetto.dev)
 opens."""
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.monitor.command import check_run, run_arguments, run_command
+from pipeline.arguments import TRACE, trace_arguments
+from pipeline.monitor.command import check_run, run_command
 from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, read_live
 from pipeline.monitor.story import lapse_between
 from pipeline.monitor.tools.reader import curves_at
 from pipeline.stages import STAGES
 
-TRACE = "trace.json"
 TRACKS = (*STAGES[: STAGES.index("train") + 1], "gpu train", *STAGES[STAGES.index("train") + 1 :],
           "commits", "evaluations", "messages")  # fmt: skip
 """Names of the tracks, from top to bottom."""
@@ -25,9 +25,7 @@ TraceEvent = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run, 130 after an interrupt."""
-    parser = run_arguments("trace", __doc__)
-    parser.add_argument("--out", type=Path, metavar="FILE", help=f"default: RUN/{TRACE}")
-    args = parser.parse_args(argv)
+    args = trace_arguments().parse_args(argv)
     path = args.out or args.run / TRACE
 
     def write() -> str:

@@ -41,7 +41,7 @@ def test_a_run_is_followed_next_to_files_of_others(tmp_path):
     run, folder = write_run(tmp_path / "run", lines), tmp_path / "logs"
     folder.mkdir()
     (folder / "events.out.tfevents.1.other").write_bytes(b"")
-    assert main(["to-tensorboard", str(run), "--follow", "--logdir", str(folder)]) == 0
+    assert main(["to-tensorboard", str(run), "--follow", "--out", str(folder)]) == 0
     assert read(folder) == expected(lines)
     assert (folder / "events.out.tfevents.1.other").exists()
 
@@ -52,7 +52,7 @@ def test_an_absent_package_is_named_with_its_install_command(tmp_path, capsys, m
     for command, extra in (("to-tensorboard", "tensorboard"), ("to-mlflow", "mlflow")):
         assert main([command, str(run)]) == 2
         said = capsys.readouterr().err
-        assert f"the package {extra} is not installed: pip install -e 'CLONE[{extra}]'" in said
+        assert f"the package {extra} is not installed: pip install 'ctr-pipeline[{extra}]'" in said
 
 
 @pytest.mark.parametrize("command", ["to-tensorboard", "to-mlflow"])

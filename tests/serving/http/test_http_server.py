@@ -250,7 +250,7 @@ def test_a_first_servable_that_cannot_answer_is_refused(tmp_path, capsys):
 def test_a_package_that_is_not_installed_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pipeline.serving.http.server", None)
     assert main([str(tmp_path)], open_fake) == 2
-    assert "pip install 'pipeline[serve]'" in capsys.readouterr().err
+    assert "pip install 'ctr-pipeline[serve]'" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_refused_before_the_servable_is_opened(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Training from Python: the same run as the command's, settings by path, interrupts, and a run that can be used."""
 
-import inspect
 import json
 import os
 import signal
@@ -15,10 +14,10 @@ import torch
 from conftest import make_workflow, write_data
 
 import pipeline
+from pipeline.api import in_python
 from pipeline.driver.open import check_main
 from pipeline.driver.runner import StretchRunner
 from pipeline.errors import PipelineError
-from pipeline.notebook.train import in_python
 from pipeline.run import main
 from pipeline.workflow import Workflow, load
 
@@ -37,7 +36,7 @@ def fingerprint(run_dir):
     return json.loads((run_dir / "result.json").read_bytes())["fingerprint"]
 
 
-def test_a_call_trains_the_bits_of_the_command(workflow, root, tmp_path):
+def test_a_call_trains_to_the_same_bits_as_the_command(workflow, root, tmp_path):
     file = tmp_path / "my.json"
     file.write_text(workflow.model_dump_json())
     assert main([str(file), "--run-dir", str(tmp_path / "command"), "--serial"]) == 0
@@ -50,10 +49,10 @@ def test_a_call_trains_the_bits_of_the_command(workflow, root, tmp_path):
     assert f"OpenRun of {tmp_path / 'call'}" in told[0]
 
 
-def test_a_call_of_a_finished_run_opens_it_and_begins_nothing(workflow, tmp_path, monkeypatch, capsys):
+def test_a_finished_run_is_opened_and_not_trained_again(workflow, tmp_path, monkeypatch, capsys):
     with pipeline.train(workflow, tmp_path / "run", serial=True) as run:
         number = run.commit
-    monkeypatch.setattr("pipeline.notebook.train.open_session", None)
+    monkeypatch.setattr("pipeline.driver.session.open_session", None)
     with pipeline.train(workflow, tmp_path / "run", serial=True) as run:
         assert run.commit == number
     assert f"nothing to do: {tmp_path / 'run'} has ended after epoch 2" in capsys.readouterr().out
@@ -66,7 +65,7 @@ def test_settings_are_given_by_their_paths(workflow, tmp_path):
     assert (kept["optimizer"]["rows"]["lr"], kept["schedule"]["epochs"]) == (0.5, 1)
 
 
-def test_an_interrupted_call_commits_and_raises_and_the_same_call_goes_on(workflow, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_call_commits_raises_and_can_resume(workflow, tmp_path, monkeypatch, capsys):
     with pipeline.train(workflow, tmp_path / "whole", serial=True):
         pass
     really, calls = StretchRunner.stretch, []
@@ -92,7 +91,7 @@ def test_an_interrupted_call_commits_and_raises_and_the_same_call_goes_on(workfl
 
 
 @pytest.mark.prove
-def test_a_model_of_the_notebook_itself_is_trained_and_used(root, tmp_path):
+def test_a_model_class_of_the_script_itself_can_be_used(root, tmp_path):
     """Its class cannot be imported by anybody else."""
     script = tmp_path / "script.py"
     script.write_text(f"""
@@ -120,7 +119,7 @@ with pipeline.train(workflow, {str(tmp_path / "run")!r}, serial=True) as run:
     assert done.stdout.split()[-1] == str(pq.read_metadata(root / "test.parquet").num_rows)
 
 
-def test_what_is_wrong_before_a_training_is_an_exception_that_says_so(workflow, tmp_path):
+def test_a_wrong_setting_raises_before_anything_is_made(workflow, tmp_path):
     with pytest.raises(ValueError, match=r"did you mean 'optimizer\.rows\.lr'"):
         pipeline.train(workflow, tmp_path / "run", settings={"optimizer.row.lr": 1})
     assert not (tmp_path / "run").exists()
@@ -151,7 +150,7 @@ def test_a_setting_may_be_a_class(workflow, tmp_path, capsys):
 
 
 def test_a_loss_that_is_not_finite_ends_in_a_short_message(workflow, tmp_path):
-    with pytest.raises(PipelineError, match=r"loss of NoLoss \(.*test_notebook\.py, line \d+\) is nan") as caught:
+    with pytest.raises(PipelineError, match=r"loss of NoLoss \(.*test_train\.py, line \d+\) is nan") as caught:
         pipeline.train(workflow, tmp_path / "run", settings={"model.kind": NoLoss}, serial=True)
     assert "the same call" in str(caught.value)
     assert len(traceback.format_exception(caught.value)) < 8
@@ -169,7 +168,7 @@ def test_a_loss_that_is_not_finite_ends_in_a_short_message(workflow, tmp_path):
         ),
     ],
 )
-def test_messages_in_python_name_arguments_of_the_call(text, said):
+def test_messages_name_the_arguments_of_the_call(text, said):
     assert in_python(text) == said
 
 
@@ -178,15 +177,10 @@ def test_what_is_no_workflow_is_refused_by_its_type(root):
         pipeline.train(pq.read_table(root / "test.parquet"))
 
 
-def test_the_package_shows_what_it_has():
-    assert {"train", "open_run", "open_servable"} <= set(dir(pipeline))
-    assert "settings" in inspect.signature(pipeline.train).parameters
-
-
 @pytest.mark.parametrize(
     ("guard", "text"), [(False, "print(__name__)"), (True, "if __name__ == '__main__':\n    pass")]
 )
-def test_a_script_that_each_worker_would_run_again_is_refused(tmp_path, monkeypatch, workflow, guard, text):
+def test_a_script_without_a_main_guard_is_refused_workers(tmp_path, monkeypatch, workflow, guard, text):
     script = tmp_path / "script.py"
     script.write_text(text)
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=str(script)))
@@ -251,7 +245,7 @@ def test_a_workflow_file_finds_its_neighbours(root, tmp_path):
 
 
 def test_the_schema_describes_every_field_of_a_workflow(capsys):
-    from pipeline.notebook.schema import main as schema
+    from pipeline.init.schema import main as schema
 
     assert schema([]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -1,13 +1,10 @@
-"""What the commands of this folder share: arguments, messages and exit codes."""
+"""What the commands of this folder share: messages and exit codes."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
-from typing import get_args
 
-from pipeline.data.outside import BadValues
 from pipeline.errors import PipelineError, error_text
 from pipeline.messages.sizes import parse_size
 
@@ -18,22 +15,6 @@ def bytes_of_memory(memory: str | int) -> int:
     if not isinstance(num_bytes, int) or isinstance(num_bytes, bool) or num_bytes <= 0:
         raise ValueError(f'memory is {memory!r}; expected a size such as "512 MiB", or a number of bytes')
     return num_bytes
-
-
-def size_argument(text: str) -> int:
-    """Number of bytes of an argument. Raises ArgumentTypeError if it is not a size."""
-    try:
-        return bytes_of_memory(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def add_bad_values(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--bad-values", choices=get_args(BadValues), default="clip",
-        help="a row with a number outside the domain of its column (log1p of -1 or less, not finite) is scored with "
-        "the nearest number inside, or gets null, or all are refused (%(default)s); they are counted",
-    )  # fmt: skip
 
 
 def run_command(command: Callable[[], str | None], kept: str = "", lower: str = "--memory") -> int:

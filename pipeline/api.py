@@ -1,0 +1,312 @@
+"""The Python interface: workflows and their parts, and a function for each thing that a command does.
+
+Importing this module sets nothing in the process, and loads neither torch nor Arrow: functions, models and opened runs
+import them at their first use."""
+
+from __future__ import annotations
+
+import sys
+
+from pipeline.machine.process import NOT_LINUX, brief_spinning
+
+if sys.platform != "linux":
+    raise ImportError(NOT_LINUX)
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
+from importlib import import_module
+from io import StringIO
+from multiprocessing import current_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import PipelineError
+from pipeline.machine.allocator import keep_freed_memory, share_one_arena
+from pipeline.machine.signals import interruption
+from pipeline.machine.stuck import watched
+from pipeline.monitor.observer import Observer
+from pipeline.optim.scaling import scale_batch
+from pipeline.run import say
+from pipeline.settings.caps import Storage
+from pipeline.settings.optimizer import (
+    Adagrad,
+    Adam,
+    CowClip,
+    DenseAdam,
+    Ftrl,
+    KStep,
+    Optimizer,
+    Plateau,
+    RowStorage,
+    RowWiseAdagrad,
+    Sgd,
+)
+from pipeline.workflow import (
+    Category,
+    Commit,
+    Data,
+    Metrics,
+    Model,
+    Number,
+    Schedule,
+    Synthetic,
+    Workers,
+    Workflow,
+)
+
+if TYPE_CHECKING:
+    from pipeline.data.outside import BadValues
+    from pipeline.doctor.finding import Finding
+    from pipeline.models import (
+        DCN,
+        DNN,
+        FM,
+        LR,
+        AutoInt,
+        DCNMix,
+        DCNv2,
+        DeepFM,
+        SharedBottom,
+        WideDeep,
+        xDeepFM,
+    )
+    from pipeline.serving.open_servable import OpenServable, open_servable
+    from pipeline.serving.opened import OpenRun, open_run
+    from pipeline.serving.servable import Precision, ServableManifest
+
+__all__ = [
+    "DCN", "DNN", "FM", "LR", "Adagrad", "Adam", "AutoInt", "Category", "Commit", "CowClip", "DCNMix", "DCNv2", "Data",
+    "DeepFM", "DenseAdam", "Finding", "Ftrl", "KStep", "Metrics", "Model", "Number", "Observer", "OpenRun",
+    "OpenServable", "Optimizer", "PipelineError", "Plateau", "RowStorage", "RowWiseAdagrad", "Schedule",
+    "ServableManifest", "Sgd", "SharedBottom", "Storage", "Synthetic", "WideDeep", "Workers", "Workflow", "doctor",
+    "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
+]  # fmt: skip
+
+FOUND_IN = dict.fromkeys(
+    ("DCN", "DNN", "FM", "LR", "AutoInt", "DCNMix", "DCNv2", "DeepFM", "SharedBottom", "WideDeep", "xDeepFM"),
+    "pipeline.models",
+) | {
+    "Finding": "pipeline.doctor.finding",
+    "OpenRun": "pipeline.serving.opened",
+    "OpenServable": "pipeline.serving.open_servable",
+    "ServableManifest": "pipeline.serving.servable",
+    "open_run": "pipeline.serving.opened",
+    "open_servable": "pipeline.serving.open_servable",
+}
+"""Module of each name that is imported at its first use."""
+
+AnyWorkflow = Workflow | str | Path
+"""A workflow, or the file that holds one."""
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    if name in FOUND_IN:
+        return getattr(import_module(FOUND_IN[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load(path: str | Path) -> Workflow:
+    """Load the workflow of a Python, JSON or TOML file; FILE.py:NAME names another value than `workflow`. Raises
+    ValueError, with file and line, if there is none or it is wrong."""
+    from pipeline.workflow import load as load_file
+
+    return load_file(Path(path))
+
+
+@watched()
+def train(
+    workflow: AnyWorkflow, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
+    fresh: bool = False, serial: bool = False, workers: int | None = None, scheduler: str | None = None,
+    dashboard: str | None = None, verbose: bool = True, observers: Sequence[Observer] = (),
+) -> OpenRun:  # fmt: skip
+    """Train, and return the run opened at its best commit; close it, or use it in a `with` block.
+
+    `run_dir`: folder of all that the run writes (default: runs/NAME). `settings`: values of fields by their paths, such
+    as {"optimizer.rows.lr": 0.01, "model.kind": MyModel}. `verbose`: False prints warnings only; the process's standard
+    output is discarded meanwhile. `observers`: called for each event of the training. The others are the options of
+    `pipeline run`. The call resumes what an earlier one began.
+
+    For the rest of the process the C allocator keeps freed memory and uses one arena. Signal handlers and the
+    environment are restored at the end.
+
+    Raises ValueError if anything is wrong before the training, PipelineError if it fails, and after Ctrl-C
+    KeyboardInterrupt (after SIGTERM SystemExit, with code 143), once the planned blocks are trained and committed: the
+    same call resumes from there, and `open_run(run_dir)` opens what there is.
+    """
+    if getattr(current_process(), "_inheriting", False):
+        # A worker's process imports the script that started it, and nobody waits for what it would train.
+        raise SystemExit('a worker imports this script: put pipeline.train under `if __name__ == "__main__":`')
+    try:
+        with brief_spinning(), nullcontext() if verbose else redirect_stdout(StringIO()):
+            share_one_arena()
+            found = with_settings(workflow, settings)
+            # These import torch, Arrow and Dask.
+            from pipeline.driver.finished import finished
+            from pipeline.driver.session import open_session, plan_session
+            from pipeline.serving.opened import open_run
+
+            keep_freed_memory()
+            run_dir = Path(run_dir) if run_dir else None
+            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard)
+            if not fresh and (lines := finished(session)):
+                print(in_python("\n".join(lines)))
+            else:
+                with open_session(session, fresh) as driver:
+                    driver.observe(*observers)
+                    if driver.run() is None:
+                        print(in_python(driver.what_is_kept()))
+                    if driver.pauses.signal:
+                        raise interruption(driver.pauses.signal)
+            return open_run(session.run_dir, workflow=found)
+    except (ValueError, PipelineError) as error:
+        if error.args and isinstance(error.args[0], str):
+            error.args = in_python(error.args[0]), *error.args[1:]
+        cause: BaseException = error
+        while cause.__cause__:
+            cause = cause.__cause__
+        if isinstance(cause, FloatingPointError):
+            # Its message names the class and the line; the frames between are those of this package.
+            raise error.with_traceback(None) from None
+        raise
+
+
+def explain(
+    workflow: AnyWorkflow, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
+    serial: bool = False, workers: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return what `pipeline run --explain --json` prints: the workflow, sizes of tiers and buffers, and the predicted
+    speed, memory and disk. Trains a few batches of the data to measure this machine, and writes no run. Raises
+    ValueError if anything is wrong with the run."""
+    with brief_spinning():
+        found = with_settings(workflow, settings)
+        from pipeline.driver.session import plan_session
+        from pipeline.planner.command import basis_of
+        from pipeline.planner.output import as_json
+        from pipeline.planner.predict import predict
+        from pipeline.preflight.explain import explained
+
+        session = plan_session(found, Path(run_dir) if run_dir else None, serial, workers, None, say)
+        setup = session.set_up()
+        basis = basis_of(session, setup, serial, None, say)
+        return explained(setup) | {"prediction": as_json(predict(basis), basis)}
+
+
+def doctor(
+    target: AnyWorkflow, *, settings: Mapping[str, Any] | None = None, workflow: AnyWorkflow | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Finding]:  # fmt: skip
+    """Look for faults of the data of a workflow, or of a run, given its folder; returns faults, then remarks.
+
+    `workflow`: that of a run which defines its own model class. `say`: called with lines that report what was looked
+    at. Raises ValueError if the files do not fit the workflow, or the folder holds no run."""
+    from pipeline.doctor.diagnose import diagnose
+
+    if isinstance(target, Workflow) or not Path(target).is_dir():
+        return diagnose(with_settings(target, settings), None, say)
+    from pipeline.serving.commit import open_commit
+
+    opened = open_commit(Path(target), None, _file_or_value(workflow))
+    opened.held.close()
+    return diagnose(with_settings(opened.workflow, settings), Path(target), say)
+
+
+def score(
+    run: str | Path, data: str | Sequence[str], out: str | Path, *, commit: str | int | None = None,
+    keep: Sequence[str] = (), workers: int | None = None, bad_values: BadValues = "clip", fresh: bool = False,
+    workflow: AnyWorkflow | None = None,
+) -> str:  # fmt: skip
+    """Score Parquet files as the evaluation of a run does, and write a file for each into the folder `out`.
+
+    `data`: files, folders or globs. `commit`: "best", "last" or a number (default: best if there is one, else last).
+    `keep`: columns to copy. `bad_values`: see `open_run`. `fresh`: move what is in `out` aside first. `workflow`: for a
+    model class that it defines, or for other caps.
+
+    Returns a line with the metrics if the files have labels, else "". Raises ValueError if an argument or the data do
+    not fit, PipelineError if scoring fails, and KeyboardInterrupt after a signal; the same call does the rest.
+    """
+    from pipeline.serving.commit import open_commit
+    from pipeline.serving.scoring import ScoringOrder
+    from pipeline.serving.scoring import score as score_files
+
+    files = [data] if isinstance(data, str) else [*map(str, data)]
+    opened = open_commit(Path(run), commit, _file_or_value(workflow))
+    with opened.held:
+        found = score_files(opened, ScoringOrder(files, Path(out), [*keep], workers, bad_values, fresh))
+    if found is None:
+        raise KeyboardInterrupt
+    return found
+
+
+def export(
+    run: str | Path, out: str | Path, *, commit: str | int | None = None, precision: Precision = "float32",
+    negatives: float = 1.0, memory: str | int = "1 GiB", publish: bool = False, workflow: AnyWorkflow | None = None,
+) -> ServableManifest:  # fmt: skip
+    """Write a servable of a run into the folder `out`: what scores need without the run. The call resumes one that was
+    interrupted, and does nothing if the servable is there.
+
+    `negatives`: share of the negative examples that the training data kept; scores are those for all of them.
+    `memory`: for sorting rows. `publish`: name the servable in the file `current` of the folder that `out` is in, where
+    a server looks. `commit`, `workflow`: see `score`. Raises ValueError if an argument does not fit the run or `out`
+    holds something else, and Damaged if the commit is damaged.
+    """
+    from pipeline.serving.commit import open_commit
+    from pipeline.serving.exporting import ExportSettings
+    from pipeline.serving.exporting import export as export_commit
+    from pipeline.serving.exporting import publish as name_current
+    from pipeline.serving.open_servable import bytes_of_memory
+    from pipeline.storage.lock import RunLock
+
+    out = Path(out).absolute()
+    opened = open_commit(Path(run), commit, _file_or_value(workflow))
+    with opened.held, RunLock(out):
+        settings = ExportSettings(precision=precision, negatives=negatives, memory=bytes_of_memory(memory))
+        manifest = export_commit(opened, out, settings, lambda line: None)
+    if publish:
+        name_current(out.parent, out.name)
+    return manifest
+
+
+def _file_or_value(workflow: AnyWorkflow | None) -> Workflow | Path | None:
+    return Path(workflow) if isinstance(workflow, str) else workflow
+
+
+def with_settings(workflow: object, settings: Mapping[str, Any] | None = None) -> Workflow:
+    """Return the workflow, or that of a file, with values of fields by their paths. Raises ValueError if it is none, or
+    if a setting is wrong."""
+    if not isinstance(workflow, Workflow | str | Path):
+        raise ValueError(
+            f"pipeline.train takes a workflow or the file of one, got a {type(workflow).__name__}; for a table of "
+            "data, write it to a Parquet file, and `pipeline init FILE` writes its workflow"
+        )
+    found = workflow if isinstance(workflow, Workflow) else load(workflow)
+    return found.with_settings(settings or {})
+
+
+IN_PYTHON = (
+    ("the same command", "the same call"), ("--fresh", "fresh=True"), ("--serial", "serial=True"),
+    ("--out", "run_dir="), ("--workers", "workers="), ("--scheduler", "scheduler="), ("--workflow", "workflow="),
+    ("--dashboard", "dashboard="), ("--set ", "settings: "),
+)  # fmt: skip
+SETTING = re.compile(r"--set (?:'([\w.]+)=([^']*)'|([\w.]+)=([^\s;,]+))")
+
+
+def in_python(text: str) -> str:
+    """Message of a command in which options are arguments of the call, and `--set a.b=c` is settings={"a.b": c}."""
+
+    def setting(found: re.Match[str]) -> str:
+        path, value = found[1] or found[3], found[2] if found[1] else found[4]
+        try:
+            return f"settings={{{path!r}: {json.loads(value)!r}}}"
+        except ValueError:
+            return f"settings={{{path!r}: {value!r}}}"
+
+    text = SETTING.sub(setting, text)
+    for option, argument in IN_PYTHON:
+        text = text.replace(option, argument)
+    return text

@@ -1,0 +1,420 @@
+"""The arguments of every command. One option has the same name and the same words everywhere. This module imports
+nothing that takes long, so that `--help` and a wrong option are answered at once."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from pipeline.messages.sizes import format_size, parse_size
+
+MAX_BODY_BYTES = (1 << 31) - 1
+"""Maximum of `serve --max-bytes`: offsets of texts and lists have 32 bits."""
+MAX_RUNS = 8
+"""Number of runs that `compare` can show: as many as there are colours that are easy to distinguish."""
+REPORT = "report.html"
+TRACE = "trace.json"
+
+BAD_VALUES = ("clip", "null", "refuse")
+
+
+def command_parser(name: str, text: str) -> argparse.ArgumentParser:
+    """Make the parser of a command without arguments."""
+    return argparse.ArgumentParser(prog=f"pipeline {name}", description=text, allow_abbrev=False)
+
+
+def train_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "run",
+        "Train the model that a workflow file describes. Everything is checked first. Ctrl-C stops the training at a "
+        "commit; the same command resumes it, and a finished training is not repeated.",
+    )
+    parser.add_argument(
+        "workflow", type=Path, metavar="WORKFLOW", help="a Python file with a value named `workflow` (FILE.py:NAME for "
+        "a value of another name), or a JSON or TOML file",
+    )  # fmt: skip
+    add_set(parser)
+    parser.add_argument(
+        "--out",
+        dest="run_dir",
+        type=Path,
+        metavar="DIR",
+        help="folder for all that the run writes (default: runs/NAME)",
+    )
+    parser.add_argument("--run-dir", type=Path, help=argparse.SUPPRESS)
+    add_fresh(parser, "an earlier run")
+    parser.add_argument("--serial", action="store_true", help="train in one thread, one step after the other, no Dask")
+    add_workers(parser, "train with N processes, one for each GPU if there are any")
+    add_scheduler(parser)
+    parser.add_argument(
+        "--dashboard", metavar="ADDRESS",
+        help="where Dask's dashboard listens: PORT (this machine only), HOST:PORT, :PORT (any of its addresses), "
+        "or off; the next free port if it is taken (default: any port, this machine only)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tables", action="store_true", help="at the end, also print where the time went and where rows were found"
+    )
+    parser.add_argument(
+        "--explain", action="store_true",
+        help="train nothing: show what the run does and what space it takes, and predict its speed, memory and disk",
+    )  # fmt: skip
+    parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer and worker")
+    add_json(parser, "with --explain: print the same, and the workflow, as JSON")
+    parser.add_argument("--price", type=float, metavar="X", help="with --explain: the price of an hour on this machine")
+    return parser
+
+
+def init_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("init", "Look at Parquet or CSV files, and write a workflow file that trains on them.")
+    parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet or CSV files, folders, or patterns")
+    parser.add_argument(
+        "--label", action="append", default=[], metavar="COLUMN",
+        help="the column of 0 and 1 to predict (default: the one that looks like it); repeat it for several",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write, such as my.py")
+    add_fresh(parser, "FILE, and the data that was prepared for it,")
+    return parser
+
+
+def schema_arguments() -> argparse.ArgumentParser:
+    return command_parser("schema", "Print the JSON schema of workflow files, for editors.")
+
+
+def doctor_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "doctor",
+        "Look for faults in the data of a workflow: columns that give the label away, rows that training and test "
+        "share, broken columns, drift. For a trained run also: what each column is worth.",
+    )
+    add_target(parser)
+    add_set(parser)
+    add_workflow(parser)
+    add_json(parser, "print the findings as JSON")
+    return parser
+
+
+def replay_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "replay",
+        "Show, for any sizes of memory, how many rows would be found in GPU memory, in RAM and on disk. Only the keys "
+        "of the data are read, and nothing is trained. A run's folder is replayed exactly as it went.",
+    )
+    add_target(parser)
+    add_set(parser)
+    add_workflow(parser)
+    add_workers(parser, "number of workers (default: 1, or those of the run)")
+    parser.add_argument("--sample", default="1", metavar="SHARE", help="share of the keys to look at, such as 1/16")
+    parser.add_argument(
+        "--policies", nargs="+", default=[], metavar="DEVICE:HOST",
+        help="rules that choose which rows stay in GPU memory and in RAM, such as lru:lfu, or all (default: those of "
+        "the workflow)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sizes", nargs="+", default=[], metavar="SIZE",
+        help="memory for rows: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor of the workflow's, such as 1/2",
+    )  # fmt: skip
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the disk reads against the memory")
+    parser.add_argument(
+        "--no-bound", action="store_true",
+        help="leave out the best that any rule could do, which takes the most memory to compute",
+    )  # fmt: skip
+    return parser
+
+
+def runs_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("runs", "List the runs in a folder, best first: metrics, and the settings that differ.")
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), help="folder (default: runs)")
+    add_json(parser, "print one JSON object for each run, with all settings that differ")
+    return parser
+
+
+def watch_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("watch", "Serve a web page that shows a run, while it trains and afterwards.")
+    add_run(parser)
+    add_address(parser, 0)
+    return parser
+
+
+def report_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("report", "Write one HTML file that shows all of a run, and needs no network.")
+    add_run(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help=f"file to write (default: RUN/{REPORT})")
+    return parser
+
+
+def compare_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "compare", "Write one HTML file that compares runs: the settings that differ, metrics, speed and curves."
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=f"folders of 2 to {MAX_RUNS} runs")
+    parser.add_argument(
+        "--out", type=Path, default=Path("compare.html"), metavar="FILE", help="file to write (default: %(default)s)"
+    )
+    return parser
+
+
+def trace_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("trace", "Write a timeline of a run, which https://ui.perfetto.dev opens.")
+    add_run(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help=f"file to write (default: RUN/{TRACE})")
+    return parser
+
+
+def tensorboard_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("to-tensorboard", "Write the curves of a run for TensorBoard.")
+    add_run(parser)
+    add_follow(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: RUN/tensorboard)")
+    return parser
+
+
+def mlflow_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("to-mlflow", "Log the settings, metrics and results of a run to MLflow.")
+    add_run(parser)
+    add_follow(parser)
+    parser.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI, or MLflow's own default")
+    parser.add_argument(
+        "--experiment", metavar="NAME", help="default: MLFLOW_EXPERIMENT_NAME, or the name of the workflow"
+    )
+    return parser
+
+
+def score_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "score",
+        "Score Parquet files with a trained model. Each file gets one with its scores; if the files have labels, the "
+        "metrics are printed. The same command does what an interrupted one left.",
+    )
+    add_run(parser)
+    parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet files, folders, or patterns")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files with scores")
+    add_commit(parser)
+    parser.add_argument(
+        "--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy next to the scores"
+    )
+    add_bad_values(parser)
+    add_fresh(parser, "what is in DIR")
+    add_workers(parser, "score with N processes")
+    add_workflow(parser, ", or to use its memory sizes")
+    return parser
+
+
+def export_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "export",
+        "Write a servable: a folder with all that scores need, without the run. The same command resumes an "
+        "interrupted one.",
+    )
+    add_run(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the servable")
+    add_fresh(parser, "what is in DIR")
+    add_commit(parser)
+    parser.add_argument(
+        "--format", choices=("servable", "parquet"), default="servable",
+        help="parquet: only the embeddings, as (table, value, vector), for other programs (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--precision", choices=("float32", "float16", "int8"), default="float32",
+        help="number format of the embeddings (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prior-correction", type=_share, default=1.0, metavar="SHARE",
+        help="share of the negative examples that the training data kept; scores are then those for all of them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--publish", type=Path, metavar="FOLDER", help="let servers of FOLDER, which DIR must be in, take this servable"
+    )
+    add_workflow(parser)
+    parser.add_argument(
+        "--memory", type=size_argument, default="1 GiB", metavar="SIZE", help="for sorting rows (default: %(default)s)"
+    )
+    return parser
+
+
+def serve_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "serve", "Answer requests for scores over HTTP (Open Inference Protocol v2) with a servable from `export`."
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="a servable, or the FOLDER of `export --publish`, whose newest one "
+        "is taken without a restart",
+    )  # fmt: skip
+    add_address(parser, 8000)
+    parser.add_argument(
+        "--memory", type=size_argument, default="512 MiB", metavar="SIZE", help="cache of rows (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--max-requests", type=_positive, default=16, metavar="N",
+        help="requests that wait or are being answered; any more get status 503, so nobody waits for long (default: "
+        "%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-bytes", type=_body_size, default="64 MiB", metavar="SIZE",
+        help="limit of one request's body, and of all at a time; JSON takes ten times as much memory (default: "
+        "%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--deadline", type=_seconds, default=5.0, metavar="SECONDS",
+        help="drop a request that has not begun to read rows after this time, or whose body pauses for as long; a "
+        "request may ask for less (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--backend", choices=("onnx", "torch"),
+        help="library that computes scores (default: onnx, if it is installed and the servable has a model.onnx)",
+    )  # fmt: skip
+    add_bad_values(parser)
+    add_workflow(parser)
+    return parser
+
+
+def why_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "why",
+        "Show what a run learned about one value of a column: how often it was trained, when it last changed, the size "
+        "of its weights, and where they are in each kept commit.",
+    )
+    add_run(parser)
+    parser.add_argument(
+        "value", metavar="COLUMN=VALUE", help="a categorical column and a value of it; null is a missing value, "
+        'COLUMN=\'"null"\' the text',
+    )  # fmt: skip
+    add_commit(parser)
+    add_json(parser, "print the same, and the weights, as JSON")
+    return parser
+
+
+def verify_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("verify", "Check every bit that a run has committed, or every bit of a servable.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run or of a servable")
+    parser.add_argument("--repair", action="store_true", help="go back to the newest commit that is intact")
+    return parser
+
+
+def completion_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "completion", "Print what makes bash complete commands and options: source <(pipeline completion)"
+    )
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    return parser
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, such as runs/quickstart")
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", type=Path, metavar="WORKFLOW|RUN", help="a workflow file, or the folder of a run")
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="a.b=VALUE",
+        help="change a setting of the workflow, such as schedule.epochs=2; repeat it for several",
+    )  # fmt: skip
+
+
+def add_workflow(parser: argparse.ArgumentParser, more: str = "") -> None:
+    parser.add_argument(
+        "--workflow", type=Path, metavar="FILE", help=f"the run's workflow file, if it defines the model class{more}"
+    )
+
+
+def add_fresh(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--fresh", action="store_true", help=f"start from scratch; {what} is renamed first (.1, .2, ...), not deleted"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def add_workers(parser: argparse.ArgumentParser, what: str, default: int | None = None) -> None:
+    parser.add_argument("--workers", type=int, default=default, metavar="N", help=what)
+
+
+def add_scheduler(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="use the workers of this Dask cluster; they need this file system"
+    )
+
+
+def add_address(parser: argparse.ArgumentParser, port: int) -> None:
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS",
+        help="address to listen on; with any but the default others can connect, without a password (default: "
+        "%(default)s, this machine only)",
+    )  # fmt: skip
+    parser.add_argument("--port", type=_port, default=port, help="port; 0 means any free one (default: %(default)s)")
+
+
+def add_commit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--commit", help="which saved state: best, last, or a number (default: best if there is one, else last)"
+    )
+
+
+def add_bad_values(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--bad-values", choices=BAD_VALUES, default="clip",
+        help="what to do with a number that its column cannot take, such as infinity: use the nearest one that it can, "
+        "give the row no score, or refuse all rows (default: %(default)s); they are counted",
+    )  # fmt: skip
+
+
+def add_follow(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--follow", action="store_true", help="wait for what training adds, until it ends or Ctrl-C is pressed"
+    )
+
+
+def size_argument(text: str) -> int:
+    """Number of bytes of a size such as "512 MiB". Raises ArgumentTypeError if it is none."""
+    try:
+        found = parse_size(text)
+    except ValueError as error:
+        # argparse leaves out what any other exception says.
+        raise argparse.ArgumentTypeError(str(error)) from None
+    assert isinstance(found, int)
+    return found
+
+
+def _body_size(text: str) -> int:
+    found = size_argument(text)
+    if not 0 < found <= MAX_BODY_BYTES:
+        raise argparse.ArgumentTypeError(f"expected 1 B to {format_size(MAX_BODY_BYTES)}, got {text}")
+    return found
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {text}")
+    return int(text)
+
+
+def _number_in(text: str, low: float, high: float) -> float:
+    """The number of a text, above `low` and at most `high`; NaN if it is none."""
+    try:
+        found = float(text)
+    except ValueError:
+        return math.nan
+    return found if low < found <= high else math.nan
+
+
+def _share(text: str) -> float:
+    if math.isnan(found := _number_in(text, 0, 1)):
+        raise argparse.ArgumentTypeError(f"expected a share above 0 and up to 1, got {text}")
+    return found
+
+
+def _seconds(text: str) -> float:
+    if math.isnan(found := _number_in(text, 0, 86_400)):
+        raise argparse.ArgumentTypeError(f"expected seconds, above 0 and up to a day, got {text}")
+    return found

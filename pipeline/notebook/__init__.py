@@ -1,1 +1,0 @@
-"""Training in a notebook or a script of one's own."""

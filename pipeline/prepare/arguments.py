@@ -1,0 +1,95 @@
+"""The arguments of `prepare`. Help is that of one format, since each has its own options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.arguments import add_fresh, add_scheduler, add_workers, size_argument
+from pipeline.machine.limits import cpus
+
+KINDS = {
+    "criteo": "tab-separated lines without a header: label, 13 numbers, 26 categories (Criteo, 2014 and 1 TB)",
+    "avazu": "CSV with a header (Avazu, 2015); columns for hour of day, weekday and weekend are added",
+    "csv": "any delimited text; --schema names its columns",
+    "libsvm": "lines `label index:value ...`",
+    "libffm": "lines `label field:index:value ...`; --fields names those that become columns",
+    "parquet": "Parquet files; --schema names the columns that are kept",
+}
+"""Description of each format, one line."""
+TAKES = {
+    "criteo": ("no_label",),
+    "avazu": ("no_label",),
+    "csv": ("schema", "no_header", "no_label"),
+    "libsvm": ("numbers", "ignore_values"),
+    "libffm": ("fields", "many", "numbers", "ignore_values"),
+    "parquet": ("schema", "no_label"),
+}
+"""Additional options of each format; `schema` and `fields` are required, the others optional."""
+SCHEMA = {
+    "csv": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order. Roles: label, number, category, time, "
+    "skip; for a label of other values than 0 and 1, NAME:label:no/yes",
+    "parquet": "NAME:ROLE, where NAME may be a pattern. Roles: label, number, category, time",
+}
+SPLIT = (
+    "ratio:validation=0.1,test=0.1,seed=0, or time:COLUMN,validation_from=VALUE,test_from=VALUE, or "
+    "file:validation=PATTERN,test=PATTERN (default: all rows are for training)"
+)
+PROG = "pipeline prepare"
+
+
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line. Help and usage are those of its format, or the list of formats if it names none."""
+    return prepare_arguments(next((word for word in argv if word in TAKES), None)).parse_args(argv)
+
+
+def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
+    """Make the parser of every format's options; its help shows those of one format, or the formats if none is
+    given."""
+    lines = "\n".join(f"  {name:9} {what}" for name, what in KINDS.items())
+    parser = argparse.ArgumentParser(
+        prog=PROG,
+        usage=f"{PROG} {format or 'FORMAT'} SOURCE... --out DIR [OPTION...]",
+        description=f"{format}: {KINDS[format]}."
+        if format
+        else f"Make Parquet files of raw logs.\n\nformats:\n{lines}",
+        epilog=None if format else f"{PROG} FORMAT --help shows the options of a format",
+        formatter_class=argparse.HelpFormatter if format else argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    of_a_format = {name for names in TAKES.values() for name in names}
+
+    def add(name: str, **options: Any) -> None:
+        given = name.removeprefix("--").replace("-", "_")
+        if format is None or (given in of_a_format and given not in TAKES[format]):
+            options["help"] = argparse.SUPPRESS
+        parser.add_argument(name, **options)
+
+    add("format", choices=TAKES, metavar="FORMAT", help=argparse.SUPPRESS)
+    add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are decompressed")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
+    add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA.get(format or ""))
+    add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")
+    add("--fields", nargs="+", type=int, default=[], metavar="N", help="fields that become columns")
+    add("--many", nargs="+", type=int, default=[], metavar="N", help="fields with several indices in a line")
+    add("--numbers", nargs="+", type=int, default=[], metavar="N", help="numbers of those whose values become columns")
+    add("--ignore-values", action="store_true", help="ignore values other than 1")
+    add("--no-label", action="store_true", help="rows to score: leave out labels, and put all rows into test/")
+    add("--split", metavar="HOW", help=SPLIT)
+    add(
+        "--vocabulary", nargs="+", default=[], metavar="COLUMN",
+        help="replace the values of these categories, or of `all`, by ids 1, 2, ...",
+    )  # fmt: skip
+    add(
+        "--minimum", nargs="+", action="extend", default=[], metavar="N",
+        help="with --vocabulary: values seen less often in training rows have id 0; COLUMN=N for one column "
+        "(default: 1)",
+    )  # fmt: skip
+    add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: an error)")
+    add("--piece-size", type=size_argument, default="64 MiB", metavar="SIZE", help="text per part (default: 64 MiB)")
+    add_workers(parser, "parts made at a time (default: one per CPU)", cpus())
+    add_scheduler(parser)
+    add_fresh(parser, "what is in DIR")
+    return parser

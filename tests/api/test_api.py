@@ -1,0 +1,148 @@
+"""The Python interface: what it has, and that importing it changes nothing in the process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_workflow, write_data
+
+import pipeline
+from pipeline import api
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"), num_train=60, num_keys=20)
+
+
+@pytest.fixture(scope="module")
+def run(root, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    api.train(make_workflow(root), folder, serial=True).close()
+    return folder
+
+
+def test_every_public_name_can_be_imported():
+    assert all(getattr(api, name) is not None for name in api.__all__)
+    assert {*pipeline.__all__} < {*api.__all__} <= {*dir(api)}
+    assert all(getattr(pipeline, name) is getattr(api, name) for name in pipeline.__all__)
+    assert {*pipeline.__all__} <= {*dir(pipeline)}
+
+
+UNTOUCHED = """
+import ctypes, os, signal, sys
+calls, library = [], ctypes.CDLL
+class Spy:
+    def __init__(self, name, *args, **options):
+        self._library = library(name, *args, **options)
+    def __getattr__(self, name):
+        calls.extend([name] * (name == "mallopt"))
+        return getattr(self._library, name)
+def state():
+    return dict(os.environ), [signal.getsignal(n) for n in signal.valid_signals()], sys.unraisablehook
+ctypes.CDLL, before = Spy, state()
+import pipeline.api
+import pipeline
+light = [name for name in ("torch", "pyarrow", "numba", "dask") if name in sys.modules]
+with pipeline.open_servable(sys.argv[1]) as servable:
+    import pyarrow.parquet as pq
+    servable.predict(pq.read_table(sys.argv[2]))
+assert not calls and state() == before
+assert not light, light
+"""
+
+
+def test_importing_and_serving_leave_the_process_as_it_is(run, root, tmp_path):
+    manifest = api.export(run, tmp_path / "a", publish=True)
+    assert (tmp_path / "current").read_text() == "a\n"
+    assert api.export(run, tmp_path / "a").digest == manifest.digest
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    argv = [sys.executable, "-c", UNTOUCHED, str(tmp_path / "a"), str(root / "test.parquet")]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_late_spin_count_is_warned_about(late, monkeypatch):
+    from pipeline.machine import process
+
+    monkeypatch.delenv(process.SPIN, raising=False)
+    monkeypatch.setattr(process, "_seen", set())
+    if not late:
+        monkeypatch.delitem(sys.modules, "torch")
+    for warned in (late, False):
+        with warnings_of(process.brief_spinning(), RuntimeWarning if warned else None):
+            assert os.environ[process.SPIN] == process.SPIN_COUNT
+        assert process.SPIN not in os.environ
+
+
+def warnings_of(context, kind):
+    """A context that expects a warning of this kind, or none."""
+    from contextlib import ExitStack
+
+    stack = ExitStack()
+    with pytest.warns(kind, match="set GOMP_SPINCOUNT=1000") if kind else ExitStack():
+        stack.enter_context(context)
+    return stack
+
+
+def test_files_are_scored_as_by_the_command(run, root, tmp_path):
+    said = api.score(run, str(root / "test.parquet"), tmp_path / "scored", keep=["item"])
+    assert "auc" in said
+    table = pq.read_table(tmp_path / "scored" / "test.parquet")
+    assert {"item", "click.probability"} <= {*table.column_names}
+    with api.open_run(run) as opened:
+        assert opened.predict(pq.read_table(root / "test.parquet"))["click.logit"].equals(table["click.logit"])
+
+
+def test_a_doctor_looks_at_a_workflow_and_at_a_run(run, root):
+    looked = []
+    found = api.doctor(make_workflow(root), say=looked.append)
+    assert looked
+    assert all(finding.level in ("fault", "remark") for finding in found)
+    assert len(api.doctor(run)) >= len(found)
+
+
+def test_an_explanation_has_sizes_and_a_prediction(root, tmp_path):
+    found = api.explain(make_workflow(root), tmp_path / "run", settings={"schedule.epochs": 1}, serial=True)
+    assert found["prediction"]
+    assert json.dumps(found)
+    assert not (tmp_path / "run").exists()
+
+
+class Commits(api.Observer):
+    """Counts commits."""
+
+    def __init__(self):
+        self.numbers = []
+
+    def on_commit(self, commit):
+        self.numbers.append(commit.number)
+
+
+def test_an_observer_is_called_for_each_event(root, tmp_path):
+    commits = Commits()
+    with api.train(make_workflow(root), tmp_path / "run", serial=True, observers=[commits]) as run:
+        assert commits.numbers == sorted(commits.numbers)
+        assert commits.numbers
+        assert run.finished
+
+
+@pytest.mark.prove
+def test_a_type_checker_knows_the_type_of_each_result(tmp_path):
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import pipeline\nfrom pipeline import api\nreveal_type(pipeline.train('a.py'))\n"
+        "reveal_type(api.open_servable('s'))\nreveal_type(api.doctor('r'))\nreveal_type(api.DeepFM)\n"
+    )
+    argv = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir", tmp_path, program]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    for known in ("opened.OpenRun", "open_servable.OpenServable", "list[pipeline.doctor.finding.Finding]", "DeepFM"):
+        assert known in done.stdout, done.stdout
