@@ -15,6 +15,8 @@ MAX_RUNS = 8
 """Number of runs that `compare` can show: as many as there are colours that are easy to distinguish."""
 REPORT = "report.html"
 TRACE = "trace.json"
+SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its folder _scoring"
+SERVABLE = "folder for the servable, or the Parquet files; unfinished files are in its folder _exporting"
 
 BAD_VALUES = ("clip", "null", "refuse")
 
@@ -72,8 +74,12 @@ def init_arguments() -> argparse.ArgumentParser:
         "--label", action="append", default=[], metavar="COLUMN",
         help="the column of 0 and 1 to predict (default: the one that looks like it); repeat it for several",
     )  # fmt: skip
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write, such as my.py")
-    add_fresh(parser, "FILE, and the data that was prepared for it,")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE",
+        help="file to write, such as my.py; if the data are converted or divided, my_data with Parquet files and, for "
+        "text, my_schema.json are written next to it",
+    )  # fmt: skip
+    add_fresh(parser, "FILE, with the data and schema made for it,")
     return parser
 
 
@@ -114,7 +120,6 @@ def replay_arguments() -> argparse.ArgumentParser:
         "--sizes", nargs="+", default=[], metavar="SIZE",
         help="memory for rows: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor of the workflow's, such as 1/2",
     )  # fmt: skip
-    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the disk reads against the memory")
     parser.add_argument(
         "--no-bound", action="store_true",
         help="leave out the best that any rule could do, which takes the most memory to compute",
@@ -188,7 +193,7 @@ def score_arguments() -> argparse.ArgumentParser:
     )
     add_run(parser)
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet files, folders, or patterns")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files with scores")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=SCORES)
     add_commit(parser)
     parser.add_argument(
         "--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy next to the scores"
@@ -207,7 +212,7 @@ def export_arguments() -> argparse.ArgumentParser:
         "interrupted one.",
     )
     add_run(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the servable")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=SERVABLE)
     add_fresh(parser, "what is in DIR")
     add_commit(parser)
     parser.add_argument(
@@ -271,15 +276,14 @@ def serve_arguments() -> argparse.ArgumentParser:
 def why_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "why",
-        "Show what a run learned about one value of a column: how often it was trained, when it last changed, the size "
-        "of its weights, and where they are in each kept commit.",
+        "Show what each kept commit of a run has of one value of a column: how often and when it was last trained, the "
+        "norm of its weights, and where they are.",
     )
     add_run(parser)
     parser.add_argument(
         "value", metavar="COLUMN=VALUE", help="a categorical column and a value of it; null is a missing value, "
         'COLUMN=\'"null"\' the text',
     )  # fmt: skip
-    add_commit(parser)
     add_json(parser, "print the same, and the weights, as JSON")
     return parser
 

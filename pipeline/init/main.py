@@ -30,10 +30,6 @@ from pipeline.prepare.main import main as prepare_main
 from pipeline.storage.durable import replacing
 
 DATA_SUFFIXES = (".parquet", ".pq", *TEXT_SUFFIXES)
-OUT = (
-    "the workflow's file, such as my.py; if the files are converted or divided, my_data with Parquet files and, for "
-    "text, my_schema.json are written next to it"
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -11,15 +10,6 @@ from pathlib import Path
 from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.live.lines import LIVE
-
-
-def run_arguments(name: str, text: str | None, follows: bool = False) -> argparse.ArgumentParser:
-    """Parser of a command whose first argument is a run directory. `follows`: it has the option --follow."""
-    parser = argparse.ArgumentParser(prog=f"python -m pipeline {name}", description=text)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    if follows:
-        parser.add_argument("--follow", action="store_true", help="continue until the session ends, or until Ctrl-C")
-    return parser
 
 
 def check_run(run_dir: Path) -> None:
@@ -37,7 +27,7 @@ def check_run(run_dir: Path) -> None:
 def check_extra(package: str) -> None:
     """Raises ValueError, with the command that installs it, if a package is not installed."""
     if find_spec(package) is None:
-        raise ValueError(f"the package {package} is not installed: pip install -e 'CLONE[{package}]'")
+        raise ValueError(f"the package {package} is not installed: pip install 'ctr-pipeline[{package}]'")
 
 
 def run_command(work: Callable[[], str], interrupted: str = "interrupted: nothing was written") -> int:

@@ -37,6 +37,10 @@ SPLIT = (
     "ratio:validation=0.1,test=0.1,seed=0, or time:COLUMN,validation_from=VALUE,test_from=VALUE, or "
     "file:validation=PATTERN,test=PATTERN (default: all rows are for training)"
 )
+OUT = (
+    "folder for the output: Parquet files in train, validation and test; _workflow.py, which trains on them; "
+    "_prepared.json, a description; _vocabulary, if there are ids; .prepare, from which a killed preparation resumes"
+)
 PROG = "pipeline prepare"
 
 
@@ -69,7 +73,7 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
 
     add("format", choices=TAKES, metavar="FORMAT", help=argparse.SUPPRESS)
     add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are decompressed")
-    add("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
+    add("--out", type=Path, required=True, metavar="DIR", help=OUT)
     add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA.get(format or ""))
     add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")
     add("--fields", nargs="+", type=int, default=[], metavar="N", help="fields that become columns")

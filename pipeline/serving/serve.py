@@ -48,7 +48,7 @@ def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], Served
         from pipeline.serving.http.current import Current
         from pipeline.serving.http.server import HttpServer, bind, url_of
     except ModuleNotFoundError as error:
-        raise ValueError(f"{error}; the server needs more packages: pip install 'pipeline[serve]'") from error
+        raise ValueError(f"{error}; the server needs more packages: pip install 'ctr-pipeline[serve]'") from error
 
     given = load(args.workflow) if args.workflow else None
     opener = opener or (lambda folder, memory: open_served(folder, memory, given, args.backend, args.bad_values))
