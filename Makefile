@@ -9,8 +9,17 @@ APART := --dist loadfile --max-worker-restart 0
 unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# uv installs in a third of pip's time. It has to be given pip's settings: indexes, and folders of wheels. If it fails
+# (a proxy with a certificate that it does not know, say), pip does it.
+, := ,
+PIP_SETTING = $$($(BIN)/python -m pip config list | sed -nE "s/^(:env:|global|install)\.$(1)='(.*)'/\2/p" \
+	| sed 's/\\n/ /g' | tr ' ' '\n' | sort -u | paste -sd '$(2)')
+UV := UV_INDEX_STRATEGY=unsafe-best-match UV_DEFAULT_INDEX="$(call PIP_SETTING,index-url, )" \
+	UV_EXTRA_INDEX_URL="$(call PIP_SETTING,extra-index-url, )" UV_FIND_LINKS="$(call PIP_SETTING,find-links,$(,))" \
+	$(BIN)/uv
+INSTALL = ($(UV) pip install --quiet --python $(BIN)/python -c constraints.txt $(1) || $(PIP) $(1))
 
-.PHONY: run test test-browser prove prove-all test-gpu bench-gpu check clean
+.PHONY: run test test-browser prove prove-all test-gpu bench-gpu check wheel lock clean
 
 run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py --tables
@@ -61,17 +70,28 @@ check: $(VENV)/dev
 # torch goes first, by itself: what depends on it then finds it there.
 $(VENV)/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) torch
-	$(PIP) -e .
+	$(PIP) uv
+	@$(call INSTALL,torch)
+	@$(call INSTALL,-e .)
 	touch $@
 
 $(VENV)/test: $(VENV)/core
-	$(PIP) -e '.[test]'
+	@$(call INSTALL,-e '.[test]')
 	touch $@
 
 $(VENV)/dev: $(VENV)/test
-	$(PIP) -e '.[dev]'
+	@$(call INSTALL,-e '.[dev]')
 	touch $@
+
+# The distribution ctr-pipeline, in dist/.
+wheel: $(VENV)/core
+	@$(UV) build --quiet --wheel --out-dir dist
+
+# Versions of constraints.txt again: those that it has are kept if they still fit; UPGRADE=--upgrade takes newer ones.
+lock: $(VENV)/core
+	@$(UV) pip compile pyproject.toml --extra dev --extra bench --python-version 3.11 \
+		--python-platform x86_64-manylinux_2_28 --no-annotate --quiet $(UPGRADE) \
+		--custom-compile-command 'make lock' -o constraints.txt
 
 clean:
 	rm -rf $(VENV)

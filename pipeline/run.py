@@ -1,4 +1,4 @@
-"""pipeline run WORKFLOW.py: validate everything, then train."""
+"""The command `run`: check everything, then train. `python -m pipeline.run WORKFLOW` is the same."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from pipeline.workflow import Workflow, kind_name, load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began, 130 after
-    SIGINT, 143 after SIGTERM and 141 if nobody reads its output any more, at a commit as well. Errors are printed as
-    one message, without a traceback."""
+    """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began; 130 after
+    SIGINT, 143 after SIGTERM and 141 if its output is no longer read, all of which stop it at a commit. Errors are
+    printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
         code = train_command(args)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        print("interrupted at its end: the commits are kept, and the same command goes on", file=sys.stderr)
+        print("interrupted at its end: the commits are kept, and the same command resumes", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return exit_code(discard_output())
@@ -42,7 +42,7 @@ def train_command(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         try:
             workflow = override(load(args.workflow), args.set)
-            # These imports take seconds, and a mistake in the workflow is told without them.
+            # These imports take seconds, and a mistake in the workflow is reported without them.
             from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session

@@ -1,4 +1,4 @@
-"""pipeline verify RUN: check that every committed bit of a run, or every bit of a servable, is intact."""
+"""The command `verify`: check that every committed bit of a run, or every bit of a servable, is intact."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: nothing is lost, and the command may be repeated", file=sys.stderr)
+        print("interrupted: nothing is lost; repeat the command", file=sys.stderr)
         return 130
 
 
@@ -64,7 +64,7 @@ def verify_servable(folder: Path) -> int:
         findings = list(check_servable(folder))
     except Damaged as damaged:
         findings = [str(damaged)]
-    print("\n".join([*findings, f"the servable is {'damaged: export it again' if findings else 'whole'}"]))
+    print("\n".join([*findings, f"the servable is {'damaged: export it again' if findings else 'intact'}"]))
     return 1 if findings else 0
 
 
@@ -87,27 +87,25 @@ def verify(run_dir: Path, repair: bool = False) -> int:
             followed += len(bad_rows.keys_N)
     left = list(check_outputs(run_dir, manifests[-1])) if manifests else []
     for name, what in left:
-        print(f"{run_dir / name}: {what}; the same command as before writes it anew")
+        print(f"{run_dir / name}: {what}; the same command as before writes it again")
     for finding in findings:
         print(f"{finding.file}: {finding.what}{_of(finding)}")
     if bad:
         say_keys(run_dir, manifests, bad)
     for path in older_descriptions(run_dir, manifests):
-        print(f"{path}: describes an older commit to Zarr readers, or is damaged; going on with the run writes it anew")
+        print(f"{path}: describes an older commit to Zarr readers, or is damaged; resuming the run writes it again")
     for path in unnamed(run_dir, commits, manifests):
-        print(
-            f"{path}: no commit names it; going on with the run deletes it, if it has the name of a commit or a chunk"
-        )
+        print(f"{path}: no commit names it; resuming the run deletes it, if it has the name of a commit or a chunk")
     damaged = {number for finding in findings for number in finding.commits}
     whole = [m for m in manifests if m.number not in damaged]
-    print(f"{len(whole)} of {len(commits.numbers())} commits are whole: {_numbers(m.number for m in whole) or '-'}")
+    print(f"{len(whole)} of {len(commits.numbers())} commits are intact: {_numbers(m.number for m in whole) or '-'}")
     if not findings:
         return _none(run_dir) if not manifests else int(bool(left))
     return max(roll_back(run_dir, commits, whole), bool(left)) if repair else 1
 
 
 def impossible_states(commits: Commits, manifests: Iterable[Manifest]) -> Iterator[Defect]:
-    """Findings for manifests whose checksums are right, but whose state no run could go on from."""
+    """Findings for manifests whose checksums are right, but whose state no run could resume from."""
     for manifest in manifests:
         try:
             read_state(manifest.state)
@@ -129,7 +127,7 @@ def _numbers(numbers: Iterable[int]) -> str:
 
 
 def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRows]) -> None:
-    """Print the keys whose rows are damaged, and how many of them each commit has whole."""
+    """Print the keys whose rows are damaged, and how many of them each commit has intact."""
     keys_N: U64 = np.unique(np.concatenate([rows.keys_N for rows in bad.values()]))
     # Padding may be damaged too, but is no row.
     keys_N = keys_N[keys_N != RESERVED][:MAX_KEYS]
@@ -141,19 +139,19 @@ def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRow
     for manifest in reversed(manifests):
         has, lost = lost_keys(run_dir, manifest, bad, keys_N)
         name = f" ({manifest.name})" if manifest.name else ""
-        print(f"commit {manifest.number}{name} has {has - lost:,} of these keys whole, {lost:,} damaged")
+        print(f"commit {manifest.number}{name} has {has - lost:,} of these keys intact, {lost:,} damaged")
 
 
 def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int:
-    """Delete every commit that is not whole, and the files that only those need; returns the exit code."""
+    """Delete every commit that is not intact, and the files that only those need; returns the exit code."""
     if not whole:
-        print("no commit is whole: nothing was changed; begin anew with --fresh", file=sys.stderr)
+        print("no commit is intact: nothing was changed; start from scratch with --fresh", file=sys.stderr)
         return 1
     commits.prune(whole)
     newest, table = whole[-1], run_dir / "table.zarr"
     clean(table, whole, commits.files, newest.table.shards)
     write_metadata(table, newest.table, newest.tails, commits.files)
-    print(f"went back to commit {newest.number}: the run goes on from there")
+    print(f"went back to commit {newest.number}: the run resumes from there")
     return 0
 
 

@@ -186,3 +186,29 @@ def test_every_imported_package_is_declared():
         if top in known and not {one.replace("_", "-").lower() for one in known[top]} & declared
     }
     assert not undeclared
+
+
+IN_CONDA = {"torch": "pytorch-gpu", "xxhash": "python-xxhash", "dask": "dask-cuda", "distributed": "dask-cuda"}
+"""Names of packages in environment.yml, where they differ."""
+
+
+def test_conda_installs_every_dependency():
+    root = PACKAGE.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    names = [re.match(r"[\w-]+", one)[0] for one in project["dependencies"]]
+    given = re.findall(r"^  - ([\w-]+)", (root / "environment.yml").read_text(), re.M)
+    assert not {IN_CONDA.get(name, name) for name in names} - {*given}
+
+
+def test_constraints_pin_every_dependency_to_a_public_version():
+    """So an installation today is the one that was tested. A local build (+cpu) would not exist elsewhere."""
+    root = PACKAGE.parent
+    lines = [line for line in (root / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    needed = [
+        *project["dependencies"],
+        *chain.from_iterable(project["optional-dependencies"][n] for n in ("test", "dev")),
+    ]
+    pinned = {"ctr-pipeline", *(line.partition("==")[0] for line in lines)}
+    assert not {re.match(r"[\w-]+", one)[0] for one in needed} - pinned

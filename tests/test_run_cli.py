@@ -83,7 +83,7 @@ def refused(capsys, tmp_path):
 
 
 def test_the_command_line_has_exactly_the_listed_flags():
-    """People and scripts rely on them: change this list, and CHANGELOG.md, knowingly."""
+    """People and scripts rely on them: change CHANGELOG.md with this list. --run-dir is an old name of --out."""
     flags = {flag for action in train_arguments()._actions for flag in action.option_strings or [action.dest]}
     assert flags == {
         "workflow",
@@ -169,7 +169,7 @@ def test_a_wrong_setting_is_refused_with_its_reason(refused, workflow_file, sett
     assert said in refused(workflow_file, "--set", setting, "--explain")
 
 
-def test_another_row_optimizer_keeps_what_was_given_and_has_its_own_defaults(workflow_file):
+def test_another_row_optimizer_keeps_the_given_fields(workflow_file):
     """The file gives no field of Adam; one that the other kind lacks is dropped."""
     settings = ["optimizer.rows.lr=0.5", "optimizer.rows.beta1=0.5", "optimizer.rows.kind=adagrad"]
     rows = run.override(run.load(workflow_file), settings).optimizer.rows
@@ -222,7 +222,7 @@ def test_a_model_is_known_by_its_short_name(workflow_file):
         ("storage.device=900 TiB", ["storage.device, host, read and map add up to", "this machine has"]),
     ],
 )
-def test_a_setting_unfit_for_data_model_or_memory_is_refused_with_its_reason(refused, workflow_file, setting, said):
+def test_a_setting_that_does_not_fit_is_refused_with_its_reason(refused, workflow_file, setting, said):
     err = refused(workflow_file, "--set", setting)
     assert not [part for part in said if part not in err]
 
@@ -240,7 +240,7 @@ def test_a_model_that_cannot_be_built_is_refused_with_its_reason(refused, workfl
     assert said in refused(workflow_file, "--serial", "--set", setting)
 
 
-def test_a_model_of_the_user_that_fails_is_refused_with_its_file_and_line(refused, workflow_file):
+def test_a_failing_user_model_is_refused_with_file_and_line(refused, workflow_file):
     text = workflow_file.read_text()
     own = """from torch import nn
 from torch.nn.functional import linear
@@ -383,7 +383,7 @@ def test_a_run_directory_that_is_a_file_is_refused(refused, workflow_file):
     assert "tiny.py" in refused(workflow_file, "--run-dir", workflow_file)
 
 
-def test_a_run_that_ends_early_leaves_its_result_and_exits_with_1(workflow_file, tmp_path, capsys, monkeypatch):
+def test_a_run_that_ends_early_leaves_a_result_and_exits_1(workflow_file, tmp_path, capsys, monkeypatch):
     # Room for the first window's rows, and not for those of the whole run.
     monkeypatch.setattr(sizes, "bytes_for", lambda num_keys: 0)
     assert main([str(workflow_file), "--serial", "--set", "storage.map=64 KiB"]) == 1
@@ -429,7 +429,7 @@ def test_a_cap_too_small_for_a_batch_is_refused_before_the_run(refused, workflow
         ),
     ],
 )
-def test_a_model_whose_forward_pass_fails_is_refused_before_the_run(refused, workflow_file, forward, said):
+def test_a_failing_forward_pass_is_refused_before_the_run(refused, workflow_file, forward, said):
     model = f"""class Mine(DeepFM):
     def forward(self, numbers_BX, embeddings_BFD, first_order_BF):
         {forward}
@@ -459,7 +459,7 @@ def test_metrics_asked_for_on_the_command_line_are_reported(workflow_file, tmp_p
 
 
 @pytest.mark.prove
-def test_explain_counts_the_scores_of_groups_and_of_the_training_split(workflow_file, capsys):
+def test_explain_counts_the_scores_that_metrics_keep(workflow_file, capsys):
     found = []
     for asked in ([], ["metrics.group=c0"], ["data.validation=[]"], ["data.validation=[]", "metrics.progressive=true"]):
         assert main([str(workflow_file), "--explain", "--all", *(f for a in asked for f in ("--set", a))]) == 0
@@ -468,7 +468,7 @@ def test_explain_counts_the_scores_of_groups_and_of_the_training_split(workflow_
     assert found == ["320 B", "1.6 KiB", "0 B", "320 B"]
 
 
-def test_explain_is_ten_lines_and_twenty_predicted_ones_and_with_all_lists_every_tier_and_buffer(workflow_file, capsys):
+def test_explain_is_short_and_with_all_lists_every_buffer(workflow_file, capsys):
     assert main([str(workflow_file), "--explain"]) == 0
     said, _, predicted = capsys.readouterr().out.partition("\nmeasuring ")
     assert len(said.splitlines()) <= 10
@@ -503,7 +503,7 @@ def test_labels_whose_statistics_are_bytes_are_accepted(workflow_file, tmp_path,
 
 
 @pytest.mark.parametrize("options", [{}, {"write_statistics": False}], ids=["told", "unknown"])
-def test_labels_of_both_values_and_of_unknown_values_cause_no_warning(workflow_file, tmp_path, capsys, options):
+def test_labels_that_may_have_both_values_cause_no_warning(workflow_file, tmp_path, capsys, options):
     labels = {"label": [int(n == 39 or bool(options)) for n in range(40)]}
     pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7, **options)
     assert main([str(workflow_file), "--explain"]) == 0
@@ -516,7 +516,7 @@ def test_a_model_that_diverges_is_warned_about(workflow_file, capsys):
     assert "warning: ne of validation is " in capsys.readouterr().err
 
 
-def test_a_folder_matched_with_files_is_reported_and_if_empty_refused(refused, workflow_file, tmp_path, capsys):
+def test_a_matched_folder_is_reported_and_refused_if_empty(refused, workflow_file, tmp_path, capsys):
     pattern = ["--set", 'data.train=["tr*"]']
     (tmp_path / "traces").mkdir()
     said = refused(workflow_file, *pattern)
@@ -540,7 +540,7 @@ def test_a_share_of_memory_is_refused_for_workers_of_a_scheduler(refused, workfl
     assert "give it as a size" in said
 
 
-def test_a_processor_without_bfloat16_is_told_before_the_run(small_workflow, monkeypatch):
+def test_a_processor_without_bfloat16_is_reported_before_the_run(small_workflow, monkeypatch):
     workflow = small_workflow()
     workflow = workflow.model_copy(update={"model": workflow.model.model_copy(update={"precision": "bfloat16"})})
     for fast in (True, False):
@@ -611,4 +611,4 @@ def test_an_interrupt_while_a_run_closes_ends_it_with_a_message(workflow_file, t
 
     monkeypatch.setattr("pipeline.cluster.local_crew.LocalCrew.close", interrupted)
     assert main([str(workflow_file), "--run-dir", str(tmp_path / "run"), "--serial"]) == 130
-    assert "interrupted at its end: the commits are kept, and the same command goes on" in capsys.readouterr().err
+    assert "interrupted at its end: the commits are kept, and the same command resumes" in capsys.readouterr().err

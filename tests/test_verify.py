@@ -79,11 +79,11 @@ def test_a_whole_run_is_reported_whole(capsys, run_dir):
     assert len(numbers) >= 3
     code, out, err = verify(capsys, run_dir)
     shown = ", ".join(map(str, numbers))
-    assert (code, out, err) == (0, f"{len(numbers)} of {len(numbers)} commits are whole: {shown}\n", "")
+    assert (code, out, err) == (0, f"{len(numbers)} of {len(numbers)} commits are intact: {shown}\n", "")
     assert verify(capsys, run_dir, "--repair")[0] == 0
 
 
-def test_a_damaged_row_is_named_with_its_keys_and_the_commits_that_have_them(capsys, run_dir):
+def test_a_damaged_row_is_named_with_its_keys_and_commits(capsys, run_dir):
     newest, chunks = only_in_newest(run_dir)
     file = run_dir / "table.zarr" / "rows" / f"c.{chunks[0]}.0"
     key = np.frombuffer((run_dir / "table.zarr" / "keys" / f"c.{chunks[0]}").read_bytes(), np.uint64)[1]
@@ -95,9 +95,9 @@ def test_a_damaged_row_is_named_with_its_keys_and_the_commits_that_have_them(cap
     assert f"rows of 1 keys are damaged: {int(key):#018x}\n" in out
     assert f"commit {newest.number}" in out
     for m in manifests(run_dir)[:-1]:
-        assert f"commit {m.number}{f' ({m.name})' if m.name else ''} has 1 of these keys whole, 0 damaged" in out
-    assert " has 0 of these keys whole, 1 damaged" in out
-    assert f"{len(manifests(run_dir)) - 1} of {len(manifests(run_dir))} commits are whole: " in out
+        assert f"commit {m.number}{f' ({m.name})' if m.name else ''} has 1 of these keys intact, 0 damaged" in out
+    assert " has 0 of these keys intact, 1 damaged" in out
+    assert f"{len(manifests(run_dir)) - 1} of {len(manifests(run_dir))} commits are intact: " in out
 
 
 def damage_rows(run_dir, newest, chunk):
@@ -167,7 +167,7 @@ def test_repair_changes_nothing_when_no_commit_is_whole(capsys, run_dir):
     code, out, err = verify(capsys, run_dir, "--repair")
     assert code == 1
     assert "0 of " in out
-    assert "no commit is whole: nothing was changed; begin anew with --fresh" in err
+    assert "no commit is intact: nothing was changed; start from scratch with --fresh" in err
     assert {p: p.read_bytes() for p in run_dir.rglob("*") if p.is_file()} == before
 
 
@@ -183,7 +183,7 @@ def test_a_file_that_no_commit_names_is_listed_and_is_no_damage(capsys, workflow
     assert [file.exists() for file in strangers] == [False, False, True]
 
 
-def test_a_damaged_description_of_the_table_is_found_and_repaired(capsys, run_dir):
+def test_a_damaged_table_description_is_found_and_repaired(capsys, run_dir):
     file = run_dir / "table.zarr" / "rows" / "zarr.json"
     before = file.read_bytes()
     flip(file, 30)
@@ -205,16 +205,14 @@ def test_a_folder_without_a_run_and_a_run_in_use_are_refused(capsys, tmp_path, r
     assert "is in use by process" in err
 
 
-def test_a_run_that_ended_before_its_first_commit_is_reported_without_one(capsys, tmp_path):
+def test_a_run_without_a_commit_is_reported(capsys, tmp_path):
     (tmp_path / "run" / "commits").mkdir(parents=True)
     code, out, _ = verify(capsys, tmp_path / "run")
     assert code == 1
     assert "has no commit" in out
 
 
-def test_a_whole_run_of_several_shards_is_reported_whole_with_its_fingerprint(
-    capsys, made, made_in_shards, sharded_dir
-):
+def test_an_intact_run_of_several_shards_is_reported_intact(capsys, made, made_in_shards, sharded_dir):
     assert made_in_shards[1]["fingerprint"] == made[1]["fingerprint"]
     code, out, err = verify(capsys, sharded_dir)
     assert (code, out.count("\n"), err) == (0, 1, "")
@@ -249,5 +247,5 @@ def test_a_missing_shard_is_one_finding_that_names_it(capsys, sharded_dir):
     assert first == f"{folder}: is missing, and all of shard 2 of 4 with it (commits {numbers})"
     assert len(others) == 1
     assert others[0].startswith("0 of ")
-    assert "no commit is whole" in err
+    assert "no commit is intact" in err
     assert {p: p.read_bytes() for p in sharded_dir.rglob("*") if p.is_file()} == before

@@ -4,9 +4,7 @@ The settings are those of BARS on Avazu_x4, test AUC 0.7930 and logloss 0.3719. 
 weekday and weekend are made from the date, keys seen once are one key, and an epoch is judged by AUC less logloss.
 """
 
-from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer, Plateau
-from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
+from pipeline.api import Adam, Category, Data, DeepFM, DenseAdam, Model, Optimizer, Plateau, Schedule, Storage, Workflow
 
 FIELDS = (
     "hour", "C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category",

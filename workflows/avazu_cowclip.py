@@ -6,10 +6,20 @@ The 22 fields are those of the logs, `hour` as it is; every key has a row. The l
 l2(1e-5) adds a gradient of 2e-5 * w, and its eps is 1e-7.
 """
 
-from pipeline.models import DeepFM
-from pipeline.optim.scaling import scale_batch
-from pipeline.optimizer import Adam, CowClip, DenseAdam, Optimizer
-from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
+from pipeline.api import (
+    Adam,
+    Category,
+    CowClip,
+    Data,
+    DeepFM,
+    DenseAdam,
+    Model,
+    Optimizer,
+    Schedule,
+    Storage,
+    Workflow,
+    scale_batch,
+)
 
 FIELDS = (
     "hour", "C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category",

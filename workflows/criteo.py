@@ -5,9 +5,20 @@ seen fewer than ten times are one key, numbers are keys as well (by their square
 AUC less logloss. The storage is for a sample: a row takes about 230 bytes.
 """
 
-from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer, Plateau
-from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
+from pipeline.api import (
+    Adam,
+    Category,
+    Data,
+    DeepFM,
+    DenseAdam,
+    Model,
+    Number,
+    Optimizer,
+    Plateau,
+    Schedule,
+    Storage,
+    Workflow,
+)
 
 workflow = Workflow(
     name="criteo",

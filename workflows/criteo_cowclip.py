@@ -6,10 +6,21 @@ Null numbers are 0 and each is scaled to 0 .. 1 over all examples, without a log
 key has a row. The last of ten epochs counts. Keras's l2(1e-5) adds a gradient of 2e-5 * w, and its eps is 1e-7.
 """
 
-from pipeline.models import DeepFM
-from pipeline.optim.scaling import scale_batch
-from pipeline.optimizer import Adam, CowClip, DenseAdam, Optimizer
-from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
+from pipeline.api import (
+    Adam,
+    Category,
+    CowClip,
+    Data,
+    DeepFM,
+    DenseAdam,
+    Model,
+    Number,
+    Optimizer,
+    Schedule,
+    Storage,
+    Workflow,
+    scale_batch,
+)
 
 workflow = Workflow(
     name="criteo_cowclip",

@@ -7,9 +7,27 @@ command line the same fields are set one by one: --set model.kind=pipeline.model
 
 from typing import Any
 
-from pipeline.models import DCN, DNN, FM, LR, DCNv2, DeepFM, WideDeep, xDeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer, Plateau
-from pipeline.workflow import Category, Commit, Data, Model, Schedule, Storage, Workflow
+from pipeline.api import (
+    DCN,
+    DNN,
+    FM,
+    LR,
+    Adam,
+    Category,
+    Commit,
+    Data,
+    DCNv2,
+    DeepFM,
+    DenseAdam,
+    Model,
+    Optimizer,
+    Plateau,
+    Schedule,
+    Storage,
+    WideDeep,
+    Workflow,
+    xDeepFM,
+)
 
 FIELDS = ("user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
 

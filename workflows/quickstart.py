@@ -4,9 +4,20 @@ The data is made once, under data/quickstart; `synthetic.json` there tells the A
 which is the best that any model can reach.
 """
 
-from pipeline.models import DeepFM
-from pipeline.optimizer import Adam, DenseAdam, Optimizer
-from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
+from pipeline.api import (
+    Adam,
+    Category,
+    Data,
+    DeepFM,
+    DenseAdam,
+    Model,
+    Number,
+    Optimizer,
+    Schedule,
+    Storage,
+    Synthetic,
+    Workflow,
+)
 
 KEYS = (200_000, 60_000, 20_000, 6_000, 2_000, 500, 100, 50, 20, 4)
 

@@ -31,7 +31,7 @@ from pipeline.storage.log import TableFormat
 from pipeline.storage.shards import MAX_SHARDS, Shards, shard_folder
 
 FORMAT: Literal[3] = 3
-DETAILS = "`pipeline verify RUN` says more, and --repair goes back to the newest commit that is whole"
+DETAILS = "`pipeline verify RUN` says more, and --repair goes back to the newest commit that is intact"
 
 
 NUMBER = r"[0-9]{6,18}"

@@ -1,4 +1,4 @@
-"""Arrays begin where the matrix libraries like it; and what has no glibc runs all the same."""
+"""Arrays are aligned as matrix libraries need it; systems without glibc are supported."""
 
 import ctypes
 import subprocess

@@ -153,4 +153,4 @@ def test_a_run_whose_disk_is_full_or_read_only_says_so_and_goes_on_once_it_is_no
             assert verify([str(disk.seen(run_dir))]) == 0, capfd.readouterr()
     finished(of_run(*argv), disk.inside)
     assert fingerprint_of(disk.seen(run_dir)) == fingerprint
-    assert "commits are whole" in finished([sys.executable, "-m", "pipeline.verify", str(run_dir)], disk.inside)
+    assert "commits are intact" in finished([sys.executable, "-m", "pipeline.verify", str(run_dir)], disk.inside)
