@@ -12,11 +12,11 @@ from typing import Any
 # As commands do, before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-import depth
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support import depth
 
 from pipeline.models import DeepFM
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
@@ -138,7 +138,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     the same time, wait and load them."""
     if not hasattr(session.config, "workerinput") or os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
         return
-    from harness import run
+    from support.runs.harness import run
 
     from pipeline.kernels import config
 

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import make_table, make_workflow, write_data
-from crew_threads import crew_driver, make_crew_driver
-from depth import some
-from evaluated_runs import bits_of, train_and_evaluate
-from harness import make_driver, run
-from reference import Reference
 from sklearn.metrics import log_loss
+from support.depth import some
+from support.oracle.reference import Reference
+from support.runs.crew_threads import crew_driver, make_crew_driver
+from support.runs.evaluated_runs import bits_of, train_and_evaluate
+from support.runs.harness import make_driver, run
 
 from pipeline.driver.loop import DueCommit
 from pipeline.serving.score import main as score

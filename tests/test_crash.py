@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import depth
 import numpy as np
 import pytest
+from support import depth
 
 from benchmarks.crash.damage import fault_trials, flip_trials
 from benchmarks.crash.faults import Call

@@ -6,12 +6,12 @@ import weakref
 import numpy as np
 import pytest
 from conftest import make_workflow, write_data
-from depth import some
-from harness import make_driver, printed, run
-from optimizers import DENSE, EXACT, POWERS
-from reference import Reference
 from sklearn.metrics import roc_auc_score
-from stopped import kill_after
+from support.depth import some
+from support.faults.killed_after_commit import kill_after
+from support.oracle.optimizers import DENSE, EXACT, POWERS
+from support.oracle.reference import Reference
+from support.runs.harness import make_driver, printed, run
 
 from pipeline.commits.manifest import Commits
 from pipeline.errors import PipelineError

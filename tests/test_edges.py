@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from conftest import make_workflow, write_data
-from gates import Gate, outcome
-from reference import Reference
+from support.faults.gates import Gate, outcome
+from support.oracle.reference import Reference
 
 from pipeline.records import Plan, Trained
 from pipeline.schedule import Task, edges

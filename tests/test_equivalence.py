@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import CATEGORIES, make_table, make_workflow, write_data
-from depth import examples, some
-from harness import make_driver, run
 from hypothesis import given
 from hypothesis import strategies as st
-from optimizers import EXACT
-from reference import Reference
 from sklearn.metrics import log_loss, roc_auc_score
+from support.depth import examples, some
+from support.oracle.optimizers import EXACT
+from support.oracle.reference import Reference
+from support.runs.harness import make_driver, run
 
 from pipeline.cluster.local import local_client
 from pipeline.settings.optimizer import Optimizer

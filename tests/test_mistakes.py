@@ -1,9 +1,9 @@
 """Mistakes of a new user: every message names the place and what makes it right, and following it ends in a workflow
 that is ready to run."""
 
-import mistakes
 import pytest
-from depth import some
+from support.depth import some
+from support.faults import mistakes
 
 from pipeline.device.device import RAM
 from pipeline.errors import error_text

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_workflow, write_data
-from depth import some
-from harness import make_driver, run
-from reference import Reference
 from sklearn.metrics import log_loss, roc_auc_score
-from stopped import kill_after
+from support.depth import some
+from support.faults.killed_after_commit import kill_after
+from support.oracle.reference import Reference
+from support.runs.harness import make_driver, run
 from torch import nn
 
 from pipeline.cluster.local import local_client

@@ -1,8 +1,8 @@
 """What the schedule hands to an executor: edges, a bounded window, and how it ends."""
 
 import pytest
-from harness import run
-from reference import Reference
+from support.oracle.reference import Reference
+from support.runs.harness import run
 
 from pipeline.records import Block, Refusal, StageResult
 from pipeline.schedule import FAR_AHEAD, BlockSchedule, SerialExecutor, edges

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow
-from depth import some
-from harness import make_driver
+from support.depth import some
+from support.runs.harness import make_driver
 
 from pipeline.commits.manifest import Manifest
 from pipeline.driver.committer import Committer

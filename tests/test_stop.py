@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import make_workflow, write_data
-from harness import make_driver, run
+from support.runs.harness import make_driver, run
 
 from pipeline.machine.signals import end_at_interrupt, exit_code, heed_interrupts, on_signal
 from pipeline.workflow import Workflow

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from conftest import make_workflow, write_data
-from harness import make_driver
+from support.runs.harness import make_driver
 
 from pipeline.commits.manifest import Manifest
 from pipeline.storage.lock import RunLock

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from reference import Reference
+from support.oracle.reference import Reference
 
 from benchmarks.accuracy.plain_torch import PlainTorch
 from benchmarks.large_batch.data import Planted, ensure

@@ -16,10 +16,10 @@ from urllib.request import Request, urlopen
 
 import psutil
 import pytest
-from browser import CHROMIUM, Browser, wait_for
 from conftest import make_workflow, write_data
-from fake_live import FakeRun, quickstart
-from hostile import FOLDER, NAMES, write_hostile
+from support.faults.hostile_names import FOLDER, NAMES, write_hostile
+from support.runs.browser import CHROMIUM, Browser, wait_for
+from support.runs.live_lines import FakeRun, quickstart
 
 from pipeline.monitor.live.lines import LIVE
 from pipeline.monitor.page import compare

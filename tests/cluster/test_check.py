@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from harness import sizes_of
+from support.runs.harness import sizes_of
 
 from pipeline.cluster.check import check_machines, min_disk_bytes
 from pipeline.cluster.run_plugin import WorkerInfo

@@ -11,8 +11,8 @@ from urllib.request import urlopen
 import pytest
 from conftest import make_workflow, write_data
 from dask.utils import key_split
-from depth import some
-from harness import make_driver, run
+from support.depth import some
+from support.runs.harness import make_driver, run
 from tornado import web
 
 from pipeline.cluster.address import free_address

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crew_threads import ThreadCrew, crew_driver, train, workers_of
-from many_rules import RULES, workflow_of
+from support.oracle.worker_cases import RULES, workflow_of
+from support.runs.crew_threads import ThreadCrew, crew_driver, train, workers_of
 
 from pipeline.comm.group import Disconnected, Group
 from pipeline.driver.driver import Driver

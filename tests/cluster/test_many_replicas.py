@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import write_data
-from crew_threads import ONE, crew_driver, make_crew_driver, train, workers_of
-from depth import some
-from many_rules import RULES, Normed, ignore, workflow_of
+from support.depth import some
+from support.oracle.worker_cases import RULES, Normed, ignore, workflow_of
+from support.runs.crew_threads import ONE, crew_driver, make_crew_driver, train, workers_of
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.driver.driver import Driver

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import CATEGORIES, write_data
-from crew_threads import ONE, crew_driver, rows_of, train, workers_of
-from depth import some
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from many_rules import DENSE, RULES, Squared, workflow_of
+from support.depth import some
+from support.oracle.worker_cases import DENSE, RULES, Squared, workflow_of
+from support.runs.crew_threads import ONE, crew_driver, rows_of, train, workers_of
 
 from pipeline.driver.driver import Driver
 from pipeline.driver.loop import DueCommit

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from crew import crew_driver
 from distributed import LocalCluster
-from runs import ROOT
+from support.runs.dask_crew import crew_driver
+from support.runs.slow_runs import ROOT
 
 from pipeline.cluster.claim import ClusterInUse, claim_workers
 from pipeline.cluster.crew import WorkerSpec

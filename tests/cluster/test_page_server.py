@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
-from fake_live import quickstart
+from support.runs.live_lines import quickstart
 
 from pipeline.cluster.address import OFF
 from pipeline.cluster.dashboard import dashboard_link

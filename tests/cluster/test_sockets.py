@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 from conftest import make_table
-from runs import ROOT, Job, listening
+from support.runs.slow_runs import ROOT, Job, listening
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from distributed import LocalCluster
 from distributed.security import Security
-from runs import ROOT, Job
+from support.runs.slow_runs import ROOT, Job
 
 from pipeline.cluster.address import free_address
 from pipeline.cluster.crew import WorkerSpec

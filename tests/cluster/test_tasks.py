@@ -11,7 +11,7 @@ from typing import ClassVar
 import dask
 import pytest
 from distributed import Future, LocalCluster
-from fake_dask import Pending, client_of
+from support.runs.fake_dask import Pending, client_of
 
 from pipeline.cluster import tasks as tasks_module
 from pipeline.cluster.tasks import Tasks, local_tasks, tasks_of

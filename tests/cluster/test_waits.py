@@ -8,10 +8,10 @@ from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
-from crew import crew_driver
 from distributed import LocalCluster, Status, wait
 from distributed.client import AllExit
-from fake_dask import Pending, client_of
+from support.runs.dask_crew import crew_driver
+from support.runs.fake_dask import Pending, client_of
 from tornado.iostream import StreamClosedError
 
 from pipeline.cluster import awake, local, watch

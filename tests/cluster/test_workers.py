@@ -11,13 +11,13 @@ from functools import partial
 from urllib.request import urlopen
 
 import dask
-import depth
 import psutil
 import pytest
 from conftest import write_data
-from crew import crew_driver
-from harness import make_driver
-from replaying import replayed
+from support import depth
+from support.runs.dask_crew import crew_driver
+from support.runs.harness import make_driver
+from support.runs.replayed_runs import replayed
 
 from pipeline.cluster import pool as pools
 from pipeline.cluster.crew import WorkerLost, WorkerSpec

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loopback import make_groups, together
-from made_parts import crews, make_block
+from support.data.blocks import crews, make_block
+from support.runs.loopback import make_groups, together
 
 from pipeline.comm.exchange import Exchange
 from pipeline.device.device import RAM

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from odd_model import float_buffers, make_model, parameters_of
+from support.oracle.odd_model import float_buffers, make_model, parameters_of
 
 from pipeline.comm.flat import Flat
 

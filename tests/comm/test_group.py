@@ -13,8 +13,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loopback import make_groups, together
-from runs import listening
+from support.runs.loopback import make_groups, together
+from support.runs.slow_runs import listening
 
 from pipeline.comm.collective import take_all_steps
 from pipeline.comm.group import Disconnected, Group, GroupSettings, OutOfOrder, Store

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import zarr
-from contract import made_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine import ROW, make_log, take
+from support.oracle.data_path import ROW, make_log, take
+from support.oracle.tier_contract import made_rows
 
 from pipeline.commits.fingerprint import fingerprint, table_hash
 from pipeline.commits.flush import flush

@@ -5,11 +5,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from depth import examples, some
 from hypothesis import given
 from hypothesis import strategies as st
-from machine import Machine, make_log, read, take
-from sharded import TABLES
+from support.depth import examples, some
+from support.oracle.data_path import Machine, make_log, read, take
+from support.runs.sharded_tables import TABLES
 
 from pipeline.commits.flush import flush
 from pipeline.storage.chunks import Chunks

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from machine import Machine, read
+from support.oracle.data_path import Machine, read
 
 from pipeline.commits.inspect import check_chunk, lost_keys, named_chunks
 from pipeline.storage.log import keys_file, rows_file

@@ -4,11 +4,11 @@ import dataclasses
 import json
 import os
 
-import depth
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import depth
 
 from pipeline.commits.manifest import ChunkState, Commits, Manifest, Reserve, join_parts, metadata_files
 from pipeline.storage.files import Damaged, Files, checksum

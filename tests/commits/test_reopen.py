@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import SPEED
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine import ROW, WORDS, Machine, make_log, read
-from sharded import TABLES
+from support.oracle.data_path import ROW, WORDS, Machine, make_log, read
+from support.runs.harness import SPEED
+from support.runs.sharded_tables import TABLES
 
 from pipeline.commits.reopen import checksums, clean, open_log, rebuild
 from pipeline.storage.chunks import Chunks

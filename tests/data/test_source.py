@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parquet_files import LIMIT, blocks_of, data_of, epoch_of, examples_in, key, numbers_of, write
+from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, examples_in, key, numbers_of, write
 
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer, aligned_empty
 from pipeline.data.source import Source

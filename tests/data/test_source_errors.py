@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from parquet_files import data_of, epoch_of, write
+from support.data.parquet_files import data_of, epoch_of, write
 
 from pipeline.data.groups import stamp_of
 from pipeline.data.source import Source

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from parquet_files import LIMIT, blocks_of, data_of, epoch_of, key, write
+from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, key, write
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from parquet_files import LIMIT, blocks_of, data_of, examples_in, write
+from support.data.parquet_files import LIMIT, blocks_of, data_of, examples_in, write
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from parquet_files import LIMIT, blocks_of, data_of, epoch_of, key, numbers_of, write
+from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, key, numbers_of, write
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source

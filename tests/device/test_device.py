@@ -2,11 +2,11 @@
 
 import sys
 
-import fake_cupy
 import numpy as np
 import pytest
 import torch
-from harness import make_driver
+from support.gpu import fake_cupy
+from support.runs.harness import make_driver
 
 from pipeline.device import gpu as gpu_module
 from pipeline.device.device import RAM, STREAMS, Ram

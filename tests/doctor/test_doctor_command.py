@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from examined import changed, examined, sound_log
-from harness import make_driver
+from support.data.doctor_logs import changed, examined, sound_log
+from support.runs.harness import make_driver
 
 from pipeline.__main__ import main
 from pipeline.doctor import diagnose as module

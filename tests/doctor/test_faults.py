@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from depth import examples
-from examined import FILES, changed, examined, faults_of, findings_of, sound_log
 from hypothesis import given
 from hypothesis import strategies as st
+from support.data.doctor_logs import FILES, changed, examined, faults_of, findings_of, sound_log
+from support.depth import examples
 
 from pipeline.doctor.second_epoch import find_second_epoch
 from pipeline.workflow import Number

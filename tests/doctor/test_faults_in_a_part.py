@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from examined import faults_of, sound_log
+from support.data.doctor_logs import faults_of, sound_log
 
 from pipeline.workflow import Number
 

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pyarrow as pa
 import pytest
-from examined import changed, examined, findings_of, sound_log
-from harness import make_driver
+from support.data.doctor_logs import changed, examined, findings_of, sound_log
+from support.runs.harness import make_driver
 
 from pipeline.doctor import look_at_rows as module
 from pipeline.doctor.diagnose import diagnose

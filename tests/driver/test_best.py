@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
-from harness import make_driver, printed
+from support.runs.harness import make_driver, printed
 
 from pipeline.driver.best import BestEpoch
 from pipeline.monitor.history import History

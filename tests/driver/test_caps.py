@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from depth import some
+from support.depth import some
 
 from pipeline.run import main
 

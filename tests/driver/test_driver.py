@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 from conftest import make_table, make_workflow, write_data
-from depth import some
-from harness import make_driver, printed, setup_of
-from reference import Reference
 from safetensors.torch import load_file
+from support.depth import some
+from support.oracle.reference import Reference
+from support.runs.harness import make_driver, printed, setup_of
 
 from pipeline.commits.manifest import Commits
 from pipeline.commits.run_state import newest_state

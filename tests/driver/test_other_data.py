@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
-from harness import make_driver, run
-from stopped import SIZES, changed, kill_after
+from support.faults.killed_after_commit import SIZES, changed, kill_after
+from support.runs.harness import make_driver, run
 
 from pipeline.errors import PipelineError
 from pipeline.workflow import Commit

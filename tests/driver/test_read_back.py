@@ -8,9 +8,9 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
-from depth import some
-from harness import make_driver
-from stopped import SIZES, kill_after
+from support.depth import some
+from support.faults.killed_after_commit import SIZES, kill_after
+from support.runs.harness import make_driver
 
 from pipeline.storage.durable import own_checksum
 from pipeline.storage.files import Damaged, checksum

@@ -6,8 +6,8 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 from conftest import CATEGORIES, make_workflow, write_data
-from harness import make_driver, printed, run
-from stopped import SIZES, changed, kill_after
+from support.faults.killed_after_commit import SIZES, changed, kill_after
+from support.runs.harness import make_driver, printed, run
 
 from pipeline.cluster.local import local_client
 from pipeline.data.agenda import Position

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-import on_gpu
 import pytest
+from support.gpu import on_gpu
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,10 +1,10 @@
 """Every CUDA kernel on a real GPU at real sizes, again and again: a race shows now and then."""
 
 import numpy as np
-import on_gpu
 import pytest
-from made_batches import make_batch
-from twins import (
+from support.data.batches import make_batch
+from support.gpu import on_gpu
+from support.gpu.twins import (
     check_catch_up,
     check_clip,
     check_count_examples,

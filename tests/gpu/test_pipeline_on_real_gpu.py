@@ -2,10 +2,10 @@
 
 import math
 
-import on_gpu
 import pytest
 from conftest import make_workflow, write_data
-from harness import make_driver, run
+from support.gpu import on_gpu
+from support.runs.harness import make_driver, run
 
 from pipeline.cluster.local import local_client
 from pipeline.preflight.sizes import DoesNotFit

@@ -4,13 +4,13 @@ import os
 import signal
 from contextlib import closing
 
-import on_gpu
 import pytest
 import torch
 from conftest import write_data
-from crew import crew_driver
-from harness import run
-from many_rules import RULES, workflow_of
+from support.gpu import on_gpu
+from support.oracle.worker_cases import RULES, workflow_of
+from support.runs.dask_crew import crew_driver
+from support.runs.harness import run
 
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.pool import WorkerPool

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from depth import some
+from support.depth import some
 
 from pipeline.init.look import look_at_files
 from pipeline.init.main import main, table_of

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from row_table import NEVER, Plain, Table
+from support.depth import examples
+from support.oracle.row_table import NEVER, Plain, Table
 
 from pipeline.kernels.arithmetic import power
 

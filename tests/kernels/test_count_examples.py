@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_batches import make_batch
+from support.data.batches import make_batch
 
 from pipeline.kernels.count_examples import count_examples, count_examples_reference
 from pipeline.records import TILE

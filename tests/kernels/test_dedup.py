@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_batches import batches, make_batch
+from support.data.batches import batches, make_batch
 
 from pipeline.kernels.dedup import (
     RUN,

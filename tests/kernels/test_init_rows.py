@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_batches import same_bits
+from support.data.batches import same_bits
 
 from pipeline.kernels.init_rows import init_rows, init_weights_reference
 

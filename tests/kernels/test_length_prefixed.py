@@ -4,9 +4,9 @@ import struct
 from itertools import pairwise
 
 import numpy as np
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.kernels.length_prefixed import split_texts, split_texts_reference
 

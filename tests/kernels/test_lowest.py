@@ -1,9 +1,9 @@
 """The selection of the lowest scores, against its reference."""
 
 import numpy as np
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.kernels.lowest import lowest, lowest_reference
 

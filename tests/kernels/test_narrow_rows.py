@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.kernels.narrow_rows import (
     BFLOAT16,

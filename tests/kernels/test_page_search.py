@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.kernels.page_search import find_pages, find_pages_reference
 

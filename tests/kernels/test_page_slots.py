@@ -1,9 +1,9 @@
 """Slots of cached pages, against a reference that looks at every slot."""
 
 import numpy as np
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.kernels.page_slots import (
     NO_PAGE,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_batches import batches, make_batch, same_bits
+from support.data.batches import batches, make_batch, same_bits
 
 from pipeline.kernels.pool import lookup, lookup_reference, pool_bags, pool_reference, pool_singles
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from linux_reads import NO_FILE, System, outcomes, put_beneath, run_checks
+from support.faults.linux_reads import NO_FILE, System, outcomes, put_beneath, run_checks
 
 from pipeline.kernels.in_flight import close_context, open_context
 from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, STATE_WORDS, UNFINISHED, read_in_flight

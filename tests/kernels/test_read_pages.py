@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from linux_reads import NO_FILE, System, outcomes, put_beneath, run_checks
+from support.faults.linux_reads import NO_FILE, System, outcomes, put_beneath, run_checks
 
 from pipeline.kernels.in_flight import close_context, open_context
 from pipeline.kernels.read_pages import WORK_WORDS, read_pages, read_pages_reference

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from linux_reads import outcomes, put_beneath, run_checks
+from support.faults.linux_reads import outcomes, put_beneath, run_checks
 
 from pipeline.kernels import read_rows as module
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, make_scratch, read_rows, read_rows_reference

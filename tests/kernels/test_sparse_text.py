@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.kernels.sparse_text import GOOD, parse_sparse, parse_sparse_reference
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_table import Plain, Table
+from support.depth import examples
+from support.oracle.row_table import Plain, Table
 
 from pipeline.kernels.row_rules import RULE_NUMBERS
 from pipeline.kernels.update_rows import update_rows

@@ -4,7 +4,7 @@ import io
 import sys
 
 import pytest
-from hostile import write_hostile
+from support.faults.hostile_names import write_hostile
 
 from pipeline import __main__
 from pipeline.messages.terminal import drawn_on, print_visibly, visible

@@ -3,11 +3,11 @@
 import itertools
 import textwrap
 
-import equations
 import numpy as np
 import pytest
 import torch
 from conftest import make_workflow
+from support.oracle import equations
 from torch import nn
 
 from pipeline import models

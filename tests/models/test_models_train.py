@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from depth import some
-from harness import run
-from reference import Reference
+from support.depth import some
+from support.oracle.reference import Reference
+from support.runs.harness import run
 from test_models import SMALL
 
 from pipeline.models import LR, SharedBottom

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from conftest import make_workflow, write_data
-from harness import make_driver
+from support.runs.harness import make_driver
 
 from pipeline.monitor.page import compare, report
 from pipeline.monitor.page.compared import different_texts

@@ -1,9 +1,9 @@
 """The story of a run: bounded, and no second or example is lost where lapses are merged."""
 
 import pytest
-from fake_live import FakeRun, quickstart, resumed
 from hypothesis import given
 from hypothesis import strategies as st
+from support.runs.live_lines import FakeRun, quickstart, resumed
 
 from pipeline.monitor.live.lines import LIVE, Tick, fewer, follow_live, read_live
 from pipeline.monitor.story import MAX_LAPSES, Story

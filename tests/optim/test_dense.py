@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from odd_model import (
+from support.oracle.odd_model import (
     STEPS_OF_EPOCH,
     float_buffers,
     from_data,

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from odd_model import (
+from pydantic import ValidationError
+from support.depth import examples
+from support.oracle.odd_model import (
     STEPS_OF_EPOCH,
     float_buffers,
     from_data,
@@ -18,8 +19,7 @@ from odd_model import (
     step_all,
     take_step,
 )
-from pydantic import ValidationError
-from replicas import Replicas
+from support.oracle.replicas import Replicas
 from torch import nn
 
 from benchmarks.kstep.in_process import in_machines, in_process, together

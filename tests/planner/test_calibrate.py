@@ -4,8 +4,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from depth import some
-from made_up import MACHINE
+from support.data.round_costs import MACHINE
+from support.depth import some
 
 from pipeline.planner import calibrate
 from pipeline.planner.calibrate import CACHE_FOLDER, cache_file, this_machine

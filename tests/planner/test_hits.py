@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from depth import some
-from replaying import with_settings
+from support.depth import some
+from support.runs.replayed_runs import with_settings
 
 from pipeline.device.device import RAM
 from pipeline.driver.open import open_local

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from made_up import MACHINE, WORK
+from support.data.round_costs import MACHINE, WORK
 
 from pipeline.data.agenda import Leg
 from pipeline.device.device import RAM

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from depth import some
-from made_up import MACHINE
+from support.data.round_costs import MACHINE
+from support.depth import some
 
 from pipeline.device.device import RAM
 from pipeline.planner.work import measure_work

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from conftest import make_workflow, write_data
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.device.device import RAM, Ram
 from pipeline.messages.sizes import parse_size

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from conftest import make_workflow
-from harness import setup_of
+from support.runs.harness import setup_of
 
 from pipeline.data.source import Source
 from pipeline.preflight.larger_caps import Seen, keys_at_end

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from depth import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.messages.sizes import format_size_down, parse_size
 from pipeline.preflight.memory_table import table

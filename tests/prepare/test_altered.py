@@ -4,9 +4,9 @@ import json
 import random
 import shutil
 
-import altered
 import pytest
-from preparing import contents, write_lines
+from support.data.preparations import contents, write_lines
+from support.faults import altered_outputs as altered
 
 from pipeline.prepare import run, vocabulary
 from pipeline.prepare.parts import Records

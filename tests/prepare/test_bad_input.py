@@ -4,11 +4,11 @@ import gzip
 import tracemalloc
 from dataclasses import replace
 
-import made
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reading import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
+from support.data import raw_lines as made
+from support.data.raw_formats import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
 
 from pipeline.prepare import formats
 from pipeline.prepare.lines import BadLines

@@ -6,9 +6,10 @@ import os
 import dask
 import pyarrow.dataset
 import pytest
-from preparing import SPLIT, contents, prepare, write_lines
+from support.data.preparations import SPLIT, contents, prepare, write_lines
 
-from pipeline.prepare.command import OUT, find_sources
+from pipeline.prepare.arguments import OUT
+from pipeline.prepare.command import find_sources
 from pipeline.prepare.main import main
 from pipeline.storage.lock import RunLock
 

@@ -1,8 +1,8 @@
 """After an error in the data the corrected command resumes: it leaves what it would have made in an empty folder."""
 
 import pytest
-from depth import some
-from preparing import contents, prepare, write_lines
+from support.data.preparations import contents, prepare, write_lines
+from support.depth import some
 
 PIECE = ("--piece-size", "4 KiB", "--workers", 1)
 IDS = ("--vocabulary", "C1", "site_id", "--minimum", 2)

@@ -1,7 +1,7 @@
 """The workflow that is left: of every role, in the order of the columns, with transforms that the numbers allow."""
 
 import pytest
-from hostile import NAMES
+from support.faults.hostile_names import NAMES
 
 from pipeline.prepare.draft import stub_text
 from pipeline.run import load

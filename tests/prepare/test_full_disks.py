@@ -1,8 +1,8 @@
 """A disk that is full, or can suddenly only be read, ends a preparation with one message; the same command resumes."""
 
 import pytest
-from disk import Disk, need_namespaces
-from preparing import SPLIT, contents, prepare, wait_for, write_lines
+from support.data.preparations import SPLIT, contents, prepare, wait_for, write_lines
+from support.faults.small_disk import Disk, need_namespaces
 
 IDS = ("--vocabulary", "c1", "c3")
 PIECE = ("--piece-size", "50 KiB", "--workers", 1, *SPLIT)

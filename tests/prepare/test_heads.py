@@ -5,7 +5,7 @@ import gzip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from preparing import write_lines
+from support.data.preparations import write_lines
 
 from pipeline.prepare.main import main
 

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from preparing import ROOT, SPLIT, command, contents, prepare, start, wait_for, write_lines
+from support.data.preparations import ROOT, SPLIT, command, contents, prepare, start, wait_for, write_lines
 
 PIECE = ("--piece-size", "50 KiB", "--workers", 2, *SPLIT)
 

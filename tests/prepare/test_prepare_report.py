@@ -2,7 +2,7 @@
 
 import json
 
-from preparing import SPLIT, prepare, write_lines
+from support.data.preparations import SPLIT, prepare, write_lines
 
 
 def reported(capsys, format, source, out, *more):

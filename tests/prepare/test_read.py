@@ -5,14 +5,14 @@ import gzip
 import io
 import itertools
 
-import made
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from reading import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
+from support.data import raw_lines as made
+from support.data.raw_formats import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
+from support.depth import examples
 
 from pipeline.prepare import formats
 from pipeline.prepare.pieces import cut_sources

@@ -12,10 +12,10 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from depth import some
 from distributed import LocalCluster
-from harness import run as train
-from preparing import SPLIT, contents, prepare, start, wait_for, write_lines
+from support.data.preparations import SPLIT, contents, prepare, start, wait_for, write_lines
+from support.depth import some
+from support.runs.harness import run as train
 
 from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import ReadBuffer

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kills import killed_anywhere
+from support.depth import examples
+from support.faults.kills import killed_anywhere
 
 from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, table_salt
 from pipeline.prepare import counts, runs, vocabulary

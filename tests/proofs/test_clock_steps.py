@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import Job
+from support.runs.slow_runs import Job
 
 HOUR = 3600
-SOURCE = Path(__file__).parents[1] / "support" / "clock_steps.c"
+SOURCE = Path(__file__).parents[1] / "support" / "faults" / "clock_steps.c"
 
 
 @pytest.fixture(scope="module")

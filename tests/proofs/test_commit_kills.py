@@ -5,8 +5,8 @@ import signal
 import time
 
 import pytest
-from depth import deep
-from runs import Job, until, whole
+from support.depth import deep
+from support.runs.slow_runs import Job, until, whole
 
 KILLS = deep(2, 3)
 """In each run directory."""

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from conftest import make_workflow, write_data
-from crew_threads import crew_driver, train, workers_of
-from every_model import MODELS
-from harness import make_driver, run
-from stopped import SIZES, changed, kill_after
+from support.faults.killed_after_commit import SIZES, changed, kill_after
+from support.oracle.models import MODELS
+from support.runs.crew_threads import crew_driver, train, workers_of
+from support.runs.harness import make_driver, run
 from torch import nn
 
 from pipeline.cluster.local import local_client
@@ -84,7 +84,7 @@ def test_a_resume_right_before_a_tail_changes_no_bit(make, tmp_path, monkeypatch
 CHILD = """
 import sys
 from pathlib import Path
-from harness import run
+from support.runs.harness import run
 from pipeline.workflow import Workflow
 for file in sys.argv[1:]:
     print(run(Workflow.model_validate_json(Path(file).read_text()), device_rows=130, host_rows=24)["fingerprint"])
@@ -95,7 +95,7 @@ def fingerprints_in_own_process(workflows, folder):
     files = [folder / f"workflow{number}.json" for number in range(len(workflows))]
     for file, workflow in zip(files, workflows, strict=True):
         file.write_text(workflow.model_dump_json())
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/support")])
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     command = [sys.executable, "-W", "error", "-c", CHILD, *map(str, files)]
     done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.runs.waiting_runs import fingerprint_of, finished, gated, make_run, message_of, of_run, started
 from test_stop import write_workflow
-from whole_runs import fingerprint_of, finished, gated, make_run, message_of, of_run, started
 
 from pipeline.commits.manifest import Commits
 from pipeline.storage.disk_speed import measure

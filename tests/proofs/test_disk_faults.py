@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import depth
 import pytest
+from support import depth
+from support.runs.waiting_runs import fingerprint_of, finished, gated, make_run, message_of, of_run, started
 from test_stop import ROOT, write_workflow
-from whole_runs import fingerprint_of, finished, gated, make_run, message_of, of_run, started
 
 from pipeline.commits.manifest import Commits
 from pipeline.storage.files import Files

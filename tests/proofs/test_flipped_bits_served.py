@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
-from depth import deep
-from evaluated_runs import train_and_evaluate
-from oip import call, json_request
+from support.depth import deep
+from support.http.oip import call, json_request
+from support.runs.evaluated_runs import train_and_evaluate
 
 import pipeline
 from pipeline.serving.export import main as export_main

@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 from conftest import make_workflow, write_data
-from depth import deep
-from forging import KINDS, Forger, Watched, fresh_copy, outcome, verified
-from harness import run
-from stopped import kill_after
+from support.depth import deep
+from support.faults.forging import KINDS, Forger, Watched, fresh_copy, outcome, verified
+from support.faults.killed_after_commit import kill_after
+from support.runs.harness import run
 from test_stop import write_workflow
 
 from pipeline.run import main

@@ -8,7 +8,7 @@ from functools import cache
 
 import psutil
 import pytest
-from runs import EPOCHS, Job
+from support.runs.slow_runs import EPOCHS, Job
 
 TTL = 5.0
 """Seconds: the least that Dask takes."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from distributed import LocalCluster
+from support.runs.waiting_runs import gated, make_run, message_of, of_run, started
 from test_stop import write_workflow
-from whole_runs import gated, make_run, message_of, of_run, started
 
 from pipeline.machine.limits import memory
 from pipeline.messages.sizes import format_size, format_size_down

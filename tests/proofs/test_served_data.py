@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from every_model import MODELS
 from sklearn.metrics import roc_auc_score
+from support.oracle.models import MODELS
 from test_workflows import DATA
 
 import pipeline

@@ -4,9 +4,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.replay.belady import AllUses, belady, belady_series
 from pipeline.replay.capacities import Capacities

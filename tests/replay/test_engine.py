@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from conftest import make_workflow
-from crew_threads import make_crew_driver, train
-from depth import examples, some
 from hypothesis import given
 from hypothesis import strategies as st
-from replaying import counts_of_commits, simulated, trained, with_settings
+from support.depth import examples, some
+from support.runs.crew_threads import make_crew_driver, train
+from support.runs.replayed_runs import counts_of_commits, simulated, trained, with_settings
 
 from pipeline.metrics.totals import TierTotals
 from pipeline.storage.policies import POLICIES

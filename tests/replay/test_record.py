@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from conftest import make_workflow
-from crew_threads import ONE
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from replaying import Killed, Stop, counts_of_commits, opened, replayed, to_the_end, with_settings
+from support.depth import examples
+from support.runs.crew_threads import ONE
+from support.runs.replayed_runs import Killed, Stop, counts_of_commits, opened, replayed, to_the_end, with_settings
 
 from pipeline.driver.stretches import STRETCHES, read_events
 from pipeline.metrics.totals import TierTotals

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from conftest import make_workflow
-from replaying import with_settings
+from support.runs.replayed_runs import with_settings
 
 from pipeline.driver.stretches import STRETCHES
 from pipeline.replay.main import main

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from depth import some
+from support.depth import some
 
 from pipeline.replay.belady import Bound
 from pipeline.replay.capacities import Capacities

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow, write_data
-from evaluated_runs import THREE_TIERS, bits_of
-from harness import make_driver
-from reference import Reference
-from stopped import changed, kill_after
+from support.faults.killed_after_commit import changed, kill_after
+from support.oracle.reference import Reference
+from support.runs.evaluated_runs import THREE_TIERS, bits_of
+from support.runs.harness import make_driver
 
 import pipeline
 from pipeline.commits.manifest import Commits

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from oip import binary_request, json_request
-from reference import key_of
+from support.depth import examples
+from support.http.oip import binary_request, json_request
+from support.oracle.reference import key_of
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import columns_of, kind_of

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import make_workflow, write_data
-from depth import some
-from evaluated_runs import bits_of, train_and_evaluate
-from forging import Forger
+from support.depth import some
+from support.faults.forging import Forger
+from support.runs.evaluated_runs import bits_of, train_and_evaluate
 from test_servable import export
 
 import pipeline

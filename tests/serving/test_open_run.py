@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import make_workflow, write_data
-from depth import some
-from disk import need_namespaces
-from evaluated_runs import bits_of, train_and_evaluate
-from every_model import MODELS
-from optimizers import EXACT, POWERS
-from reference import Reference, key_of
+from support.depth import some
+from support.faults.small_disk import need_namespaces
+from support.oracle.models import MODELS
+from support.oracle.optimizers import EXACT, POWERS
+from support.oracle.reference import Reference, key_of
+from support.runs.evaluated_runs import bits_of, train_and_evaluate
 from test_stop import ROOT
 
 import pipeline

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from depth import examples, some
 from hypothesis import given
 from hypothesis import strategies as st
-from made_pages import as_stored, open_table, random_table, write_table
+from support.data.pages import as_stored, open_table, random_table, write_table
+from support.depth import examples, some
 
 from pipeline.kernels.page_rows import PRECISION_NUMBERS, take_rows
 from pipeline.kernels.page_search import find_pages

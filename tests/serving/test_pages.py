@@ -5,9 +5,9 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.kernels.page_rows import PRECISION_NUMBERS
 from pipeline.serving import pages as module

@@ -8,8 +8,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow, write_data
-from evaluated_runs import train_and_evaluate
-from reference import key_of
+from support.oracle.reference import key_of
+from support.runs.evaluated_runs import train_and_evaluate
 from test_scoring import contents
 from test_servable import OPTIMIZERS, export
 

@@ -15,11 +15,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow, write_data
-from evaluated_runs import bits_of, train_and_evaluate
-from forked import killed_and_finished
-from many_rules import Squared
+from support.oracle.worker_cases import Squared
+from support.runs.evaluated_runs import bits_of, train_and_evaluate
+from support.runs.forked_commands import killed_and_finished
+from support.runs.waiting_runs import gated
 from test_stop import ROOT
-from whole_runs import gated
 
 from pipeline.cluster.local_crew import LocalCrew
 from pipeline.metrics.evaluation import Evaluation
@@ -339,7 +339,7 @@ def test_a_signal_ends_a_scoring_which_the_same_command_finishes(trained, tmp_pa
 OWN = """
 from pipeline.workflow import Workflow
 import torch
-from many_rules import Squared as Parent
+from support.oracle.worker_cases import Squared as Parent
 
 class Mine(Parent):
     pass

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
-from depth import some
-from evaluated_runs import bits_of, train_and_evaluate
-from every_model import MODELS
-from forked import killed_and_finished
-from harness import make_driver
-from machine import ROW, Machine
-from many_rules import Squared
-from oip import json_request
+from support.depth import some
+from support.http.oip import json_request
+from support.oracle.data_path import ROW, Machine
+from support.oracle.models import MODELS
+from support.oracle.worker_cases import Squared
+from support.runs.evaluated_runs import bits_of, train_and_evaluate
+from support.runs.forked_commands import killed_and_finished
+from support.runs.harness import make_driver
 from test_open_run import OPTIMIZERS
 from test_scoring import OWN, contents
 from test_stop import ROOT

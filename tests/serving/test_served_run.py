@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import make_workflow, write_data
-from depth import some
-from evaluated_runs import train_and_evaluate
+from support.depth import some
+from support.runs.evaluated_runs import train_and_evaluate
 from test_scoring import command
 from test_servable import export
 from test_stop import ROOT

@@ -7,10 +7,10 @@ import shutil
 import numpy as np
 import pytest
 from conftest import make_workflow, write_data
-from depth import some
-from evaluated_runs import THREE_TIERS
-from harness import make_driver
-from optimizers import EXACT
+from support.depth import some
+from support.oracle.optimizers import EXACT
+from support.runs.evaluated_runs import THREE_TIERS
+from support.runs.harness import make_driver
 
 import pipeline
 from pipeline.__main__ import main

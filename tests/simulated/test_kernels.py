@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from grids import small_grids  # noqa: F401
-from late_gpu import There
-from twins import (
+from support.gpu.grids import small_grids  # noqa: F401
+from support.gpu.late_gpu import There
+from support.gpu.twins import (
     check_catch_up,
     check_clip,
     check_count_examples,

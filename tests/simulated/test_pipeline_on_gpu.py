@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import make_workflow, write_data
-from depth import some
-from grids import small_grids  # noqa: F401
-from harness import make_driver, run, sizes_of
-from late_gpu import LateGpu
-from stopped import kill_after
+from support.depth import some
+from support.faults.killed_after_commit import kill_after
+from support.gpu.grids import small_grids  # noqa: F401
+from support.gpu.late_gpu import LateGpu
+from support.runs.harness import make_driver, run, sizes_of
 
 from pipeline.cluster.local import local_client
 from pipeline.cluster.local_crew import LocalCrew

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 from conftest import make_workflow, write_data
-from crew_threads import crew_driver
-from depth import some
-from grids import small_grids  # noqa: F401
-from late_gpu import LateGpu
-from late_gpus import LateGpus
-from many_rules import RULES
+from support.depth import some
+from support.gpu.grids import small_grids  # noqa: F401
+from support.gpu.late_gpu import LateGpu
+from support.gpu.late_gpus import LateGpus
+from support.oracle.worker_cases import RULES
+from support.runs.crew_threads import crew_driver
 
 from pipeline.driver.loop import DueCommit
 from pipeline.errors import PipelineError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_parts import make_block, make_examples
+from support.data.blocks import make_block, make_examples
 
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
 from pipeline.machine.threads import Threads

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from depth import examples, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_replay import PLENTY, make_places, make_unique, replay, state_of
-from sharded import SOME, TABLES, in_shards
+from support.depth import examples, some
+from support.oracle.plan_replay import PLENTY, make_places, make_unique, replay, state_of
+from support.runs.sharded_tables import SOME, TABLES, in_shards
 
 from pipeline.messages.sizes import format_size, format_size_up
 from pipeline.records import Plan, Refusal

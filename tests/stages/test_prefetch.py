@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_plans import WORDS, made_plan, made_rows, made_slab
+from support.data.plans import WORDS, made_plan, made_rows, made_slab
 
 from pipeline.stages.prefetch import prefetch
 from pipeline.storage.files import Damaged

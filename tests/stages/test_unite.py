@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_parts import Part, crews, make_block, make_examples
+from support.data.blocks import Part, crews, make_block, make_examples
 
 from pipeline.kernels.key_table import KeyTable
 from pipeline.records import FieldLayout, Refusal

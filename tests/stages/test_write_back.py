@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_plans import WORDS, made_plan, made_rows, made_slab
+from support.data.plans import WORDS, made_plan, made_rows, made_slab
 
 from pipeline.records import DiskWrite, Trained
 from pipeline.stages.write_back import write_back

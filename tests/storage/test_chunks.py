@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharded import SOME, TABLES
+from support.runs.sharded_tables import SOME, TABLES
 
 from pipeline.storage.chunks import MIN_GROWTH, Chunks, max_chunks
 from pipeline.storage.shards import Shards

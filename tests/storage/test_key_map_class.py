@@ -5,9 +5,9 @@ import sys
 
 import numpy as np
 import pytest
-from depth import some
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.depth import some
 
 from pipeline.kernels.key_map import NUM_PARTITIONS, PLACE_BITS, UNKNOWN, partition_keys
 from pipeline.storage.key_map import DEVICE, DISK, HOST, MAX_ROWS, KeyMap, bytes_for, place, row_of, tier_of

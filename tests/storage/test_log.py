@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 import zarr
-from contract import check_tier, gathered, made_rows
-from harness import SPEED
+from support.oracle.tier_contract import check_tier, gathered, made_rows
+from support.runs.harness import SPEED
 
 from pipeline.kernels.tag import tag_reference
 from pipeline.storage.chunks import Chunks

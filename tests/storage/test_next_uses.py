@@ -1,9 +1,9 @@
 """Next uses of keys, against a plain search in the list of known blocks."""
 
 import numpy as np
-from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.depth import examples
 
 from pipeline.kernels.link_keys import link_keys, link_keys_reference
 from pipeline.records import Block

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine import take
-from sharded import SOME
+from support.oracle.data_path import take
+from support.runs.sharded_tables import SOME
 
 from pipeline.records import RESERVED
 from pipeline.storage.chunks import MIN_GROWTH, Chunks

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from contract import made_rows
-from depth import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.depth import some
+from support.oracle.tier_contract import made_rows
 
 from pipeline.kernels.read_in_flight import UNFINISHED
 from pipeline.kernels.tag import set_tags

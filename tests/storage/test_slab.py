@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from contract import check_tier, gathered, made_rows
+from support.oracle.tier_contract import check_tier, gathered, made_rows
 
 from pipeline.storage.slab import Slab
 

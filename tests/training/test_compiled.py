@@ -6,8 +6,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 from conftest import make_workflow, write_data
-from harness import make_driver, run
-from stopped import SIZES, changed, kill_after
+from support.faults.killed_after_commit import SIZES, changed, kill_after
+from support.runs.harness import make_driver, run
 
 from pipeline.data.source import Source
 from pipeline.driver import resume

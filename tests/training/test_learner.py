@@ -11,11 +11,11 @@ import pytest
 import torch
 import zarr
 from conftest import make_table, make_workflow
-from depth import some
-from harness import make_driver, run
-from reference import Reference
 from safetensors.torch import load_file
 from sklearn.metrics import log_loss, roc_auc_score
+from support.depth import some
+from support.oracle.reference import Reference
+from support.runs.harness import make_driver, run
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 

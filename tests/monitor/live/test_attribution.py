@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from virtual_time import ON_HOST, block_of, waits_of
+from support.oracle.virtual_time import ON_HOST, block_of, waits_of
 
 from pipeline.monitor.live.waits import Waits
 from pipeline.records import Span

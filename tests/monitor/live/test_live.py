@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import make_workflow, write_data
-from harness import make_driver
+from support.runs.harness import make_driver
 
 from pipeline.cluster.local import local_client
 from pipeline.monitor.live.lines import (

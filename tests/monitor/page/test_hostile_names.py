@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 from bokeh.models import Div, Model
-from hostile import NAMES, RESULT, write_hostile
+from support.faults.hostile_names import NAMES, RESULT, write_hostile
 
 from pipeline.monitor.page import compare
 from pipeline.monitor.page.page import page

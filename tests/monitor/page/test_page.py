@@ -5,8 +5,8 @@ from bokeh.document import Document
 from bokeh.models import Div
 from bokeh.plotting import figure
 from conftest import make_workflow, write_data
-from fake_live import FakeRun, quickstart, resumed
-from harness import make_driver
+from support.runs.harness import make_driver
+from support.runs.live_lines import FakeRun, quickstart, resumed
 
 from pipeline.monitor.live.lines import LIVE, Begin, Tick
 from pipeline.monitor.page.headline import state_of

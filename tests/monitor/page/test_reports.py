@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 from conftest import make_workflow, write_data
-from fake_live import quickstart
-from harness import make_driver
+from support.runs.harness import make_driver
+from support.runs.live_lines import quickstart
 
 from pipeline.monitor.page import compare, report, watch
 from pipeline.monitor.page.compare import names_of

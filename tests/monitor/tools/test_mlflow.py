@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from depth import some
-from session_lines import BEGAN, append, begin, tick, two_sessions, write_run
+from support.depth import some
+from support.runs.session_lines import BEGAN, append, begin, tick, two_sessions, write_run
 
 from pipeline.__main__ import main
 from pipeline.monitor.tools.reader import Curves

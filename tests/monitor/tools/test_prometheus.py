@@ -3,10 +3,10 @@
 import urllib.request
 
 import pytest
-from harness import make_driver
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from session_lines import BEGAN, append, begin, commit, evaluated, fields, tick, two_sessions, write_run
+from support.runs.harness import make_driver
+from support.runs.session_lines import BEGAN, append, begin, commit, evaluated, fields, tick, two_sessions, write_run
 
 from pipeline.cluster.local import local_client
 from pipeline.monitor.live import lines as module

@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from session_lines import BEGAN, append, begin, ended, tick, two_sessions, write_run
+from support.runs.session_lines import BEGAN, append, begin, ended, tick, two_sessions, write_run
 
 from pipeline.monitor.live.lines import LIVE
 from pipeline.monitor.tools import reader

@@ -1,7 +1,7 @@
 """`pipeline to-tensorboard`: TensorBoard's own reader finds each point once."""
 
 import pytest
-from session_lines import append, begin, ended, evaluated, tick, two_sessions, write_run
+from support.runs.session_lines import append, begin, ended, evaluated, tick, two_sessions, write_run
 
 from pipeline.__main__ import main
 from pipeline.monitor import command as module

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_lines import begin, commit, ended, evaluated, spans, tick, two_sessions, write_run
+from support.runs.session_lines import begin, commit, ended, evaluated, spans, tick, two_sessions, write_run
 
 from pipeline.monitor.live.lines import BlockSpans
 from pipeline.monitor.tools.trace import TRACKS, events_of, main, write_trace

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from depth import examples
-from fake_served import COLUMNS, OUTPUTS, TABLE, Fake, scores_of
 from hypothesis import given
 from hypothesis import strategies as st
-from oip import binary_request, json_request, to_bytes
+from support.depth import examples
+from support.http.file_servables import COLUMNS, OUTPUTS, TABLE, Fake, scores_of
+from support.http.oip import binary_request, json_request, to_bytes
 
 from pipeline.serving.http.answer import answer_post
 from pipeline.serving.http.request import parts_of, read_request

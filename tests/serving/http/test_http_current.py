@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 import pytest
-from depth import some
-from fake_served import COLUMNS, TABLE, open_fake, publish, scores_of, write_fake
-from oip import call, json_request
+from support.depth import some
+from support.http.file_servables import COLUMNS, TABLE, open_fake, publish, scores_of, write_fake
+from support.http.oip import call, json_request
 
 from pipeline.serving.http.admission import Admission
 from pipeline.serving.http.answer import probe

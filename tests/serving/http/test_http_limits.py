@@ -6,8 +6,8 @@ import time
 
 import pyarrow as pa
 import pytest
-from fake_served import Fake, api_of
-from oip import LENGTH, binary_request, call, json_request
+from support.http.file_servables import Fake, api_of
+from support.http.oip import LENGTH, binary_request, call, json_request
 
 from pipeline.serving.served_model import InputSpec
 

@@ -7,9 +7,9 @@ import struct
 
 import numpy as np
 import pytest
-from depth import some
-from fake_served import COLUMNS, TABLE, Fake, api_of
-from oip import LENGTH, binary_request, call, json_request
+from support.depth import some
+from support.http.file_servables import COLUMNS, TABLE, Fake, api_of
+from support.http.oip import LENGTH, binary_request, call, json_request
 
 INFER = "/v2/models/fake/infer"
 JUNK = (None, True, -1, 0.5, 10**400, "", "\0", "x" * 1000, [], [[]], {}, {"name": "price"})

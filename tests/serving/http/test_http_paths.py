@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from fake_served import COLUMNS, OUTPUTS, Fake, api_of, fail, scores_of
-from oip import LENGTH, binary_request, call, call_once, json_request
+from support.http.file_servables import COLUMNS, OUTPUTS, Fake, api_of, fail, scores_of
+from support.http.oip import LENGTH, binary_request, call, call_once, json_request
 
 from pipeline.serving.served_model import InputSpec
 

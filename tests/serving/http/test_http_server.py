@@ -10,10 +10,10 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from depth import some
-from fake_served import COLUMNS, OUTPUTS, TABLE, open_fake, publish, scores_of, write_fake
-from oip import binary_request, tensors_of
-from served_http import BODY, INFER, child, post, raw, running
+from support.depth import some
+from support.http.file_servables import COLUMNS, OUTPUTS, TABLE, open_fake, publish, scores_of, write_fake
+from support.http.oip import binary_request, tensors_of
+from support.http.server import BODY, INFER, child, post, raw, running
 
 from pipeline.serving.http import server as server_module
 from pipeline.serving.http.protocol import MAX_OTHER_BYTES

@@ -6,8 +6,8 @@ import time
 from contextlib import ExitStack, suppress
 
 import pytest
-from fake_served import Fake, write_fake
-from served_http import BODY, INFER, child, post, raw, running
+from support.http.file_servables import Fake, write_fake
+from support.http.server import BODY, INFER, child, post, raw, running
 
 from pipeline.serving.http import app, protocol
 

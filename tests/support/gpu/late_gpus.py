@@ -4,7 +4,7 @@ import threading
 import time
 from functools import partial
 
-from loopback import make_groups
+from support.runs.loopback import make_groups
 
 PATIENCE_SECONDS = 30.0
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from harness import make_driver
+from support.runs.harness import make_driver
 
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.workflow import Workflow

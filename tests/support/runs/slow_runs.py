@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from conftest import make_workflow, write_data
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ENDS_SECONDS = 400.0
 """Time within which a run ends by itself, whatever happens to it."""
 EPOCHS = 12

@@ -2,7 +2,7 @@
 
 import json
 
-from fake_live import FakeRun
+from support.runs.live_lines import FakeRun
 
 from pipeline.monitor.live.lines import Begin
 from pipeline.storage.durable import own_checksum

@@ -4,8 +4,8 @@ device and `gpu.back` copies them back; the simulator and a real GPU run the sam
 from dataclasses import replace
 
 import numpy as np
-from made_batches import make_batch
-from row_table import Table
+from support.data.batches import make_batch
+from support.oracle.row_table import Table
 
 from pipeline.kernels.catch_up import catch_up
 from pipeline.kernels.clip_gradients import clip_gradients

@@ -4,7 +4,7 @@ it."""
 from dataclasses import dataclass, field
 
 import numpy as np
-from sharded import in_shards
+from support.runs.sharded_tables import in_shards
 
 from pipeline.commits.flush import flush
 from pipeline.records import RESERVED, Block, Plan, Refusal, Unique

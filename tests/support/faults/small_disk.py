@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from preparing import ROOT, command
+from support.data.preparations import ROOT, command
 
 
 def need_namespaces():

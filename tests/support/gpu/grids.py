@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 from numba import config
-from row_table import Table
+from support.oracle.row_table import Table
 
 from pipeline.kernels import (
     absent,

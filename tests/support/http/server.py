@@ -9,15 +9,15 @@ import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fake_served import COLUMNS, TABLE, open_fake
-from oip import json_request
+from support.http.file_servables import COLUMNS, TABLE, open_fake
+from support.http.oip import json_request
 
 from pipeline.serving.http.admission import Admission
 from pipeline.serving.http.answer import probe
 from pipeline.serving.http.current import Current
 from pipeline.serving.http.server import HttpServer, bind
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 INFER = "/v2/models/fake/infer"
 BODY = json_request(TABLE, COLUMNS)
 
@@ -62,9 +62,9 @@ def raw(port, sent, shut=True):
 def child(folder, *flags, **options):
     """Process of the command with servables of tests, and its port once it is ready."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "fake_served", str(folder), "--port", "0", *flags],
+        [sys.executable, "-m", "support.http.file_servables", str(folder), "--port", "0", *flags],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'support'}"}, **options,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}, **options,
     )  # fmt: skip
     line = process.stdout.readline()
     assert line.startswith("serving fake (1) on http://127.0.0.1:"), line + process.stderr.read()

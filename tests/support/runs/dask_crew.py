@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import SPEED, setup_of
+from support.runs.harness import SPEED, setup_of
 
 from pipeline.cluster.pool import WorkerPool
 from pipeline.data.source import Source

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
-from harness import make_driver
+from support.runs.harness import make_driver
 
 from pipeline.driver.loop import DueCommit
 from pipeline.driver.result import table_and_model

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 
-import preparing
+from support.data import preparations as preparing
 
 from pipeline.prepare import main, runs, vocabulary
 

@@ -3,8 +3,8 @@
 from threading import Event
 
 import pytest
-from harness import run
-from reference import Reference
+from support.oracle.reference import Reference
+from support.runs.harness import run
 
 from pipeline.cluster.local_crew import THREADS
 from pipeline.cluster.threads import ThreadExecutor

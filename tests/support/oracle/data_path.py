@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import numpy as np
-from harness import SPEED
-from sharded import in_shards
+from support.runs.harness import SPEED
+from support.runs.sharded_tables import in_shards
 
 from pipeline.commits.flush import flush
 from pipeline.commits.manifest import ChunkState, Manifest

@@ -7,12 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-import made
+from support.data import raw_lines as made
 
 from pipeline.prepare.layout import STUB
 from pipeline.prepare.main import main
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 SPLIT = ("--split", "ratio:validation=0.1,test=0.1,seed=3")
 CASES = {
     "criteo": (made.criteo_lines, ()),

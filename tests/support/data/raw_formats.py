@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-import made
+from support.data import raw_lines as made
 import pyarrow as pa
 
 from pipeline.prepare import formats

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness import make_driver
+from support.runs.harness import make_driver
 
 from pipeline.driver.committer import Committer
 

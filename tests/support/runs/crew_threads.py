@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import SPEED, setup_of, sizes_of
-from loopback import make_groups, outcomes
+from support.runs.harness import SPEED, setup_of, sizes_of
+from support.runs.loopback import make_groups, outcomes
 
 from pipeline.cluster.merge import Merge
 from pipeline.comm.group import Group

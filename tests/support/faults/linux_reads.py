@@ -91,7 +91,10 @@ def run_checks(checks):
 
 def outcomes(script):
     """Run a test file as a script and return what became of each of its checks, by name."""
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    here = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
+    }
     child = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, env=here)
     assert child.returncode == 0, child.stderr
     return dict(line.split(" ", 1) for line in child.stdout.splitlines())
