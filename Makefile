@@ -5,7 +5,7 @@ JOBS ?= 3
 VENV := .venv
 # A process that crashes ends the run: in its place others would do the same test, and crash, eight times more.
 APART := --dist loadfile --max-worker-restart 0
-# Tests start hundreds of processes, each of which would compile every module anew.
+# Tests start hundreds of processes, each of which would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -29,7 +29,7 @@ test: $(VENV)/test
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) $(APART) tests/simulated
 
 # What is deeper than `make test`: more forms of each promise, more examples, whole processes, benchmarks in their quick
-# form. What one needs of the machine besides, it says where it is skipped: a C compiler, namespaces (unshare), a file
+# form. What a proof needs of the machine is said where it is skipped: a C compiler, namespaces (unshare), a file
 # system with O_DIRECT. PROVE=--no-skips fails then. Some proofs measure time: no more processes than cores.
 PROVE ?=
 PROVE_JOBS ?= 2

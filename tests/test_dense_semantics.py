@@ -109,7 +109,7 @@ def test_rows_without_an_embedding_equal_the_plain_loop(root, kind, stored):
 
 @pytest.mark.prove
 def test_a_row_past_its_lifespan_is_read_as_zero(root):
-    """A workflow whose test split has keys of its own: past their lifespan they are zero without a loop."""
+    """A workflow whose test split has its own keys: past their lifespan they are zero without a loop."""
     rows = Adam(lr=0.01, l2=0.1, semantics="dense")
     workflow = workflow_of(root, Optimizer(rows=rows, dense=DENSE), batch_size=1, epochs=8)
     driver = make_driver(workflow, root.parent / "lifespan")

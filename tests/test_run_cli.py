@@ -574,7 +574,7 @@ def test_serial_is_refused_together_with_worker_processes(refused, workflow_file
 
 @pytest.fixture
 def two_gpus(monkeypatch):
-    """A machine as NVML tells of it: 2 and 1 MiB are free."""
+    """A machine as NVML reports it: 2 and 1 MiB are free."""
     gpus = tuple(GpuInfo(n, f"GPU-{n}", None, (2 - n) << 20) for n in range(2))
     monkeypatch.setattr(config, "gets_gpu", lambda name: name != "cpu")
     monkeypatch.setattr(config, "read_topology", lambda on_gpu: Topology((), gpus, (("X", "NV1"), ("NV1", "X"))))
@@ -582,7 +582,7 @@ def two_gpus(monkeypatch):
 
 def test_more_workers_than_gpus_are_refused_with_both_numbers(refused, workflow_file, two_gpus):
     said = refused(workflow_file, "--workers", 3, "--set", "device=cuda")
-    assert "--workers 3: each needs a GPU of its own, and 2 can be used here (seen by NVML" in said
+    assert "--workers 3: each needs its own GPU, and 2 can be used here (seen by NVML" in said
     assert "take fewer workers, or set device to cpu" in said
 
 

@@ -105,7 +105,7 @@ def test_the_log_is_bounded_by_the_live_rows_and_kept_commits(
 @pytest.mark.prove
 @pytest.mark.parametrize(("num_shards", "quota"), some([(1, 75), (3, 110)], (3, 110), several=True))
 def test_the_quota_is_kept_and_a_run_that_it_stopped_can_go_on(workflow, tmp_path, monkeypatch, num_shards, quota):
-    """Room for one commit of all rows, but not beside two older ones: those are given up before the run stops."""
+    """Room for one commit of all rows, but not next to two older ones: those are given up before the run stops."""
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     files, commit, given_up = Weighed(run_dir), Committer.commit, []

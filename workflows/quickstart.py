@@ -1,6 +1,6 @@
 """Half a minute on two cores: synthetic clicks, and a table three times as large as what device and host hold of it.
 
-The data is made once, under data/quickstart; `synthetic.json` there tells the AUC of the model that made the labels,
+The data is made once, under data/quickstart; `synthetic.json` there has the AUC of the model that made the labels,
 which is the best that any model can reach.
 """
 

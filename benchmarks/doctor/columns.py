@@ -33,7 +33,7 @@ def default_value(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
 
 def stale_snapshot(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
     """The value that is most frequent in train, in `share` of the rows of validation and test: the features of these
-    days come from a snapshot that stood still."""
+    days come from a snapshot that did not change."""
     name = copy.fields()[0]
     counts = pc.value_counts(copy.table[name].take(pa.array(copy.rows("train"))))
     value = counts.field("values")[int(np.argmax(counts.field("counts")))]

@@ -87,7 +87,7 @@ def in_machines(num_machines: int, num_inner: int) -> list[TwoLevels]:
 
 
 def together(works: Sequence[Callable[[], object]]) -> None:
-    """Run every worker's function in a thread of its own. Raises the error of the first worker, in order, that
+    """Run every worker's function in its own thread. Raises the error of the first worker, in order, that
     failed."""
     with ThreadPoolExecutor(len(works)) as threads:
         for done in [threads.submit(work) for work in works]:

@@ -55,7 +55,7 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
 
     thread, awake = Thread(target=run, daemon=True), Awake()
     thread.start()
-    # Some of Dask's calls have time limits of their own, on clocks that run on while this process is paused.
+    # Some of Dask's calls have their own time limits, on clocks that run on while this process is paused.
     while thread.is_alive():
         thread.join(LOOK_SECONDS)
         before, now = awake.seconds, awake.look()

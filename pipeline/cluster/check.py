@@ -83,7 +83,7 @@ def check_workers_memory(machines: Sequence[WorkerInfo], storage: CapSizes) -> N
 
 
 def check_devices(machines: Sequence[WorkerInfo], device: str) -> None:
-    """Raises ValueError unless all workers train on CPUs, or each on a GPU of its own."""
+    """Raises ValueError unless all workers train on CPUs, or each on its own GPU."""
     taken: dict[tuple[str, str], int] = {}
     for rank, machine in enumerate(machines):
         if bool(machine.gpu) != {"cuda": True, "cpu": False}.get(device, bool(machines[0].gpu)):

@@ -37,7 +37,7 @@ class PlainWorker(Worker):
 
 
 class PlainNanny(Nanny):
-    """The same for a worker in a process of its own."""
+    """The same for a worker in a separate process."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options | {"dashboard": False, "worker_class": PlainWorker})

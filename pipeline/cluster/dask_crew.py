@@ -1,4 +1,4 @@
-"""The crew of a run with many workers, each in a Dask worker of its own."""
+"""The crew of a run with many workers, each in its own Dask worker."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class InProcessCluster:
 
 
 class DaskExecutor:
-    """Runs all stages on one Dask worker, since they share its tiers; each stage has a thread of its own."""
+    """Runs all stages on one Dask worker, since they share its tiers; each stage has its own thread."""
 
     def __init__(self, client: Client, call: Callable[[str, int], StageResult]) -> None:
         self._client, self._call, self._here = client, call, InProcessCluster(client)
@@ -126,7 +126,7 @@ class DaskExecutor:
                 self._inside, self._through = self._inside - 1, self._through + 1
 
     def submit(self, stage: str, number: int, after: list[Future]) -> Future:
-        # Dask keys are global to the scheduler: the token keeps runs apart. The dashboard groups by the stage's name.
+        # Dask keys are global to the scheduler: the token separates runs. The dashboard groups by the stage's name.
         with dask.annotate(executor=stage):
             return self._client.submit(
                 run_local_stage,

@@ -1,4 +1,4 @@
-"""Log records of lost connections: Dask's coroutines fail with a process that was killed or stood still. asyncio would
+"""Log records of lost connections: Dask's coroutines fail with a process that was killed or did not run. asyncio would
 log, with a traceback, each one that nobody awaits, and so does Dask's scheduler, as critical, when it sends to a client
 that is gone. The driver reports a lost worker in one line."""
 

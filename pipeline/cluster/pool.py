@@ -1,4 +1,4 @@
-"""Dask workers in processes of their own: a cluster started for the run, or an existing one."""
+"""Dask workers in separate processes: a cluster started for the run, or an existing one."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def _start(spec: WorkerSpec, mark: str) -> Any:
     }
     gpus = [affinity.gpu.uuid for affinity in spec.affinities if affinity.gpu]
     if gpus:
-        from dask_cuda import LocalCUDACluster  # an extra of its own
+        from dask_cuda import LocalCUDACluster  # a separate extra
 
         make = partial(LocalCUDACluster, **common, CUDA_VISIBLE_DEVICES=gpus, device_memory_limit=0)
     else:

@@ -1,4 +1,4 @@
-"""An executor without Dask: each stage has a thread of its own in this process."""
+"""An executor without Dask: each stage has its own thread in this process."""
 
 from __future__ import annotations
 

@@ -184,6 +184,6 @@ class Agenda:
             batch_size=self._batch_size,
             first_step=steps + (first_batch if leg.split == "train" else 0),
             closes_split=first_batch + num_batches == batches,
-            # A test apart comes after all legs.
+            # A separate test comes after all legs.
             agenda_batch=self._first_batches.get(leg, self._total_batches) + first_batch,
         )

@@ -21,7 +21,7 @@ WHY_UNDEFINED = {
 
 
 class BestEpoch:
-    """Decides from the history of validations alone; holds no state of its own."""
+    """Decides from the history of validations alone; holds no state."""
 
     def __init__(self, workflow: Workflow) -> None:
         self._plateau, self._optimizer = workflow.schedule.plateau, workflow.optimizer

@@ -104,7 +104,7 @@ def make_run_dir(run_dir: Path, fresh: bool) -> None:
 def recruit(
     workflow: Workflow, world: int, scheduler: str | None, dashboard: str = ANY_PORT, run_dir: Path = Path()
 ) -> tuple[Any, WorkerSpec]:
-    """Return a description of the device of workers in processes of their own, and their `WorkerSpec`. For workers of
+    """Return a description of the device of workers in separate processes, and their `WorkerSpec`. For workers of
     another scheduler, device "auto" means a GPU if this machine has one. Raises ValueError if this machine has too few
     GPUs, or if storage.device is a share of memory that this machine cannot see."""
     if not scheduler or workflow.model.kind.__module__ == "__main__":
@@ -113,7 +113,7 @@ def recruit(
     topology = read_topology(on_gpu := bool(elsewhere or gets_gpu(workflow.device)))
     if on_gpu and not scheduler and world > len(topology.gpus):
         raise ValueError(
-            f"--workers {world}: each needs a GPU of its own, and {len(topology.gpus)} can be used here (seen by "
+            f"--workers {world}: each needs its own GPU, and {len(topology.gpus)} can be used here (seen by "
             "NVML, of the extra gpu, and allowed by CUDA_VISIBLE_DEVICES); take fewer workers, or set device to cpu"
         )
     affinities = () if scheduler else lay_out(topology, world)

@@ -29,7 +29,7 @@ class Session:
     run_dir: Path
     device: Any
     spec: WorkerSpec | None
-    """Workers in processes of their own; None: one in this process."""
+    """Workers in separate processes; None: one in this process."""
     serial: bool
     dashboard: str
     """Address of the dashboard, free and checked, or "off"."""

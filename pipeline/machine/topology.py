@@ -53,7 +53,7 @@ def _cores(sys: Path, allowed: list[int]) -> tuple[Core, ...]:
     for cpu in allowed:
         folder = sys / f"devices/system/cpu/cpu{cpu}/topology"
         package, core = _text(folder / "physical_package_id"), _text(folder / "core_id")
-        # If the system does not report the core of a CPU, the CPU counts as a core of its own.
+        # If the system does not report the core of a CPU, the CPU counts as a separate core.
         cpus_of.setdefault((nodes.get(cpu), package, core) if core else (cpu,), []).append(cpu)
     return tuple(Core(tuple(cpus), nodes.get(cpus[0])) for cpus in cpus_of.values())
 

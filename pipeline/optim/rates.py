@@ -188,7 +188,7 @@ class Rates:
         if num_steps and first_steps[:1] != [1]:
             raise ValueError(f"{FIRST_STEP} of the commit does not begin with the first step: {str(first_steps)[:200]}")
         runs = [Rate(*numbers) for numbers in saved[RUNS].tolist()]
-        # Steps with factors of their own stay runs of their own, even if this workflow does not clip.
+        # Steps with their own factors stay separate runs, even if this workflow does not clip.
         self.each_step = self.each_step or any(rate.factor != 1 for rate in runs)
         lasts = [*(first - 1 for first in first_steps[1:]), num_steps][: len(runs)]
         for first, last, rate in zip(first_steps, lasts, runs, strict=True):

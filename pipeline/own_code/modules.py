@@ -1,5 +1,5 @@
 """Modules of users, run from text that was read once. A module's name has a digest of its text and of the texts of all
-modules that it imports from its own folder, so each text has classes of its own, in this process and in workers."""
+modules that it imports from its own folder, so each text has its own classes, in this process and in workers."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def text_of(kind: Any) -> ClassText:
     if "<locals>" in name or not file:
         raise ValueError(
             f"model.kind {name} is defined in {'a function' if '<locals>' in name else 'a notebook or at a prompt'}, "
-            "and workers are processes of their own, which cannot make it: write it to a file, such as my_model.py, "
+            "and workers are separate processes, which cannot make it: write it to a file, such as my_model.py, "
             "and import it from there; or train with one worker, in this process"
         )
     if is_library(module):

@@ -153,7 +153,7 @@ def exchanging(of: Basis, batches: float) -> Cost:
 
 
 def ram_of_all(of: Basis) -> float:
-    """Peak bytes of RAM of all workers and, if they have processes of their own, of the driver."""
+    """Peak bytes of RAM of all workers and, if they have separate processes, of the driver."""
     driver = of.work.process_bytes if of.setup.world > 1 else 0
     return of.setup.world * sum(ram_of_worker(of).values()) + driver
 

@@ -76,7 +76,7 @@ def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
 
 
 def _reopen(file: int, direct: bool) -> int:
-    """Open the same file again, so that the descriptor has a read-ahead state of its own."""
+    """Open the same file again, so that the descriptor has its own read-ahead state."""
     return os.open(f"/proc/self/fd/{file}", os.O_RDONLY | (os.O_DIRECT if direct else 0))
 
 

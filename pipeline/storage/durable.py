@@ -53,7 +53,7 @@ def replacing(path: Path, through: Path | None = None) -> Iterator[BinaryIO]:
     """Open a temporary file for writing that becomes `path` at the end, its bytes and its name durable. `through`: the
     temporary file's folder, on the same disk (default: that of `path`).
 
-    Every attempt has a temporary name of its own, since Dask may run a task twice at once: the last one wins, with the
+    Every attempt has its own temporary name, since Dask may run a task twice at once: the last one wins, with the
     same bytes. After an exception the temporary file is removed, if the disk allows it. Raises OSError if the disk
     fails or is full.
     """

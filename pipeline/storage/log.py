@@ -102,7 +102,7 @@ def _add_arrays(group: zarr.Group, words: int, chunk_rows: int, tail: int) -> No
 
 
 def write_metadata(path: Path, table: TableFormat, tails: Sequence[int], files: Files) -> None:
-    """Write the metadata that tells Zarr readers how many rows the owned shards have: `tails[s]` in shard s."""
+    """Write the metadata from which Zarr readers know how many rows the owned shards have: `tails[s]` in shard s."""
     for name, content in metadata(table, tails).items():
         file = path / name
         if not file.exists() or file.read_bytes() != content:

@@ -46,7 +46,7 @@ class Reads(Protocol):
 
 def reads_of(row_bytes: int, max_gap: int, direct: bool) -> Reads:
     """Choose the way for files that were opened with O_DIRECT if `direct`, without it otherwise. Wanted rows up to
-    `max_gap` bytes apart are read together."""
+    `max_gap` bytes from each other are read together."""
     if direct and (context := open_context(NUM_IN_FLIGHT)):
         return ReadsInFlight(context, row_bytes, max_gap)
     return ReadsByThreads(row_bytes, max_gap, PAGE_BYTES if direct else 1)

@@ -1,7 +1,7 @@
 """The compiled dense part: forward pass, loss, and backward pass down to the embeddings, made one graph by torch.
 
 The graph is for a full training batch and for one number of threads; all other batches run eagerly. It is compiled in a
-thread of its own, with made-up inputs, while the first blocks are read.
+separate thread, with made-up inputs, while the first blocks are read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.training.torch_device import TorchDevice
 from pipeline.workflow import Workflow
 
 OF_TORCH = r"`torch\.jit\.script_method` is deprecated|The \.grad attribute of a Tensor that is not a leaf"
-"""Beginnings of warnings by which torch's compiler complains of its own code: when it is imported, and when a model
+"""Beginnings of warnings by which torch's compiler complains about its own code: when it is imported, and when a model
 leaves torch in the middle of its forward pass."""
 MAX_REASON = 300
 """Maximum number of characters of torch's reason in a message."""

@@ -45,7 +45,7 @@ class Embed:
         return embeddings[:num_examples], first[:num_examples]
 
     def zeros(self, num_examples: int) -> tuple[Tensor, Tensor]:
-        """Zeros in the shape and layout of what `spread` returns, in memory of their own."""
+        """Zeros in the shape and layout of what `spread` returns, in separate memory."""
         embeddings, first = (zeros_like(tensor[:num_examples]) for tensor in self._tensors)
         return embeddings, first
 

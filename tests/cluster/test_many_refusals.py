@@ -1,4 +1,4 @@
-"""One worker cannot go on, or was told not to: all stop at the same block, and no update is lost or made twice."""
+"""One worker cannot continue, or was asked not to: all stop at the same block, and no update is lost or made twice."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ def test_a_worker_that_pauses_alone_stops_all_at_the_same_block(
         def pause_it(rank: int, done: StageResult) -> None:
             after(rank, done)
             if rank == who and (done.stage, done.number) == ("plan", 4):
-                watched.crew.workers[who].pause("told alone")
+                watched.crew.workers[who].pause("asked alone")
 
         watched.crew.after = pause_it
         train(driver)
         assert fingerprint(driver) == undisturbed
     first = watched.refusals[0]
-    assert (first.what, first.message, first.block.number) == ("pause", f"worker {who}: told alone", 5)
+    assert (first.what, first.message, first.block.number) == ("pause", f"worker {who}: asked alone", 5)
     assert watched.moved_only > 0, "no worker had planned further"
 
 

@@ -142,7 +142,7 @@ def of_one(long_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def long_sgd(root: Path, batch_size: int) -> Workflow:
-    """The dense part all but stands still: Adam would turn the rounding of a gradient near zero into a step."""
+    """The dense part hardly moves: Adam would turn the rounding of a gradient near zero into a step."""
     optimizer = Optimizer(rows=Sgd(lr=0.1), dense=DenseAdam(lr=1e-9))
     return workflow_of(root, optimizer, batch_size=batch_size, block_batches=16)
 

@@ -29,7 +29,7 @@ def merge(small_workflow, tmp_path, seen, monkeypatch):
 
 
 def test_a_result_belongs_to_its_block_whichever_task_reports_it(merge):
-    """On a GPU `write_back` of block 4 tells of block 3, which closes a split."""
+    """On a GPU `write_back` of block 4 reports block 3, which closes a split."""
     first, second = (
         told("write_back", 4, 3, loss, weight, SplitSums(int(weight))) for loss, weight in ((1.0, 1.0), (4.0, 2.0))
     )
@@ -60,8 +60,8 @@ def test_gpu_spans_are_of_the_first_worker_and_losses_of_all(merge, seen):
 
 
 def test_metrics_of_a_split_come_when_the_stretch_ends(merge, seen):
-    """Block 3 is told of with block 4, and block 4 by the drain."""
-    merge.tell(merge.together([told("write_back", 4, 3, 1.0, 1.0, SplitSums(n)) for n in (1, 2)]))
+    """Block 3 is reported with block 4, and block 4 by the drain."""
+    merge.report(merge.together([told("write_back", 4, 3, 1.0, 1.0, SplitSums(n)) for n in (1, 2)]))
     assert [done.trained for done in seen] == [None]
     merge.end([[told("train", 4, 4, 1.0, 1.0, SplitSums(10))], [told("train", 4, 4, 1.0, 1.0, SplitSums(20))]])
     found = {done.trained.block.number: done.trained.metrics for done in seen if done.trained}

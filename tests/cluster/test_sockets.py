@@ -1,4 +1,4 @@
-"""Sockets of every kind of run, as the system tells of them while it goes on: nobody else reaches it."""
+"""Sockets of every kind of run, as the system lists them while it runs: nobody else reaches it."""
 
 import subprocess
 import sys
@@ -62,7 +62,7 @@ def test_a_run_on_a_scheduler_listens_only_on_its_host(job, tmp_path):
                     found |= listening(psutil.Process(process.pid))
                 time.sleep(0.05)
             assert not run.ended(), run.said[-3000:]
-        # What gloo is told is an interface, and it takes the first address of that.
+        # What gloo is given is an interface, and it takes the first address of that.
         assert {host} <= found <= {host, "127.0.0.1"}
     finally:
         for process in started:

@@ -42,7 +42,7 @@ def executor(client):
 
 
 def test_a_worker_that_was_not_heard_of_for_an_hour_goes_on(client):
-    """As after a pause: the scheduler looks at its workers before they can tell it anything."""
+    """As after a pause: the scheduler looks at its workers before they can report anything."""
 
     async def look(dask_scheduler):
         for worker in dask_scheduler.workers.values():

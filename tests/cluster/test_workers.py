@@ -1,4 +1,4 @@
-"""Several workers, each a process of its own: what one that dies, hangs or fails leaves behind, and who goes on."""
+"""Several workers, each a separate process: what one that dies, hangs or fails leaves behind, and who goes on."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_failing_stage_ends_the_run_of_several_workers_at_once(workflow, pool,
 
 @pytest.mark.prove
 def test_another_number_of_workers_resumes_the_run(workflow, pool, three, tmp_path):
-    """Two, then three, then one, an epoch each: shards change hands, and no file of a commit is written anew."""
+    """Two, then three, then one, an epoch each: shards change hands, and no file of a commit is written again."""
     workflow = with_kstep(workflow)
     run_dir = tmp_path / "run"
 

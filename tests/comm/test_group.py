@@ -237,7 +237,7 @@ def test_calls_that_overlap_keep_their_data_apart(sizes, at_once):
 
 
 def test_a_later_group_of_a_store_meets_its_own_workers():
-    """One store, since workers that begin anew find the same."""
+    """One store, since workers that restart find the same."""
     store = Store("127.0.0.1", serves=True)
     for name in ("one", "other"):
 

@@ -1,4 +1,4 @@
-"""After a commit: a hash that tells nothing but whether live rows are equal."""
+"""After a commit: a hash that shows only whether live rows are equal."""
 
 import tempfile
 from pathlib import Path

@@ -152,7 +152,7 @@ def test_merging_a_row_of_another_key_is_refused(tmp_path):
 
 @pytest.mark.parametrize("shards", TABLES)
 def test_merging_stays_within_the_cap_of_the_disk(tmp_path, shards):
-    """A log that was made with few merges is told to merge more, beside a cap that it almost fills."""
+    """A log that was made with few merges is set to merge more, with a cap that it almost fills."""
     machine = Machine(tmp_path, 30, 0, multiple=4.0, growth=4.0, shards=shards)
     rng = np.random.default_rng(0)
     for number in range(120):

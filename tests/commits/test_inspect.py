@@ -12,7 +12,7 @@ CHUNK = 4
 
 @pytest.fixture
 def made(tmp_path):
-    """Two commits of twenty keys, the second of which has ten of them anew."""
+    """Two commits of twenty keys, the second of which has ten of them again."""
     machine = Machine(tmp_path / "table.zarr", 30, 0, CHUNK, multiple=100.0)
     machine.train(range(20))
     first = machine.commit(1, forget=False)

@@ -27,7 +27,7 @@ def whole(workflow):
 
 
 def rewrite(change, name="train-0.parquet", row_group_size=8):
-    """Write a file of the data anew, with a change of its table."""
+    """Write a file of the data again, with a change of its table."""
 
     def apply(root):
         table = pq.read_table(root / name)
@@ -133,7 +133,7 @@ def test_a_file_changed_during_a_run_ends_it_until_restored(workflow, whole, tmp
         if done.trained and done.trained.block.epoch == 0 and not done.trained.block.trains:
             invert = column("click", lambda c: pc.subtract(pa.scalar(1, pa.int8()), c))
             pq.write_table(invert(pq.read_table(file)), root / "x", row_group_size=8)
-            assert len((root / "x").read_bytes()) == len(before), "sizes alone would tell"
+            assert len((root / "x").read_bytes()) == len(before), "sizes alone would show it"
             os.rename(root / "x", file) if replaced else file.write_bytes((root / "x").read_bytes())
 
     driver.runner.watch = overwrite

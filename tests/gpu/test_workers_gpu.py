@@ -1,4 +1,4 @@
-"""Several workers, each a process with a GPU of its own, over NCCL; and NCCL's calls by one worker alone."""
+"""Several workers, each a process with its own GPU, over NCCL; and NCCL's calls by one worker alone."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 NUM_GPUS = 0 if on_gpu.reason() else len(read_topology(True).gpus)
-SEVERAL = pytest.mark.skipif(NUM_GPUS < 2, reason=f"there are {NUM_GPUS} GPUs that NVML tells of")
+SEVERAL = pytest.mark.skipif(NUM_GPUS < 2, reason=f"there are {NUM_GPUS} GPUs that NVML reports")
 TIERS = {"device_rows": 400, "host_rows": 60, "chunk_rows": 16, "ring_rows": 600}
 SETTINGS = {"batch_size": 32, "block_batches": 2, "args": {"hidden": (32, 32)}}
 WORKERS = Workers(shards=16, silent_seconds=10.0, timeout_seconds=60.0, check_collectives=True)

@@ -19,7 +19,7 @@ def make_keys(seed, size, num_keys):
 
 
 def parts_of(keys_V, num_parts, in_place):
-    """Parts and where the inverse will be: over the keys' bytes, as `dedup` has it, or beside them."""
+    """Parts and where the inverse will be: over the keys' bytes, as `dedup` has it, or next to them."""
     ranges = cut_range(len(keys_V), num_parts)
     if not in_place:
         inverse_V = np.full(len(keys_V), -1, np.int32)

@@ -1,4 +1,4 @@
-"""The tag that tells a page from a damaged one, and from a page of another place."""
+"""The tag that distinguishes a page from a damaged one, and from a page of another place."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The hash that tells whether two tables hold the same rows."""
+"""The hash that shows whether two tables hold the same rows."""
 
 import numpy as np
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""The tag that tells a row from a damaged one."""
+"""The tag that distinguishes a row from a damaged one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What this process may take of a machine, told by trees of files as the system has them."""
+"""What this process may take of a machine, from trees of files as the system has them."""
 
 import os
 
@@ -93,12 +93,12 @@ def test_a_system_without_control_groups_has_no_limits(tmp_path):
     [
         # docker of version 1, without a namespace: the host's path, and a mount that begins there.
         ("/docker/0f3a", "/docker/0f3a", ""),
-        # With a namespace of its own.
+        # With a separate namespace.
         ("/", "/", ""),
-        # A path that the mount does not have: kubelet's, told in a container whose mount begins elsewhere.
+        # A path that the mount does not have: kubelet's, in a container whose mount begins elsewhere.
         ("/kubepods/burstable/pod3/0f3a", "/", ""),
         ("/kubepods/pod3/0f3a", "/docker/else", ""),
-        # Seen from beside the namespace's group.
+        # Seen from outside of the namespace's group.
         ("/../0f3a", "/", ""),
         ("/0f3a", "/..", ""),
         # On the host itself.
@@ -112,7 +112,7 @@ def test_limits_of_a_version_1_container_are_found(machine, path, top, folder):
 
 
 def test_a_limit_above_the_visible_groups_counts(machine):
-    """A pod's, told by version 1 alone."""
+    """A pod's, from version 1 alone."""
     files = v1("", NO_LIMIT, used=3 * GIB, above=4 * GIB)
     root = machine(V1_GROUPS.format(path="/"), V1_MOUNTS.format(top="/"), files)
     assert (memory(root), free_memory(root)) == (4 * GIB, GIB)

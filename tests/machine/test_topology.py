@@ -1,4 +1,4 @@
-"""What is read of a machine: from a /sys laid out for the test, a library that answers as told, and this machine."""
+"""What is read of a machine: from a /sys laid out for the test, a library whose answers are given, and this machine."""
 
 import os
 import sys

@@ -194,7 +194,7 @@ KEYS = 5389
     ],
 )
 def test_a_frappe_model_has_the_published_number_of_parameters(kind, args, width, published, biases):
-    """BARS's logs tell it, rows included. Its DeepFM has no bias but the MLP's."""
+    """BARS's logs have it, rows included. Its DeepFM has no bias but the MLP's."""
     embedding_dim = 0 if width == 1 else 10
     assert num_parameters(kind(10, 0, embedding_dim, **args)) + KEYS * width == published + biases
 

@@ -54,7 +54,7 @@ class OwnOutputs(SharedBottom):
 
 @pytest.mark.parametrize("kind", some([SharedBottom, OwnOutputs], OwnOutputs))
 def test_several_labels_are_learned_without_a_loss_of_ones_own(kind, small_workflow, tmp_path):
-    """Each label depends on a category of its own."""
+    """Each label depends on its own category."""
     rng = np.random.default_rng(3)
     table = {name: rng.integers(0, 12, 2400) for name in ("item", "user")}
     table |= {

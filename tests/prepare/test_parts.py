@@ -1,4 +1,4 @@
-"""A part's files hold its rows and nothing else, and a record stands for whole files."""
+"""A part's files hold its rows and nothing else, and a record means whole files."""
 
 import io
 import itertools

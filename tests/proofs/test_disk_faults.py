@@ -1,6 +1,6 @@
 """A disk that is full, or becomes read-only, as the system makes it so, under whole processes.
 
-It is a small tmpfs in a namespace of its own, which another process fills, or which is mounted anew. Whatever happens
+It is a small tmpfs in a separate namespace, which another process fills, or which is mounted again. Whatever happens
 when, a run ends with one message and no traceback, what it had committed is whole, and once the disk is as it was, the
 same command goes on to the bits of a run that nothing happened to.
 """
@@ -45,7 +45,7 @@ rows have been written; at the end."""
 
 
 class Disk:
-    """A tmpfs that only processes in a namespace of their own see, and this one through one of them."""
+    """A tmpfs that only processes in a separate namespace see, and this one through one of them."""
 
     def __init__(self, at: Path) -> None:
         at.mkdir()
@@ -55,7 +55,7 @@ class Disk:
         self.keeper = started(["unshare", "--map-root-user", "--mount", "sh", "-c", mount])
         assert self.keeper.stdout
         if self.keeper.stdout.readline() != "up\n":
-            pytest.skip(f"a mount in a namespace of its own is not to be had here: {self.keeper.communicate()[1]}")
+            pytest.skip(f"a mount in a separate namespace is not to be had here: {self.keeper.communicate()[1]}")
         enter = f"nsenter --target {self.keeper.pid} --user --mount --preserve-credentials env --chdir"
         self.inside = [*enter.split(), str(ROOT)]
         self._filler = self.seen(at / "of another process")
@@ -138,7 +138,7 @@ def says(said: str, how: str, run_dir: Path) -> bool:
 def test_a_run_goes_on_after_a_full_or_read_only_disk(
     workflow: Workflow, fingerprint: str, tmp_path: Path, disk: Disk, how: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # The lock lies beside the run directory, and what has a file open for writing cannot be made read-only.
+    # The lock is next to the run directory, and what has a file open for writing cannot be made read-only.
     run_dir = disk.at if how == READ_ONLY else disk.at / "run"
     argv = [write_workflow(workflow, tmp_path), "--run-dir", str(run_dir)]
     disk.break_it(how)

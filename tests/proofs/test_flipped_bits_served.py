@@ -1,5 +1,5 @@
-"""One flipped bit of a servable never makes a wrong score: it is refused at opening, or told by the request that meets
-it, and all others are answered as before."""
+"""One flipped bit of a servable never makes a wrong score: it is refused at opening, or reported by the request that
+meets it, and all others are answered as before."""
 
 import asyncio
 import shutil

@@ -275,7 +275,7 @@ def test_a_block_that_overflows_the_dedup_table_loses_no_key(root, monkeypatch):
 
 @pytest.mark.parametrize("ring_bytes", [10_000, 300_000])
 def test_gpu_memory_stays_within_what_was_planned(ring_bytes):
-    """All that lives as long as the run, also when a smaller look-ahead divides the read ring anew."""
+    """All that lives as long as the run, also when a smaller look-ahead divides the read ring again."""
     sizes = sizes_of(make_workflow(Path(".")))
     sizes = replace(sizes, read_ring_bytes=ring_bytes, gpu_bytes=gpu_bytes(ring_bytes, 5))
     planned = sum(num_bytes for _, num_bytes, _ in device_table(sizes, 2))

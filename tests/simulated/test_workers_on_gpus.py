@@ -117,7 +117,7 @@ def test_two_gpus_resume_from_a_commit_to_the_same_bits(root, tmp_path, expected
 
 @pytest.mark.parametrize("look_ahead", some([1, 2], 2))
 def test_a_block_that_one_of_two_gpus_refuses_is_reported_once(root, tmp_path, expected, look_ahead):
-    """The other has planned it and blocks after it, whose rows it moves: what it was through with is told once."""
+    """The other has planned it and blocks after it, whose rows it moves: what it was through with is reported once."""
     told, refused = [], []
     with crew_driver(workflow_of(root, look_ahead=look_ahead), tmp_path, 2, gpus=late(), **THREE_TIERS) as driver:
         crew, watch = driver.crew, driver.runner.watch

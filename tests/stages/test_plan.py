@@ -109,7 +109,7 @@ def test_an_outgoing_buffer_too_small_is_refused_naming_the_cap():
 def test_a_device_slab_too_small_is_refused_naming_the_cap():
     message = refused("window", "device_rows", make_places(5, 20), RingRows(9, 9), [make_unique(0, range(6))])
     assert "the device slab would need 6 rows and has 5" in message
-    # Four rows that the second block needs stay, and the first one's five find no room beside them.
+    # Four rows that the second block needs stay, and the first one's five find no room next to them.
     window = [make_unique(1, range(10, 15)), make_unique(2, range(4))]
     message = refused("window", "device_rows", make_places(8, 20), RingRows(9, 9), [make_unique(0, range(6))], window)
     assert "the device slab would need 9 rows and has 8" in message

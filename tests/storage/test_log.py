@@ -1,4 +1,4 @@
-"""The log: a tier that appends, and a Zarr group that any reader opens. (Reading has tests of its own.)"""
+"""The log: a tier that appends, and a Zarr group that any reader opens. (Reading has separate tests.)"""
 
 import os
 import re

@@ -96,7 +96,7 @@ def test_the_commit_reserve_covers_a_padded_chunk_of_each_shard():
 
 
 def test_half_of_the_disk_room_is_left_to_the_commit():
-    """1,000 live rows are 250 chunks, of which the disk has room for so many besides slabs of two chunks."""
+    """1,000 live rows are 250 chunks, of which the disk has room for so many next to slabs of two chunks."""
     for disk_chunks, expected in ((10_000, 250), (501, 249), (402, 200), (2, MIN_GROWTH), (0, MIN_GROWTH)):
         places = make_places(5, 3, disk_chunks)
         places.map.insert(np.arange(1000, dtype=np.uint64), np.arange(1000))

@@ -31,7 +31,7 @@ SCHEDULES = [{"block_batches": 1, "look_ahead": 1}, {"block_batches": 3}, {"bloc
 
 
 class TwoTasks(nn.Module):
-    """One output a label, and a loss of its own that gives the second label less weight."""
+    """One output a label, and its own loss that gives the second label less weight."""
 
     def __init__(self, num_fields, num_numbers, embedding_dim):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Helpers for the tests of this folder: write small Parquet files, and take apart the examples that were read."""
+"""Helpers for the tests of this folder: write small Parquet files, and split up the examples that were read."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -21,11 +21,11 @@ from pipeline.workflow import Workflow
 
 Edges = Callable[[str, int, int], list[Task]]
 Gate = Callable[[Task], list[Task]]
-"""Function that returns the tasks for which a task is held, besides its edges; tasks that do not exist are ignored."""
+"""Function that returns the tasks for which a task is held, in addition to its edges; unknown tasks are ignored."""
 
 
 class GatedExecutor:
-    """Executor that runs each task in a thread of its own, once its edges allow it and the tasks of its gate have
+    """Executor that runs each task in its own thread, once its edges allow it and the tasks of its gate have
     finished."""
 
     def __init__(self, call: Callable[[str, int], StageResult], blocks: range, gate: Gate) -> None:

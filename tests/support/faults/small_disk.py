@@ -1,4 +1,4 @@
-"""A preparation in a process of its own that writes to a small disk, mounted in a private namespace."""
+"""A preparation in a separate process that writes to a small disk, mounted in a private namespace."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ class Disk:
         return subprocess.Popen([*enter, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
     def prepare(self, format, source, *more):
-        # The lock lies beside the disk: a disk with a file open for writing cannot be remounted read-only.
+        # The lock is next to the disk: a disk with a file open for writing cannot be remounted read-only.
         argv = command(format, source, self.folder, *more)
         return self.run(sys.executable, "-m", "pipeline.prepare", *argv, env=os.environ | {"PYTHONPATH": str(ROOT)})
 

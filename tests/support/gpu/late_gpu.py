@@ -23,7 +23,7 @@ GARBAGE = 0xFF
 
 
 class There(np.ndarray):
-    """Array in the memory of the GPU; kernels tell it from a host array by its type."""
+    """Array in the memory of the GPU; kernels distinguish it from a host array by its type."""
 
 
 class Memory:

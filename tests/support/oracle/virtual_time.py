@@ -1,4 +1,4 @@
-"""A schedule whose tasks take given times on a clock of their own: nothing runs, and nothing is measured."""
+"""A schedule whose tasks take given times on their own clock: nothing runs, and nothing is measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def block_of(number: int, split: str = "train") -> Block:
 
 
 class Virtual:
-    """Each stage has a thread of its own, which begins a task as soon as it may."""
+    """Each stage has its own thread, which begins a task as soon as it may."""
 
     def __init__(self, takes: Takes, parts: Parts, begins: float) -> None:
         self._takes, self._parts, self._begins = takes, parts, begins

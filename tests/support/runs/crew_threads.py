@@ -1,4 +1,4 @@
-"""Several workers in one process: each stage of each worker in a thread of its own, collectives over loopback.
+"""Several workers in one process: each stage of each worker in its own thread, collectives over loopback.
 
 All code but `pipeline.cluster` is the product's: futures of threads replace Dask's, and key requests are passed by
 reference."""

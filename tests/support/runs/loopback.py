@@ -26,7 +26,7 @@ def make_groups(
 
 
 def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Make these calls, each in a thread of its own, and return their results; an error is raised once all have
+    """Make these calls, each in its own thread, and return their results; an error is raised once all have
     ended."""
     with ThreadPoolExecutor(len(calls)) as threads:
         return outcomes([threads.submit(call) for call in calls])

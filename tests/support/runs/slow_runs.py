@@ -1,4 +1,4 @@
-"""Runs of a small workflow in processes of their own, made slow enough to be paused and killed."""
+"""Runs of a small workflow in separate processes, made slow enough to be paused and killed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ workflow = Workflow.model_validate_json({text!r})
 
 
 class Job:
-    """A workflow in a folder of its own."""
+    """A workflow in its own folder."""
 
     def __init__(self, folder: Path, **workers: Any) -> None:
         workflow = make_workflow(write_data(folder / "data", num_train=90, num_keys=60), block_batches=1, epochs=EPOCHS)

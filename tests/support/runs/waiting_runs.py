@@ -1,4 +1,4 @@
-"""Runs in processes of their own, which can wait at a given call until a test has acted on them."""
+"""Runs in separate processes, which can wait at a given call until a test has acted on them."""
 
 from __future__ import annotations
 
