@@ -33,7 +33,7 @@ test: $(VENV)/test
 # system with O_DIRECT. PROVE=--no-skips fails then. Some proofs measure time: no more processes than cores.
 PROVE ?=
 PROVE_JOBS ?= 2
-# `make prove` runs one in three forms of a test and a third of the examples, `make prove-all` all of them.
+# `make prove` runs one in four forms of a test and a quarter of the examples, `make prove-all` all of them.
 PROOFS = $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" --timeout 1200 $(PROVE)
 # Runs that equal the plain trainer, and tests of every kernel, are repeated with checks of bounds. What is left out takes
 # long: PTX, processes whose system calls fail, and other schedules and types of the same kernels.

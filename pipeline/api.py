@@ -158,7 +158,7 @@ def train(
                 print(in_python("\n".join(lines)))
             else:
                 with open_session(session, fresh) as driver:
-                    driver.observe(*observers)
+                    driver.runner.observers += observers
                     if driver.run() is None:
                         print(in_python(driver.what_is_kept()))
                     if driver.pauses.signal:

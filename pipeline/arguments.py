@@ -122,7 +122,7 @@ def replay_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--no-bound", action="store_true",
-        help="leave out the best that any rule could do, which takes the most memory to compute",
+        help="leave out the optimum over all rules, which takes the most memory to compute",
     )  # fmt: skip
     return parser
 
@@ -189,7 +189,7 @@ def score_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "score",
         "Score Parquet files with a trained model. Each file gets one with its scores; if the files have labels, the "
-        "metrics are printed. The same command does what an interrupted one left.",
+        "metrics are printed. After an interruption, the same command scores the rest.",
     )
     add_run(parser)
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet files, folders, or patterns")
@@ -228,7 +228,7 @@ def export_arguments() -> argparse.ArgumentParser:
         help="share of the negative examples that the training data kept; scores are then those for all of them",
     )  # fmt: skip
     parser.add_argument(
-        "--publish", type=Path, metavar="FOLDER", help="let servers of FOLDER, which DIR must be in, take this servable"
+        "--publish", type=Path, metavar="FOLDER", help="let servers of FOLDER, which must contain DIR, switch to it"
     )
     add_workflow(parser)
     parser.add_argument(
@@ -251,12 +251,12 @@ def serve_arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--max-requests", type=_positive, default=16, metavar="N",
-        help="requests that wait or are being answered; any more get status 503, so nobody waits for long (default: "
+        help="requests that wait or are being answered; further ones get status 503 (default: "
         "%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--max-bytes", type=_body_size, default="64 MiB", metavar="SIZE",
-        help="limit of one request's body, and of all at a time; JSON takes ten times as much memory (default: "
+        help="maximum size of a body, and of all held at a time; JSON takes ten times as much memory (default: "
         "%(default)s)",
     )  # fmt: skip
     parser.add_argument(

@@ -521,7 +521,7 @@ def test_a_folder_among_files_is_reported_and_refused_if_empty(refused, workflow
     pattern = ["--set", 'data.train=["tr*"]']
     (tmp_path / "traces").mkdir()
     said = refused(workflow_file, *pattern)
-    assert f"data.train: 'tr*' matches {tmp_path}/traces, too, a folder that holds no Parquet file; correct" in said
+    assert f"data.train: 'tr*' also matches {tmp_path}/traces, a folder without Parquet files; correct" in said
     (tmp_path / "traces/part.parquet").write_bytes((tmp_path / "train.parquet").read_bytes())
     assert main([str(workflow_file), "--explain", *pattern]) == 0
     assert "data.train: 'tr*' matches 2 names, of which 1 are folders (traces): the Parquet files in them are read" in (

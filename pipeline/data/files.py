@@ -82,7 +82,7 @@ def resolve(data: Data, split: str) -> list[Path]:
         for match in found:
             if not below[match]:
                 raise ValueError(
-                    f"data.{split}: {pattern!r} matches {match}, too, a folder that holds no Parquet file; correct the "
+                    f"data.{split}: {pattern!r} also matches {match}, a folder without Parquet files; correct the "
                     "pattern, or move the folder away"
                 )
             files.update(dict.fromkeys(below[match]))

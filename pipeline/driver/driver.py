@@ -134,10 +134,6 @@ class Driver:
             self.close()
         return result
 
-    def observe(self, *observers: Observer) -> None:
-        """Call these observers, too, for each event from here on."""
-        self.runner.observers += observers
-
     def close(self) -> None:
         """Release the workers and the data, unless a thread may still be reading into them. May be called twice."""
         if not gave_up():

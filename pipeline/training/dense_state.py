@@ -60,7 +60,7 @@ def load_dense(model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping
     for full_name, value in tensors.items():
         key, _, name = full_name.removeprefix(OPTIMIZER).partition("/")
         if name not in parameters:
-            raise ValueError(f"the dense optimizer of the commit is not this one: it has {full_name}")
+            raise ValueError(f"the commit's dense optimizer differs from this one: it has {full_name}")
         state[name][key] = value
     if isinstance(optimizer, FusedAdam):
         optimizer.state.clear()

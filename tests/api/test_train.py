@@ -46,7 +46,7 @@ def test_a_call_trains_to_the_same_bits_as_the_command(workflow, root, tmp_path)
         assert fingerprint(tmp_path / "call") == fingerprint(tmp_path / "command")
         told = repr(run).splitlines()
     assert len(told) <= 10
-    assert f"OpenRun of {tmp_path / 'call'}" in told[0]
+    assert told[0].startswith(f"<OpenRun {tmp_path / 'call'}: commit 2 of small")
 
 
 def test_a_finished_run_is_opened_and_not_trained_again(workflow, tmp_path, monkeypatch, capsys):

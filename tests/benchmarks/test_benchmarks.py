@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 FILES = [file for file in sorted((ROOT / "benchmarks").rglob("*.py")) if "= arguments(" in file.read_text()]
 NAMES = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__") for file in FILES]
 """Modules that read the command line that all benchmarks share."""
+SHORT = {f"benchmarks.{name}" for name in ("criteo_shape", "narrow_rows", "policies")}
+EVERY, WEEKLY = pytest.mark.prove(every=True), pytest.mark.prove(weekly=True)
 
 
 def test_every_folder_of_benchmarks_has_one_that_is_run():
@@ -22,8 +24,7 @@ def test_every_folder_of_benchmarks_has_one_that_is_run():
     assert {name.split(".")[1] for name in NAMES} >= folders
 
 
-@pytest.mark.prove
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=EVERY if name in SHORT else WEEKLY) for name in NAMES])
 def test_a_benchmark_runs_and_ends_with_finite_figures(tmp_path, name):
     before = set(ROOT.iterdir())
     done = subprocess.run(
@@ -32,7 +33,7 @@ def test_a_benchmark_runs_and_ends_with_finite_figures(tmp_path, name):
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     figures = json.loads(done.stdout.splitlines()[-1])

@@ -202,5 +202,5 @@ def test_an_interrupt_that_a_finalizer_drops_comes_again():
     )
     assert process.stdout.readline() == "in a finalizer\n"
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=8) == ("interrupted\nthe end\n", "")
+    assert process.communicate(timeout=60) == ("interrupted\nthe end\n", "")
     assert process.returncode == 0

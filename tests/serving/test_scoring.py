@@ -351,7 +351,7 @@ workflow = Workflow.model_validate_json({text!r})
 def test_a_class_of_a_workflow_file_is_scored_elsewhere(root, tmp_path, monkeypatch, capsys):
     text = make_workflow(root, kind=Squared, args={}).model_dump_json()
     file = tmp_path / "mine.py"
-    file.write_text(OWN.format(text=text.replace("many_rules.Squared", "workflow_mine.Mine")))
+    file.write_text(OWN.format(text=text.replace("support.oracle.worker_cases.Squared", "workflow_mine.Mine")))
     run = train_and_evaluate(load(file), tmp_path / "run")
     monkeypatch.chdir("/")
     score(run, tmp_path / "out", exits=2)

@@ -384,7 +384,7 @@ def test_a_step_without_rates_is_refused(root, tmp_path):
 
 def test_verify_reads_every_bit(servable, tmp_path, capsys):
     assert verify.main([str(servable)]) == 0
-    assert "whole" in capsys.readouterr().out
+    assert "intact" in capsys.readouterr().out
     rng = np.random.default_rng(5)
     files = [path.relative_to(servable) for path in servable.rglob("*") if path.is_file()]
     for name in files:

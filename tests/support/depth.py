@@ -9,7 +9,7 @@ from hypothesis import settings
 
 PROVES = ALL = False
 """True in `make prove` and `make prove-all`; in the latter. Set by conftest.py before tests are imported."""
-SHARE = 3
+SHARE = 4
 """`make prove` takes one in so many forms of a test that `make test` leaves, and of the examples of Hypothesis."""
 
 

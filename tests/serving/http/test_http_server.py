@@ -227,7 +227,7 @@ def text_of_metrics(port):
         (["--memory", "512"], 'expected a size such as "512 MiB"'),
         (["--max-requests", "0"], "expected a number above 0, got 0"),
         (["--max-bytes", "2GiB"], "expected 1 B to"),
-        (["--deadline", "nan"], "expected seconds, from 0.001 to a day"),
+        (["--deadline", "nan"], "expected seconds, above 0 and up to a day"),
         (["--host", "192.0.2.1"], "error: --host 192.0.2.1 --port 8000: "),
         (["--host", "nowhere.invalid"], "error: --host nowhere.invalid --port 8000: "),
         ([], "holds no servable: it has no manifest.json, and no file `current`"),
