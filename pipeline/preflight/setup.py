@@ -1,8 +1,8 @@
 """Set-up of a run: passes from a workflow to sizes, in the order in which they run.
 
 Each pass takes what is known so far and returns it with what it found; it raises ValueError, with the numbers and the
-setting to change, if something is wrong. `run`, `--explain`, `replay` and `score` all take these passes. Nothing is
-trained, and nothing is written except synthetic data, once.
+setting to change, if something is wrong. `run` and `--explain` take all passes, `replay` and `score`
+those that they need. Nothing is trained, and nothing is written except synthetic data, once.
 """
 
 from __future__ import annotations

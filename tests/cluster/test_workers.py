@@ -106,7 +106,7 @@ def at_once(examples, action):
 @pytest.mark.parametrize(
     "form",
     [
-        pytest.param(lambda workflow: workflow, id="synchronous"),
+        pytest.param(lambda workflow: workflow, id="synchronous", marks=pytest.mark.prove),
         pytest.param(with_kstep, id="k-step", marks=pytest.mark.prove),
         pytest.param(with_narrow_rows, id="narrow", marks=pytest.mark.prove),
     ],
