@@ -43,7 +43,7 @@ from pipeline.storage.policies import Uses
 
 CACHE_FOLDER = "PIPELINE_CACHE"
 """Environment variable that names the folder of the file."""
-VERSIONS = ("torch", "numba", "numpy", "dask", "pipeline")
+VERSIONS = ("torch", "numba", "numpy", "dask", "ctr-pipeline")
 ROW_WORDS, ROWS, KEYS, LOOKED_UP, FEW, BLOCKS = 64, 1 << 18, 1 << 20, 1 << 17, 1 << 10, 40
 FILES, FILE_ROWS = 8, 1 << 14
 """Number and rows of the chunk files that are written, 4 MiB each. The median counts: what others write now and then

@@ -84,5 +84,5 @@ def test_all_dense_state_is_saved_within_the_estimated_bytes():
 def test_optimizer_state_of_an_unknown_parameter_is_refused():
     one = make_model()
     train(*one, 1, 0)
-    with pytest.raises(ValueError, match="not this one: it has optimizer/step/wing"):
+    with pytest.raises(ValueError, match="differs from this one: it has optimizer/step/wing"):
         load_dense(*make_model(), save_dense(*one) | {"optimizer/step/wing": np.ones(1, np.float32)})

@@ -28,7 +28,7 @@ from pipeline.serving.served_model import ServedModel
 
 MEDIA_TYPES = ("application/json", "application/octet-stream")
 """Media types of a body: JSON with or without binary data after it."""
-DESCRIPTION = {"name": "pipeline", "version": version("pipeline"), "extensions": ["binary_tensor_data"]}
+DESCRIPTION = {"name": "pipeline", "version": version("ctr-pipeline"), "extensions": ["binary_tensor_data"]}
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BODY_SECONDS = 60
 """Time for a body of which more comes all the time."""
