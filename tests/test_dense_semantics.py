@@ -194,7 +194,7 @@ def test_a_commit_comes_due_only_in_training(root, tmp_path):
     schedule = workflow.schedule.model_copy(update={"block_batches": 1})
     often = workflow.model_copy(update={"schedule": schedule, "commit": Commit(every_minutes=1e-9)})
     driver, asked = make_driver(often, tmp_path, **THREE_TIERS, ring_rows=300), []
-    result = in_the_test(driver, lambda driver: asked.append(driver.pauses._told))
+    result = in_the_test(driver, lambda driver: asked.append(driver.pauses._sent))
     assert asked == [None]
     whole = run(often.model_copy(update={"commit": Commit()}), **THREE_TIERS, ring_rows=300)
     assert result["disk"]["commits"] > whole["disk"]["commits"]

@@ -163,6 +163,11 @@ def _disk_chunks(storage: CapSizes, row_bytes: int, slab_rows: int, commit_bytes
     chunk_bytes = log_chunk_bytes(storage.chunk_rows, row_bytes)
     chunks = max(0, storage.disk - commit_bytes) // chunk_bytes
     minimum = max_chunks(max_rows(slab_rows, storage.map), storage.chunk_rows, num_owned) + 2 * MIN_GROWTH * num_owned
+    if minimum > (most := MAX_ROWS // storage.chunk_rows):
+        raise DoesNotFit(
+            f"storage.device and storage.host have room for {slab_rows:,} rows, more than a log can take in one commit "
+            f"({MAX_ROWS:,}); lower storage.host"
+        )
     if chunks < minimum:
         needed = minimum * chunk_bytes + commit_bytes
         raise DoesNotFit(
@@ -170,7 +175,7 @@ def _disk_chunks(storage: CapSizes, row_bytes: int, slab_rows: int, commit_bytes
             f'hold, and a little more, takes more; raise storage.disk to "{format_size_up(needed)}", or lower '
             "storage.host or storage.map"
         )
-    return min(chunks, MAX_ROWS // storage.chunk_rows)
+    return min(chunks, most)
 
 
 def _check_map(storage: CapSizes, keys: int) -> None:

@@ -48,7 +48,8 @@ def forge(runs, watched, seed, each, capsys=None):
     counts = {kind: Counter() for kind in KINDS}
     for number in range(each * len(KINDS)):
         kind, rng = KINDS[number % len(KINDS)], random.Random(f"{seed} {number}")
-        finished = kind in ("model", "result", "metrics") or rng.random() < 0.3
+        # A finished run has no reserve.
+        finished = kind in ("model", "result", "metrics") or (kind != "reserve" and rng.random() < 0.3)
         run_dir = fresh_copy(folder / ("finished" if finished else "killed"), folder / "case")
         done = Forger(run_dir, rng).change(kind)
         case = f"seed {seed}, case {number}, {'finished' if finished else 'killed'} run: {kind}: {done}"

@@ -413,7 +413,7 @@ def test_two_workers_score_the_bits_of_a_run_of_two_workers(root, by_two, tmp_pa
 
 
 @pytest.mark.prove
-def test_a_killed_scoring_of_two_workers_resumes_to_the_same_bytes(by_two, tmp_path):
+def test_a_killed_scoring_of_two_workers_resumes(by_two, tmp_path):
     """Killed while two files are whole and the third is begun, in the middle of a batch."""
     arguments, whole = by_two
     more = ["--out", str(tmp_path / "out"), "--workers", "2"]
