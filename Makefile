@@ -38,12 +38,13 @@ PROOFS = $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" --
 # Runs that equal the plain trainer, and tests of every kernel, are repeated with checks of bounds. What is left out takes
 # long: PTX, processes whose system calls fail, and other schedules and types of the same kernels.
 CHECKED := not test_ptx and not refuses and not faulty and not one_by_one and not in_float \
-	and not any_data and not dask and not policy and not known
+	and not any_run and not dask and not policy and not known
 CHECK_BOUNDS = PIPELINE_CHECK_BOUNDS=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -k "$(CHECKED)" \
 	tests/kernels tests/test_equivalence.py tests/test_batch_sizes.py
 prove: $(VENV)/test
 	$(PROOFS)
 	NUMBA_ENABLE_CUDASIM=1 $(PROOFS) tests/simulated
+	$(CHECK_BOUNDS)
 
 prove-all: $(VENV)/test
 	$(PROOFS) --all-forms
