@@ -1,4 +1,4 @@
-"""What a command, or a training, sets for its whole process. Importing the package sets nothing of it."""
+"""Settings of the whole process that a command or a training makes. Importing the package makes none of them."""
 
 from __future__ import annotations
 

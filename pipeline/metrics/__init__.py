@@ -1,1 +1,1 @@
-"""What is measured of a run: exact metrics of each split, and totals of the traffic between tiers and of the log."""
+"""Measurements of a run: exact metrics of each split, and totals of the traffic between tiers and of the log."""

@@ -1,1 +1,1 @@
-"""What a run shows: progress, live.jsonl, its page and reports, the table of runs, and exports to other tools."""
+"""Display of runs: progress, live.jsonl, page and reports, the table of runs, and exports to other tools."""

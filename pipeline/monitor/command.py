@@ -1,4 +1,4 @@
-"""What the commands that show a run share: the check of its folder, and how they end."""
+"""Parts that the commands showing a run share: the check of its folder, and how they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a run from its live.jsonl, in bounded memory, however long the run is.
+"""Story of a run from its live.jsonl, in bounded memory, however long the run is.
 
 Two clocks: a line's `at` is a time of day; *run time* is the wall seconds of all sessions, one after the other.
 """

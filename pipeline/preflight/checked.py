@@ -1,4 +1,4 @@
-"""What is known about a run before it begins: the value that every pass of its set-up takes and returns."""
+"""Facts about a run before it begins: the value that every pass of its set-up takes and returns."""
 
 from __future__ import annotations
 

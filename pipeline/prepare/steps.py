@@ -110,7 +110,7 @@ def _times(job: Job, part: SourcePart, split_N: I8) -> dict[str, pa.ChunkedArray
 
 
 STEPS: dict[str, Callable[[Job, SourcePart, I8], dict[str, Any]]] = {COUNT: _count, WRITE: _write}
-"""What each step makes of a part; returns the fields of its record that are not those of the part."""
+"""Work of each step on a part; returns the fields of its record that are not those of the part."""
 
 
 def _with_ids(job: Job, table: pa.Table) -> tuple[pa.Table, dict[str, int]]:

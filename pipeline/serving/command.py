@@ -1,4 +1,4 @@
-"""What the commands of this folder share: messages and exit codes."""
+"""Messages and exit codes that the commands of this folder share."""
 
 from __future__ import annotations
 
