@@ -22,7 +22,8 @@ DOORS = {
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
-    "pyarrow": ("pipeline.data", "pipeline.doctor", "pipeline.init", "pipeline.prepare", "pipeline.serving"),
+    "pyarrow": ("pipeline.data", "pipeline.doctor", "pipeline.files", "pipeline.init", "pipeline.prepare",
+                "pipeline.serving"),
     "cupy": ("pipeline.device.gpu",),
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
@@ -47,9 +48,9 @@ LAYERS = (
     "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor",
     "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
-    "pipeline.data", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models", "pipeline.workflow",
-    "pipeline.optimizer", "pipeline.kernels", "pipeline.records", "pipeline.arguments", "pipeline.machine",
-    "pipeline.settings", "pipeline.own_code", "pipeline.messages", "pipeline.errors",
+    "pipeline.data", "pipeline.files", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models",
+    "pipeline.workflow", "pipeline.optimizer", "pipeline.kernels", "pipeline.records", "pipeline.arguments",
+    "pipeline.machine", "pipeline.settings", "pipeline.own_code", "pipeline.messages", "pipeline.errors",
 )  # fmt: skip
 """From above to below, a folder or a file each; one imports from those below it."""
 ROOT = {
