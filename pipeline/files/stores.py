@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from pipeline.messages.uris import Uri, is_remote, join, parse
+from pipeline.messages.uris import is_remote, join, parse
 
 T = TypeVar("T")
 CONNECT_SECONDS, REQUEST_SECONDS = 10, 30

@@ -2,10 +2,11 @@
 
 import json
 import re
+import time
 
 import pytest
 from support.stores.faulty_proxy import proxying
-from support.stores.s3_server import SECRET, environment, serving_s3
+from support.stores.s3_server import CACHE_SECONDS, SECRET, environment, serving_s3
 
 from pipeline.files import stores
 from pipeline.messages.uris import is_remote, join, name_below, parse, refuse_keys
@@ -89,6 +90,7 @@ def test_files_are_listed_read_and_stamped(store):
             assert stamp == stores.stamp_of(entry.place)
     before = stores.stamp_of("s3://b/list/a.bin")
     (folder / "list/a.bin").write_bytes(CONTENT[::-1])
+    time.sleep(3 * CACHE_SECONDS)
     after = stores.stamp_of("s3://b/list/a.bin")
     assert (after.size, after.version) == (before.size, after.version) != (before.size, before.version)
     with pytest.raises(FileNotFoundError):
@@ -145,7 +147,8 @@ def killed_at_each_request(proxy, call):
     after each call."""
     for dies_at in range(1, 99):
         begun = len(proxy.requests)
-        proxy.fault = lambda number, method, path: "cut" if number >= begun + dies_at else None
+        last = begun + dies_at - 1
+        proxy.fault = lambda number, method, path, last=last: "cut" if number > last else None
         try:
             call()
         except OSError:

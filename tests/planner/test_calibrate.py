@@ -7,8 +7,8 @@ import pytest
 from support.data.round_costs import MACHINE
 from support.depth import some
 
-from pipeline.planner import calibrate
 from pipeline.machine.cache import CACHE_FOLDER
+from pipeline.planner import calibrate
 from pipeline.planner.calibrate import cache_file, this_machine
 
 

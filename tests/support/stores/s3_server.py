@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 KEY, SECRET = "AKIDOFTHETESTS", "planted-secret-7f3c91"
+CACHE_SECONDS = 0.05
+"""Time after which the server sees what a test has written into the folder."""
 RCLONE = Path(sys.executable).parent / "rclone"
 
 
@@ -35,7 +37,7 @@ def _serving(folder):
     port = free_port()
     server = subprocess.Popen(
         [RCLONE, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}", "--config", os.devnull,
-         "--dir-cache-time", "0s", str(folder)],
+         "--dir-cache-time", f"{CACHE_SECONDS}s", str(folder)],
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
