@@ -74,6 +74,9 @@ def _describe(
             in_lists += chunk.num_values
             kept += 4 * row_group.num_rows
         in_file.append(chunk.total_compressed_size + chunk.total_uncompressed_size)
+    kept += (
+        8 * row_group.num_rows * len({column.name for column in check.columns} & {name for name, _ in path.partitions})
+    )
     return RowGroup(path, group, row_group.num_rows, in_lists, kept + max(in_file))
 
 
