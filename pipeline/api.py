@@ -254,8 +254,9 @@ def export(
 
     `negatives`: share of the negative examples that the training data kept; scores are those for all of them.
     `memory`: for sorting rows. `publish`: name the servable in the file `current` of the folder that `out` is in, where
-    a server looks; or the address of a folder in an object store to copy it to. `commit`, `workflow`: see `score`. Raises ValueError if an argument does not fit the run or `out`
-    holds something else, and Damaged if the commit is damaged.
+    a server looks; or the address of a folder in an object store to copy it to. `commit`, `workflow`: see `score`.
+    Raises ValueError if an argument does not fit the run or `out` holds something else, and Damaged if the commit is
+    damaged.
     """
     from pipeline.serving.commit import open_commit
     from pipeline.serving.exporting import ExportSettings

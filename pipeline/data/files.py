@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import did_you_mean
-from pipeline.files.find import DataFile, Listing, find
-from pipeline.files.stores import is_remote, open_to_read
+from pipeline.files.find import DataFile, Listing, find, typed
+from pipeline.files.partitions import PartitionedFile
+from pipeline.files.stores import is_remote, open_to_read, retried
 from pipeline.workflow import Data, Number
 
 SPLITS = ("train", "validation", "test")
@@ -64,20 +66,29 @@ def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
     return [*labels, *weight, *numbers, *categories, *groups]
 
 
-def resolve(data: Data, split: str) -> list[DataFile]:
-    """Files of the split: pattern after pattern, each in the order of names. Raises ValueError as `find` does."""
-    return list(listing_of(data, split).files)
+def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
+    """Files of one split, for what is read after training. `kinds`: see `typed`. Raises ValueError as `find` does."""
+    return list(find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files)
 
 
-def listing_of(data: Data, split: str) -> Listing:
-    return find(getattr(data, split), data.root, f"data.{split}", "Parquet")
+def listings_of(data: Data) -> dict[str, Listing]:
+    """Files of each split: pattern after pattern, each in the order of names. Raises ValueError as `find` does."""
+    found = {split: find(getattr(data, split), data.root, f"data.{split}", "Parquet") for split in SPLITS}
+    files = iter(typed([file for listing in found.values() for file in listing.files], {}))
+    return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 
 def open_file(path: DataFile | Path, **options: Any) -> pq.ParquetFile:
     """Open a Parquet file. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
     try:
         place = str(path)
-        return pq.ParquetFile(open_to_read(place) if is_remote(place) else place, **options)
+        if is_remote(place):
+            # The ranges of all columns of a row group are asked for at once.
+            options = {"pre_buffer": True, **options}
+            opened = retried("read its footer", place, lambda: pq.ParquetFile(open_to_read(place), **options))
+        else:
+            opened = pq.ParquetFile(place, **options)
+        return PartitionedFile(path, opened) if isinstance(path, DataFile) and path.partitions else opened
     except (pa.ArrowException, OSError) as error:
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:
@@ -192,8 +203,11 @@ def _allowed_kinds(found: pa.DataType, column: InputColumn) -> tuple[str, ...]:
 def leaves(
     schema: pa.Schema, metadata: pq.FileMetaData, columns: list[InputColumn]
 ) -> Iterator[tuple[InputColumn, int]]:
-    """Each column with the number of its column chunk; a list column has a single one, too."""
+    """Each column of the file with the number of its column chunk; a list column has a single one, too. Columns of the
+    file's path have none."""
     paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
     for column in columns:
         prefix = f"{column.name}."
-        yield column, next(j for j, p in enumerate(paths) if p == column.name or p.startswith(prefix))
+        at = next((j for j, p in enumerate(paths) if p == column.name or p.startswith(prefix)), None)
+        if at is not None:
+            yield column, at

@@ -2,7 +2,8 @@
 same order.
 
 Below what was named, names that begin with `_` or `.` are ignored: marks of success, checksums, temporary files.
-Numbers within names are ordered by their value, so that part-2 comes before part-10.
+Numbers within names are ordered by their value, so that part-2 comes before part-10. Folders "name=value" are columns,
+as Hive and Spark write them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
-from pipeline.errors import refuse_remote
 from pipeline.files import stores
+from pipeline.messages.uris import cut, is_remote, join, name_below, parse, refuse_keys, uri_of
 
 FORMS = {
     ".parquet": "Parquet", ".pq": "Parquet", ".csv": "text", ".tsv": "text", ".txt": "text", ".json": "JSON",
@@ -27,6 +29,9 @@ PACKED = (".gz", ".zst", ".bz2", ".xz")
 """Suffixes of compressed files, after that of their form."""
 MARK = b"PAR1"
 """First bytes of a Parquet file."""
+NULL = "__HIVE_DEFAULT_PARTITION__"
+WHOLE = re.compile("0|-?[1-9][0-9]*")
+"""Values of partitions that are integers, if they have 64 bits: others lose zeros or signs."""
 DIGITS = 255
 """Digits of a number in a sort key: no name is longer."""
 
@@ -40,6 +45,8 @@ class DataFile:
     partitions: tuple[tuple[str, str | None], ...] = ()
     """Columns that the folders of its path name ("day=2026-11-24/site=3"), decoded; None for a null. Every row of the
     file has these values."""
+    whole: tuple[str, ...] = ()
+    """Names of those of the partitions that are integers; the others are text."""
     below: str = field(default="", compare=False)
     """Path below the folder, or the fixed part of the pattern, that was named; for a named file its name."""
 
@@ -51,15 +58,19 @@ class DataFile:
 
     @property
     def name(self) -> str:
-        return PurePosixPath(self.place).name
+        return self._path.name
 
     @property
     def stem(self) -> str:
-        return PurePosixPath(self.place).stem
+        return self._path.stem
 
     @property
     def suffix(self) -> str:
-        return PurePosixPath(self.place).suffix
+        return self._path.suffix
+
+    @property
+    def _path(self) -> PurePosixPath:
+        return PurePosixPath(cut(self.place)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +80,13 @@ class Listing:
     """Files of other kinds in folders of data, such as a README."""
 
 
-def find(sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "") -> Listing:
+def find(
+    sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
+    kinds: Mapping[str, str] | None = None,
+) -> Listing:  # fmt: skip
     """Files of the sources, one source after the other, each in the order of names. `setting`: that which names the
-    sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any.
+    sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any. `kinds`: see
+    `typed`.
 
     Raises ValueError if a source has no file, or a folder has files of several forms.
     """
@@ -81,13 +96,37 @@ def find(sources: Iterable[str], root: Path | None = None, setting: str = "", fo
         found = _find_one(source, root, setting, form)
         files += found.files
         left_out += found.left_out
-    return Listing(tuple(files), tuple(left_out))
+    return Listing(tuple(typed(files, kinds or {})), tuple(left_out))
 
 
-def named(path: Path | str) -> DataFile:
-    """The file of this path."""
-    place = str(Path(path).absolute())
-    return DataFile(place, below=PurePosixPath(place).name)
+def named(path: Path | str, root: Path | None = None, below: str = "") -> DataFile:
+    """The file of this path, or address. Folders above `root`, by default the current one, are no columns."""
+    if is_remote(path):
+        inside = (name_below(str(path), uri_of(root)) if root else None) or parse(path).key
+        return DataFile(str(path), partitions_of(inside), below=below or inside.rpartition("/")[2])
+    place, base = Path(path).absolute(), (root or Path()).expanduser().absolute()
+    relative = place.relative_to(base) if place.is_relative_to(base) else place
+    return DataFile(str(place), partitions_of(str(relative)), below=below or place.name)
+
+
+def partitions_of(path: str) -> tuple[tuple[str, str | None], ...]:
+    """Columns that the folders of a path name, and their values."""
+    pairs = [part.partition("=") for part in path.split("/")[:-1]]
+    found = {unquote(name): unquote(value) for name, equals, value in pairs if name and equals}
+    return tuple((name, None if value == NULL else value) for name, value in found.items())
+
+
+def typed(files: Sequence[DataFile], kinds: Mapping[str, str]) -> list[DataFile]:
+    """The files of a source with `whole`: columns of which every value is an integer. `kinds`: kinds of columns in the
+    training data (see `SchemaCheck`), which decide instead for the columns that they name."""
+    values = {(name, value) for file in files for name, value in file.partitions if value is not None}
+    text = {name for name, kind in kinds.items() if kind != "integers"} | {n for n, v in values if not _is_whole(v)}
+    whole = ({name for name, _ in values} | {*kinds}) - text
+    return [replace(file, whole=tuple(name for name, _ in file.partitions if name in whole)) for file in files]
+
+
+def _is_whole(text: str) -> bool:
+    return bool(WHOLE.fullmatch(text)) and -(1 << 63) <= int(text) < 1 << 63
 
 
 def natural_order(place: object) -> tuple[list[str], str]:
@@ -107,7 +146,7 @@ def check_once(files: Mapping[str, Iterable[DataFile]]) -> None:
     for file, setting in ((file, name) for name, of_name in files.items() for file in of_name):
         identity: object = file.place
         with suppress(OSError):
-            if not stores.is_remote(file.place):
+            if not is_remote(file.place):
                 found = os.stat(file.place)
                 identity = found.st_dev, found.st_ino
         if identity in seen:
@@ -137,8 +176,10 @@ def matches(source: str, root: Path | None = None) -> list[str]:
 
 def place_of(source: str, root: Path | None = None) -> str:
     """Absolute path, or URI, of a source."""
-    if stores.is_remote(source):
-        return source
+    if is_remote(source):
+        return uri_of(source)
+    if root and is_remote(root) and not source.startswith(("/", "~")):
+        return join(uri_of(root), source) if source != "." else uri_of(root)
     return str(((root or Path()).expanduser() / Path(source).expanduser()).absolute())
 
 
@@ -157,14 +198,19 @@ def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _find_one(source: str, root: Path | None, setting: str, form: str) -> Listing:
-    refuse_remote(setting or "a source", source)
-    refuse_remote("data.root", root)
-    place, there = place_of(source, root), matches(source, root)
-    if there == [place] and not os.path.isdir(place):
-        return Listing((named(place),), ())
-    base = place if there == [place] else _fixed(place)
-    below = {one: sorted(_below(one), key=natural_order) if os.path.isdir(one) else [one] for one in there}
-    files = [DataFile(path, below=os.path.relpath(path, base)) for paths in below.values() for path in paths]
+    refuse_keys(setting or "a source", source)
+    refuse_keys("data.root", root or "")
+    place = place_of(source, root)
+    if is_remote(place):
+        base, below = _matches_in_store(place)
+    else:
+        there = matches(source, root)
+        base = place if there == [place] else _fixed(place)
+        below = {one: sorted(_below(one), key=natural_order) if os.path.isdir(one) else [one] for one in there}
+    if below == {place: [place]}:
+        return Listing((named(place, root),), ())
+    relative = name_below if is_remote(place) else os.path.relpath
+    files = [named(path, root, relative(path, base) or "") for paths in below.values() for path in paths]
     what, said = f"{form} file" if form else "file of data", f"{setting}: {source!r}" if setting else source
     chosen, left_out = _of_one_form(files, said, form)
     way = f"correct the pattern, or data.root, which is {str(root)!r}" if root else "name files, folders or patterns"
@@ -175,11 +221,39 @@ def _find_one(source: str, root: Path | None, setting: str, form: str) -> Listin
         raise ValueError(f"{said} matches no {what} (looked for {place}){has}; {way}")
     places = {file.place for file in chosen}
     for folder, paths in below.items():
-        if os.path.isdir(folder) and places.isdisjoint(paths):
+        if paths != [folder] and places.isdisjoint(paths):
             raise ValueError(
                 f"{said} also matches {folder}, a folder without {what}s; correct the pattern, or move the folder away"
             )
     return Listing(tuple(chosen), tuple(left_out))
+
+
+def _matches_in_store(place: str) -> tuple[str, dict[str, list[str]]]:
+    """The folder before the first wildcard, and the files and folders that match, each with its files."""
+    bare, options = cut(place)
+    parts = bare.split("/")
+    at = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    base, pattern = "/".join(parts[:at]) + options, parts[at:]
+    found: dict[str, list[str]] = {}
+    for entry in stores.files_below(base):
+        names = (name_below(entry.place, base) or "").split("/")
+        for n in range(len(names) + 1) if not pattern else range(1, len(names) + 1):
+            if _fits(names[:n], pattern) and not _hides(names[:n], pattern):
+                if not is_hidden("/".join(names[n:]) or "x"):
+                    found.setdefault(join(base, "/".join(names[:n])) if n else place, []).append(entry.place)
+                break
+    if not pattern and not found and stores.is_file(place):
+        found[place] = [place]
+    return base, {one: sorted(found[one], key=natural_order) for one in sorted(found, key=natural_order)}
+
+
+def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """True if each part of a pattern fits a name, and ** any number of them."""
+    if not pattern or not names:
+        return not names and all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return _fits(names, pattern[1:]) or _fits(names[1:], pattern)
+    return fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
 
 
 def _below(folder: str) -> Iterator[str]:
@@ -193,7 +267,7 @@ def _below(folder: str) -> Iterator[str]:
 
 def form_of(file: DataFile) -> str:
     """Form of a file by its name: "Parquet", "text", "JSON", or "" if the name does not say."""
-    path = PurePosixPath(file.place.lower())
+    path = PurePosixPath(cut(file.place)[0].lower())
     if path.suffix not in PACKED:
         return FORMS.get(path.suffix, "")
     form = FORMS.get(path.with_suffix("").suffix, "")

@@ -6,6 +6,7 @@ never from an address. What fails for a moment is tried again, and nothing waits
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -187,6 +188,18 @@ def stamp_of(place: str, opened: pa.NativeFile | None = None) -> Stamp:
         system, path = file_system(place)
         version = str(retried("look at it", place, lambda: system.get_file_info(path)).mtime_ns)
     return Stamp(file.size(), version)
+
+
+def is_file(place: str) -> bool:
+    system, path = file_system(place)
+    return bool(retried("look for it", place, lambda: system.get_file_info(path)).type == pafs.FileType.File)
+
+
+def open_bytes(place: str) -> io.BufferedReader:
+    """Open a file to be read from its beginning, by lines or bytes."""
+    if not is_remote(place):
+        return open(place, "rb")
+    return io.BufferedReader(open_to_read(place), PIECE)
 
 
 def read_small(place: str) -> bytes | None:

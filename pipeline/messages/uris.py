@@ -75,23 +75,28 @@ def refuse_keys(name: str, place: str | Path) -> None:
 
 def join(place: str, name: str) -> str:
     """Address of a file in a folder, given its name relative to the folder."""
-    base, query = _cut(place)
+    base, query = cut(place)
     return f"{base.rstrip('/')}/{name}{query}"
 
 
 def name_below(place: str, folder: str) -> str | None:
     """Name of a file relative to a folder that it is below; None if it is not."""
-    base, root = _cut(place)[0], _cut(folder)[0].rstrip("/") + "/"
+    base, root = cut(place)[0], cut(folder)[0].rstrip("/") + "/"
     return base[len(root) :] if base.startswith(root) else None
 
 
-def _cut(place: str) -> tuple[str, str]:
+def cut(place: str) -> tuple[str, str]:
     """An address without its options, and these with their question mark."""
     found = _URI.fullmatch(place)
     at = found.start(4) - 1 if found and found[4] else len(place)
     return place[:at], place[at:]
 
 
+def uri_of(place: str | Path) -> str:
+    """An address with two slashes, of which a path keeps one."""
+    return re.sub(":/+", "://", str(place), count=1)
+
+
 def path_or_uri(place: str | Path) -> str | Path:
     """A place as a path, or as it is if it is an address."""
-    return str(place) if is_remote(place) else Path(place)
+    return uri_of(place) if is_remote(place) else Path(place)

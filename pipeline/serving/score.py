@@ -26,7 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def score_command(args: argparse.Namespace) -> str | None:
     """Score as the arguments say. Returns the last lines to print; None after an interrupt."""
     refuse_remote("the run", args.run)
-    refuse_remote("the data", *args.data)
     if not args.fresh and isinstance(args.out, Path):
         # As far as the arguments alone show it: what follows takes seconds.
         known = {"keep": tuple(args.keep), "workers": args.workers or 1, "bad_values": args.bad_values}

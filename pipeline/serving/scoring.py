@@ -138,7 +138,7 @@ def _score(
     opened: OpenedCommit, order: ScoringOrder, out: Path, claim: Callable[[ScoringRecord, Sequence[str]], None]
 ) -> str | None:
     """Score into the folder `out`. `claim`: called before anything runs, with the names of the files to come."""
-    files = list_files(order.data, out)
+    files = list_files(order.data, out, opened.features.kinds)
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
         stack.enter_context(RunLock(out))

@@ -104,6 +104,7 @@ def test_what_fails_for_a_moment_is_tried_again_in_sight(store, capsys, monkeypa
     if fault == "stall":
         monkeypatch.setattr(stores, "REQUEST_SECONDS", 1)
     (folder / "x.bin").write_bytes(CONTENT)
+    time.sleep(3 * CACHE_SECONDS)
     with stores.open_to_read("s3://b/x.bin") as file:
         # curl itself repeats a request whose connection, used before, ends without an answer.
         last = len(proxy.requests) + (2 if fault == "cut" else 1)
