@@ -67,7 +67,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> tuple[str | None, str]:
     return None, f"; it has {', '.join(names)}"
 
 
-def refuse_remote(name: str, *places: str | Path | None, way: str = "name one, and copy what is to be there") -> None:
+def refuse_remote(name: str, *places: str | Path | None, way: str = "name one there") -> None:
     """Raises ValueError, with the name of the argument or setting and the way out, if a place is an address of a store,
     such as s3://bucket/log."""
     for place in places:

@@ -21,7 +21,7 @@ from pydantic import (
 
 from pipeline.errors import did_you_mean, refuse_remote, system_text
 from pipeline.machine.limits import cpus
-from pipeline.messages.uris import is_remote, refuse_keys
+from pipeline.messages.uris import is_remote, refuse_keys, uri_of
 from pipeline.own_code.modules import run_file
 from pipeline.settings import Strict
 from pipeline.settings.caps import Storage
@@ -31,7 +31,11 @@ from pipeline.settings.place import message_of
 from pipeline.settings.problems import problems
 
 SPLITS = ("train", "validation", "test")
-FilePath = Annotated[Path, Field(strict=False)]
+FilePath = Annotated[
+    Path,
+    Field(strict=False),
+    PlainSerializer(lambda path: uri_of(path) if is_remote(path) else str(path), str, when_used="json"),
+]
 
 
 class Number(Strict):

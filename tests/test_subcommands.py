@@ -101,18 +101,16 @@ REMOTE = "s3://bucket/log"
     [
         (["run", REMOTE + ".py"], "the workflow's file"),
         (["run", "workflows/quickstart.py", "--out", REMOTE], "--out"),
-        (["init", REMOTE, "--out", "none/my.py"], "a source"),
         (["init", "workflows", "--out", REMOTE + ".py"], "--out"),
-        (["prepare", "criteo", REMOTE, "--out", "none"], "a source"),
         (["prepare", "criteo", "workflows", "--out", REMOTE], "--out"),
         (["score", REMOTE, "data", "--out", "none"], "the run"),
-        (["score", "runs/none", REMOTE, "--out", "none"], "the data"),
-        (["score", "runs/none", "data", "--out", REMOTE], "--out"),
+        (["export", "runs/none", "--out", REMOTE], "--out"),
+        (["serve", REMOTE], "the folder"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,
 )
 def test_remote_storage_is_refused_with_the_argument(argv, named, capsys):
     assert main(argv) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: {named} is 's3:/")
-    assert "not on s3; copy them, or mount the bucket as a folder" in said
+    assert said.startswith(f"error: {named} is an address of s3: it has to be on a disk of this machine; ")
+    assert "or mount the bucket as a folder" in said

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.arguments import serve_arguments
+from pipeline.errors import refuse_remote
 from pipeline.machine.limits import cpus
 from pipeline.machine.loopback import warning_of
 from pipeline.machine.signals import heed_interrupts
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None, opener: Callable[[Path, int], Served
 def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], ServedModel] | None) -> str:
     """Serve as the arguments say until a signal ends it. Returns the text to print, which is empty. Raises what
     `run_command` reports."""
+    refuse_remote("the folder", args.folder, way="copy the servable that its `current` names here")
     # These imports take seconds, and --help needs none of them.
     from pipeline.serving.http.answer import probe
     from pipeline.serving.served_model import open_served

@@ -110,20 +110,6 @@ def test_a_file_damaged_during_a_run_is_refused_with_its_place(tmp_path):
     assert caught.value.__cause__ is not None
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"root": "s3://bucket/log"}, "data.root is 's3:/bucket/log'"),
-        ({"train": ("gs://b/*",)}, "data.train is 'gs://b/"),
-    ],
-)
-def test_a_place_that_is_no_folder_is_refused_by_its_name(tmp_path, changes, said):
-    data = data_of(tmp_path)
-    changed = data.model_copy(update={name: Path(v) if name == "root" else v for name, v in changes.items()})
-    with pytest.raises(ValueError, match=re.escape(said)):
-        Source(changed, 0)
-
-
 def test_a_file_that_goes_during_the_run_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"a\.parquet was there when the run began, and cannot be found any more"):
         stamp_of(tmp_path / "a.parquet")

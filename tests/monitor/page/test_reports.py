@@ -87,11 +87,11 @@ def test_runs_are_named_by_what_differs_in_their_paths(tmp_path):
     [
         (watch, ["nowhere"], "there is no such folder"),
         (watch, ["empty"], "holds no run: it has no live.jsonl"),
-        (watch, ["s3://bucket/run"], "not on s3"),
+        (watch, ["s3://bucket/run"], "an address of s3"),
         (watch, ["run", "--host", "192.0.2.1"], "cannot listen at port 0 of 192.0.2.1"),
         (report, ["nowhere"], "there is no such folder"),
         (report, ["empty"], "holds no run: it has no live.jsonl"),
-        (report, ["gs://bucket/run"], "not on gs"),
+        (report, ["gs://bucket/run"], "an address of gs"),
         (report, ["run", "--out", "nowhere/at/all.html"], "nowhere/at"),
         (compare, ["run"], "name 2 to 8 folders"),
         (compare, ["run", "empty"], "holds no run"),
