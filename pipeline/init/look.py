@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pipeline.data.files import kind_of, open_file
 from pipeline.doctor.sample import sample_rows, spaced
 from pipeline.files.find import DataFile
 from pipeline.files.partitions import with_columns
+from pipeline.files.stores import open_bytes, stamp_of
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
@@ -80,7 +80,7 @@ def look_at_files(paths: Sequence[DataFile]) -> Look:
 
 
 def is_parquet(path: DataFile) -> bool:
-    with open(path, "rb") as file:
+    with open_bytes(str(path)) as file:
         return file.read(4) == b"PAR1"
 
 
@@ -147,9 +147,9 @@ def _text(paths: Sequence[DataFile]) -> Look:
     tables, rows, sizes = [], [], []
     chosen = spaced(range(len(paths)), LOOKED_AT_FILES)
     for number, path in enumerate(paths):
-        with open(path, "rb") as file:
+        with open_bytes(str(path)) as file:
             text = file.read(CSV_BYTES // len(chosen))
-        size = os.stat(path).st_size
+        size = stamp_of(str(path)).size
         text = text[: text.rfind(b"\n") + 1] if len(text) < size else text
         rows.append(int(text.count(b"\n") * size / max(1, len(text))) - has_header)
         if number in chosen:
@@ -163,7 +163,7 @@ def _text(paths: Sequence[DataFile]) -> Look:
 
 
 def _first_line(path: DataFile) -> str:
-    with open(path, "rb") as file:
+    with open_bytes(str(path)) as file:
         line = file.readline(1 << 20)
     if b"\0" in line:
         raise ValueError(f"{path} is neither Parquet nor text; `pipeline prepare` reads other formats and .gz and .zst")

@@ -24,6 +24,7 @@ from pipeline.init.look import Column, Look, look_at_files
 from pipeline.init.roles import choose_roles, shared_table, without_unseen
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
+from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of
 from pipeline.prepare.draft import Draft, draft_of, number_setting, quoted, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
@@ -134,12 +135,15 @@ def _names(choices: Sequence[Choice]) -> str:
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:
     """Draft of the workflow of Parquet files as they are."""
-    parent = Path(os.path.commonpath([Path(path.place).parent for path in look.paths]))
+    bare = {path: Path(cut(path.place)[0]) for path in look.paths}
+    parent = Path(os.path.commonpath([path.parent for path in bare.values()]))
     # Folders above the root are no columns.
     in_paths = {name for path in look.paths for name, _ in path.partitions}
     while in_paths & {name for name, _ in partitions_of(f"{parent}/")}:
         parent = parent.parent
     inside = parent.is_relative_to(out.parent)
+    place = look.paths[0].place
+    root = uri_of(parent) + cut(place)[1] if is_remote(place) else str(parent)
     relative = quoted(str(parent.relative_to(out.parent))) if inside else ""
     rows = dict(zip(look.paths, look.rows, strict=True))
     num_rows = sum(rows[path] for path in division["train"])
@@ -147,9 +151,9 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     return Draft(
         name=workflow_name(out.stem),
         what=f"{sum(look.rows):,} rows of {len(look.paths):,} files",
-        root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(str(parent))})",
+        root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(root)})",
         splits={
-            split: [glob.escape(str(Path(path.place).relative_to(parent))) for path in division[split]]
+            split: [glob.escape(str(bare[path].relative_to(parent))) for path in division[split]]
             for split in SPLITS if split in division
         },
         labels=[choice.column.name for choice in of_role["label"]],
@@ -190,6 +194,8 @@ def _prepare(
 
 def shown(file: DataFile) -> str:
     """Path of a file, relative to the current folder if it is below it."""
+    if is_remote(file.place):
+        return file.place
     path = Path(file.place)
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 

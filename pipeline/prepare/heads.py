@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
-from pipeline.files.stores import stamp_of
+from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.prepare.formats import Format
 from pipeline.prepare.pieces import COMPRESSED
 from pipeline.prepare.read import names_in
@@ -49,7 +49,7 @@ def has_rows(path: DataFile, format: Format | None) -> bool:
 def _check_kind(path: DataFile) -> None:
     if not stamp_of(str(path)).size:
         raise ValueError(f"{path}: is empty; is it complete? Leave it out if it should be")
-    with open(path, "rb") as file:
+    with open_bytes(str(path)) as file:
         head = file.read(8)
     if head.startswith(b"PAR1"):
         raise ValueError(
