@@ -29,19 +29,21 @@ def check_heads(paths: Sequence[DataFile], format: Format) -> None:
 
 def has_rows(path: DataFile, format: Format | None) -> bool:
     """False for a part without rows, as other tools write it: Parquet (`format` None) without row groups, text without
-    bytes, or with a header only."""
+    bytes, or with a header only. True for one that cannot be read, which other checks say better."""
     if not stamp_of(str(path)).size:
         return False
     if format is None:
         with open_file(path) as opened:
             return bool(opened.metadata.num_rows)
-    if not format.has_header(path) or has_second_line(path):
-        return True
     try:
-        names_in(path, format, [f.name for f in format.in_lines])
+        if has_second_line(path):
+            return True
+        head = first_line(path)
+        if head and format.has_header(path):
+            names_in(path, format, [f.name for f in format.in_lines])
+        return bool(head) and not format.has_header(path)
     except ValueError:
         return True
-    return False
 
 
 def _check_kind(path: DataFile) -> None:
