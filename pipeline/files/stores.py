@@ -112,7 +112,11 @@ def _gs(anonymous: str = "", **options: str) -> pafs.FileSystem:
 @lru_cache
 def _other(scheme: str, authority: str, query: str) -> tuple[pafs.FileSystem, str]:
     """File system, and the path of its root."""
-    system, path = pafs.FileSystem.from_uri(f"{scheme}://{authority}/x{'?' if query else ''}{query}")
+    try:
+        system, path = pafs.FileSystem.from_uri(f"{scheme}://{authority}/x{'?' if query else ''}{query}")
+    except (pa.ArrowException, OSError) as error:
+        needs = " (it needs Java and Hadoop's libhdfs: JAVA_HOME, HADOOP_HOME)" if scheme == "hdfs" else ""
+        raise ValueError(f"{scheme}://{authority}: cannot be used{needs}: {_one_line(error)[:120]}") from error
     return system, path.removesuffix("x")
 
 

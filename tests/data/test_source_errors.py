@@ -1,8 +1,6 @@
 """What is said when a file, a column or a value is not what the workflow says: where, what, and what to change."""
 
 import math
-import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
