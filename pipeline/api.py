@@ -255,11 +255,11 @@ def export(
     a server looks. `commit`, `workflow`: see `score`. Raises ValueError if an argument does not fit the run or `out`
     holds something else, and Damaged if the commit is damaged.
     """
+    from pipeline.messages.sizes import bytes_of_memory
     from pipeline.serving.commit import open_commit
     from pipeline.serving.exporting import ExportSettings
     from pipeline.serving.exporting import export as export_commit
     from pipeline.serving.exporting import publish as name_current
-    from pipeline.serving.open_servable import bytes_of_memory
     from pipeline.storage.lock import RunLock
 
     out = Path(out).absolute()

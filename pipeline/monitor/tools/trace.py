@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.arguments import TRACE, trace_arguments
-from pipeline.monitor.command import check_run, run_command
+from pipeline.machine.command import run_command
+from pipeline.machine.signals import heed_interrupts
+from pipeline.monitor.command import check_run
 from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, read_live
 from pipeline.monitor.story import lapse_between
 from pipeline.monitor.tools.reader import curves_at
@@ -26,6 +28,7 @@ TraceEvent = dict[str, Any]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run, 130 after an interrupt."""
     args = trace_arguments().parse_args(argv)
+    heed_interrupts()
     path = args.out or args.run / TRACE
 
     def write() -> str:
