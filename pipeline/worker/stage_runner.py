@@ -24,7 +24,6 @@ from pipeline.records import (
     U32,
     Block,
     Examples,
-    KeyRequest,
     OwnedKeys,
     Plan,
     Refusal,
@@ -162,15 +161,6 @@ class StageRunner:
             return spans + self._unreported.take_all()
         except Exception as error:
             raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
-
-    def key_request(self, i: int, owner: int) -> KeyRequest | Refusal | None:
-        """Return the key request of block i to `owner`; see `OtherWorkers.key_request`."""
-        return expect(OtherWorkers, self._peers).key_request(self._flights.get(i), owner)
-
-    def deliver(self, i: int, received: Sequence[KeyRequest | Refusal | None]) -> None:
-        """Keep the key requests of block i from all workers, in the order of ranks, for `unite`."""
-        if i in self._flights:
-            self._flights[i].received = received
 
     def _buffer(self, i: int) -> ReadBuffer:
         return self._read_ring[i % self._rings.read]
