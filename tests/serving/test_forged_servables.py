@@ -20,6 +20,7 @@ from test_servable import export
 
 import pipeline
 from pipeline import verify
+from pipeline.kernels.page_tag import set_page_tags
 from pipeline.serving import dense_files
 from pipeline.serving.servable import FEATURES_FILE, FENCES_FILE, ROWS_FOLDER, SERVABLE_MANIFEST, ServableManifest
 from pipeline.storage.files import Damaged, checksum
@@ -197,6 +198,31 @@ def test_a_forged_manifest_is_refused_with_its_field(forged, what, capsys):
     beside = [path for path in paths + again if path.startswith((str(forged.parent), "/etc/passwd"))]
     assert beside
     assert all(path.startswith(f"{forged}/") for path in beside), beside
+
+
+def swap_keys(words):
+    words[[2, 3]] = words[[3, 2]]
+
+
+def fill_the_end(words):
+    words[-1] = 7
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [(swap_keys, "its keys do not ascend"), (fill_the_end, "what its rows leave free is not zero")]
+)
+def test_a_page_of_wrong_rows_under_a_right_tag_is_found(forged, change, said, capsys):
+    """Checksums do not show that somebody wrote a page in another way than an export."""
+    part = forged / ROWS_FOLDER / "0000"
+    words = np.frombuffer(bytearray(part.read_bytes()), np.uint64)
+    change(words)
+    set_page_tags(words.view(np.uint32).reshape(1, -1), np.zeros(1, np.uint32))
+    part.write_bytes(words.tobytes())
+    manifest = manifest_of(forged)
+    manifest["parts"] = [checksum(part.read_bytes())]
+    write_manifest(forged, json.dumps(manifest))
+    assert verify.main([str(forged)]) == 1
+    assert f"page 0 is damaged: {said}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("parts", "said"), [(0, "its files have 0 bytes"), (2, "rows/0001")])
