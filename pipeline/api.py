@@ -43,35 +43,12 @@ from pipeline.settings.optimizer import (
     RowWiseAdagrad,
     Sgd,
 )
-from pipeline.workflow import (
-    Category,
-    Commit,
-    Data,
-    Metrics,
-    Model,
-    Number,
-    Schedule,
-    Synthetic,
-    Workers,
-    Workflow,
-)
+from pipeline.workflow import Category, Commit, Data, Metrics, Model, Number, Schedule, Synthetic, Workers, Workflow
 
 if TYPE_CHECKING:
     from pipeline.data.outside import BadValues
     from pipeline.doctor.finding import Finding
-    from pipeline.models import (
-        DCN,
-        DNN,
-        FM,
-        LR,
-        AutoInt,
-        DCNMix,
-        DCNv2,
-        DeepFM,
-        SharedBottom,
-        WideDeep,
-        xDeepFM,
-    )
+    from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, SharedBottom, WideDeep, xDeepFM
     from pipeline.serving.open_servable import OpenServable, open_servable
     from pipeline.serving.opened import OpenRun, open_run
     from pipeline.serving.servable import Precision, ServableManifest

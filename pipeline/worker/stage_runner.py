@@ -20,19 +20,7 @@ from pipeline.machine.stopwatch import take_parts
 from pipeline.machine.stuck import Stuck, doing
 from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.memory_table import no_room
-from pipeline.records import (
-    U32,
-    Block,
-    Examples,
-    OwnedKeys,
-    Plan,
-    Refusal,
-    Span,
-    Staged,
-    StageResult,
-    Trained,
-    Unique,
-)
+from pipeline.records import U32, Block, Examples, OwnedKeys, Plan, Refusal, Span, Staged, StageResult, Trained, Unique
 from pipeline.stages import STAGES
 from pipeline.stages.dedup import KeyOwners, Workspace
 from pipeline.stages.plan import RingRows, plan
