@@ -156,7 +156,7 @@ def file_difference(
         return f"{found.path}: size was {was.size:,} bytes, is {found.size:,}"
     for what in ("footer", "sample"):
         if getattr(was, what) != getattr(found, what):
-            where = "its footer" if what == "footer" else "the beginning of its columns, or its ETag"
+            where = "its footer" if what == "footer" else "the beginning of its columns"
             return f"{found.path}: other content of the same size (checksum of {where})"
     return None
 
