@@ -78,7 +78,7 @@ def _match(texts: pa.Array, pattern: str) -> pa.BooleanArray:
 
 
 def _all(texts: pa.Array, pattern: str) -> bool:
-    return bool(pc.all(_match(texts, pattern)).as_py())
+    return pc.all(_match(texts, pattern), min_count=0).as_py() is True
 
 
 def _thousands(texts: pa.Array) -> bool:
