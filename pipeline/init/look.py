@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import kind_of, open_file
 from pipeline.doctor.sample import sample_rows, spaced
+from pipeline.files.find import DataFile
 from pipeline.init.text import sample_text
 from pipeline.prepare.schema import Role
 
@@ -54,7 +54,7 @@ class Column:
 class Look:
     """Sample of a set of files, with its columns described."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[DataFile, ...]
     rows: tuple[int, ...]
     """Number of rows of each file: exact for Parquet, estimated from the number of bytes for CSV."""
     sample: pa.Table
@@ -68,7 +68,7 @@ class Look:
     """What the schema of delimited text says besides the columns."""
 
 
-def look_at_files(paths: Sequence[Path]) -> Look:
+def look_at_files(paths: Sequence[DataFile]) -> Look:
     """Look at Parquet or CSV files of one shape. Raises ValueError if they are neither, mixed, or of several shapes."""
     parquet = [is_parquet(path) for path in paths]
     if all(parquet):
@@ -79,12 +79,12 @@ def look_at_files(paths: Sequence[Path]) -> Look:
     return _text(paths)
 
 
-def is_parquet(path: Path) -> bool:
+def is_parquet(path: DataFile) -> bool:
     with open(path, "rb") as file:
         return file.read(4) == b"PAR1"
 
 
-def _parquet(paths: Sequence[Path]) -> Look:
+def _parquet(paths: Sequence[DataFile]) -> Look:
     rows: list[int] = []
     limits: dict[str, tuple[Any, Any]] = {}
     schema = None
@@ -127,7 +127,7 @@ def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> Non
             limits[name] = (min(low, found.min), max(high, found.max))
 
 
-def _text(paths: Sequence[Path]) -> Look:
+def _text(paths: Sequence[DataFile]) -> Look:
     found = sample_text(paths, spaced(range(len(paths)), LOOKED_AT_FILES))
     columns = tuple(
         replace(column, types=form.types, note=form.note)

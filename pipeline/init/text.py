@@ -4,10 +4,10 @@ and then by the schema that says these forms, which is also that of `prepare`.""
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.doctor.sample import PLACES
+from pipeline.files.find import DataFile
 from pipeline.init.forms import SPELLINGS, Form, form_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.heads import check_heads
@@ -64,7 +65,7 @@ class EveryNth:
         return isinstance(number, int) and number % self._step != 0
 
 
-def sample_text(paths: Sequence[Path], chosen: Sequence[int]) -> TextSample:
+def sample_text(paths: Sequence[DataFile], chosen: Sequence[int]) -> TextSample:
     """Sample of files of delimited text, or of objects of JSON, taken from those with the numbers `chosen`. Raises
     ValueError, with file and line, if they are neither, of several shapes, or not as `prepare` could read them."""
     check_heads(paths, Format("csv", "text", ()))
@@ -103,7 +104,7 @@ def _field(name: str, form: Form) -> Field:
     return Field(name, role, found.type, found.many, None, found.form, SPELLINGS if role == "number" else ())
 
 
-def _read(paths: Sequence[Path], chosen: Sequence[int], format: Format) -> tuple[pa.Table, I64, tuple[int, ...]]:
+def _read(paths: Sequence[DataFile], chosen: Sequence[int], format: Format) -> tuple[pa.Table, I64, tuple[int, ...]]:
     """Table of the sample, and the number of the file of each row; and the estimated rows of all files."""
     tables, sizes, lines, seen = [format.schema.empty_table()], [], 0, 0
     for number in chosen:
@@ -114,11 +115,11 @@ def _read(paths: Sequence[Path], chosen: Sequence[int], format: Format) -> tuple
             if part.last:
                 _refuse_total(paths[number], part.table)
         sizes.append(sum(table.num_rows for table in tables[before:]))
-    rows = tuple(round(lines * path.stat().st_size / max(1, seen)) for path in paths)
+    rows = tuple(round(lines * os.stat(path).st_size / max(1, seen)) for path in paths)
     return pa.concat_tables(tables), np.repeat(chosen, sizes), rows
 
 
-def _parts(path: Path, format: Format, wanted: int) -> Iterator[tuple[SourcePart, int]]:
+def _parts(path: DataFile, format: Format, wanted: int) -> Iterator[tuple[SourcePart, int]]:
     """Parts of a file that cover about `wanted` bytes of it, each with the bytes of the file that it took."""
     for piece, passed in _pieces(path, format, wanted):
         before = 0
@@ -130,9 +131,9 @@ def _parts(path: Path, format: Format, wanted: int) -> Iterator[tuple[SourcePart
                 break
 
 
-def _pieces(path: Path, format: Format, wanted: int) -> list[tuple[Piece, Container[int]]]:
+def _pieces(path: DataFile, format: Format, wanted: int) -> list[tuple[Piece, Container[int]]]:
     """Pieces over the whole of a file, and the numbers of their parts that are passed over."""
-    size, width = path.stat().st_size, max(1, wanted // PLACES)
+    size, width = os.stat(path).st_size, max(1, wanted // PLACES)
     if is_stream(path, format):
         text = min(STREAM_BYTES, size * (EXPANDED if codec_of(path) else 1))
         return [(Piece(0, path, 0, 0, size, width), EveryNth(-(-text // wanted)))]
@@ -142,7 +143,7 @@ def _pieces(path: Path, format: Format, wanted: int) -> list[tuple[Piece, Contai
     return [(Piece(0, path, number, begin, begin + width, width), ()) for number, begin in enumerate(begins)]
 
 
-def _refuse_total(path: Path, table: pa.Table) -> None:
+def _refuse_total(path: DataFile, table: pa.Table) -> None:
     """Raises ValueError if the last row is that of totals: a word for them, which is in no other row of its column."""
     for name in table.column_names if len(table) > 1 else ():
         column, text = table.column(name), table.column(name)[-1].as_py()
@@ -153,7 +154,7 @@ def _refuse_total(path: Path, table: pa.Table) -> None:
             )
 
 
-def _shape(paths: Sequence[Path]) -> tuple[str, list[str], bool]:
+def _shape(paths: Sequence[DataFile]) -> tuple[str, list[str], bool]:
     """Delimiter, names of the columns, and whether there is a header, which all files have or none."""
     delimiter = _delimiter(_lines(paths[0]))
     rows = list(csv.reader(_lines(paths[0]), delimiter=delimiter))
@@ -201,7 +202,7 @@ def _delimiter(lines: Sequence[str]) -> str:
     return max(same or DELIMITERS, key=lines[0].count)
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: DataFile) -> list[str]:
     """The first lines of a file, of those that are whole."""
     with open_text(path) as file:
         text = file.read(HEAD_BYTES)
@@ -209,7 +210,7 @@ def _lines(path: Path) -> list[str]:
     return whole.decode(errors="replace").removeprefix("\ufeff").splitlines(keepends=True)
 
 
-def _first_line(path: Path) -> str:
+def _first_line(path: DataFile) -> str:
     line = first_line(path)
     if b"\0" in line:
         raise ValueError(f"{path} is neither Parquet nor text; `pipeline prepare` reads other formats and .gz and .zst")
@@ -224,7 +225,7 @@ def _is_header(names: Sequence[str]) -> bool:
     )
 
 
-def _of_json(paths: Sequence[Path]) -> tuple[Format, dict[str, Form]]:
+def _of_json(paths: Sequence[DataFile]) -> tuple[Format, dict[str, Form]]:
     """Format without fields, and the form of each field that can be read; those of inner objects have dotted names."""
     format = Format("json", "json", ())
     # This refuses broken lines by their numbers.
