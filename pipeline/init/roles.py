@@ -16,45 +16,17 @@ from pipeline.doctor.measures import rank_auc
 from pipeline.init.choice import Choice
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.look import Column, Look
-from pipeline.prepare.schema import Role
+from pipeline.init.names import TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
+from pipeline.init.values import FEW, MIN_ROWS, UNIQUE_SHARE, WholeNumbers
 
-ID_WORDS = re.compile(
-    r"(^|_)(id|ids|code|type|cat|category|categories|hash|key|zip|os|ip|model|user|item|product|ad|campaign|device|site|"
-    r"app|page|city|country|region|state|movie|video|song|genre|brand|query|domain|day|weekday|hour|slot|pos|position|"
-    r"level|group|segment)(s?)($|_|\d)",
-    re.IGNORECASE,
-)
-"""Words in names of columns whose whole numbers are names of things, not amounts."""
-AMOUNT_WORDS = re.compile(
-    r"(^|_)(count|cnt|num|number|price|amount|sum|age|duration|len|length|size|ms|score|rate|days|hours|weeks|minutes|"
-    r"seconds|gain|gains|loss|losses|wage|cost|total|avg|mean)($|_)",
-    re.IGNORECASE,
-)
-"""Words in names of columns whose whole numbers are amounts. Of a word of each kind the last one decides, as in
-item_price and age_level; so does PER, as in wage_per_hour."""
-NUMBER_WORDS = re.compile(r"^(num|number)s?$", re.IGNORECASE)
-"""Words of amounts that at the end of a name may be names of things, as in model_number."""
-PER = re.compile(r"(^|_)per_", re.IGNORECASE)
-WEIGHT_WORDS = re.compile(r"(^|_)weights?($|_)", re.IGNORECASE)
-TIME_WORDS = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms)s?($|_)", re.IGNORECASE)
-EPOCH = (10**9, 2 * 10**9)
-"""Seconds since 1970 of a time between 2001 and 2033; times in milliseconds to nanoseconds are 10^3 to 10^9 times
-that."""
-FEW = 200
-"""Number of different whole numbers up to which a column is a category whatever its name is."""
 VERY_FEW = 8
-"""The same for columns whose names say that they are amounts."""
+"""Number of different whole numbers up to which a column is a category, though its name says amounts: each of so few
+values, such as 0 and 1 or the levels of a scale, learns an embedding, which says at least as much as the number."""
 HASHED = 1 << 31
 """Whole numbers from here on are hashes or identifiers."""
-DENSE = 0.9
-"""Share of the whole numbers from the least to the greatest that a column of numbered things has at least; amounts have
-gaps, the wider the larger they are."""
 CHAIN, CHAIN_GAP = 3, 2
 """Number of columns whose ranges follow each other, from which on all their values are numbers of things, and the
 greatest distance from the end of a range to the next."""
-UNIQUE_SHARE = 0.95
-MIN_ROWS = 1000
-"""Number of rows from which on a share of different values says something."""
 SUSPECT_AUC, LEAK_AUC, TWIN_AUC = 0.8, 0.95, 0.6
 """AUC of a column by itself from which on the user is warned, and from which on it is left out; the last one that of
 columns of 0 and 1, which may be labels too."""
@@ -72,8 +44,10 @@ def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
     chosen = [named_label(label, look) for label in labels] or [found_label(look)]
     made = {choice.column.name: choice for choice in chosen}
     numbered = _follow_each_other(look.columns)
-    choices = [made.get(column.name) or _choice(column, column.name in numbered) for column in look.columns]
-    for label in (label_of_rows(look, choice) for choice in chosen):
+    labels_N = [label_of_rows(look, choice) for choice in chosen]
+    whole = WholeNumbers(look, [label.cast(pa.float64(), safe=False).to_numpy() for label in labels_N])
+    choices = [made.get(column.name) or _choice(column, whole, column.name in numbered) for column in look.columns]
+    for label in labels_N:
         choices = [choice if choice.role == "label" else _warned(choice, look, label) for choice in choices]
     if not any(choice.role == "category" for choice in choices):
         names = ", ".join(column.name for column in look.columns)
@@ -105,7 +79,7 @@ def shared_table(choice: Choice, choices: Sequence[Choice], look: Look) -> str |
 
 def _words(name: str) -> set[str]:
     """Words of a column's name, in the singular, that say what its values are."""
-    words = {word.removesuffix("s") for word in re.split(r"[^a-z]+", name.lower())}
+    words = {word.removesuffix("s") for word in re.split(r"[^a-z]+", words_of(name))}
     return {"category" if word == "categorie" else word for word in words} - {
         "",
         "id",
@@ -114,16 +88,6 @@ def _words(name: str) -> set[str]:
         "list",
         "seq",
     }
-
-
-def _by_name(name: str) -> Role | None:
-    """Role of whole numbers by their column's name."""
-    last = name.rstrip("0123456789_").rpartition("_")[2]
-    if PER.search(name) or (AMOUNT_WORDS.search(last) and not NUMBER_WORDS.search(last)):
-        return "number"
-    if ID_WORDS.search(name):
-        return "category"
-    return "number" if AMOUNT_WORDS.search(name) else None
 
 
 def _follow_each_other(columns: Sequence[Column]) -> set[str]:
@@ -144,7 +108,7 @@ def _follow_each_other(columns: Sequence[Column]) -> set[str]:
     return found
 
 
-def _choice(column: Column, follows: bool) -> Choice:
+def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
     unique = known >= MIN_ROWS and column.num_different >= UNIQUE_SHARE * known
@@ -154,7 +118,8 @@ def _choice(column: Column, follows: bool) -> Choice:
         return Choice(column, "time", str(column.type))
     if kind is None:
         return Choice(column, "skip", f"no workflow reads {column.type}")
-    if kind.startswith("lists") and TIME_WORDS.search(name):
+    is_timed = bool(TIME_WORDS.search(words := words_of(name)))
+    if kind == "lists of integers" and (is_timed or whole.are_times(name, named=False)):
         return Choice(column, "skip", "lists of times")
     if kind.startswith("lists"):
         return Choice(column, "category", f"{kind}, one embedding by their mean")
@@ -164,16 +129,16 @@ def _choice(column: Column, follows: bool) -> Choice:
         return _unless_unique(column, unique, "text")
     if pa.types.is_boolean(column.type):
         return Choice(column, "number", "true or false")
-    if WEIGHT_WORDS.search(name):
+    if WEIGHT_WORDS.search(words):
         said = f"{name} looks like a weight of the rows: if it is one, name it in data.weight"
         return Choice(column, "skip", "its name says it is a weight", said)
-    if kind == "numbers":
+    by_name = role_by_name(name)
+    if kind == "numbers" and not (whole.are_whole(name) and (by_name == "category" or column.num_nulls)):
         return _number(column, "floats")
-    if _is_time(column):
+    if whole.are_times(name, is_timed):
         return Choice(column, "time", "whole numbers that grow like a clock's")
-    by_name = _by_name(name)
     if by_name == "category":
-        return _unless_unique(column, unique and not name.lower().startswith(("user", "item")), "its name says so")
+        return _unless_unique(column, unique and not words.startswith(("user", "item")), "its name says so")
     if column.num_different <= VERY_FEW:
         return Choice(column, "category", f"{column.num_different} different whole numbers")
     if by_name == "number":
@@ -182,12 +147,10 @@ def _choice(column: Column, follows: bool) -> Choice:
         return Choice(column, "category", "numbered on from column to column")
     if column.maximum >= HASHED or column.minimum < -HASHED:
         return _unless_unique(column, unique, "large whole numbers, as of a hash")
-    if column.num_different <= FEW:
-        return Choice(column, "category", f"{column.num_different:,} different whole numbers")
-    if not unique and column.num_different >= DENSE * (column.maximum - column.minimum + 1):
-        why = f"whole numbers without gaps from {column.minimum:,} on, as of numbered things"
-        return Choice(column, "category", why, either=True)
-    return replace(_number(column, f"{column.num_different:,} different whole numbers"), either=True)
+    role, why, either = whole.role(name)
+    if role == "number":
+        return replace(_number(column, why), either=either)
+    return replace(_unless_unique(column, role == "skip", why), either=either)
 
 
 def without_unseen(choices: Sequence[Choice], look: Look, held_out: Sequence[int]) -> list[Choice]:
@@ -229,13 +192,6 @@ def _number(column: Column, why: str) -> Choice:
         reach = f"from {column.minimum:g} to {column.maximum:g}"
         warning = f"{column.name} goes {reach} and is not scaled: scale it to about -1 to 1"
     return Choice(column, "number", why, warning)
-
-
-def _is_time(column: Column) -> bool:
-    if not TIME_WORDS.search(column.name) or column.minimum is None:
-        return False
-    scales = [10**n for n in (0, 3, 6, 9)]
-    return any(EPOCH[0] * s <= column.minimum and column.maximum <= EPOCH[1] * s for s in scales)
 
 
 def _warned(choice: Choice, look: Look, label: pa.ChunkedArray) -> Choice:

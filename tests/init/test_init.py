@@ -106,7 +106,7 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
         ("hashed", np.arange(ROWS) // 2 * 7 + (1 << 40), "category", "as of a hash"),
         ("age", np.arange(ROWS) % 90, "number", "its name"),
         ("size", np.arange(ROWS) % 3, "category", "3 different"),
-        ("amounts", (np.arange(ROWS) // 3) ** 2, "number", "different whole numbers"),
+        ("either", (np.arange(ROWS) // 3) ** 2, "category", "with gaps"),
         ("numbered", np.arange(ROWS) // 3, "category", "without gaps from 0 on"),
         ("wage_per_hour", (np.arange(ROWS) // 3) ** 2, "number", "its name"),
         ("item_price", (np.arange(ROWS) // 3) ** 2, "number", "its name"),
