@@ -99,9 +99,10 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
         if not getattr(args, name) and name in takes and name in ("schema", "fields"):
             raise ValueError(f"{args.format} needs --{name}, which names the columns to make")
     match args.format:
-        case "csv":
+        case "csv" | "json":
             is_file = len(args.schema) == 1 and ":" not in args.schema[0]
-            found = formats.csv(Path(args.schema[0]) if is_file else args.schema)
+            schema = Path(args.schema[0]) if is_file else args.schema
+            found = formats.csv(schema, "json" if args.format == "json" else "text")
             for pattern in args.no_header:
                 if not any(fnmatchcase(path.name, pattern) or fnmatchcase(str(path), pattern) for path in paths):
                     raise ValueError(f"--no-header {pattern}: matches none of the sources")
@@ -130,7 +131,11 @@ def in_order_of(path: Path, format: Format) -> Format:
 
 def described(format: Format) -> dict[str, Any]:
     """The whole format as values for JSON. It is recorded because a schema file may change later."""
-    columns = [f"{f.name}:{f.role}:{'/'.join(f.values) if f.values else f.arrow_type}" for f in format.fields]
+    columns = [
+        f"{f.name}:{f.role}:{'/'.join(f.values) if f.values else f.arrow_type}"
+        + "".join(f":{more}" for more in (f.form, *f.nulls) if more)
+        for f in format.fields
+    ]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
     del options["read.headerless"], options["read.left_out"]
     return options | {"read.fields": columns}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.prepare import row_groups, sparse, text
+from pipeline.prepare import json_lines, row_groups, sparse, text
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines, Parser, count_lines, parse_lines
 from pipeline.prepare.pieces import Piece
@@ -67,7 +67,8 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
 def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad: BadLines) -> SourcePart:
     def where(at: int) -> str:
         line = stretch.line_at(at)
-        hint = " (a header? this format has none)" if line == 1 and not format.has_header(piece.path) else ""
+        headless = line == 1 and format.kind != "json" and not format.has_header(piece.path)
+        hint = " (a header? this format has none)" if headless else ""
         return f"{piece.path}: line {line:,}{hint}"
 
     table, num_skipped = parse_lines(stretch.text, format.newlines, parse, bad, where)
@@ -76,6 +77,8 @@ def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad:
 
 
 def _parser(path: Path, format: Format) -> Parser:
+    if format.kind == "json":
+        return json_lines.json_parser(format)
     if format.kind != "text":
         return sparse.sparse_parser(format)
     names = [f.name for f in format.in_lines]
@@ -95,9 +98,10 @@ def _values(path: Path, format: Format) -> list[str]:
 def names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:
     """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
     columns."""
-    found = _values(path, format)
+    found = [name or f"{text.NAMELESS}{number}" for number, name in enumerate(_values(path, format), 1)]
     lacking = [name for name in names if name not in found and name not in format.left_out]
     strangers = [] if format.skip_others else [name for name in found if name not in names]
+    strangers = [name for name in strangers if not name.startswith(text.NAMELESS)]
     twice = sorted({name for name in found if found.count(name) > 1})
     if not (lacking or strangers or twice):
         return found
