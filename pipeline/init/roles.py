@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.doctor.measures import rank_auc
-from pipeline.init.choice import Choice
+from pipeline.init.choice import Choice, as_option, given_role, split_role
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.look import Column, Look
 from pipeline.init.names import TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
-from pipeline.init.values import FEW, MIN_ROWS, UNIQUE_SHARE, WholeNumbers
+from pipeline.init.values import FEW, WholeNumbers
 
 VERY_FEW = 8
 """Number of different whole numbers up to which a column is a category, though its name says amounts: each of so few
@@ -37,23 +37,29 @@ SHARED_VALUES = 0.8
 """Share of the values of lists that a column of single values must have, so that they share a table."""
 
 
-def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
+def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -> list[Choice]:
     """Choose the role of each column, in order. `labels`: the label columns, or COLUMN=VALUE of those whose VALUE is to
-    be 1 and the other one 0; none: the one that looks like it. Raises ValueError if there is no label, or no
-    category."""
-    chosen = [named_label(label, look) for label in labels] or [found_label(look)]
+    be 1 and the other one 0; none: the one that looks like it. `roles`: COLUMN=ROLE of columns whose role is given.
+    Raises ValueError if there is no label, or no category."""
+    given = dict(split_role(text, look) for text in roles)
+    labels = [*labels, *(name for name, role in given.items() if role == "label")]
+    chosen = [named_label(label, look) for label in labels] or [found_label(look, given)]
     made = {choice.column.name: choice for choice in chosen}
-    numbered = _follow_each_other(look.columns)
     labels_N = [label_of_rows(look, choice) for choice in chosen]
     whole = WholeNumbers(look, [label.cast(pa.float64(), safe=False).to_numpy() for label in labels_N])
+    for column in look.columns:
+        if column.name in given and column.name not in made:
+            is_whole = column.kind == "numbers" and whole.are_whole(column.name)
+            made[column.name] = given_role(column, given[column.name], is_whole)
+    numbered = _follow_each_other(look.columns)
     choices = [made.get(column.name) or _choice(column, whole, column.name in numbered) for column in look.columns]
     for label in labels_N:
-        choices = [choice if choice.role == "label" else _warned(choice, look, label) for choice in choices]
+        choices = [choice if choice.column.name in made else _warned(choice, look, label) for choice in choices]
     if not any(choice.role == "category" for choice in choices):
         names = ", ".join(column.name for column in look.columns)
         raise ValueError(
             f"none of the columns {names} is a category, and a model needs one: integers or texts that name things, "
-            "such as users, in several rows each; add such a column to the files"
+            "such as users, in several rows each; add such a column to the files, or name one by --as COLUMN=category"
         )
     return choices
 
@@ -111,7 +117,7 @@ def _follow_each_other(columns: Sequence[Column]) -> set[str]:
 def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
-    unique = known >= MIN_ROWS and column.num_different >= UNIQUE_SHARE * known
+    unique = whole.are_unique(column.num_different, known)
     if column.num_different == 0:
         return Choice(column, "skip", "all values are null", f"{name} is empty")
     if kind == "time":
@@ -130,7 +136,7 @@ def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
     if pa.types.is_boolean(column.type):
         return Choice(column, "number", "true or false")
     if WEIGHT_WORDS.search(words):
-        said = f"{name} looks like a weight of the rows: if it is one, name it in data.weight"
+        said = f"{name} looks like a weight of the rows: if it is one, {as_option(column, 'weight')}"
         return Choice(column, "skip", "its name says it is a weight", said)
     by_name = role_by_name(name)
     if kind == "numbers" and not (whole.are_whole(name) and (by_name == "category" or column.num_nulls)):
@@ -166,7 +172,8 @@ def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Cho
     values = look.sample.column(choice.column.name)
     if (
         choice.role != "category"
-        or choice.column.kind not in ("integers", "text")
+        or choice.given
+        or choice.column.kind not in ("integers", "text", "numbers")
         or pa.types.is_dictionary(values.type)
     ):
         return choice
@@ -174,14 +181,20 @@ def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Cho
     held = values.filter(pa.array(held_N))
     if pc.mean(pc.is_in(held, known).cast(pa.int8())).as_py() > UNSEEN_SHARE:
         return choice
-    said = f"{choice.column.name} has other values in the held-out files: what is learned of it is of no use there"
+    said = (
+        f"{choice.column.name} has other values in the held-out files: what is learned of it is of no use there; "
+        f"to take it nevertheless, {as_option(choice.column, 'category')}"
+    )
     return Choice(choice.column, "skip", "its values do not come again", said)
 
 
 def _unless_unique(column: Column, unique: bool, why: str) -> Choice:
     if not unique:
         return Choice(column, "category", why)
-    said = f"{column.name} is different in almost every row: a key that does not come again teaches nothing"
+    said = (
+        f"{column.name} is different in almost every row: a key that does not come again teaches nothing; to take it "
+        f"nevertheless, {as_option(column, 'category')}"
+    )
     return Choice(column, "skip", "unique per row", said)
 
 
@@ -208,7 +221,7 @@ def _warned(choice: Choice, look: Look, label: pa.ChunkedArray) -> Choice:
         return replace(choice, warning=asked) if found > SUSPECT_AUC else choice
     said = (
         f"{column.name} goes with the label (AUC {found:.2f} by itself) and may be known only after it: left out; "
-        "name it in data.numbers or data.categories if it is known before"
+        f"if it is known before, {as_option(column, choice.role)}"
     )
     return Choice(column, "skip", "goes with the label", said)
 

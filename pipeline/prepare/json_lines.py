@@ -4,6 +4,7 @@ lets pass. A name with dots is that of a field of an object within the object; a
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def json_parser(format: Format) -> Parser:
     """Parser of lines with an object each. Fields that the format does not name are passed over, and an absent one is
     null."""
     fields = [field for field in format.fields if field.role != "skip"]
-    schema = _nested(fields)
+    schema = nested(fields)
 
     def parse(text: Text) -> pa.Table:
         if not text:
@@ -33,7 +34,7 @@ def json_parser(format: Format) -> Parser:
         try:
             found = read_objects(text, schema)
         except RefusedLine as error:
-            # Of a value of another type pyarrow.json names the column, of one that does not fit its type only the value.
+            # Of a value that does not fit its type pyarrow.json does not name the column.
             if value := re.fullmatch(r"Failed to convert JSON to (\S+), couldn't parse:(.*)", str(error), re.DOTALL):
                 for field in fields if count_lines(text, False) == 1 else ():
                     _fits(text, field, value[2])
@@ -47,7 +48,7 @@ def json_parser(format: Format) -> Parser:
 
 def _fits(text: Text, field: Field, value: str) -> None:
     try:
-        read_objects(text, _nested([field]))
+        read_objects(text, nested([field]))
     except RefusedLine as error:
         raise RefusedLine(f"column {field.name!r}: {value[:80]!r} is no {field.type}") from error
 
@@ -67,7 +68,8 @@ def read_objects(text: Text, schema: pa.Schema | None = None) -> pa.Table:
         raise RefusedLine(_in_words(str(error))) from error
 
 
-def _nested(fields: list[Field]) -> pa.Schema:
+def nested(fields: Sequence[Field]) -> pa.Schema:
+    """Schema of the objects with these fields, each of which may be within another object."""
     tree: dict[str, Any] = {field.name: _read_type(field) for field in fields}
     for field in fields:
         *path, last = field.name.split(".")
@@ -91,7 +93,7 @@ def _read_type(field: Field) -> pa.DataType:
         numeric = all(re.fullmatch(r"[-+]?[0-9.]+", value) for value in field.values or ("0", "1"))
         known = {value.lower() for value in field.values or ()} == {"false", "true"}
         return pa.float64() if numeric else pa.bool_() if known else pa.string()
-    return field.type
+    return pa.float64() if field.form == "whole" else field.type
 
 
 def _column(found: pa.Table, field: Field) -> pa.ChunkedArray:
@@ -104,6 +106,13 @@ def _column(found: pa.Table, field: Field) -> pa.ChunkedArray:
         negative, positive = (float(value) for value in field.values or ("0", "1"))
         places = pc.index_in(column, pa.array([negative, positive], pa.float64()))
         return places.cast(pa.int8()) if not field.values else pc.choose(places, *field.values)
+    if field.form == "whole":
+        # Floats have all integers up to here.
+        exact = pc.less_equal(pc.abs(column), 2**53)
+        whole = pc.and_(exact, pc.equal(column, pc.trunc(column)))
+        if not pc.all(pc.fill_null(whole, True)).as_py():
+            raise RefusedLine(f"column {field.name!r}: no whole number that a float has exactly")
+        return column.cast(field.type)
     if field.nulls and pa.types.is_string(column.type):
         column = pc.if_else(pc.is_in(column, pa.array(["", *field.nulls])), None, column)
     return column
