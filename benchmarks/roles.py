@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from benchmarks.common import arguments, finish
+from pipeline.files.find import named
 from pipeline.init.look import Look, look_at_files
 from pipeline.init.roles import choose_roles
 
@@ -45,7 +46,7 @@ def main() -> None:
     args = arguments("roles", __doc__ or "", lambda parser: parser.add_argument("--logs", type=Path, default=LOGS))
     figures = {"logs": 0.0}
     for log, (pattern, labels, truth) in TRUTH.items():
-        if not (paths := sorted((args.logs / log).glob(f"{pattern}.parquet"))):
+        if not (paths := [named(path) for path in sorted((args.logs / log).glob(f"{pattern}.parquet"))]):
             print(f"{args.logs / log} is not there: left out")
             continue
         look = look_at_files(paths)

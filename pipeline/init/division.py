@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.data.files import SPLITS, open_file
-from pipeline.doctor.sample import natural_order
+from pipeline.files.find import DataFile, natural_order
 from pipeline.init.choice import Choice
 from pipeline.init.look import Look
 from pipeline.init.values import CLOCKS, EPOCH
@@ -30,12 +29,12 @@ HELD_OUT = 0.1
 MIN_FILES = 5
 """Number of files from which on whole files can be held out."""
 
-Division = dict[str, tuple[Path, ...]]
+Division = dict[str, tuple[DataFile, ...]]
 
 
 def divide(look: Look) -> tuple[Division, str] | None:
     """Files of each split, and the reason; None if the rows of the files themselves have to be divided."""
-    by_name: dict[str, list[Path]] = {split: [] for split in SPLITS}
+    by_name: dict[str, list[DataFile]] = {split: [] for split in SPLITS}
     for path in look.paths:
         if split := next((name for name, word in SPLIT_WORDS.items() if word.search(path.stem)), None):
             by_name[split].append(path)
@@ -114,7 +113,7 @@ def all_of(look: Look, name: str) -> pa.ChunkedArray:
     return pa.chunked_array([chunk for path in look.paths for chunk in column_of(path, name).chunks])
 
 
-def column_of(path: Path, name: str) -> pa.ChunkedArray:
+def column_of(path: DataFile, name: str) -> pa.ChunkedArray:
     with open_file(path) as file:
         values = file.read([name], use_threads=False).column(0)
     return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
@@ -157,9 +156,9 @@ def _day_and_hour(time: pa.Scalar) -> str:
     return str(time.cast(pa.string()))[:19]
 
 
-def _last(paths: Sequence[Path], rows: dict[Path, int], wanted: float) -> list[Path]:
+def _last(paths: Sequence[DataFile], rows: dict[DataFile, int], wanted: float) -> list[DataFile]:
     """The fewest last files, one at least, that have so many rows."""
-    found: list[Path] = []
+    found: list[DataFile] = []
     for path in reversed(paths):
         if found and sum(rows[one] for one in found) >= wanted:
             break

@@ -132,6 +132,8 @@ def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
     if column.num_different == 1 and not column.num_nulls:
         return Choice(column, "skip", "one value", f"{name} is constant: nothing can be learned from it")
     if kind == "text":
+        if forms := whole.forms(name):
+            return Choice(column, "time", f"text that says times ({' or '.join(forms)})")
         return _unless_unique(column, unique, "text")
     if pa.types.is_boolean(column.type):
         return Choice(column, "number", "true or false")

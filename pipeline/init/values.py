@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.init.look import Look
 from pipeline.prepare.schema import Role
+from pipeline.prepare.times import forms_of
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
@@ -49,6 +50,13 @@ class WholeNumbers:
         """`labels`: [N] 0 or 1 of each row of the sample, of each label."""
         self._look, self._labels = look, labels
         self._counted: dict[str, tuple[F8, I8]] = {}
+
+    def forms(self, name: str) -> list[str]:
+        """Forms of times that all texts of a column have; of most columns the first texts already have none."""
+        values = self._look.sample.column(name)
+        texts = pc.unique(values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values)
+        is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
+        return forms_of(texts) if is_text and forms_of(texts[:100]) else []
 
     def are_unique(self, num_different: int, known: int) -> bool:
         """True for values that hardly ever come twice in the files: in a sample of a tenth of the rows there is only a

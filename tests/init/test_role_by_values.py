@@ -1,13 +1,12 @@
 """Roles of columns whose names say nothing, by planted values; and of names in any spelling."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.depth import some
 
+from pipeline.files.find import named
 from pipeline.init.look import look_at_files
 from pipeline.init.names import role_by_name, words_of
 from pipeline.init.roles import choose_roles
@@ -66,7 +65,7 @@ def test_values_say_the_role_where_names_say_nothing(tmp_path, rows, form):
             f"c{number}", pa.array(values) if form == "whole numbers" else pa.array(values.astype(float), mask=mask)
         )
     pq.write_table(log, tmp_path / "log.parquet", row_group_size=rows // 10)
-    found = choose_roles(look_at_files([Path(tmp_path / "log.parquet")]), ["click"])[2:]
+    found = choose_roles(look_at_files([named(tmp_path / "log.parquet")]), ["click"])[2:]
     wrong = {
         kind: (choice.role, choice.why)
         for (kind, (role, _)), choice in zip(PLANTED.items(), found, strict=True)
