@@ -13,14 +13,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.data.files import kind_of, open_file
-from pipeline.doctor.sample import sample_rows, spaced
+from pipeline.doctor.sample import spaced
 from pipeline.files.find import DataFile
 from pipeline.init.text import sample_text
 from pipeline.prepare.schema import Role
+from pipeline.prepare.times import DAYS, micros_of
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
 """Maximum number of files that the sample is taken from, evenly spaced among all."""
+DECODED = 16
+"""Maximum number of rows that are decoded for one that is looked at, but for three row groups."""
 TIME_TYPES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
 
 
@@ -99,10 +102,29 @@ def _parquet(paths: Sequence[DataFile]) -> Look:
     assert schema is not None
     chosen = spaced(range(len(paths)), LOOKED_AT_FILES)
     quota = LOOKED_AT_ROWS // len(chosen)
-    tables = [sample_rows(paths[number], schema.names, quota)[0].cast(schema, safe=False) for number in chosen]
+    tables = [_spread_rows(paths[number], quota).select(schema.names).cast(schema, safe=False) for number in chosen]
     file_of = np.repeat(chosen, [table.num_rows for table in tables])
     sample = pa.concat_tables(tables)
     return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, limits), None, True)
+
+
+def _spread_rows(path: DataFile, quota: int) -> pa.Table:
+    """At most about `quota` rows of a Parquet file, in order, from all of its row groups, or if it is large from evenly
+    spaced ones with the first and the last."""
+    with open_file(path) as file:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        groups = [group for group, size in enumerate(sizes) if size]
+        most = max(3, int(DECODED * quota * len(sizes) / max(1, sum(sizes))))
+        groups = [groups[n] for n in np.unique(np.linspace(0, len(groups) - 1, most).astype(int))] if groups else []
+        share, draw = quota / max(1, sum(sizes[group] for group in groups)), np.random.default_rng(0)
+        tables = [file.schema_arrow.empty_table()]
+        try:
+            for batch in file.iter_batches(1 << 16, row_groups=groups, use_threads=False):
+                table = pa.Table.from_batches([batch])
+                tables.append(table if share >= 1 else table.filter(pa.array(draw.random(len(table)) < share)))
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path}: cannot be read, is the file complete? ({error})") from error
+    return pa.concat_tables(tables)
 
 
 def _difference(schema: pa.Schema, other: pa.Schema) -> str:
@@ -130,11 +152,20 @@ def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> Non
 def _text(paths: Sequence[DataFile]) -> Look:
     found = sample_text(paths, spaced(range(len(paths)), LOOKED_AT_FILES))
     columns = tuple(
-        replace(column, types=form.types, note=form.note)
-        for column, form in zip(_columns(found.table, {}), found.forms.values(), strict=True)
+        replace(_column(name, found.table.column(name), {}), types=form.types, note=form.note)
+        for name, form in found.forms.items()
     )
+    columns = tuple(_of_times(column, found.table.column(column.name)) for column in columns)
     delimiter, header = found.options.get("delimiter", ""), found.options.get("header", True)
     return Look(tuple(paths), found.rows, found.table, found.file_of, columns, delimiter, header, found.options)
+
+
+def _of_times(column: Column, texts: pa.ChunkedArray) -> Column:
+    """The column, as one of times if its texts are in a form of times."""
+    if (form := column.types.get("time")) not in DAYS:
+        return column
+    order = pc.sort_indices(micros_of(texts, form)).filter(pc.is_valid(texts).combine_chunks())
+    return replace(column, kind="time", minimum=texts[order[0].as_py()], maximum=texts[order[-1].as_py()])
 
 
 def _columns(sample: pa.Table, limits: dict[str, tuple[Any, Any]]) -> tuple[Column, ...]:

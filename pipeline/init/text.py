@@ -25,7 +25,7 @@ from pipeline.prepare.pieces import Piece, codec_of, is_stream
 from pipeline.prepare.read import SourcePart, parts
 from pipeline.prepare.schema import Role, roles_of
 from pipeline.prepare.stretches import first_line, open_text, stretches
-from pipeline.prepare.times import DAYS, micros_of
+from pipeline.prepare.times import DAYS
 from pipeline.records import I64
 
 SAMPLE_BYTES = 32 << 20
@@ -48,7 +48,7 @@ class TextSample:
     forms: Mapping[str, Form]
     """Form of each column, in order."""
     table: pa.Table
-    """Rows of the sample: times as timestamps, all others as `prepare` reads them."""
+    """Rows of the sample, as `prepare` reads them."""
     file_of: I64
     """[N] number of the file of each row of the sample."""
     rows: tuple[int, ...]
@@ -90,10 +90,6 @@ def sample_text(paths: Sequence[DataFile], chosen: Sequence[int]) -> TextSample:
         options |= {"nulls": SPELLINGS}
     fields = [_field(name, form) for name, form in forms.items()]
     table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)))
-    for name, form in forms.items():
-        if (time := form.types.get("time")) in DAYS:
-            micros = micros_of(table.column(name), time).cast(pa.timestamp("us"))
-            table = table.set_column(table.column_names.index(name), name, micros)
     return TextSample(options, forms, table, file_of, rows)
 
 
@@ -101,7 +97,8 @@ def _field(name: str, form: Form) -> Field:
     """Field of a column as a number if it may be one, else as a category: times are compared later."""
     role: Role = "number" if "number" in form.types else "category"
     found = roles_of([f"{name}:{role}:{form.types.get(role, 'string')}"])[0]
-    return Field(name, role, found.type, found.many, None, found.form, SPELLINGS if role == "number" else ())
+    nulls = SPELLINGS if role == "number" or form.types.get("time") in DAYS else ()
+    return Field(name, role, found.type, found.many, None, found.form, nulls)
 
 
 def _read(paths: Sequence[DataFile], chosen: Sequence[int], format: Format) -> tuple[pa.Table, I64, tuple[int, ...]]:

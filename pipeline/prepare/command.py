@@ -17,8 +17,9 @@ from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.pieces import Piece, cut_sources
 from pipeline.prepare.read import names_in
-from pipeline.prepare.splits import ToScore, check_split, parse
+from pipeline.prepare.splits import ByTime, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
+from pipeline.prepare.times import DAYS
 
 NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
 """Options that change no byte of the output, or are recorded elsewhere."""
@@ -49,6 +50,9 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         args.vocabulary = categories
     if strangers := sorted({*args.vocabulary} - {*categories}):
         raise ValueError(f"--vocabulary: {', '.join(strangers)} is no category; there are {', '.join(categories)}")
+    if isinstance(split, ByTime):
+        forms = {field.name: field.form for field in format.fields if field.form in DAYS}
+        split = dataclasses.replace(split, form=forms.get(split.column, ""))
     check_split(split, format.schema, paths)
     vocabulary = tuple(sorted({*args.vocabulary}))
     minimum, minimum_of = minimums(args.minimum, vocabulary)

@@ -41,6 +41,8 @@ LISTS = re.compile(r"(string|int64|uint64)\[(.+)\]")
 """Type of a category with lists of values: string[|] if they are separated by |, string[json] if they are written as in
 JSON."""
 
+NAMED = re.compile(rf"(.+?):({'|'.join(TYPES)})(?::(.*))?$")
+
 
 class Schema(Strict):
     columns: tuple[str, ...]
@@ -91,9 +93,11 @@ def roles_of(columns: Sequence[str], typed: bool = True) -> list[SchemaColumn]:
 
 
 def _column_of(column: str, typed: bool) -> SchemaColumn:
-    name, role, given = (*column.split(":", 2), "", "")[:3]
+    # A name may have colons; the first word after one that is a role ends it.
+    found = NAMED.match(column)
+    name, role, given = found.groups("") if found else (*column.split(":", 2), "", "")[:3]
     spelled = role == "label" and given not in ("", *TYPES[role])
-    if not name or role not in TYPES or (column.count(":") > 1 + typed and not spelled):
+    if not name or role not in TYPES or (given and not spelled and (not typed or ":" in given)):
         raise ValueError(
             f"expected NAME:ROLE{'[:TYPE]' if typed else ''} with a role of {', '.join(TYPES)}, got {column!r}"
         )

@@ -20,14 +20,14 @@ LONGEST_LINE = 1 << 20
 three times as fast as one block of 64 MiB, in half of the memory."""
 NAMELESS = "column without a name "
 """Begin of what a column is called whose name in the header is empty, as after a trailing delimiter. Such a column is
-not kept, and must be empty."""
+not kept, and must be empty unless it is the first one: that is an index, as pandas writes it."""
 CONVERSION = re.compile(r"In CSV column #(\d+):.*CSV conversion error to (\S+): (?:invalid value '(.*)')?", re.DOTALL)
 
 
 def text_parser(format: Format, names: Sequence[str]) -> Parser:
     """Parser of text whose lines have the columns `names`, in this order."""
     kept = [f for f in format.in_lines if f.role != "skip"]
-    nameless = [name for name in names if name.startswith(NAMELESS)]
+    nameless = [name for name in names if name.startswith(NAMELESS) and name != f"{NAMELESS}1"]
     types = {f.name: pa.string() if f.values or f.many or f.form == "whole" else f.type for f in format.in_lines}
     types |= dict.fromkeys(nameless, pa.null())
     # A call of pyarrow.csv has one rule of nulls and one decimal point for all its columns.
