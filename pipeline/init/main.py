@@ -116,6 +116,7 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
             f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {_range(column):24.24}  {choice.why}"
         )
     lines += [f"warning: {choice.warning}" for choice in choices if choice.warning]
+    lines += [f"note: {c.column.note}" for c in choices if c.column.note and c.role in ("category", "skip")]
     return "\n".join([*lines, *(f"note: {note}" for choice in choices if (note := _note(choice)))])
 
 
@@ -180,11 +181,10 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], fo
     else:
         if path.exists():
             raise ValueError(f"{path} is there already; --fresh moves it aside; or name another file by --out")
-        columns = [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices]
+        content = {"columns": [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices], **look.options}
         with replacing(path) as file:
-            content = {"columns": columns, "delimiter": look.delimiter, "header": look.has_header}
             file.write(json.dumps(content, indent=1).encode() + b"\n")
-        schema, kind = [str(path)], "csv"
+        schema, kind = [str(path)], "csv" if look.delimiter else "json"
     argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, "--split", found.option]
     print(f"splits: {found.why}")
     print(f"a copy in Parquet, with its splits, is made by: pipeline prepare {shlex.join(argv)}", flush=True)
@@ -201,8 +201,8 @@ def _text_type(choice: Choice) -> str:
     """Type of a column of text, as prepare's schema names it."""
     if choice.values:
         return f":{choice.values[0]}/{choice.values[1]}"
-    types = {"number": ":float32", "category": ":string", "time": ":string"}
-    return ":int64" if choice.role in types and choice.column.whole else types.get(choice.role, "")
+    found = choice.column.types.get(choice.role)
+    return f":{found}" if found else ""
 
 
 def _number(column: Column) -> str:

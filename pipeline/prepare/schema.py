@@ -29,7 +29,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "label": ("int8",),
     "number": ("float32", "int32", "int64", "whole", "comma", "bool"),
     "category": ("string", "binary", "int32", "int64", "uint64", "whole"),
-    "time": ("int64", "int32", "string", "whole", *DAYS),
+    "time": ("int64", "int32", "string", "float64", "whole", *DAYS),
     "skip": ("binary",),
 }
 """Types that a column of each role may have; the first is the default. Text must be UTF-8, `binary` may be any bytes.
