@@ -52,7 +52,7 @@ def given_role(column: Column, role: str, is_whole: bool) -> Choice:
     """Choice of a user. `is_whole`: true of floats without fractions. Raises ValueError if the values do not fit."""
     chosen, kinds = HOLDS[role]
     kind = "whole numbers" if is_whole and column.kind == "numbers" and "whole numbers" in kinds else str(column.kind)
-    if kinds and kind not in kinds:
+    if (kinds and kind not in kinds) if not column.types else chosen not in (*column.types, "skip", "category"):
         raise ValueError(
             f"--as {column.name}={role}: this column has type {column.type}, and a {role} holds {' or '.join(kinds)}; "
             "give it another role, or convert it in the files"
