@@ -29,9 +29,6 @@ HELD_OUT = 0.1
 MIN_FILES = 5
 """Number of files from which on whole files can be held out."""
 
-FORMATS = {"iso": "%Y-%m-%d", "d.m.y": "%d.%m.%Y", "d/m/y": "%d/%m/%Y", "m/d/y": "%m/%d/%Y"}
-"""How days of each form are printed."""
-
 Division = dict[str, tuple[DataFile, ...]]
 
 
@@ -76,8 +73,7 @@ class ByPrepare:
 def by_prepare(look: Look, choices: Sequence[Choice]) -> ByPrepare:
     """Division of the rows of files: by the first column of times that can divide them, else at random."""
     unfit = ""
-    for choice in (choice for choice in choices if choice.role == "time"):
-        name, form = choice.column.name, choice.column.types.get("time", "")
+    for name in (choice.column.name for choice in choices if choice.role == "time"):
         times = all_of(look, name)
         moments_N = moments_of(times)
         if moments_N is None:
@@ -90,22 +86,13 @@ def by_prepare(look: Look, choices: Sequence[Choice]) -> ByPrepare:
             unfit += f"; {name} cannot divide them: {len(different):,} different times, and {at}"
             continue
         held = tuple(counts[at:].sum() / counts.sum() for at in borders)
-        ends = [_written(times[int(first[at])], form) for at in borders]
+        ends = [str(times[int(first[at])].cast(pa.string())) for at in borders]
         share = "fifth" if abs(held[0] - 2 * HELD_OUT) < 0.01 else f"{held[0]:.0%}"
         why = f"the last {share} of the time in {name} is held out"
         option = f"time:{name},validation_from={ends[0]},test_from={ends[1]}"
         return ByPrepare(option, why, (held[0] - held[1], held[1]))
     option = f"ratio:validation={HELD_OUT},test={HELD_OUT},seed=0"
     return ByPrepare(option, f"a fifth of the rows, drawn at random, is held out{unfit}")
-
-
-def _written(time: pa.Scalar, form: str) -> str:
-    """A time as --split has it: as in the files, which is known of Parquet, and of text by the form of its days."""
-    if form not in FORMATS:
-        return str(time.cast(pa.string()))
-    found = time.as_py()
-    clock = f"T{found.time()}" if form == "iso" else f" {found.time()}"
-    return found.strftime(FORMATS[form]) + (clock if any((found.hour, found.minute, found.second)) else "")
 
 
 def _borders(counts: NDArray[np.int64]) -> tuple[int, int] | None:

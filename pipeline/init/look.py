@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pipeline.data.files import kind_of, open_file
 from pipeline.doctor.sample import spaced
 from pipeline.files.find import DataFile
+from pipeline.init.forms import Form
 from pipeline.init.text import sample_text
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import DAYS, micros_of
@@ -150,22 +151,20 @@ def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> Non
 
 
 def _text(paths: Sequence[DataFile]) -> Look:
-    found = sample_text(paths, spaced(range(len(paths)), LOOKED_AT_FILES))
-    columns = tuple(
-        replace(_column(name, found.table.column(name), {}), types=form.types, note=form.note)
-        for name, form in found.forms.items()
-    )
-    columns = tuple(_of_times(column, found.table.column(column.name)) for column in columns)
+    found = sample_text(paths, LOOKED_AT_FILES)
+    columns = tuple(_of_text(name, found.table.column(name), form) for name, form in found.forms.items())
     delimiter, header = found.options.get("delimiter", ""), found.options.get("header", True)
-    return Look(tuple(paths), found.rows, found.table, found.file_of, columns, delimiter, header, found.options)
+    return Look(found.paths, found.rows, found.table, found.file_of, columns, delimiter, header, found.options)
 
 
-def _of_times(column: Column, texts: pa.ChunkedArray) -> Column:
-    """The column, as one of times if its texts are in a form of times."""
-    if (form := column.types.get("time")) not in DAYS:
+def _of_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:
+    """Column of text; texts in a form of times are of the kind "time"."""
+    column = replace(_column(name, values, {}), types=form.types, note=form.note)
+    if form.types.get("time") not in DAYS:
         return column
-    order = pc.sort_indices(micros_of(texts, form)).filter(pc.is_valid(texts).combine_chunks())
-    return replace(column, kind="time", minimum=texts[order[0].as_py()], maximum=texts[order[-1].as_py()])
+    known = values.drop_null()
+    order = pc.sort_indices(micros_of(known, form.types["time"]))
+    return replace(column, kind="time", minimum=known[order[0].as_py()], maximum=known[order[-1].as_py()])
 
 
 def _columns(sample: pa.Table, limits: dict[str, tuple[Any, Any]]) -> tuple[Column, ...]:

@@ -122,7 +122,7 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
 def _note(choice: Choice) -> str:
     """What is in doubt of a column, and the option that changes it; empty if nothing is, or a warning says it."""
     column = choice.column
-    if choice.role in ("category", "skip") and column.note:
+    if choice.role in ("category", "skip") and column.note and column.kind != "time":
         return column.note
     if choice.given or choice.warning or choice.role not in ("number", "category"):
         return ""

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.doctor.sample import PLACES
+from pipeline.doctor.sample import PLACES, spaced
 from pipeline.files.find import DataFile
 from pipeline.init.forms import SPELLINGS, Form, form_of
 from pipeline.prepare.formats import Field, Format
-from pipeline.prepare.heads import check_heads
+from pipeline.prepare.heads import check_heads, has_rows
 from pipeline.prepare.json_lines import nested, read_objects
 from pipeline.prepare.lines import RefusedLine, Text
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
@@ -43,6 +43,8 @@ TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", r
 
 @dataclass(frozen=True, slots=True)
 class TextSample:
+    paths: tuple[DataFile, ...]
+    """The files that have rows."""
     options: Mapping[str, Any]
     """What the schema says besides the columns; empty for objects of JSON."""
     forms: Mapping[str, Form]
@@ -65,17 +67,20 @@ class EveryNth:
         return isinstance(number, int) and number % self._step != 0
 
 
-def sample_text(paths: Sequence[DataFile], chosen: Sequence[int]) -> TextSample:
-    """Sample of files of delimited text, or of objects of JSON, taken from those with the numbers `chosen`. Raises
-    ValueError, with file and line, if they are neither, of several shapes, or not as `prepare` could read them."""
+def sample_text(paths: Sequence[DataFile], most: int) -> TextSample:
+    """Sample of files of delimited text, or of objects of JSON, taken from at most so many. Raises ValueError, with
+    file and line, if they are neither, of several shapes, or not as `prepare` could read them."""
+    paths = [path for path in paths if os.stat(path).st_size] or paths
     check_heads(paths, Format("csv", "text", ()))
     if _first_line(paths[0]).lstrip().startswith("{"):
+        chosen = spaced(range(len(paths)), most)
         format, forms = _of_json([paths[number] for number in chosen])
-        options = {}
+        options: dict[str, Any] = {}
     else:
-        delimiter, names, header = _shape(paths)
-        texts = tuple(Field(name, "category", pa.string()) for name in names)
-        format = Format("csv", "text", texts, delimiter, header, quoting=True)
+        format = _delimited(paths[0])
+        paths = [path for path in paths if has_rows(path, format)] or paths
+        check_heads(paths, format)
+        chosen = spaced(range(len(paths)), most)
         try:
             table = _read(paths, chosen, format)[0]
         except ValueError as error:
@@ -85,12 +90,11 @@ def sample_text(paths: Sequence[DataFile], chosen: Sequence[int]) -> TextSample:
                 table = _read(paths, chosen, format)[0]
             except ValueError:
                 raise error from None
-        forms = {name: form_of(name, table.column(name)) for name in names}
-        options = {name: getattr(format, name) for name in ("delimiter", "header", "newlines")}
-        options |= {"nulls": SPELLINGS}
+        forms = {name: form_of(name, table.column(name)) for name in table.column_names}
+        options = {name: getattr(format, name) for name in ("delimiter", "header", "newlines")} | {"nulls": SPELLINGS}
     fields = [_field(name, form) for name, form in forms.items()]
     table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)))
-    return TextSample(options, forms, table, file_of, rows)
+    return TextSample(tuple(paths), options, forms, table, file_of, rows)
 
 
 def _field(name: str, form: Form) -> Field:
@@ -151,38 +155,22 @@ def _refuse_total(path: DataFile, table: pa.Table) -> None:
             )
 
 
-def _shape(paths: Sequence[DataFile]) -> tuple[str, list[str], bool]:
-    """Delimiter, names of the columns, and whether there is a header, which all files have or none."""
-    delimiter = _delimiter(_lines(paths[0]))
-    rows = list(csv.reader(_lines(paths[0]), delimiter=delimiter))
-    names = rows[0]
-    has_header = _is_header(names)
-    twice = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
-    below = rows[1:]
-    if has_header and twice:
-        # A line of names has none of its texts below it.
-        if any(row[:1] == names[:1] or names[-1:] == row[-1:] for row in below):
-            has_header = False
+def _delimited(path: DataFile) -> Format:
+    """Format whose columns are all texts, from the first lines of a file."""
+    lines = _lines(path)
+    delimiter = _delimiter(lines)
+    first, *others = csv.reader(lines, delimiter=delimiter)
+    header = _is_header(first)
+    twice = [name for name in dict.fromkeys(first) if name and first.count(name) > 1]
+    if header and twice:
+        # Of a line of names no text is in the lines below it.
+        if any(set(first) & set(other) for other in others):
+            header = False
         else:
-            raise ValueError(
-                f"{paths[0]}: line 1 names {', '.join(map(repr, twice))} more than once; rename all but one of them"
-            )
-    for path in paths[1:]:
-        other = next(csv.reader([_first_line(path)], delimiter=delimiter), [])
-        if has_header and _is_header(other) != has_header:
-            raise ValueError(
-                f"{path} has no header, {paths[0]} has one; add the line {_first_line(paths[0])!r} to it, or give the "
-                "files separately"
-            )
-        if has_header and (different := sorted({*names} ^ {*other})):
-            having, lacking = (path, paths[0]) if different[0] in other else (paths[0], path)
-            raise ValueError(f"{lacking} has no column {different[0]!r}, {having} has one; give files of one shape")
-        if len(other) != len(names):
-            raise ValueError(f"{path} has {len(other)} columns, {paths[0]} has {len(names)}; give files of one shape")
-    return (
-        delimiter,
-        [name for name in names if name] if has_header else [f"c{n}" for n in range(1, len(names) + 1)],
-        has_header,
+            raise ValueError(f"{path}: line 1 names {', '.join(map(repr, twice))} more than once; rename all but one")
+    names = [name for name in first if name] if header else [f"c{n}" for n in range(1, len(first) + 1)]
+    return Format(
+        "csv", "text", tuple(Field(n, "category", pa.string()) for n in names), delimiter, header, quoting=True
     )
 
 

@@ -33,7 +33,7 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
     parquet = args.format == "parquet"
-    found = sources_of(args.sources, "Parquet" if parquet else "text")[0]
+    found = sources_of(args.sources, {"parquet": "Parquet", "json": "JSON"}.get(args.format, "text"))[0]
     paths = [path for path in found if has_rows(path, None)] or found if parquet else found
     format, split = format_of(args, paths), ToScore() if args.no_label else parse(args.split)
     if args.no_label and (args.split or args.vocabulary):

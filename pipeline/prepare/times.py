@@ -16,7 +16,7 @@ DAYS = {
 }
 """Patterns of the day of each form."""
 CLOCK = (
-    r"(?:(?:[T ]|, )(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?"
+    r"(?:[T ](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]+))?)?"
     r" ?(?:Z|UTC|(?P<sign>[-+])(?P<ahead>[0-9]{2}):?(?P<further>[0-9]{2})?)?)?"
 )
 """Pattern of what may follow a day: the time of day, and a zone, which is UTC if none is given."""

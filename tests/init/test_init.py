@@ -233,7 +233,10 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         (lambda f: pq.write_table(table(0), f / "data" / "a.parquet"), "there are no rows"),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n", b"click,n,m\n0,1,2\n"), "a.csv has no column 'm', "),
         (lambda f: write_texts(f / "data", b"7,1\n1,2\n", b"7,1,2\n"), "b.csv has 3 columns, "),
-        (lambda f: write_texts(f / "data", gzip.compress(b"click,n\n")), "a.csv: is compressed as .gz, which its name does not say"),
+        (
+            lambda f: write_texts(f / "data", gzip.compress(b"click,n\n")),
+            "a.csv: is compressed as .gz, which its name does not say",
+        ),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
     ],
     ids=["file", "shapes", "empty", "columns", "widths", "packed", "ragged"],
