@@ -62,7 +62,9 @@ def sample_text(paths: Sequence[DataFile], most: int) -> TextSample:
     file and line, if they are neither, of several shapes, or not as `prepare` could read them."""
     paths = [path for path in paths if os.stat(path).st_size] or paths
     check_heads(paths, Format("csv", "text", ()))
-    if _first_line(paths[0]).lstrip().startswith("{"):
+    if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
+        if first.startswith("["):
+            raise ValueError(f"{paths[0]}: is an array of JSON; write one object a line, as `jq -c '.[]'` does")
         chosen = spaced(range(len(paths)), most)
         format, forms = _of_json([paths[number] for number in chosen])
         options: dict[str, Any] = {}
