@@ -76,6 +76,11 @@ def init_arguments() -> argparse.ArgumentParser:
         help="the column of 0 and 1 to predict (default: the one that looks like it); repeat it for several",
     )  # fmt: skip
     parser.add_argument(
+        "--as", dest="roles", action="append", default=[], metavar="COLUMN=ROLE",
+        help="what to take a column for, whatever it looks like: label, number, category, list, time, group (metrics "
+        "are also taken within it), weight (of the rows) or nothing; repeat it for several",
+    )  # fmt: skip
+    parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE",
         help="file to write, such as my.py; if the data are converted or divided, my_data with Parquet files and, for "
         "text, my_schema.json are written next to it",

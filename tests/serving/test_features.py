@@ -18,6 +18,7 @@ from pipeline.data.files import columns_of, kind_of
 from pipeline.data.outside import Outside
 from pipeline.data.source import Scoring, Source, layout_of
 from pipeline.data.table import TableReader
+from pipeline.files.find import named
 from pipeline.records import Block
 from pipeline.serving.features import kind_of_name
 from pipeline.serving.http.request import read_request
@@ -80,7 +81,7 @@ def test_training_scoring_and_requests_have_the_same_keys(table):
         kinds = {category.name: kind_of(table.schema.field(category.name).type) for category in categories}
         assert kinds == {name: kind_of_name(str(table.schema.field(name).type)) for name in kinds}
         found = []
-        for split, scoring in (("train", None), ("test", Scoring((file,), kinds, Path(folder)))):
+        for split, scoring in (("train", None), ("test", Scoring((named(file),), kinds, Path(folder)))):
             source = Source(data, 1, scoring=scoring)
             block = Block(
                 number=0, split=split, epoch=0, first_batch=0, num_batches=1, first_example=0,
