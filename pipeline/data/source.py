@@ -67,12 +67,23 @@ class Source:
         self.identity: dict[str, SplitIdentity] = {}
         """Identity of each split's data."""
         files: dict[Path, FileIdentity] = {}
+        empty: dict[Path, frozenset[str]] = {}
         for split in SPLITS:
             paths = resolve(data, split) if not scoring else scoring.files if split == "test" else ()
             listed = {path: list_groups(path, check, name_of(path, data.root)) for path in paths}
-            self._groups[split] = [group for _, groups in listed.values() for group in groups if group.num_rows]
-            self.identity[split] = split_identity([identity for identity, _ in listed.values()])
-            files |= {path: identity for path, (identity, _) in listed.items()}
+            check.end_split(f"data.{split}" if not scoring else "the files to score")
+            self._groups[split] = [group for _, groups, _ in listed.values() for group in groups if group.num_rows]
+            self.identity[split] = split_identity([identity for identity, _, _ in listed.values()])
+            files |= {path: identity for path, (identity, _, _) in listed.items()}
+            empty |= {path: names for path, (_, _, names) in listed.items() if names}
+        check.end()
+        self.notes = tuple(check.notes)
+        """Remarks on the files, a line each."""
+        lists = {column.name for column in read if column.is_multi(check.kinds)}
+        for split, groups in self._groups.items():
+            self._groups[split] = [
+                group.with_empty(len(lists & empty.get(group.file, lists - lists))) for group in groups
+            ]
         self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
         if self.num_examples["train"] == 0 and not scoring:
             raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")

@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.data.files import kind_of, open_file
+from pipeline.data.files import open_file
 from pipeline.doctor.sample import sample_rows, spaced
+from pipeline.files.flat import unite
+from pipeline.files.types import concatenated, kind_of
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
@@ -25,7 +28,6 @@ LOOKED_AT_FILES = 16
 CSV_BYTES = 32 << 20
 """Bytes of the beginning of a CSV file that are looked at."""
 DELIMITERS = ",\t;|"
-TIME_TYPES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Column:
     name: str
     type: pa.DataType
     kind: str | None
-    """See `pipeline.data.files.kind_of`; also "time", and None for what no workflow can read."""
+    """See `pipeline.files.types.kind_of`; also "time", and None for what no workflow can read."""
     num_rows: int
     num_nulls: int
     num_different: int
@@ -85,31 +87,26 @@ def is_parquet(path: Path) -> bool:
 def _parquet(paths: Sequence[Path]) -> Look:
     rows: list[int] = []
     limits: dict[str, tuple[Any, Any]] = {}
-    schema = None
+    schemas: dict[Path, pa.Schema] = {}
     for path in paths:
         with open_file(path) as file:
             rows.append(file.metadata.num_rows)
-            if schema is None:
-                schema = file.schema_arrow
-            elif different := _difference(schema, file.schema_arrow):
-                raise ValueError(f"{path}: {different}, unlike {paths[0]}; give files of one shape")
+            schemas[path] = file.schema_arrow
             _widen(limits, file.metadata)
-    assert schema is not None
+    columns = unite(schemas)
+    if conflict := next((column.conflict for column in columns if column.conflict), ""):
+        raise ValueError(conflict)
+    for column in columns:
+        if column.lacking:
+            print(column.note(len(paths)))
     chosen = spaced(range(len(paths)), LOOKED_AT_FILES)
     quota = LOOKED_AT_ROWS // len(chosen)
-    tables = [sample_rows(paths[number], schema.names, quota)[0].cast(schema, safe=False) for number in chosen]
+    names = [column.name for column in columns]
+    tables = [sample_rows(paths[number], names, quota)[0] for number in chosen]
     file_of = np.repeat(chosen, [table.num_rows for table in tables])
-    sample = pa.concat_tables(tables)
+    types = pa.schema([(column.name, column.type) for column in columns])
+    sample = concatenated([types.empty_table(), *tables])
     return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, limits), None, True)
-
-
-def _difference(schema: pa.Schema, other: pa.Schema) -> str:
-    for name in schema.names:
-        if name not in other.names:
-            return f"has no column {name!r}"
-        if kind_of(schema.field(name).type) != kind_of(other.field(name).type):
-            return f"column {name!r} has type {other.field(name).type}"
-    return ""
 
 
 def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> None:
@@ -121,8 +118,9 @@ def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> Non
             name, found = chunk.path_in_schema, chunk.statistics
             if found is None or not found.has_min_max or isinstance(found.min, bytes | str):
                 continue
-            low, high = limits.get(name, (found.min, found.max))
-            limits[name] = (min(low, found.min), max(high, found.max))
+            least, greatest = (float(end) if isinstance(end, Decimal) else end for end in (found.min, found.max))
+            low, high = limits.get(name, (least, greatest))
+            limits[name] = (min(low, least), max(high, greatest))
 
 
 def _text(paths: Sequence[Path]) -> Look:
@@ -193,9 +191,14 @@ def _columns(sample: pa.Table, limits: dict[str, tuple[Any, Any]]) -> tuple[Colu
 
 def _column(name: str, values: pa.ChunkedArray, limits: dict[str, tuple[Any, Any]]) -> Column:
     found = values.type
-    is_time = any(is_kind(found) for is_kind in TIME_TYPES)
-    kind = "time" if is_time else kind_of(found)
-    flat = values
+    # Lists of floats may be whole in the sample, and not in other rows.
+    kind = {"times": "time", "lists of numbers": None}.get(str(kind_of(found)), kind_of(found))
+    if kind is None:
+        return Column(
+            name, found, None, len(values), values.null_count, len(values) - values.null_count, None, None, ()
+        )
+    # Arrow compares no floats of 16 bits.
+    flat = values = values.cast(pa.float32()) if pa.types.is_float16(found) else values
     if pa.types.is_list(found) or pa.types.is_large_list(found):
         flat = pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], found.value_type)
     different = pc.unique(flat.combine_chunks() if pa.types.is_dictionary(flat.type) else flat)

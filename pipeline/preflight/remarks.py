@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.data.files import SPLITS, InputColumn, leaves, matches, open_file, resolve
+from pipeline.data.files import SPLITS, matches, open_file, resolve
 from pipeline.workflow import Data
 
 
@@ -37,7 +37,7 @@ def _only_value(files: list[Path], label: str) -> float | None:
     seen: set[float] = set()
     for path in files:
         with open_file(path) as file:
-            ((_, place),) = leaves(file.schema_arrow, file.metadata, [InputColumn(label, "data.labels")])
+            place = file.leaf(label)
             for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
                 statistics = group.column(place).statistics
                 if group.num_rows == 0:

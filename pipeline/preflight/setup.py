@@ -64,7 +64,7 @@ def data(c: Checked) -> Checked:
     workflow = c.workflow
     ensure(workflow.data)
     source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
-    for remark in remarks(workflow.data):
+    for remark in (*source.notes, *remarks(workflow.data)):
         c.say(f"warning: {remark}")
     return replace(c, source=source)
 
