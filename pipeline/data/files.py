@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import did_you_mean, refuse_remote
+from pipeline.errors import did_you_mean
+from pipeline.files.find import DataFile, Listing, find
 from pipeline.files.flat import FlatFile
+from pipeline.files.stores import is_remote, open_to_read
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 from pipeline.workflow import Data, Number
 
@@ -74,47 +75,22 @@ def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
     return [*labels, *weight, *numbers, *categories, *groups]
 
 
-def resolve(data: Data, split: str) -> list[Path]:
-    """Files of the split: pattern after pattern, sorted within a pattern, without duplicates.
-
-    Raises ValueError if a pattern matches nothing, or a folder without Parquet files.
-    """
-    files: dict[Path, None] = {}
-    for pattern in getattr(data, split):
-        refuse_remote(f"data.{split}", pattern)
-        refuse_remote("data.root", data.root)
-        found = matches(data, pattern)
-        below = {match: sorted(match.rglob("*.parquet")) if match.is_dir() else [match] for match in found}
-        if not any(below.values()):
-            raise ValueError(
-                f"data.{split}: {pattern!r} matches no Parquet file (looked for {_place(data, pattern)}); "
-                f"correct the pattern, or data.root, which is {str(data.root)!r}"
-            )
-        for match in found:
-            if not below[match]:
-                raise ValueError(
-                    f"data.{split}: {pattern!r} also matches {match}, a folder without Parquet files; correct the "
-                    "pattern, or move the folder away"
-                )
-            files.update(dict.fromkeys(below[match]))
-    return list(files)
+def resolve(data: Data, split: str) -> list[DataFile]:
+    """Files of the split: pattern after pattern, each in the order of names. Raises ValueError as `find` does."""
+    return list(listing_of(data, split).files)
 
 
-def matches(data: Data, pattern: str) -> list[Path]:
-    """Files and folders that match the pattern, sorted."""
-    path = _place(data, pattern)
-    return [path] if path.exists() else [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]
+def listing_of(data: Data, split: str) -> Listing:
+    return find(getattr(data, split), data.root, f"data.{split}", "Parquet")
 
 
-def _place(data: Data, pattern: str) -> Path:
-    return data.root.expanduser() / Path(pattern).expanduser()
-
-
-def open_file(path: Path, is_flat: bool = True, **options: Any) -> FlatFile:
+def open_file(path: DataFile | Path, is_flat: bool = True, **options: Any) -> FlatFile:
     """Open a Parquet file. `is_flat`: False for its columns and types as they are. Raises ValueError, with the cause,
     if it is not Parquet or is damaged."""
     try:
-        return FlatFile(path, **options) if is_flat else pq.ParquetFile(path, **options)
+        place = str(path)
+        opened = open_to_read(place) if is_remote(place) else place
+        return FlatFile(opened, **options) if is_flat else pq.ParquetFile(opened, **options)
     except (pa.ArrowException, OSError) as error:
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:
@@ -142,14 +118,14 @@ class SchemaCheck:
         """Kind of each column of keys (see `key_kind`): that of the first file with values until `end` is called."""
         self.notes: list[str] = []
         """A line for each column that some files of a split lack."""
-        self._first: dict[str, Path | str] = {}
+        self._first: dict[str, DataFile | str] = {}
         """The first file with values of each column of keys."""
         self._empty: dict[str, str] = {}
         """Kind of a column of keys that has no values in some file."""
-        self._absent: dict[str, list[tuple[Path | str, pa.Schema]]] = {}
+        self._absent: dict[str, list[tuple[DataFile | str, pa.Schema]]] = {}
         self._num_files = 0
 
-    def check(self, path: Path | str, schema: pa.Schema, alone: bool = True) -> None:
+    def check(self, path: DataFile | str, schema: pa.Schema, alone: bool = True) -> None:
         """Raises ValueError if a column does not fit; the message names the file, the column, the type found, the types
         expected, and what to change. `path`: the file, or what a table is called. `schema`: that of flat columns.
         `alone`: False for a file of a split, others of which may have the columns of keys and numbers that it lacks
@@ -199,9 +175,9 @@ class SchemaCheck:
                 )
 
 
-def _is_not_there(path: Path | str, schema: pa.Schema, column: InputColumn, is_trained: bool) -> ValueError:
+def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, is_trained: bool) -> ValueError:
     """Error of a column that is missing, or there more than once."""
-    what, times = "file" if isinstance(path, Path) else "table", schema.names.count(column.name)
+    what, times = "table" if isinstance(path, str) else "file", schema.names.count(column.name)
     close, hint = did_you_mean(column.name, schema.names) if not times else (None, "")
     way = f"correct the {what}" if is_trained else f"correct the name in {column.setting} or the {what}"
     problem = f"is there {times} times" if times else "is missing"
@@ -214,7 +190,7 @@ def _is_not_there(path: Path | str, schema: pa.Schema, column: InputColumn, is_t
     )
 
 
-def _checked_kind(path: Path | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:
+def _checked_kind(path: DataFile | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:
     """Kind of a column. `trained`: that of the training data, which a column without values has, or None."""
     at = schema.get_all_field_indices(column.name)
     if len(at) != 1:
@@ -232,8 +208,8 @@ def _checked_kind(path: Path | str, schema: pa.Schema, column: InputColumn, trai
     return str(key_kind(found) if column.has_keys else kind_of(found))
 
 
-def convert(path: Path | str) -> str:
-    return f"convert the column {'in the file' if isinstance(path, Path) else 'of the table'}"
+def convert(path: DataFile | str) -> str:
+    return f"convert the column {'of the table' if isinstance(path, str) else 'in the file'}"
 
 
 def _expected(column: InputColumn) -> tuple[str, str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,8 +14,10 @@ from pipeline.data.decode import dictionary_keys
 from pipeline.data.files import InputColumn, SchemaCheck, convert, open_file
 from pipeline.data.identity import FileIdentity, file_difference, look_at
 from pipeline.data.plain import plain
+from pipeline.files import stores
+from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
-from pipeline.files.types import has_no_values, is_list, kind_of
+from pipeline.files.types import has_no_values, is_list
 from pipeline.records import U64
 
 MAX_OPEN = 16
@@ -27,7 +27,7 @@ WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_A
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    file: Path
+    file: DataFile
     index: int
     num_rows: int
     num_list_values: int
@@ -55,7 +55,7 @@ class Chunk:
     """Keys of the array's dictionary; None if it has no dictionary."""
 
 
-def list_groups(path: Path, check: SchemaCheck, name: str) -> tuple[FileIdentity, list[RowGroup], frozenset[str]]:
+def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIdentity, list[RowGroup], frozenset[str]]:
     """Check the file's columns, and return its identity (under `name`), its row groups, and the names of the columns of
     which it has no values. The file is closed again."""
     with open_file(path) as file:
@@ -75,25 +75,21 @@ def list_groups(path: Path, check: SchemaCheck, name: str) -> tuple[FileIdentity
         )
 
 
-def _refuse_floats(path: Path, file: FlatFile, check: SchemaCheck) -> None:
+def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
     """Raises ValueError if keys that were integers are floats, and none is missing, which would have made them so."""
     for column in check.columns:
         leaf = file.leaf(column.name) if column.has_keys else None
-        if leaf is None or kind_of(found := file.schema_arrow.field(column.name).type) != "numbers":
+        if leaf is None or not pa.types.is_floating(found := file.schema_arrow.field(column.name).type):
             continue
         groups = [file.metadata.row_group(g).column(leaf).statistics for g in range(file.metadata.num_row_groups)]
-        if (
-            not pa.types.is_boolean(found)
-            and groups
-            and all(s and s.has_null_count and not s.null_count for s in groups)
-        ):
+        if groups and all(s and s.has_null_count and not s.null_count for s in groups):
             raise ValueError(
                 f"{path}: column {column.name!r} ({column.setting}) has type {found} though no value is missing, "
                 f"expected integers as in the training data; {convert(path)}"
             )
 
 
-def _describe(path: Path, metadata: pq.FileMetaData, group: int, places: list[tuple[pa.DataType, int]]) -> RowGroup:
+def _describe(path: DataFile, metadata: pq.FileMetaData, group: int, places: list[tuple[pa.DataType, int]]) -> RowGroup:
     row_group = metadata.row_group(group)
     in_lists, kept, in_file = 0, 0, [0]
     for kind, place in places:
@@ -111,13 +107,13 @@ def _describe(path: Path, metadata: pq.FileMetaData, group: int, places: list[tu
 
 class GroupReader:
     """Reader of row groups that keeps the last row group and a few open files. It compares a file's identity whenever
-    it opens the file, and the file's inode, size and modification time before each row group."""
+    it opens the file, and the file's stamp before each row group."""
 
-    def __init__(self, check: SchemaCheck, identities: Mapping[Path, FileIdentity]) -> None:
+    def __init__(self, check: SchemaCheck, identities: Mapping[DataFile, FileIdentity]) -> None:
         """`identities`: identity of each file, with the types of all used columns."""
         self._columns = list({column.name: column for column in check.columns}.values())
         self._check, self._identities = check, identities
-        self._files: OrderedDict[Path, tuple[FlatFile, tuple[int, ...]]] = OrderedDict()
+        self._files: OrderedDict[DataFile, tuple[FlatFile, stores.Stamp]] = OrderedDict()
         self.group: RowGroup | None = None
         """The row group that is kept."""
         self._chunks: dict[str, list[Chunk]] = {}
@@ -150,7 +146,7 @@ class GroupReader:
             c.name: chunks_of(plain(table.column(c.name), c, kinds.get(c.name), str(group)), c) for c in self._columns
         }
 
-    def _open(self, path: Path) -> FlatFile:
+    def _open(self, path: DataFile) -> FlatFile:
         """Raises ValueError if the file has changed since the run began."""
         stamp = stamp_of(path)
         if path in self._files and self._files[path][1] != stamp:
@@ -179,13 +175,12 @@ class GroupReader:
         return [c.path_in_schema for c in chunks if c.has_dictionary_page and c.physical_type == "BYTE_ARRAY"]
 
 
-def stamp_of(path: Path) -> tuple[int, ...]:
-    """Device, inode, size and modification time: the system changes them when a file is replaced or written."""
+def stamp_of(file: DataFile) -> stores.Stamp:
+    """What changes when a file is replaced or written. Raises ValueError if it is gone."""
     try:
-        found = os.stat(path)
+        return stores.stamp_of(str(file))
     except OSError as error:
-        raise ValueError(f"{path} was there when the run began, and cannot be found any more ({error})") from error
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        raise ValueError(f"{file} was there when the run began, and cannot be found any more ({error})") from error
 
 
 def chunks_of(column: pa.ChunkedArray, spec: InputColumn) -> list[Chunk]:

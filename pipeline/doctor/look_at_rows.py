@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from pipeline.doctor.columns import label_values, seen_column
 from pipeline.doctor.sample import allotted, sample_rows, spaced
 from pipeline.doctor.seen import SeenFile, SeenRows
 from pipeline.doctor.times import may_be_time
+from pipeline.files.find import DataFile
 from pipeline.files.types import concatenated
 from pipeline.records import I64
 from pipeline.workflow import Workflow
@@ -32,7 +32,7 @@ WEIGHTS = {"train": 2, "validation": 1, "test": 1}
 class FoundFile:
     """A file before its rows are read."""
 
-    path: Path
+    path: DataFile
     split: str
     schema: pa.Schema
     num_rows: int
@@ -69,7 +69,7 @@ def look_at_rows(workflow: Workflow) -> SeenRows:
     return _seen(tables, files, places, columns, others, check.kinds, round(total))
 
 
-def _found(path: Path, split: str, check: SchemaCheck) -> FoundFile:
+def _found(path: DataFile, split: str, check: SchemaCheck) -> FoundFile:
     with open_file(path) as file:
         check.check(path, file.schema_arrow, alone=False)
         metadata = file.metadata

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.files.find import DataFile
 from pipeline.files.types import WIDE, is_list, plain_type, to_plain, unified
 
 Place = tuple[int, ...]
@@ -144,7 +144,7 @@ class United:
     """Type that holds the values of all files (see `unified`)."""
     conflict: str = ""
     """The file whose type does not fit those before it, with both types, if there is one."""
-    lacking: tuple[Path, ...] = ()
+    lacking: tuple[DataFile, ...] = ()
     """Files without this column, in which it is null."""
 
     def note(self, num_files: int) -> str:
@@ -155,7 +155,7 @@ class United:
         )
 
 
-def unite(schemas: Mapping[Path, pa.Schema]) -> list[United]:
+def unite(schemas: Mapping[DataFile, pa.Schema]) -> list[United]:
     """The columns of all files, those of the first one first. `schemas`: of flat columns."""
     found: dict[str, United] = {}
     for path, schema in schemas.items():

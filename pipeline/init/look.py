@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import open_file
 from pipeline.doctor.sample import sample_rows, spaced
+from pipeline.files.find import DataFile
 from pipeline.files.flat import unite
 from pipeline.files.types import concatenated, kind_of
 
@@ -56,7 +57,7 @@ class Column:
 class Look:
     """Sample of a set of files, with its columns described."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[DataFile, ...]
     rows: tuple[int, ...]
     """Number of rows of each file: exact for Parquet, estimated from the number of bytes for CSV."""
     sample: pa.Table
@@ -68,7 +69,7 @@ class Look:
     has_header: bool
 
 
-def look_at_files(paths: Sequence[Path]) -> Look:
+def look_at_files(paths: Sequence[DataFile]) -> Look:
     """Look at Parquet or CSV files of one shape. Raises ValueError if they are neither, mixed, or of several shapes."""
     parquet = [is_parquet(path) for path in paths]
     if all(parquet):
@@ -79,15 +80,15 @@ def look_at_files(paths: Sequence[Path]) -> Look:
     return _text(paths)
 
 
-def is_parquet(path: Path) -> bool:
+def is_parquet(path: DataFile) -> bool:
     with open(path, "rb") as file:
         return file.read(4) == b"PAR1"
 
 
-def _parquet(paths: Sequence[Path]) -> Look:
+def _parquet(paths: Sequence[DataFile]) -> Look:
     rows: list[int] = []
     limits: dict[str, tuple[Any, Any]] = {}
-    schemas: dict[Path, pa.Schema] = {}
+    schemas: dict[DataFile, pa.Schema] = {}
     for path in paths:
         with open_file(path) as file:
             rows.append(file.metadata.num_rows)
@@ -123,7 +124,7 @@ def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> Non
             limits[name] = (min(low, least), max(high, greatest))
 
 
-def _text(paths: Sequence[Path]) -> Look:
+def _text(paths: Sequence[DataFile]) -> Look:
     head = _first_line(paths[0])
     delimiter = max(DELIMITERS, key=head.count)
     names = next(csv.reader([head], delimiter=delimiter))
@@ -145,7 +146,7 @@ def _text(paths: Sequence[Path]) -> Look:
     for number, path in enumerate(paths):
         with open(path, "rb") as file:
             text = file.read(CSV_BYTES // len(chosen))
-        size = path.stat().st_size
+        size = os.stat(path).st_size
         text = text[: text.rfind(b"\n") + 1] if len(text) < size else text
         rows.append(int(text.count(b"\n") * size / max(1, len(text))) - has_header)
         if number in chosen:
@@ -159,7 +160,7 @@ def _text(paths: Sequence[Path]) -> Look:
     )
 
 
-def _first_line(path: Path) -> str:
+def _first_line(path: DataFile) -> str:
     with open(path, "rb") as file:
         line = file.readline(1 << 20)
     if b"\0" in line:
@@ -173,7 +174,7 @@ def _is_header(names: Sequence[str]) -> bool:
     return len(set(names)) == len(names) and all(name and not number.fullmatch(name.strip()) for name in names)
 
 
-def _read_csv(text: bytes, columns: list[str], delimiter: str, has_header: bool, path: Path) -> pa.Table:
+def _read_csv(text: bytes, columns: list[str], delimiter: str, has_header: bool, path: DataFile) -> pa.Table:
     try:
         return pa_csv.read_csv(
             pa.BufferReader(text),

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipeline.data.files import SPLITS, matches, open_file, resolve
+from pipeline.data.files import SPLITS, listing_of, open_file, resolve
+from pipeline.files.find import DataFile, form_of, matches, some
 from pipeline.workflow import Data
 
 
-def remarks(data: Data) -> Iterator[str]:
-    """Yield one line for each remark. The files must have passed `SchemaCheck`."""
+def remarks(data: Data, num_examples: Mapping[str, int]) -> Iterator[str]:
+    """Yield one line for each remark. `num_examples`: of each split. The files must have passed `SchemaCheck`."""
     for split in SPLITS:
+        listing = listing_of(data, split)
+        if text := [file for file in listing.left_out if form_of(file)]:
+            yield f"data.{split}: next to Parquet {len(text):,} other files are left out: {some(text)}"
+        if listing.files and not num_examples[split]:
+            yield f"data.{split}: its files have no rows, so that nothing is evaluated on them; name files that have"
         for pattern in getattr(data, split):
-            found = matches(data, pattern)
-            folders = [path for path in found if path.is_dir()]
+            found = matches(pattern, data.root)
+            folders = [path for path in map(Path, found) if path.is_dir()]
             if 0 < len(folders) < len(found):
                 names = ", ".join(path.name for path in folders[:3]) + (", ..." if len(folders) > 3 else "")
                 yield (
@@ -31,7 +37,7 @@ def remarks(data: Data) -> Iterator[str]:
             )
 
 
-def _only_value(files: list[Path], label: str) -> float | None:
+def _only_value(files: list[DataFile], label: str) -> float | None:
     """The only value of a column, if the footers show that it has just one; else None. Opens no more files than
     necessary."""
     seen: set[float] = set()

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from pipeline.data.files import open_file
+from pipeline.files.find import DataFile, matches_name
 from pipeline.files.flat import United, unite
 from pipeline.files.types import HOLDS, fits, instead, is_list, kind_of, value_of
 from pipeline.prepare.schema import Role, read_schema, roles_of
@@ -73,10 +74,8 @@ class Format:
     notes: tuple[str, ...] = ()
     """Remarks on the sources, a line each."""
 
-    def has_header(self, path: Path) -> bool:
-        return self.header and not any(
-            fnmatchcase(path.name, pattern) or fnmatchcase(str(path), pattern) for pattern in self.headerless
-        )
+    def has_header(self, path: DataFile) -> bool:
+        return self.header and not any(matches_name(path, pattern) for pattern in self.headerless)
 
     @property
     def in_lines(self) -> tuple[Field, ...]:
@@ -167,7 +166,7 @@ def without_labels(format: Format) -> Format:
     return replace(format, fields=tuple(fields), left_out=tuple(f.name for f in format.fields if f.role == "label"))
 
 
-def parquet_format(columns: Sequence[str], paths: Sequence[Path], no_label: bool = False) -> Format:
+def parquet_format(columns: Sequence[str], paths: Sequence[DataFile], no_label: bool = False) -> Format:
     """Parquet files with columns NAME:ROLE, in types that hold the values of all files; NAME may be a pattern
     (`c*:category`). The first pattern that matches a column decides; columns without a match are left out, and with
     `no_label` labels."""
@@ -189,7 +188,7 @@ def parquet_format(columns: Sequence[str], paths: Sequence[Path], no_label: bool
     return Format("parquet", "parquet", fields, notes=notes)
 
 
-def _as_read(path: Path, column: United, role: Role, values: tuple[str, str] | None) -> Field:
+def _as_read(path: DataFile, column: United, role: Role, values: tuple[str, str] | None) -> Field:
     """Field of a Parquet column: dictionaries are decoded, floats become float32, those of categories integers, labels
     int8."""
     found = column.type

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.files.find import DataFile
 from pipeline.prepare import row_groups, sparse, text
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines, Parser, count_lines, parse_lines
@@ -75,7 +75,7 @@ def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad:
     return SourcePart(piece.file, stretch.number, table, num_lines, num_skipped, stretch.last, stretch.end)
 
 
-def _parser(path: Path, format: Format) -> Parser:
+def _parser(path: DataFile, format: Format) -> Parser:
     if format.kind != "text":
         return sparse.sparse_parser(format)
     names = [f.name for f in format.in_lines]
@@ -86,13 +86,13 @@ def _parser(path: Path, format: Format) -> Parser:
     return text.text_parser(format, names)
 
 
-def _values(path: Path, format: Format) -> list[str]:
+def _values(path: DataFile, format: Format) -> list[str]:
     """Values of the first line."""
     line = first_line(path).decode(errors="replace")
     return next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
 
 
-def names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:
+def names_in(path: DataFile, format: Format, names: Sequence[str]) -> list[str]:
     """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
     columns."""
     found = _values(path, format)

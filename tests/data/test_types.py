@@ -1,5 +1,5 @@
-"""The table of types: each Arrow type in each role is read with the bits of a plain type, or refused in one line, by each
-command alike; and files of one split that have a column in several types."""
+"""The table of types: each Arrow type in each role is read with the bits of a plain type, or refused in one line, by
+every command alike; and files of one split that have a column in several types."""
 
 import datetime as dt
 import uuid
@@ -18,6 +18,7 @@ from pipeline.data.files import columns_of
 from pipeline.data.outside import Outside
 from pipeline.data.source import Scoring, Source, layout_of
 from pipeline.data.table import TableReader
+from pipeline.files.find import named
 from pipeline.files.types import fits, key_kind, kind_of
 from pipeline.init.look import look_at_files
 from pipeline.init.roles import choose_roles
@@ -142,7 +143,7 @@ def trained(root, role):
 
 def scored(root, role, kinds):
     data = data_with(root, role)
-    source = Source(data, 0, scoring=Scoring((root / "train/a.parquet",), kinds, root))
+    source = Source(data, 0, scoring=Scoring((named(root / "train/a.parquet"),), kinds, root))
     return [one[2 if role == "category" else 1] for one in epoch_of(source, split="test")]
 
 
@@ -156,7 +157,7 @@ def predicted(root, role, kinds, table):
 
 
 def prepared(root, role):
-    path = root / "train/a.parquet"
+    path = named(root / "train/a.parquet")
     format = formats.parquet_format(["x:label"] if role == "label" else ["label:label", f"x:{role}"], [path])
     (part,) = parts(cut_sources([path], format, LIMIT)[0], format)
     if role == "time":
@@ -167,7 +168,7 @@ def prepared(root, role):
 
 def drafted(root):
     """Role that `init` chooses for the column."""
-    choices = choose_roles(look_at_files([root / "train/a.parquet"]), ["label"])
+    choices = choose_roles(look_at_files([named(root / "train/a.parquet")]), ["label"])
     return next(choice.role for choice in choices if choice.column.name == "x")
 
 
@@ -272,7 +273,7 @@ def test_files_that_differ_in_type_are_read_alike_in_any_order(tmp_path, name):
         assert kind_of_name(source.identity["train"].types["c"]) == kind_of(kind)
         assert len(source.notes) == (name == "not there")
         assert all("column 'c' is missing in 2 of 3 files" in note for note in source.notes)
-        paths = sorted((root / "train").iterdir())
+        paths = [named(path) for path in sorted((root / "train").iterdir())]
         format = formats.parquet_format(["label:label", "c:category"], paths)
         made = [part.table for piece in cut_sources(paths, format, LIMIT) for part in parts(piece, format)]
         assert pa.concat_tables(made).column("c").to_pylist() == [v for n in order for v in whole[n]]
@@ -284,7 +285,7 @@ def test_types_of_other_values_are_refused_with_both_files(tmp_path, others):
     for first, second in (others, others[::-1]):
         for name, column in (("a", first), ("b", second)):
             write(tmp_path / f"train/{name}.parquet", label=[0], c=column)
-        paths = sorted((tmp_path / "train").iterdir())
+        paths = [named(path) for path in sorted((tmp_path / "train").iterdir())]
         for work in (
             lambda: Source(data_of(tmp_path), 0),
             lambda: formats.parquet_format(["*:category", "label:label"], paths),  # noqa: B023
@@ -313,13 +314,14 @@ def test_a_column_that_no_file_of_a_split_has_is_refused(tmp_path):
 def test_rows_are_divided_by_times_of_any_unit_and_zone(tmp_path, kind):
     times = pa.array(TIMES, pa.timestamp("us")).cast(kind, safe=False)
     write(tmp_path / "a.parquet", label=[0, 1, 0, 1], x=times)
-    format = formats.parquet_format(["label:label", "x:time"], [tmp_path / "a.parquet"])
-    (part,) = parts(cut_sources([tmp_path / "a.parquet"], format, LIMIT)[0], format)
+    path = named(tmp_path / "a.parquet")
+    format = formats.parquet_format(["label:label", "x:time"], [path])
+    (part,) = parts(cut_sources([path], format, LIMIT)[0], format)
     own = part.table.column("x")[1].cast(pa.string()).as_py()
     for text in (own, "2026-11-02", *(["2026-11-02T10:00:00"] if pa.types.is_timestamp(kind) else [])):
         split = ByTime("x", validation_from=text, test_from="2026-11-03")
-        check_split(split, format.schema, [tmp_path / "a.parquet"])
-        assert split.of(0, 0, tmp_path / "a.parquet", part.table).tolist() == [0, 1, 1, 2]
+        check_split(split, format.schema, [path])
+        assert split.of(0, 0, path, part.table).tolist() == [0, 1, 1, 2]
     least, greatest = span_of(part.table.column("x"))
     assert (least[:10], greatest[:10]) == ("2026-11-01", "2026-11-04")
     with pytest.raises(ValueError, match=r"'soon' is no .*, written 2026-11-24"):
