@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipeline.data.files import SPLITS, InputColumn, leaves, listing_of, open_file, resolve
+from pipeline.data.files import SPLITS, listing_of, open_file, resolve
 from pipeline.files.find import DataFile, form_of, matches, some
 from pipeline.workflow import Data
 
@@ -43,7 +43,7 @@ def _only_value(files: list[DataFile], label: str) -> float | None:
     seen: set[float] = set()
     for path in files:
         with open_file(path) as file:
-            ((_, place),) = leaves(file.schema_arrow, file.metadata, [InputColumn(label, "data.labels")])
+            place = file.leaf(label)
             for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
                 statistics = group.column(place).statistics
                 if group.num_rows == 0:

@@ -137,6 +137,8 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         threads = share_of(workflow.schedule.threads)
         source = Source(workflow.data, workflow.seed, threads, scoring=scoring)
         stack.callback(source.close)
+        for note in source.notes:
+            _say(note)
         check_keep(order.keep, files, opened.features.labels)
         check_truth(files, judging := with_truth(opened.workflow, has))
         if order.fresh and (moved := move_output_aside(order.out, opened.held.run_dir)):

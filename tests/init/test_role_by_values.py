@@ -69,7 +69,8 @@ def test_values_say_the_role_where_names_say_nothing(tmp_path, rows, form):
     wrong = {
         kind: (choice.role, choice.why)
         for (kind, (role, _)), choice in zip(PLANTED.items(), found, strict=True)
-        if choice.role != role
+        # Times that are not in every row divide nothing.
+        if choice.role != ("skip" if role == "time" and form == "floats with nulls" else role)
     }
     assert not wrong
 
