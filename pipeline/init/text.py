@@ -57,22 +57,14 @@ class TextSample:
     """Number of rows of each file, estimated from the bytes of those in the sample."""
 
 
-class EveryNth:
-    """Numbers of parts of a stream that are not looked at."""
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and number % self._step != 0
-
-
 def sample_text(paths: Sequence[DataFile], most: int) -> TextSample:
     """Sample of files of delimited text, or of objects of JSON, taken from at most so many. Raises ValueError, with
     file and line, if they are neither, of several shapes, or not as `prepare` could read them."""
     paths = [path for path in paths if os.stat(path).st_size] or paths
     check_heads(paths, Format("csv", "text", ()))
-    if _first_line(paths[0]).lstrip().startswith("{"):
+    if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
+        if first.startswith("["):
+            raise ValueError(f"{paths[0]}: is an array of JSON; write one object a line, as `jq -c '.[]'` does")
         chosen = spaced(range(len(paths)), most)
         format, forms = _of_json([paths[number] for number in chosen])
         options: dict[str, Any] = {}
@@ -137,7 +129,8 @@ def _pieces(path: DataFile, format: Format, wanted: int) -> list[tuple[Piece, Co
     size, width = os.stat(path).st_size, max(1, wanted // PLACES)
     if is_stream(path, format):
         text = min(STREAM_BYTES, size * (EXPANDED if codec_of(path) else 1))
-        return [(Piece(0, path, 0, 0, size, width), EveryNth(-(-text // wanted)))]
+        step = -(-text // wanted)
+        return [(Piece(0, path, 0, 0, size, width), {n for n in range(STREAM_BYTES // width + 2) if n % step})]
     if size <= wanted:
         return [(Piece(0, path, 0, 0, size, size), ())]
     begins = [place * (size - width) // (PLACES - 1) for place in range(PLACES)]

@@ -127,7 +127,9 @@ def _check_lines(text: Text) -> None:
     for at in np.flatnonzero(~(begins & ends)):
         line = bytes(text[starts[at] : starts[at + 1]]).strip(BLANK)
         if not (line.startswith(b"{") and line.endswith(b"}")):
-            raise RefusedLine("a blank line" if not line else "not an object of JSON from its begin to its end")
+            raise RefusedLine(
+                "a blank line" if not line else "not an object of JSON from its begin to its end, one a line"
+            )
     try:
         pa.array([text], pa.large_binary()).cast(pa.large_string())
     except pa.ArrowInvalid as error:

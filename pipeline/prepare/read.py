@@ -83,15 +83,20 @@ def _parser(path: DataFile, format: Format) -> Parser:
         return sparse.sparse_parser(format)
     names = [f.name for f in format.in_lines]
     if format.has_header(path):
-        return text.text_parser(format, names_in(path, format, names))
+        found = names_in(path, format, names)
+        below = [values for number in (2, 3) if (values := _values(path, format, number))]
+        # Lines may end in a delimiter that the header does not have.
+        if below and all(len(values) == len(found) + 1 and not values[-1] for values in below):
+            found.append(f"{text.NAMELESS}{len(found) + 1}")
+        return text.text_parser(format, found)
     if format.left_out and len(_values(path, format)) < len(names):
         names = [name for name in names if name not in format.left_out]
     return text.text_parser(format, names)
 
 
-def _values(path: DataFile, format: Format) -> list[str]:
-    """Values of the first line."""
-    line = first_line(path).decode(errors="replace")
+def _values(path: DataFile, format: Format, number: int = 1) -> list[str]:
+    """Values of the line with this number, without regard to line ends in quotes."""
+    line = first_line(path, number).decode(errors="replace")
     return next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
 
 

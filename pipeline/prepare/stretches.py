@@ -60,10 +60,11 @@ def _opened(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
     return io.BufferedReader(raw, LONGEST_LINE), source.tell
 
 
-def first_line(path: DataFile) -> bytes:
-    """First line of a file, without line end and byte order mark."""
+def first_line(path: DataFile, number: int = 1) -> bytes:
+    """First line of a file, or that with this number, without line end and byte order mark."""
     with open_text(path) as file, _damage_told(path, lambda: 1):
-        return _line(file, path, lambda: 1).removeprefix(BOM).rstrip(b"\r\n")
+        lines = [_line(file, path, lambda: 1) for _ in range(number)]
+    return lines[-1].removeprefix(BOM).rstrip(b"\r\n")
 
 
 def has_second_line(path: DataFile) -> bool:
