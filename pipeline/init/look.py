@@ -21,6 +21,7 @@ from pipeline.data.files import open_file
 from pipeline.doctor.sample import sample_rows, spaced
 from pipeline.files.find import DataFile
 from pipeline.files.flat import unite
+from pipeline.files.partitions import with_columns
 from pipeline.files.types import concatenated, kind_of
 
 LOOKED_AT_ROWS = 200_000
@@ -154,10 +155,9 @@ def _text(paths: Sequence[DataFile]) -> Look:
             own = next(csv.reader([_first_line(path)], delimiter=delimiter)) if has_header else columns
             tables.append(_read_csv(text, own, delimiter, has_header, path).select(columns))
             sizes.append(tables[-1].num_rows)
-    sample = pa.concat_tables(tables, promote_options="permissive")
-    return Look(
-        tuple(paths), tuple(rows), sample, np.repeat(chosen, sizes), _columns(sample, {}), delimiter, has_header
-    )
+    file_of = np.repeat(chosen, sizes)
+    sample = with_columns(pa.concat_tables(tables, promote_options="permissive"), paths, file_of)
+    return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, {}), delimiter, has_header)
 
 
 def _first_line(path: DataFile) -> str:
