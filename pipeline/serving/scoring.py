@@ -123,7 +123,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
 
     Raises ValueError before anything runs if an argument or the data do not fit; PipelineError if scoring fails.
     """
-    files = list_files(order.data, order.out)
+    files = list_files(order.data, order.out, opened.features.kinds)
     with ExitStack() as stack:
         Files().make_folder(order.out.absolute().parent)
         stack.enter_context(RunLock(order.out))
@@ -137,6 +137,8 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         threads = share_of(workflow.schedule.threads)
         source = Source(workflow.data, workflow.seed, threads, scoring=scoring)
         stack.callback(source.close)
+        for note in source.notes:
+            _say(note)
         check_keep(order.keep, files, opened.features.labels)
         check_truth(files, judging := with_truth(opened.workflow, has))
         if order.fresh and (moved := move_output_aside(order.out, opened.held.run_dir)):
