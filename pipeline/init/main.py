@@ -180,6 +180,10 @@ def _by_files(division: Division) -> str:
 def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], found: ByPrepare) -> int:
     """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code. `path`: file for the schema of
     text; ValueError is raised if it exists."""
+    # Rows without a time are refused, and times that some rows lack divide none.
+    choices = [
+        replace(c, role="skip") if c.role == "time" and c.column.num_nulls and not c.given else c for c in choices
+    ]
     if look.delimiter is None:
         schema = [f"{c.column.name}:{c.role}{_text_type(c) if c.values else ''}" for c in choices if c.role != "skip"]
         kind = "parquet"
