@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import did_you_mean
-from pipeline.files.find import DataFile, Listing, find
+from pipeline.files.find import DataFile, Listing, find, typed
 from pipeline.files.flat import FlatFile
+from pipeline.files.partitions import PartitionedFile
 from pipeline.files.stores import is_remote, open_to_read
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 from pipeline.workflow import Data, Number
@@ -75,22 +77,26 @@ def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
     return [*labels, *weight, *numbers, *categories, *groups]
 
 
-def resolve(data: Data, split: str) -> list[DataFile]:
-    """Files of the split: pattern after pattern, each in the order of names. Raises ValueError as `find` does."""
-    return list(listing_of(data, split).files)
+def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
+    """Files of one split, for what is read after training. `kinds`: see `typed`. Raises ValueError as `find` does."""
+    return list(find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files)
 
 
-def listing_of(data: Data, split: str) -> Listing:
-    return find(getattr(data, split), data.root, f"data.{split}", "Parquet")
+def listings_of(data: Data) -> dict[str, Listing]:
+    """Files of each split: pattern after pattern, each in the order of names. Raises ValueError as `find` does."""
+    found = {split: find(getattr(data, split), data.root, f"data.{split}", "Parquet") for split in SPLITS}
+    files = iter(typed([file for listing in found.values() for file in listing.files], {}))
+    return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 
-def open_file(path: DataFile | Path, is_flat: bool = True, **options: Any) -> FlatFile:
+def open_file(path: DataFile | Path, is_flat: bool = True, **options: Any) -> Any:
     """Open a Parquet file. `is_flat`: False for its columns and types as they are. Raises ValueError, with the cause,
     if it is not Parquet or is damaged."""
     try:
         place = str(path)
-        opened = open_to_read(place) if is_remote(place) else place
-        return FlatFile(opened, **options) if is_flat else pq.ParquetFile(opened, **options)
+        source = open_to_read(place) if is_remote(place) else place
+        opened = FlatFile(source, **options) if is_flat else pq.ParquetFile(source, **options)
+        return PartitionedFile(path, opened) if isinstance(path, DataFile) and path.partitions else opened
     except (pa.ArrowException, OSError) as error:
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:

@@ -66,13 +66,11 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
         identity = look_at(path, name, file, check.trained, check.targets)
         types = {c.name: schema.field(c.name).type for c in check.columns if c.name in schema.names}
         # A column that is both a category and the group of the metrics is read once.
-        places = list({file.leaf(name): (kind, file.leaf(name)) for name, kind in types.items()}.values())
+        places = [(kind, place) for name, kind in types.items() if (place := file.leaf(name)) is not None]
         empty = {c.name for c in check.columns if c.name not in types or has_no_values(types[c.name])}
-        return (
-            identity,
-            [_describe(path, metadata, g, places) for g in range(metadata.num_row_groups)],
-            frozenset(empty),
-        )
+        num_made = len({c.name for c in check.columns}) - len(places)
+        groups = [_describe(path, metadata, g, places, num_made) for g in range(metadata.num_row_groups)]
+        return identity, groups, frozenset(empty)
 
 
 def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
@@ -89,7 +87,10 @@ def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
             )
 
 
-def _describe(path: DataFile, metadata: pq.FileMetaData, group: int, places: list[tuple[pa.DataType, int]]) -> RowGroup:
+def _describe(
+    path: DataFile, metadata: pq.FileMetaData, group: int, places: list[tuple[pa.DataType, int]], num_made: int
+) -> RowGroup:
+    """Row group of a file. `places`: type and column chunk of each column. `num_made`: number of those without one."""
     row_group = metadata.row_group(group)
     in_lists, kept, in_file = 0, 0, [0]
     for kind, place in places:
@@ -102,6 +103,7 @@ def _describe(path: DataFile, metadata: pq.FileMetaData, group: int, places: lis
             in_lists += chunk.num_values
             kept += 4 * row_group.num_rows
         in_file.append(chunk.total_compressed_size + chunk.total_uncompressed_size)
+    kept += 8 * row_group.num_rows * num_made
     return RowGroup(path, group, row_group.num_rows, in_lists, kept + max(in_file))
 
 

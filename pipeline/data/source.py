@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.data import order
 from pipeline.data.batches import BatchWriter
 from pipeline.data.buffer import ReadBuffer, Widths
-from pipeline.data.files import SPLITS, SchemaCheck, columns_of, resolve
+from pipeline.data.files import SPLITS, SchemaCheck, columns_of, listings_of
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
 from pipeline.data.identity import FileIdentity, SplitIdentity, name_of, split_identity
 from pipeline.data.outside import BadValues, Outside
@@ -234,7 +234,7 @@ class Source:
 def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
     """The files of each split. A run that was begun with the same files keeps its order, and those of its files whose
     names are ignored since. Raises ValueError if a file is named twice, unless the run was begun so."""
-    found = {split: resolve(data, split) for split in SPLITS}
+    found = {split: [*listing.files] for split, listing in listings_of(data).items()}
     same = bool(begun)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, open_file, resolve
+from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, listings_of, open_file
 from pipeline.doctor.columns import label_values, seen_column
 from pipeline.doctor.sample import allotted, sample_rows, spaced
 from pipeline.doctor.seen import SeenFile, SeenRows
@@ -46,8 +46,8 @@ def look_at_rows(workflow: Workflow) -> SeenRows:
     check = SchemaCheck(columns)
     found: list[FoundFile] = []
     total = 0.0
-    for split in SPLITS:
-        paths = resolve(workflow.data, split)
+    for split, listing in listings_of(workflow.data).items():
+        paths = listing.files
         some = spaced(paths, MAX_SEEN_FILES)
         opened = [_found(path, split, check) for path in some]
         check.end_split(f"data.{split}")

@@ -50,7 +50,8 @@ def sample_rows(path: DataFile, names: Sequence[str], quota: int) -> tuple[pa.Ta
         groups = [group for group, size in enumerate(sizes) if size]
         groups = spaced(groups, PLACES) if quota < sum(sizes) else groups
         given = allotted([sizes[group] for group in groups], [1.0] * len(groups), quota)
-        types = {name: file.schema_arrow.field(name).type if file.has(name) else pa.null() for name in names}
+        schema = file.schema_arrow
+        types = {name: schema.field(name).type if name in schema.names else pa.null() for name in names}
         tables, rows = [pa.schema(types.items()).empty_table()], [np.empty(0, np.int64)]
         for group, num in zip(groups, given, strict=True):
             if num:

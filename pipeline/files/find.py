@@ -2,7 +2,8 @@
 same order.
 
 Below what was named, names that begin with `_` or `.` are ignored: marks of success, checksums, temporary files.
-Numbers within names are ordered by their value, so that part-2 comes before part-10.
+Numbers within names are ordered by their value, so that part-2 comes before part-10. Folders "name=value" are columns,
+as Hive and Spark write them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 from pipeline.errors import refuse_remote
 from pipeline.files import stores
@@ -27,6 +29,9 @@ PACKED = (".gz", ".zst", ".bz2", ".xz")
 """Suffixes of compressed files, after that of their form."""
 MARK = b"PAR1"
 """First bytes of a Parquet file."""
+NULL = "__HIVE_DEFAULT_PARTITION__"
+WHOLE = re.compile("0|-?[1-9][0-9]*")
+"""Values of partitions that are integers, if they have 64 bits: others lose zeros or signs."""
 DIGITS = 255
 """Digits of a number in a sort key: no name is longer."""
 
@@ -40,6 +45,8 @@ class DataFile:
     partitions: tuple[tuple[str, str | None], ...] = ()
     """Columns that the folders of its path name ("day=2026-11-24/site=3"), decoded; None for a null. Every row of the
     file has these values."""
+    whole: tuple[str, ...] = ()
+    """Names of those of the partitions that are integers; the others are text."""
     below: str = field(default="", compare=False)
     """Path below the folder, or the fixed part of the pattern, that was named; for a named file its name."""
 
@@ -69,9 +76,13 @@ class Listing:
     """Files of other kinds in folders of data, such as a README."""
 
 
-def find(sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "") -> Listing:
+def find(
+    sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
+    kinds: Mapping[str, str] | None = None,
+) -> Listing:  # fmt: skip
     """Files of the sources, one source after the other, each in the order of names. `setting`: that which names the
-    sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any.
+    sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any. `kinds`: see
+    `typed`.
 
     Raises ValueError if a source has no file, or a folder has files of several forms.
     """
@@ -81,13 +92,34 @@ def find(sources: Iterable[str], root: Path | None = None, setting: str = "", fo
         found = _find_one(source, root, setting, form)
         files += found.files
         left_out += found.left_out
-    return Listing(tuple(files), tuple(left_out))
+    return Listing(tuple(typed(files, kinds or {})), tuple(left_out))
 
 
-def named(path: Path | str) -> DataFile:
-    """The file of this path."""
-    place = str(Path(path).absolute())
-    return DataFile(place, below=PurePosixPath(place).name)
+def named(path: Path | str, root: Path | None = None, below: str = "") -> DataFile:
+    """The file of this path. Folders above `root`, by default the current one, are no columns."""
+    place, base = Path(path).absolute(), (root or Path()).expanduser().absolute()
+    inside = place.relative_to(base) if place.is_relative_to(base) else place
+    return DataFile(str(place), partitions_of(str(inside)), below=below or place.name)
+
+
+def partitions_of(path: str) -> tuple[tuple[str, str | None], ...]:
+    """Columns that the folders of a path name, and their values."""
+    pairs = [part.partition("=") for part in path.split("/")[:-1]]
+    found = {unquote(name): unquote(value) for name, equals, value in pairs if name and equals}
+    return tuple((name, None if value == NULL else value) for name, value in found.items())
+
+
+def typed(files: Sequence[DataFile], kinds: Mapping[str, str]) -> list[DataFile]:
+    """The files of a source with `whole`: columns of which every value is an integer. `kinds`: kinds of columns in the
+    training data (see `SchemaCheck`), which decide instead for the columns that they name."""
+    values = {(name, value) for file in files for name, value in file.partitions if value is not None}
+    text = {name for name, kind in kinds.items() if kind != "integers"} | {n for n, v in values if not _is_whole(v)}
+    whole = ({name for name, _ in values} | {*kinds}) - text
+    return [replace(file, whole=tuple(name for name, _ in file.partitions if name in whole)) for file in files]
+
+
+def _is_whole(text: str) -> bool:
+    return bool(WHOLE.fullmatch(text)) and -(1 << 63) <= int(text) < 1 << 63
 
 
 def natural_order(place: object) -> tuple[list[str], str]:
@@ -161,10 +193,10 @@ def _find_one(source: str, root: Path | None, setting: str, form: str) -> Listin
     refuse_remote("data.root", root)
     place, there = place_of(source, root), matches(source, root)
     if there == [place] and not os.path.isdir(place):
-        return Listing((named(place),), ())
+        return Listing((named(place, root),), ())
     base = place if there == [place] else _fixed(place)
     below = {one: sorted(_below(one), key=natural_order) if os.path.isdir(one) else [one] for one in there}
-    files = [DataFile(path, below=os.path.relpath(path, base)) for paths in below.values() for path in paths]
+    files = [named(path, root, os.path.relpath(path, base)) for paths in below.values() for path in paths]
     what, said = f"{form} file" if form else "file of data", f"{setting}: {source!r}" if setting else source
     chosen, left_out = _of_one_form(files, said, form)
     way = f"correct the pattern, or data.root, which is {str(root)!r}" if root else "name files, folders or patterns"

@@ -80,10 +80,6 @@ class FlatFile(pq.ParquetFile):
         """Schema of the flat columns; of a name that is there twice, both."""
         return self._schema
 
-    def has(self, name: str) -> bool:
-        """True if there is a column of this name."""
-        return name in self._flat
-
     def leaf(self, name: str) -> int | None:
         """Number of the column chunk of a column; None if there is no such column."""
         return leaf_of(self.reader.schema_arrow, self._flat[name][0]) if name in self._flat else None
@@ -97,7 +93,7 @@ class FlatFile(pq.ParquetFile):
     def iter_batches(self, batch_size: int, *, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
         for batch in super().iter_batches(batch_size, columns=list(columns), **options):
             table = self._chosen(pa.Table.from_batches([batch]), columns)
-            yield table.combine_chunks().to_batches()[0] if len(table) else batch.slice(0, 0).select([])
+            yield table.combine_chunks().to_batches()[0] if columns else batch.select([])
 
     def _chosen(self, table: pa.Table, columns: Sequence[str]) -> pa.Table:
         """The named columns of a table that was read, in this order."""

@@ -124,15 +124,14 @@ def _spread_rows(path: DataFile, names: Sequence[str], quota: int) -> pa.Table:
         most = max(3, int(DECODED * quota * len(sizes) / max(1, sum(sizes))))
         groups = [groups[n] for n in np.unique(np.linspace(0, len(groups) - 1, most).astype(int))] if groups else []
         share, draw = quota / max(1, sum(sizes[group] for group in groups)), np.random.default_rng(0)
-        # Without a batch the table has no types, which the sample of all files takes from the others.
-        tables = [pa.table({name: pa.nulls(0) for name in names})] if not groups else []
+        tables = []
         try:
-            for batch in file.iter_batches(1 << 16, row_groups=groups, columns=names, use_threads=False):
+            for batch in file.iter_batches(1 << 16, columns=names, row_groups=groups, use_threads=False):
                 table = pa.Table.from_batches([batch])
                 tables.append(table if share >= 1 else table.filter(pa.array(draw.random(len(table)) < share)))
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path}: cannot be read, is the file complete? ({error})") from error
-    return concatenated(tables)
+    return concatenated([pa.table({name: pa.nulls(0) for name in names}), *tables])
 
 
 def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> None:

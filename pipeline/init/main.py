@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipeline.arguments import init_arguments
 from pipeline.data.files import SPLITS
 from pipeline.errors import refuse_remote
-from pipeline.files.find import DataFile, named
+from pipeline.files.find import DataFile, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, of_role
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, shown_time, split_table
 from pipeline.init.labels import is_binary
@@ -139,6 +139,10 @@ def _note(choice: Choice) -> str:
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:
     """Draft of the workflow of Parquet files as they are."""
     parent = Path(os.path.commonpath([Path(path.place).parent for path in look.paths]))
+    # Folders above the root are no columns.
+    in_paths = {name for path in look.paths for name, _ in path.partitions}
+    while in_paths & {name for name, _ in partitions_of(f"{parent}/")}:
+        parent = parent.parent
     inside = parent.is_relative_to(out.parent)
     relative = quoted(str(parent.relative_to(out.parent))) if inside else ""
     rows = dict(zip(look.paths, look.rows, strict=True))
@@ -169,6 +173,10 @@ def _by_files(division: Division) -> str:
 def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], found: ByPrepare) -> int:
     """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code. `path`: file for the schema of
     text; ValueError is raised if it exists."""
+    # Rows without a time are refused, and times that some rows lack divide none.
+    choices = [
+        replace(c, role="skip") if c.role == "time" and c.column.num_nulls and not c.given else c for c in choices
+    ]
     if look.delimiter is None:
         schema = [f"{c.column.name}:{c.role}{_text_type(c) if c.values else ''}" for c in choices if c.role != "skip"]
         kind = "parquet"

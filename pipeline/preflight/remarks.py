@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline.data.files import SPLITS, listing_of, open_file, resolve
+from pipeline.data.files import listings_of, open_file
 from pipeline.files.find import DataFile, form_of, matches, some
 from pipeline.workflow import Data
 
 
 def remarks(data: Data, num_examples: Mapping[str, int]) -> Iterator[str]:
     """Yield one line for each remark. `num_examples`: of each split. The files must have passed `SchemaCheck`."""
-    for split in SPLITS:
-        listing = listing_of(data, split)
+    for split, listing in (listings := listings_of(data)).items():
         if text := [file for file in listing.left_out if form_of(file)]:
             yield f"data.{split}: next to Parquet {len(text):,} other files are left out: {some(text)}"
         if listing.files and not num_examples[split]:
@@ -27,9 +26,8 @@ def remarks(data: Data, num_examples: Mapping[str, int]) -> Iterator[str]:
                     f"data.{split}: {pattern!r} matches {len(found):,} names, of which {len(folders):,} are folders "
                     f"({names}): the Parquet files in them are read, too"
                 )
-    files = resolve(data, "train")
     for label in data.labels:
-        value = _only_value(files, label)
+        value = _only_value(listings["train"].files, label)
         if value is not None:
             yield (
                 f"all training labels of {label!r} are {value:g}: there is nothing to learn; look at data.labels and "
@@ -37,13 +35,15 @@ def remarks(data: Data, num_examples: Mapping[str, int]) -> Iterator[str]:
             )
 
 
-def _only_value(files: list[DataFile], label: str) -> float | None:
+def _only_value(files: Iterable[DataFile], label: str) -> float | None:
     """The only value of a column, if the footers show that it has just one; else None. Opens no more files than
     necessary."""
     seen: set[float] = set()
     for path in files:
         with open_file(path) as file:
             place = file.leaf(label)
+            if place is None:
+                return None
             for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
                 statistics = group.column(place).statistics
                 if group.num_rows == 0:

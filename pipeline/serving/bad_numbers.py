@@ -44,8 +44,11 @@ class BadNumbers:
 def may_have(file: FlatFile, column: InputColumn) -> bool:
     """False if the least and the largest value of each row group, and null, are in the domain of the column."""
     metadata, place = file.metadata, file.leaf(column.name)
-    if place is None or has_no_values(found := value_of(file.schema_arrow.field(column.name).type)):
+    if column.name not in file.schema_arrow.names:
         return False
+    found = value_of(file.schema_arrow.field(column.name).type)
+    if place is None or has_no_values(found):
+        return place is None
     ends = []
     for group in range(metadata.num_row_groups):
         statistics = metadata.row_group(group).column(place).statistics

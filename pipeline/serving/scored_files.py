@@ -38,14 +38,14 @@ class ScoredFile:
     """Stamp of the source when it was listed (see `stamp_of`)."""
 
 
-def list_files(data: Sequence[str], out: Path) -> tuple[ScoredFile, ...]:
+def list_files(data: Sequence[str], out: Path, kinds: Mapping[str, str]) -> tuple[ScoredFile, ...]:
     """Input files, in the order of the arguments, each with its output file: at the same path relative to the folder,
-    or to the fixed part of the pattern, that was named; else under the same name.
+    or to the fixed part of the pattern, that was named; else under the same name. `kinds`: see `typed`.
 
     Raises ValueError if an argument names no Parquet file, a file is named twice, two inputs have the same output, or
     the output is among the inputs.
     """
-    listing = find(data, form="Parquet")
+    listing = find(data, form="Parquet", kinds=kinds)
     check_once({"": listing.files})
     found: dict[str, DataFile] = {}
     for file in listing.files:
