@@ -234,7 +234,9 @@ class Source:
 def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
     """The files of each split. A run that was begun with the same files keeps its order, and those of its files whose
     names are ignored since. Raises ValueError if a file is named twice, unless the run was begun so."""
-    found = {split: [*listing.files] for split, listing in listings_of(data).items()}
+    root = data.root.expanduser().absolute()
+    places = {str(root / name) for names in begun.values() for name in names}
+    found = {split: [*listing.files] for split, listing in listings_of(data, places).items()}
     same = bool(begun)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from pipeline.errors import refuse_remote
 from pipeline.files import stores
+from pipeline.files.tables import Partitions, check_whole, table_files
 
 FORMS = {
     ".parquet": "Parquet", ".pq": "Parquet", ".csv": "text", ".tsv": "text", ".txt": "text", ".json": "JSON",
@@ -78,18 +79,18 @@ class Listing:
 
 def find(
     sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
-    kinds: Mapping[str, str] | None = None,
+    kinds: Mapping[str, str] | None = None, begun: Collection[str] = (),
 ) -> Listing:  # fmt: skip
     """Files of the sources, one source after the other, each in the order of names. `setting`: that which names the
     sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any. `kinds`: see
-    `typed`.
+    `typed`. `begun`: see `table_files`.
 
     Raises ValueError if a source has no file, or a folder has files of several forms.
     """
     files: list[DataFile] = []
     left_out: list[DataFile] = []
     for source in sources:
-        found = _find_one(source, root, setting, form)
+        found = _find_one(source, root, setting, form, begun)
         files += found.files
         left_out += found.left_out
     return Listing(tuple(typed(files, kinds or {})), tuple(left_out))
@@ -188,15 +189,21 @@ def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:
     )
 
 
-def _find_one(source: str, root: Path | None, setting: str, form: str) -> Listing:
+def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Collection[str]) -> Listing:
     refuse_remote(setting or "a source", source)
     refuse_remote("data.root", root)
     place, there = place_of(source, root), matches(source, root)
+    for one in there:
+        check_whole(one)
     if there == [place] and not os.path.isdir(place):
         return Listing((named(place, root),), ())
     base = place if there == [place] else _fixed(place)
-    below = {one: sorted(_below(one), key=natural_order) if os.path.isdir(one) else [one] for one in there}
+    in_tables: dict[str, Partitions] = {}
+    below = {
+        one: sorted(_below(one, begun, in_tables), key=natural_order) if os.path.isdir(one) else [one] for one in there
+    }
     files = [named(path, root, os.path.relpath(path, base)) for paths in below.values() for path in paths]
+    files = [replace(file, partitions=in_tables.get(file.place, file.partitions)) for file in files]
     what, said = f"{form} file" if form else "file of data", f"{setting}: {source!r}" if setting else source
     chosen, left_out = _of_one_form(files, said, form)
     way = f"correct the pattern, or data.root, which is {str(root)!r}" if root else "name files, folders or patterns"
@@ -214,11 +221,18 @@ def _find_one(source: str, root: Path | None, setting: str, form: str) -> Listin
     return Listing(tuple(chosen), tuple(left_out))
 
 
-def _below(folder: str) -> Iterator[str]:
+def _below(folder: str, begun: Collection[str], in_tables: dict[str, Partitions]) -> Iterator[str]:
+    """Files below a folder; `in_tables` gets the partition values of those of tables."""
+
     def refuse(error: OSError) -> None:
         raise error
 
     for path, folders, names in os.walk(folder, onerror=refuse):
+        of_table = table_files(path, begun)
+        if of_table is not None:
+            in_tables.update(of_table)
+            folders[:], names = [], []
+            yield from (place for place, _ in of_table)
         folders[:] = [name for name in folders if not is_hidden(name)]
         yield from (f"{path.rstrip('/')}/{name}" for name in names if not is_hidden(name))
 

@@ -6,6 +6,7 @@ import uuid
 from contextlib import suppress
 from decimal import Decimal
 from itertools import permutations
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -326,3 +327,38 @@ def test_rows_are_divided_by_times_of_any_unit_and_zone(tmp_path, kind):
     assert (least[:10], greatest[:10]) == ("2026-11-01", "2026-11-04")
     with pytest.raises(ValueError, match=r"'soon' is no .*, written 2026-11-24"):
         ByTime("x", test_from="soon").parsed("soon", format.schema.field("x").type)
+
+
+PAGE = Path(__file__).parents[2] / "docs/data_types.md"
+SHOWN = {
+    "int8 to int64, uint8 to uint64": [pa.int8(), pa.int64(), pa.uint8(), pa.uint64()],
+    "float16, float32, float64": [pa.float16(), pa.float32(), pa.float64()],
+    "bool": [pa.bool_()],
+    "decimal without a fraction": [pa.decimal32(9, 0), pa.decimal128(38, 0)],
+    "decimal with a fraction": [pa.decimal64(18, 2), pa.decimal256(40, 2)],
+    "string, binary, large or as views": [pa.string(), pa.large_binary(), pa.string_view(), pa.binary_view()],
+    "binary of a fixed size, UUID, JSON": [pa.binary(16), pa.uuid(), pa.json_(pa.string())],
+    "dictionary of integers": [pa.dictionary(pa.int8(), pa.int64())],
+    "dictionary of text": [pa.dictionary(pa.uint32(), pa.string()), pa.dictionary(pa.int8(), pa.string_view())],
+    "run-end encoded integers": [pa.run_end_encoded(pa.int32(), pa.int64())],
+    "lists, large, of a fixed size, or as views": [
+        pa.list_(pa.int32()), pa.large_list(pa.int64()), pa.list_(pa.int64(), 3), pa.list_view(pa.int64())],
+    "timestamp of any unit and zone, date32, date64": [
+        pa.timestamp("s"), pa.timestamp("ns", "UTC"), pa.date32(), pa.date64()],
+    "time32, time64, duration": [pa.time32("s"), pa.time64("us"), pa.duration("s")],
+    "map, list of structs, list of lists": [
+        pa.map_(pa.string(), pa.int64()), pa.list_(pa.struct({"a": pa.int64()})), pa.list_(pa.list_(pa.int64()))],
+}  # fmt: skip
+COLUMNS = [("label", "weight", "number"), ("category", "group"), ("list",), ("time",)]
+
+
+def test_the_page_of_types_has_the_table():
+    lines = []
+    for name, kinds in SHOWN.items():
+        kind = " or ".join(sorted({kind_of(kind) or "refused" for kind in kinds}))
+        marks = [{all(fits(kind, role) for role in roles) for kind in kinds} for roles in COLUMNS]
+        assert all(len(mark) == 1 for mark in marks)
+        whole = " (whole)" if kind == "numbers" else ""
+        said = [("yes" + whole * (n == 1)) if mark.pop() else "no" for n, mark in enumerate(marks)]
+        lines.append(f"| {' | '.join([name, kind, *said])} |")
+    assert "\n".join(lines) in PAGE.read_text(), "\n" + "\n".join(lines)
