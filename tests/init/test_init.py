@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.depth import some
 
+from pipeline.files.find import named
 from pipeline.init.look import look_at_files
 from pipeline.init.main import main, table_of
 from pipeline.init.roles import choose_roles, shared_table
@@ -217,12 +218,12 @@ def test_the_label_must_be_named_if_several_columns_could_be(tmp_path):
 def test_columns_of_csv_are_looked_at_by_name(tmp_path):
     pa_csv.write_csv(table(99), tmp_path / "a.csv")
     pa_csv.write_csv(table(99, seed=1).select(["colour", "price", "user_id", "click"]), tmp_path / "b.csv")
-    look = look_at_files([tmp_path / "a.csv", tmp_path / "b.csv"])
+    look = look_at_files([named(tmp_path / "a.csv"), named(tmp_path / "b.csv")])
     assert look.sample.column("colour").to_pylist() == table(99)["colour"].to_pylist() * 2
     assert look.sample.schema.names == table(9).schema.names
     pa_csv.write_csv(table(99).rename_columns(["click", "user_id", "cost", "colour"]), tmp_path / "b.csv")
     with pytest.raises(ValueError, match=r"b\.csv: line 1 .* lacks 'price', and has 'cost'"):
-        look_at_files([tmp_path / "a.csv", tmp_path / "b.csv"])
+        look_at_files([named(tmp_path / "a.csv"), named(tmp_path / "b.csv")])
 
 
 @pytest.mark.parametrize(
