@@ -241,7 +241,7 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         ),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
     ],
-    ids=["file", "shapes", "empty", "columns", "widths", "packed", "ragged"],
+    ids=["file", "empty", "columns", "widths", "packed", "ragged"],
 )
 def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, write, said):
     (tmp_path / "data").mkdir()
