@@ -55,7 +55,7 @@ def main() -> None:
             figures[f"{log} {how}"] = right(look, labels.split(), truth, names)
     for what in ("columns", "named", "unnamed"):
         figures[what] = sum(value for name, value in figures.items() if name.endswith(f" {what}"))
-    finish(args, figures)
+    finish(args, {name: float(value) for name, value in figures.items()})
 
 
 def right(look: Look, labels: Sequence[str], truth: dict[str, str], names: Sequence[str]) -> int:

@@ -22,6 +22,7 @@ DOORS = {
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
+    "deltalake": ("pipeline.files.tables",),
     "pyarrow": ("pipeline.data", "pipeline.doctor", "pipeline.files", "pipeline.init", "pipeline.prepare",
                 "pipeline.serving"),
     "cupy": ("pipeline.device.gpu",),

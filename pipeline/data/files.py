@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,12 +13,18 @@ import pyarrow.parquet as pq
 
 from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, Listing, find, typed
+from pipeline.files.flat import FlatFile
 from pipeline.files.partitions import PartitionedFile
 from pipeline.files.stores import is_remote, open_to_read, retried
+from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 from pipeline.workflow import Data, Number
 
 SPLITS = ("train", "validation", "test")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+ROLES = {
+    "data.labels": ("label",), "data.weight": ("weight",), "data.numbers": ("number",),
+    "data.categories": ("category", "list"), "metrics.group": ("group",),
+}  # fmt: skip
 FLOATS = "integers, floating-point numbers or booleans"
 GROUPS = "integers, strings or binary, or a dictionary of those"
 KEYS = "integers, strings or binary, a dictionary of those, or a list of those"
@@ -34,6 +40,11 @@ class InputColumn:
     "metrics.group"."""
     number: Number | None = None
     table: str = ""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Roles of the table of types (see `pipeline.files.types.HOLDS`), one of which the column has."""
+        return ROLES[self.setting]
 
     @property
     def is_category(self) -> bool:
@@ -71,23 +82,26 @@ def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
     return list(find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files)
 
 
-def listings_of(data: Data) -> dict[str, Listing]:
-    """Files of each split: pattern after pattern, each in the order of names. Raises ValueError as `find` does."""
-    found = {split: find(getattr(data, split), data.root, f"data.{split}", "Parquet") for split in SPLITS}
+def listings_of(data: Data, begun: Collection[str] = ()) -> dict[str, Listing]:
+    """Files of each split: pattern after pattern, each in the order of names. `begun`: places of the files of a run
+    that goes on (see `table_files`). Raises ValueError as `find` does."""
+    found = {s: find(getattr(data, s), data.root, f"data.{s}", "Parquet", begun=begun) for s in SPLITS}
     files = iter(typed([file for listing in found.values() for file in listing.files], {}))
     return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 
-def open_file(path: DataFile | Path, **options: Any) -> pq.ParquetFile:
-    """Open a Parquet file. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
+def open_file(path: DataFile | Path, is_flat: bool = True, **options: Any) -> Any:
+    """Open a Parquet file. `is_flat`: False for its columns and types as they are. Raises ValueError, with the cause,
+    if it is not Parquet or is damaged."""
     try:
         place = str(path)
+        opener = FlatFile if is_flat else pq.ParquetFile
         if is_remote(place):
             # The ranges of all columns of a row group are asked for at once.
             options = {"pre_buffer": True, **options}
-            opened = retried("read its footer", place, lambda: pq.ParquetFile(open_to_read(place), **options))
+            opened = retried("read its footer", place, lambda: opener(open_to_read(place), **options))
         else:
-            opened = pq.ParquetFile(place, **options)
+            opened = opener(place, **options)
         return PartitionedFile(path, opened) if isinstance(path, DataFile) and path.partitions else opened
     except (pa.ArrowException, OSError) as error:
         way = ", is it complete?"
@@ -99,85 +113,111 @@ def open_file(path: DataFile | Path, **options: Any) -> pq.ParquetFile:
         raise ValueError(f"{path}: cannot be read as Parquet{way} ({error})") from error
 
 
-def kind_of(found: pa.DataType) -> str | None:
-    """Kind of the values of an Arrow type, as messages name it; None if no column of the type can be read."""
-    types = pa.types
-    if types.is_list(found) or types.is_large_list(found):
-        inner = kind_of(found.value_type)
-        return f"lists of {inner}" if inner in ("integers", "text") else None
-    if types.is_dictionary(found):
-        inner = kind_of(found.value_type)
-        return inner if inner in ("integers", "text") else None
-    if types.is_integer(found):
-        return "integers"
-    if types.is_floating(found) or types.is_boolean(found):
-        return "numbers"
-    text = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return "text" if any(is_type(found) for is_type in text) else None
-
-
 class SchemaCheck:
-    """Check of one file's schema after another: each fits the workflow, and all agree with the first."""
+    """Check of one file's schema after another: each fits the workflow, and all have the same kinds of keys."""
 
     def __init__(self, columns: list[InputColumn], kinds: Mapping[str, str] | None = None) -> None:
         """`kinds`: kind of each column of keys in the training data, which all files must have, and which a column
         without any value counts as; None: any."""
         self.columns = columns
-        self._trained = kinds is not None
+        self.is_trained = kinds is not None
+        """True if the kinds are those of a run that was trained."""
         self.trained = frozenset(column.name for column in columns if not column.is_group)
         """Names of the columns used in training; one that is only the group of the metrics is not."""
         self.targets = frozenset(column.name for column in columns if column.setting in ("data.labels", "data.weight"))
         """Names of the label and weight columns."""
         self.kinds: dict[str, str] = dict(kinds or {})
-        """Kind of each column of keys in the first file (see `kind_of`)."""
-        self._first: DataFile | str | None = "the training data" if kinds else None
+        """Kind of each column of keys (see `key_kind`): that of the first file with values until `end` is called."""
+        self.notes: list[str] = []
+        """A line for each column that some files of a split lack."""
+        self._first: dict[str, DataFile | str] = {}
+        """The first file with values of each column of keys."""
+        self._empty: dict[str, str] = {}
+        """Kind of a column of keys that has no values in some file."""
+        self._absent: dict[str, list[tuple[DataFile | str, pa.Schema]]] = {}
+        self._num_files = 0
 
-    def check(self, path: DataFile | str, schema: pa.Schema) -> None:
+    def check(self, path: DataFile | str, schema: pa.Schema, alone: bool = True) -> None:
         """Raises ValueError if a column does not fit; the message names the file, the column, the type found, the types
-        expected, and what to change. `path`: the file, or what a table is called."""
+        expected, and what to change. `path`: the file, or what a table is called. `schema`: that of flat columns.
+        `alone`: False for a file of a split, others of which may have the columns of keys and numbers that it lacks
+        (see `end_split`)."""
+        self._num_files += 1
         for column in self.columns:
+            if not alone and (column.has_keys or column.number) and column.name not in schema.names:
+                self._absent.setdefault(column.name, []).append((path, schema))
+                continue
             trained = self.kinds.get(column.name) if column.has_keys else "numbers"
-            kind = _checked_kind(path, schema, column, trained if self._trained else None)
-            if column.has_keys and self.kinds.setdefault(column.name, kind) != kind:
+            kind = _checked_kind(path, schema, column, trained if self.is_trained else None)
+            if not column.has_keys:
+                continue
+            if NOTHING in kind:
+                self._empty[column.name] = max(kind, self._empty.get(column.name, ""), key=len)
+            elif self.kinds.setdefault(column.name, kind) != kind:
                 way = "write the column alike in all files, or remove the file from the patterns"
+                before = "the training data" if self.is_trained else self._first[column.name]
                 raise ValueError(
                     f"{path}: column {column.name!r} ({column.setting}) holds {kind}, expected "
-                    f"{self.kinds[column.name]} as in {self._first}; {convert(path) if self._trained else way}"
+                    f"{self.kinds[column.name]} as in {before}; {convert(path) if self.is_trained else way}"
                 )
-        self._first = self._first or path
+            self._first.setdefault(column.name, path)
+
+    def end_split(self, split: str) -> None:
+        """Note which columns are null in which files of the split that ends here. Raises ValueError if all lack one."""
+        for column in self.columns:
+            lacking = self._absent.pop(column.name, [])
+            if lacking and len(lacking) == self._num_files:
+                raise _is_not_there(*lacking[0], column, self.is_trained)
+            if lacking:
+                self.notes.append(
+                    f"{split}: column {column.name!r} is missing in {len(lacking):,} of {self._num_files:,} files, and "
+                    f"null there; the first is {lacking[0][0]}"
+                )
+        self._num_files = 0
+
+    def end(self) -> None:
+        """Choose the kinds of columns that no file has values of. Raises ValueError if a column is one of lists in some
+        files only."""
+        for name, empty in self._empty.items():
+            kind = self.kinds.setdefault(name, empty.replace(NOTHING, "integers"))
+            if empty.startswith("lists") and not kind.startswith("lists"):
+                raise ValueError(
+                    f"column {name!r} holds {kind} in {self._first[name]} and lists in another file; write the column "
+                    "alike in all files"
+                )
+
+
+def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, is_trained: bool) -> ValueError:
+    """Error of a column that is missing, or there more than once."""
+    what, times = "table" if isinstance(path, str) else "file", schema.names.count(column.name)
+    close, hint = did_you_mean(column.name, schema.names) if not times else (None, "")
+    way = f"correct the {what}" if is_trained else f"correct the name in {column.setting} or the {what}"
+    problem = f"is there {times} times" if times else "is missing"
+    if inside := [name for name in schema.names if name.startswith(f"{column.name}.")]:
+        problem, close = "is a struct", column.name
+        hint = f"; name one of its fields, such as {inside[0]!r}"
+    return ValueError(
+        f"{path}: column {column.name!r} ({column.setting}) {problem}, expected once{hint if close else ''}; {way}, "
+        f"which has: {', '.join(schema.names)}"
+    )
 
 
 def _checked_kind(path: DataFile | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:
     """Kind of a column. `trained`: that of the training data, which a column without values has, or None."""
-    where, what = f"{path}: column {column.name!r} ({column.setting})", "table" if isinstance(path, str) else "file"
     at = schema.get_all_field_indices(column.name)
     if len(at) != 1:
-        problem = "is missing" if not at else f"is there {len(at)} times"
-        close, hint = did_you_mean(column.name, schema.names) if not at else (None, "")
-        way = f"correct the {what}" if trained else f"correct the name in {column.setting} or the {what}"
-        raise ValueError(
-            f"{where} {problem}, expected once{hint if close else ''}; {way}, which has: {', '.join(schema.names)}"
-        )
+        raise _is_not_there(path, schema, column, trained is not None)
     found = schema.field(at[0]).type
-    if trained and has_no_values(found):
+    if trained and has_no_values(found) and (trained.startswith("lists") or not is_list(found)):
         return trained
-    # As a category, true and false are 1 and 0; as a number they are converted.
-    kind = "integers" if column.is_category and pa.types.is_boolean(found) else kind_of(found)
-    allowed = _allowed_kinds(found, column)
-    if kind is None or kind not in allowed:
-        expected, instead = _expected(column)
+    if not fits(found, *column.roles):
+        expected, other = _expected(column)
         if trained:
             expected = f"{trained} as in the training data" if column.has_keys else expected
-        way = convert(path) if trained else f"{convert(path)}, or {instead}"
-        raise ValueError(f"{where} has type {found}, expected {expected}; {way}")
-    return kind
-
-
-def has_no_values(found: pa.DataType) -> bool:
-    """True for the types that pandas and others give a column in which each value, list or element is null."""
-    if pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_dictionary(found):
-        return bool(pa.types.is_null(found.value_type))
-    return bool(pa.types.is_null(found))
+        said = f"; {convert(path)}" + (f": {instead(found)}" if instead(found) else "")
+        where = f"{path}: column {column.name!r} ({column.setting}) has type {found}"
+        raise ValueError(f"{where}, expected {expected}{said}" + ("" if trained else f", or {other}"))
+    return str(key_kind(found) if column.has_keys else kind_of(found))
 
 
 def convert(path: DataFile | str) -> str:
@@ -190,24 +230,3 @@ def _expected(column: InputColumn) -> tuple[str, str]:
         return GROUPS, "name another one in metrics.group"
     expected, other = (KEYS, "data.numbers") if column.is_category else (FLOATS, "data.categories")
     return expected, f"leave it out of {column.setting} (would it fit {other}?)"
-
-
-def _allowed_kinds(found: pa.DataType, column: InputColumn) -> tuple[str, ...]:
-    if column.is_category:
-        return ("integers", "text", "lists of integers", "lists of text")
-    if column.is_group:
-        return ("integers", "text")
-    return () if pa.types.is_dictionary(found) else ("integers", "numbers")
-
-
-def leaves(
-    schema: pa.Schema, metadata: pq.FileMetaData, columns: list[InputColumn]
-) -> Iterator[tuple[InputColumn, int]]:
-    """Each column of the file with the number of its column chunk; a list column has a single one, too. Columns of the
-    file's path have none."""
-    paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
-    for column in columns:
-        prefix = f"{column.name}."
-        at = next((j for j, p in enumerate(paths) if p == column.name or p.startswith(prefix)), None)
-        if at is not None:
-            yield column, at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import pyarrow as pa
@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 
 from pipeline.data.ahead import ReadAhead
 from pipeline.data.decode import dictionary_keys
-from pipeline.data.files import InputColumn, SchemaCheck, leaves, open_file
+from pipeline.data.files import InputColumn, SchemaCheck, convert, open_file
 from pipeline.data.identity import FileIdentity, file_difference, look_at
 from pipeline.data.plain import plain
 from pipeline.files import stores
 from pipeline.files.find import DataFile
+from pipeline.files.flat import FlatFile
+from pipeline.files.types import has_no_values, is_list
 from pipeline.messages.uris import is_remote
 from pipeline.records import U64
 
@@ -39,6 +41,11 @@ class RowGroup:
     def __str__(self) -> str:
         return f"{self.file}: row group {self.index}"
 
+    def with_empty(self, num_columns: int) -> RowGroup:
+        """The row group with so many more columns of lists, each of which is null."""
+        values = self.num_list_values + num_columns * self.num_rows
+        return replace(self, num_list_values=values) if num_columns else self
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -50,39 +57,58 @@ class Chunk:
     """Keys of the array's dictionary; None if it has no dictionary."""
 
 
-def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIdentity, list[RowGroup]]:
-    """Check the file's columns, and return its identity (under `name`) and its row groups. The file is closed again."""
+def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIdentity, list[RowGroup], frozenset[str]]:
+    """Check the file's columns, and return its identity (under `name`), its row groups, and the names of the columns of
+    which it has no values. The file is closed again."""
     with open_file(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
-        check.check(path, schema)
+        check.check(path, schema, alone=False)
+        if check.is_trained:
+            _refuse_floats(path, file, check)
         identity = look_at(path, name, file, check.trained, check.targets)
+        types = {c.name: schema.field(c.name).type for c in check.columns if c.name in schema.names}
         # A column that is both a category and the group of the metrics is read once.
-        places = list({place: (column, place) for column, place in leaves(schema, metadata, check.columns)}.values())
-        return identity, [_describe(path, metadata, g, places, check) for g in range(metadata.num_row_groups)]
+        places = [(kind, place) for name, kind in types.items() if (place := file.leaf(name)) is not None]
+        empty = {c.name for c in check.columns if c.name not in types or has_no_values(types[c.name])}
+        num_made = len({c.name for c in check.columns}) - len(places)
+        groups = [_describe(path, metadata, g, places, num_made) for g in range(metadata.num_row_groups)]
+        return identity, groups, frozenset(empty)
+
+
+def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
+    """Raises ValueError if keys that were integers are floats, and none is missing, which would have made them so."""
+    for column in check.columns:
+        leaf = file.leaf(column.name) if column.has_keys else None
+        if leaf is None or not pa.types.is_floating(found := file.schema_arrow.field(column.name).type):
+            continue
+        groups = [file.metadata.row_group(g).column(leaf).statistics for g in range(file.metadata.num_row_groups)]
+        if groups and all(s and s.has_null_count and not s.null_count for s in groups):
+            raise ValueError(
+                f"{path}: column {column.name!r} ({column.setting}) has type {found} though no value is missing, "
+                f"expected integers as in the training data; {convert(path)}"
+            )
 
 
 def _describe(
-    path: DataFile, metadata: pq.FileMetaData, group: int, places: list[tuple[InputColumn, int]], check: SchemaCheck
+    path: DataFile, metadata: pq.FileMetaData, group: int, places: list[tuple[pa.DataType, int]], num_made: int
 ) -> RowGroup:
+    """Row group of a file. `places`: type and column chunk of each column. `num_made`: number of those without one."""
     row_group = metadata.row_group(group)
     in_lists, kept, in_file = 0, 0, [0]
-    for column, place in places:
+    for kind, place in places:
         chunk = row_group.column(place)
         kept += chunk.num_values * WIDTHS.get(chunk.physical_type, 8) + row_group.num_rows // 8
         if chunk.physical_type == "BYTE_ARRAY":
             # The texts, and at most as many bytes again for the keys of a dictionary.
             kept += 2 * chunk.total_uncompressed_size
-        if column.is_multi(check.kinds):
+        if is_list(kind):
             in_lists += chunk.num_values
             kept += 4 * row_group.num_rows
         in_file.append(chunk.total_compressed_size + chunk.total_uncompressed_size)
-    kept += (
-        8 * row_group.num_rows * len({column.name for column in check.columns} & {name for name, _ in path.partitions})
-    )
+    kept += 8 * row_group.num_rows * num_made
     # Of an object all columns are fetched before the first is decoded.
-    return RowGroup(
-        path, group, row_group.num_rows, in_lists, kept + (sum(in_file) if is_remote(path.place) else max(in_file))
-    )
+    in_memory = sum(in_file) if is_remote(path.place) else max(in_file)
+    return RowGroup(path, group, row_group.num_rows, in_lists, kept + in_memory)
 
 
 class GroupReader:
@@ -93,7 +119,7 @@ class GroupReader:
         """`identities`: identity of each file, with the types of all used columns."""
         self._columns = list({column.name: column for column in check.columns}.values())
         self._check, self._identities = check, identities
-        self._files: OrderedDict[DataFile, tuple[pq.ParquetFile, stores.Stamp]] = OrderedDict()
+        self._files: OrderedDict[DataFile, tuple[FlatFile, stores.Stamp]] = OrderedDict()
         self.group: RowGroup | None = None
         """The row group that is kept."""
         self._chunks: dict[str, list[Chunk]] = {}
@@ -135,7 +161,7 @@ class GroupReader:
             c.name: chunks_of(plain(table.column(c.name), c, kinds.get(c.name), str(group)), c) for c in self._columns
         }
 
-    def _open(self, path: DataFile) -> pq.ParquetFile:
+    def _open(self, path: DataFile) -> FlatFile:
         """Raises ValueError if the file has changed since the run began."""
         stamp = None if is_remote(path.place) and path in self._files else stamp_of(path)
         if path in self._files and stamp and self._files[path][1] != stamp:
@@ -154,15 +180,15 @@ class GroupReader:
         self._files.move_to_end(path)
         return self._files[path][0]
 
-    def _texts_with_dictionary(self, file: pq.ParquetFile) -> list[str]:
+    def _texts_with_dictionary(self, file: FlatFile) -> list[str]:
         # If the file has a dictionary, only the dictionary's texts are hashed. If it has none, making Arrow build one
         # would cost more than hashing every text.
         texts = [c for c in self._columns if self._check.kinds.get(c.name, "").endswith("text")]
-        metadata = file.metadata
-        if metadata.num_row_groups == 0:
+        if file.metadata.num_row_groups == 0:
             return []
-        chunks = [metadata.row_group(0).column(j) for _, j in leaves(file.schema_arrow, metadata, texts)]
-        return [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
+        places = [place for c in texts if (place := file.leaf(c.name)) is not None]
+        chunks = [file.metadata.row_group(0).column(place) for place in places]
+        return [c.path_in_schema for c in chunks if c.has_dictionary_page and c.physical_type == "BYTE_ARRAY"]
 
 
 def stamp_of(file: DataFile) -> stores.Stamp:

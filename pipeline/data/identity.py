@@ -19,6 +19,8 @@ from pipeline.storage.files import checksum
 
 SAMPLE_BYTES = 4096
 """Size of the sample at the beginning of each column chunk: its dictionary, or its first values."""
+EMPTY = "null"
+"""Type of a column without values, which a file may also lack."""
 TAIL_BYTES = 8
 """Bytes after the footer: its length, and Parquet's magic number."""
 
@@ -40,7 +42,7 @@ class FileIdentity(Strict):
     footer unchanged. A replacement beyond the sampled bytes is not detected. Of an object in a store: XXH3 of its ETag,
     which detects every replacement."""
     types: dict[str, str]
-    """Types of the used columns that differ from those of the split's first file."""
+    """Types of the used columns that differ from those of the split."""
 
     @property
     def rows(self) -> str:
@@ -52,7 +54,7 @@ class SplitIdentity(Strict):
     """Identity of a split: all its files, in the order in which they are read."""
 
     types: dict[str, str]
-    """Types of the used columns in the first file."""
+    """Types of the used columns in the first file with values of each."""
     files: list[FileIdentity]
 
     @property
@@ -95,7 +97,7 @@ def look_at(
         row_groups=[(len(list(same)), rows) for rows, same in groupby(sizes)],
         footer=checksum(footer),
         sample=checksum(sample),
-        types={column: str(schema.field(column).type) for column in sorted(columns)},
+        types={c: str(schema.field(c).type) if c in schema.names else EMPTY for c in sorted(columns)},
     )
 
 
@@ -118,7 +120,9 @@ def _samples(
 
 def split_identity(files: Sequence[FileIdentity]) -> SplitIdentity:
     """Identity of a split with these files, each as `look_at` returned it."""
-    types = files[0].types if files else {}
+    types = dict(files[0].types) if files else {}
+    for name in [name for name, kind in types.items() if EMPTY in kind]:
+        types[name] = next((file.types[name] for file in files if EMPTY not in file.types[name]), types[name])
     differing = [{name: kind for name, kind in file.types.items() if types[name] != kind} for file in files]
     return SplitIdentity(
         types=types,

@@ -72,12 +72,21 @@ class Source:
         self.identity: dict[str, SplitIdentity] = {}
         """Identity of each split's data."""
         files: dict[DataFile, FileIdentity] = {}
+        empty: dict[DataFile, frozenset[str]] = {}
         of_splits = {"test": list(scoring.files)} if scoring else files_of_splits(data, begun or {})
         for split in SPLITS:
             listed = {file: list_groups(file, check, name_of(file, data.root)) for file in of_splits.get(split, ())}
-            self._groups[split] = [group for _, groups in listed.values() for group in groups if group.num_rows]
-            self.identity[split] = split_identity([identity for identity, _ in listed.values()])
-            files |= {file: identity for file, (identity, _) in listed.items()}
+            check.end_split("the files to score" if scoring else f"data.{split}")
+            self._groups[split] = [group for _, groups, _ in listed.values() for group in groups if group.num_rows]
+            self.identity[split] = split_identity([identity for identity, _, _ in listed.values()])
+            files |= {file: identity for file, (identity, _, _) in listed.items()}
+            empty |= {file: names for file, (_, _, names) in listed.items()}
+        check.end()
+        self.notes = tuple(check.notes)
+        """Remarks on the files, a line each."""
+        lists = {column.name for column in read if column.is_multi(check.kinds)}
+        for split, groups in self._groups.items():
+            self._groups[split] = [group.with_empty(len(lists & empty[group.file])) for group in groups]
         self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
         if self.num_examples["train"] == 0 and not scoring:
             raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
@@ -234,7 +243,9 @@ class Source:
 def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
     """The files of each split. A run that was begun with the same files keeps its order, and those of its files whose
     names are ignored since. Raises ValueError if a file is named twice, unless the run was begun so."""
-    found = {split: [*listing.files] for split, listing in listings_of(data).items()}
+    root = data.root.expanduser().absolute()
+    places = {str(root / name) for names in begun.values() for name in names}
+    found = {split: [*listing.files] for split, listing in listings_of(data, places).items()}
     same = bool(begun)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}

@@ -15,6 +15,8 @@ from pipeline.data.groups import Chunk, chunks_of
 from pipeline.data.outside import Outside
 from pipeline.data.plain import plain
 from pipeline.data.window import Window
+from pipeline.files.flat import Place, at_place, places
+from pipeline.files.types import plain_type
 from pipeline.machine.threads import Threads
 from pipeline.records import Block, Examples, FieldLayout
 
@@ -40,6 +42,8 @@ class TableReader:
         self._buffer = ReadBuffer(0)
         self._checked: pa.Schema | None = None
         """Schema of the last table. A server's requests are alike, and to check 26 columns takes 0.2 ms."""
+        self._places: dict[str, Place] = {}
+        """Place of each column in tables of that schema."""
         self._window = Window(columns, self._kinds, 0, self._threads)
 
     def batches(
@@ -51,25 +55,20 @@ class TableReader:
         Raises ValueError, with the column, if a column is missing or has a wrong type or bad values.
         """
         if self._checked is None or not table.schema.equals(self._checked):
-            empty = table.slice(0, 0)
-            types = {at: field.type for at, field in enumerate(table.schema)}
-            for column in self._columns:
-                for at in table.schema.get_all_field_indices(column.name):
-                    types[at] = self._plain(empty.column(at), column, name).type
-            found = pa.schema(list(zip(table.schema.names, types.values(), strict=True)))
-            SchemaCheck(self._columns, self._kinds).check(name, found)
-            self._checked = table.schema
-        chunks = {
-            column.name: chunks_of(self._plain(table.column(column.name), column, name), column)
-            for column in self._columns
-        }
+            found = places(table.schema)
+            flat = pa.schema([field.with_name(name).with_type(plain_type(field.type)) for name, _, field in found])
+            SchemaCheck(self._columns, self._kinds).check(name, flat)
+            self._checked, self._places = table.schema, {name: place for name, place, _ in found}
+        chunks = {column.name: chunks_of(self._plain(table, column, name), column) for column in self._columns}
         if self._window.size < min(batch_size, table.num_rows):
             self._window = Window(self._columns, self._kinds, min(batch_size, table.num_rows), self._threads)
         for begin in range(0, table.num_rows, batch_size):
             yield self._read(chunks, begin, min(begin + batch_size, table.num_rows), outside, name)
 
-    def _plain(self, column: pa.ChunkedArray, spec: InputColumn, where: str) -> pa.ChunkedArray:
-        return plain(column, spec, self._kinds.get(spec.name) if spec.has_keys else None, where)
+    def _plain(self, table: pa.Table, spec: InputColumn, where: str) -> pa.ChunkedArray:
+        place = self._places[spec.name]
+        kind = self._kinds.get(spec.name) if spec.has_keys else None
+        return plain(at_place(table.column(place[0]), place), spec, kind, where)
 
     def _read(self, chunks: Mapping[str, list[Chunk]], begin: int, end: int, outside: Outside, name: str) -> Examples:
         size = end - begin

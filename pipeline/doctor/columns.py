@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pipeline.data.bags import Bags
 from pipeline.data.decode import dictionary_keys, fill_bags, fill_floats, fill_keys, numeric_values
 from pipeline.data.files import InputColumn
+from pipeline.data.plain import plain
 from pipeline.doctor.seen import F64, SeenColumn
 from pipeline.kernels.hashing import hash_integers
 from pipeline.records import F32, I32, I64, U64
@@ -25,7 +26,7 @@ def seen_column(
     table: pa.Table, column: InputColumn, kinds: Mapping[str, str], where: Sequence[str], starts: I64
 ) -> SeenColumn:
     """Describe a column of the sample. `where`, `starts`: name of each file, and its first row of the sample."""
-    values = table.column(column.name)
+    values = plain(table.column(column.name), column, kinds.get(column.name), "the sample")
     if column.setting == "data.numbers":
         return _number(values, column, where, starts)
     if column.is_multi(dict(kinds)):
@@ -40,7 +41,7 @@ def seen_column(
 
 def label_values(table: pa.Table, column: InputColumn, where: Sequence[str], starts: I64) -> F32:
     """[N] labels. Raises ValueError, with file and row, if one is neither 0 nor 1."""
-    return _filled(table.column(column.name), column, where, starts)
+    return _filled(plain(table.column(column.name), column, None, "the sample"), column, where, starts)
 
 
 def numbered(keys_N: U64) -> tuple[U64, I64, I32]:

@@ -14,6 +14,7 @@ from pipeline.doctor.sample import allotted, sample_rows, spaced
 from pipeline.doctor.seen import SeenFile, SeenRows
 from pipeline.doctor.times import may_be_time
 from pipeline.files.find import DataFile
+from pipeline.files.types import concatenated
 from pipeline.records import I64
 from pipeline.workflow import Workflow
 
@@ -49,10 +50,12 @@ def look_at_rows(workflow: Workflow) -> SeenRows:
         paths = listing.files
         some = spaced(paths, MAX_SEEN_FILES)
         opened = [_found(path, split, check) for path in some]
+        check.end_split(f"data.{split}")
         found += opened
         total += sum(file.num_rows for file in opened) * len(paths) / max(1, len(some))
     if not any(file.num_rows for file in found if file.split == "train"):
         raise ValueError(f"data.train: no file of {', '.join(workflow.data.train)} has rows; name files that have")
+    check.end()
     others = _times(found, columns)
     quotas = _quotas(found, len(columns) + len(others))
     tables, files, places = [], [], []
@@ -68,7 +71,7 @@ def look_at_rows(workflow: Workflow) -> SeenRows:
 
 def _found(path: DataFile, split: str, check: SchemaCheck) -> FoundFile:
     with open_file(path) as file:
-        check.check(path, file.schema_arrow)
+        check.check(path, file.schema_arrow, alone=False)
         metadata = file.metadata
         num_bytes = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
         return FoundFile(path, split, file.schema_arrow, metadata.num_rows, num_bytes)
@@ -105,8 +108,7 @@ def _seen(
     tables: Sequence[pa.Table], files: Sequence[SeenFile], places: Sequence[I64], columns: Sequence[InputColumn],
     others: Sequence[str], kinds: Mapping[str, str], total: int,
 ) -> SeenRows:  # fmt: skip
-    # Files may have a column in several widths.
-    table = pa.concat_tables(tables, promote_options="permissive")
+    table = concatenated(tables)
     labels = [column for column in columns if column.setting == "data.labels"]
     features = [column for column in columns if column.setting in ("data.numbers", "data.categories")]
     starts = np.cumsum([0, *(file.num_seen for file in files)])

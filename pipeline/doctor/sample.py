@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
+from pipeline.files.flat import FlatFile
 from pipeline.records import I64
 
 T = TypeVar("T")
@@ -50,7 +50,9 @@ def sample_rows(path: DataFile, names: Sequence[str], quota: int) -> tuple[pa.Ta
         groups = [group for group, size in enumerate(sizes) if size]
         groups = spaced(groups, PLACES) if quota < sum(sizes) else groups
         given = allotted([sizes[group] for group in groups], [1.0] * len(groups), quota)
-        tables, rows = [file.schema_arrow.empty_table().select(names)], [np.empty(0, np.int64)]
+        schema = file.schema_arrow
+        types = {name: schema.field(name).type if name in schema.names else pa.null() for name in names}
+        tables, rows = [pa.schema(types.items()).empty_table()], [np.empty(0, np.int64)]
         for group, num in zip(groups, given, strict=True):
             if num:
                 tables.append(_head(file, path, group, names, num))
@@ -58,7 +60,7 @@ def sample_rows(path: DataFile, names: Sequence[str], quota: int) -> tuple[pa.Ta
     return pa.concat_tables(tables), np.concatenate(rows)
 
 
-def _head(file: pq.ParquetFile, path: DataFile, group: int, names: Sequence[str], num_rows: int) -> pa.Table:
+def _head(file: FlatFile, path: DataFile, group: int, names: Sequence[str], num_rows: int) -> pa.Table:
     """The first rows of a row group; no more of it is decoded."""
     batches: list[pa.RecordBatch] = []
     left = num_rows

@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from pipeline.files import stores
+from pipeline.files.tables import Partitions, check_whole, table_files
 from pipeline.messages.uris import cut, is_remote, join, name_below, parse, refuse_keys, uri_of
 
 FORMS = {
@@ -82,18 +83,18 @@ class Listing:
 
 def find(
     sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
-    kinds: Mapping[str, str] | None = None,
+    kinds: Mapping[str, str] | None = None, begun: Collection[str] = (),
 ) -> Listing:  # fmt: skip
     """Files of the sources, one source after the other, each in the order of names. `setting`: that which names the
     sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any. `kinds`: see
-    `typed`.
+    `typed`. `begun`: see `table_files`.
 
     Raises ValueError if a source has no file, or a folder has files of several forms.
     """
     files: list[DataFile] = []
     left_out: list[DataFile] = []
     for source in sources:
-        found = _find_one(source, root, setting, form)
+        found = _find_one(source, root, setting, form, begun)
         files += found.files
         left_out += found.left_out
     return Listing(tuple(typed(files, kinds or {})), tuple(left_out))
@@ -197,20 +198,27 @@ def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:
     )
 
 
-def _find_one(source: str, root: Path | None, setting: str, form: str) -> Listing:
+def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Collection[str]) -> Listing:
     refuse_keys(setting or "a source", source)
     refuse_keys("data.root", root or "")
     place = place_of(source, root)
+    in_tables: dict[str, Partitions] = {}
     if is_remote(place):
         base, below = _matches_in_store(place)
     else:
         there = matches(source, root)
+        for one in there:
+            check_whole(one)
         base = place if there == [place] else _fixed(place)
-        below = {one: sorted(_below(one), key=natural_order) if os.path.isdir(one) else [one] for one in there}
+        below = {
+            one: sorted(_below(one, begun, in_tables), key=natural_order) if os.path.isdir(one) else [one]
+            for one in there
+        }
     if below == {place: [place]}:
         return Listing((named(place, root),), ())
     relative = name_below if is_remote(place) else os.path.relpath
     files = [named(path, root, relative(path, base) or "") for paths in below.values() for path in paths]
+    files = [replace(file, partitions=in_tables.get(file.place, file.partitions)) for file in files]
     what, said = f"{form} file" if form else "file of data", f"{setting}: {source!r}" if setting else source
     chosen, left_out = _of_one_form(files, said, form)
     way = f"correct the pattern, or data.root, which is {str(root)!r}" if root else "name files, folders or patterns"
@@ -256,11 +264,18 @@ def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
 
 
-def _below(folder: str) -> Iterator[str]:
+def _below(folder: str, begun: Collection[str], in_tables: dict[str, Partitions]) -> Iterator[str]:
+    """Files below a folder; `in_tables` gets the partition values of those of tables."""
+
     def refuse(error: OSError) -> None:
         raise error
 
     for path, folders, names in os.walk(folder, onerror=refuse):
+        of_table = table_files(path, begun)
+        if of_table is not None:
+            in_tables.update(of_table)
+            folders[:], names = [], []
+            yield from (place for place, _ in of_table)
         folders[:] = [name for name in folders if not is_hidden(name)]
         yield from (f"{path.rstrip('/')}/{name}" for name in names if not is_hidden(name))
 

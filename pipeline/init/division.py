@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pipeline.data.files import SPLITS, open_file
 from pipeline.files.find import DataFile, natural_order
 from pipeline.init.choice import Choice
-from pipeline.init.look import Look
+from pipeline.init.look import Column, Look
 from pipeline.init.values import CLOCKS, EPOCH
 from pipeline.prepare.report import aligned
-from pipeline.prepare.times import forms_of, micros_of
+from pipeline.prepare.times import DAYS, forms_of, micros_of
 
 SPLIT_WORDS = {
     "train": re.compile(r"(^|[^a-z])train(ing)?([^a-z]|$)", re.IGNORECASE),
@@ -73,9 +73,9 @@ class ByPrepare:
 def by_prepare(look: Look, choices: Sequence[Choice]) -> ByPrepare:
     """Division of the rows of files: by the first column of times that can divide them, else at random."""
     unfit = ""
-    for name in (choice.column.name for choice in choices if choice.role == "time"):
-        times = all_of(look, name)
-        moments_N = moments_of(times)
+    for column in (choice.column for choice in choices if choice.role == "time"):
+        name, times = column.name, all_of(look, column.name)
+        moments_N = moments_of(times, column.types.get("time", ""))
         if moments_N is None:
             unfit += f"; {name} is not in every row, or not in one form"
             continue
@@ -115,16 +115,17 @@ def all_of(look: Look, name: str) -> pa.ChunkedArray:
 
 def column_of(path: DataFile, name: str) -> pa.ChunkedArray:
     with open_file(path) as file:
-        values = file.read([name], use_threads=False).column(0)
+        groups = range(file.metadata.num_row_groups)
+        values = file.read_row_groups(groups, columns=[name], use_threads=False).column(0)
     return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
 
 
-def moments_of(times: pa.ChunkedArray) -> NDArray[np.int64] | None:
-    """[N] numbers in the order of the times: of texts and timestamps microseconds since 1970. None if one is missing,
-    or texts are in no form that is known."""
+def moments_of(times: pa.ChunkedArray, form: str) -> NDArray[np.int64] | None:
+    """[N] numbers in the order of the times: of timestamps, and of texts of this form, or else of one that all have,
+    microseconds since 1970. None if a time is missing, or texts are in no known form."""
     if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
-        form = next(iter(forms_of(times)), None)
-        times = times if form is None else pa.chunked_array([micros_of(times, form)])
+        form = form if form in DAYS else next(iter(forms_of(times)), "")
+        times = pa.chunked_array([micros_of(times, form)]) if form else times
     elif pa.types.is_temporal(times.type):
         times = times.cast(pa.timestamp("us", getattr(times.type, "tz", None)), safe=False)
     if times.null_count or not (pa.types.is_temporal(times.type) or pa.types.is_integer(times.type)):
@@ -132,23 +133,33 @@ def moments_of(times: pa.ChunkedArray) -> NDArray[np.int64] | None:
     return np.asarray(times.cast(pa.int64()))
 
 
-def split_table(division: Division, labels: Sequence[str], time: str | None) -> list[str]:
-    """Lines of a table of the splits: rows, positive rates of the labels, and first and last time."""
-    lines = [("split", "rows", *(f"positive: {label}" for label in labels), *([f"{time} from .. to"] if time else []))]
+def split_table(division: Division, choices: Sequence[Choice]) -> str:
+    """Table of the splits: rows, positive rates of the labels, and the first and last of the first column of times."""
+    labels = [choice.column.name for choice in choices if choice.role == "label"]
+    time = next((choice.column for choice in choices if choice.role == "time"), None)
+    lines = [
+        ["split", "rows", *(f"positive: {name}" for name in labels), *([f"{time.name} from .. to"] if time else [])]
+    ]
     for split, paths in division.items():
-        values = {label: [column_of(path, label) for path in paths] for label in labels}
-        rows = sum(len(chunk) for chunk in values[labels[0]])
-        sums = [sum(pc.sum(chunk.cast(pa.float64())).as_py() or 0 for chunk in values[label]) for label in labels]
-        spans = [pc.min_max(column_of(path, time)) for path in paths] if time else []
-        ends = [pc.min_max(pa.array([span[end] for span in spans]))[end] for end in ("min", "max")] if spans else []
-        times = " .. ".join(_day_and_hour(end) for end in ends)
-        lines.append(
-            (split, f"{rows:,}", *(f"{total / max(1, rows):.2%}" for total in sums), *([times] if time else []))
-        )
-    return list(aligned(lines))
+        values = {name: [column_of(path, name) for path in paths] for name in labels}
+        rows = sum(map(len, values[labels[0]]))
+        sums = [sum(pc.sum(chunk.cast(pa.float64())).as_py() or 0 for chunk in values[name]) for name in labels]
+        lines.append([split, f"{rows:,}", *(f"{total / max(1, rows):.2%}" for total in sums)])
+        lines[-1] += [_span(paths, time)] if time else []
+    return "\n".join(aligned(lines))
 
 
-def _day_and_hour(time: pa.Scalar) -> str:
+def _span(paths: Sequence[DataFile], column: Column) -> str:
+    """First and last time of files."""
+    first, *others = (column_of(path, column.name) for path in paths)
+    times = pa.chunked_array([*first.chunks, *(chunk for other in others for chunk in other.cast(first.type).chunks)])
+    moments_N = moments_of(times, column.types.get("time", ""))
+    if moments_N is None or not len(moments_N):
+        return " .. ".join(shown_time(end) for end in pc.min_max(times).values())
+    return f"{shown_time(times[int(moments_N.argmin())])} .. {shown_time(times[int(moments_N.argmax())])}"
+
+
+def shown_time(time: pa.Scalar) -> str:
     """A time as people write it, also one in seconds to nanoseconds since 1970."""
     for scale, unit in zip(CLOCKS, ("s", "ms", "us", "ns"), strict=True):
         if pa.types.is_integer(time.type) and EPOCH[0] * scale <= (time.as_py() or 0) <= EPOCH[1] * scale:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.data.files import kind_of, open_file
+from pipeline.data.files import open_file
 from pipeline.doctor.sample import spaced
 from pipeline.files.find import DataFile
+from pipeline.files.flat import unite
 from pipeline.files.partitions import with_columns
 from pipeline.files.stores import open_bytes
+from pipeline.files.types import concatenated, kind_of
 from pipeline.init.forms import Form, form_of
 from pipeline.init.text import sample_text
 from pipeline.prepare.schema import Role
@@ -27,7 +30,6 @@ LOOKED_AT_FILES = 16
 """Maximum number of files that the sample is taken from, evenly spaced among all."""
 DECODED = 16
 """Maximum number of rows that are decoded for one that is looked at, but for three row groups."""
-TIME_TYPES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Column:
     name: str
     type: pa.DataType
     kind: str | None
-    """See `pipeline.data.files.kind_of`; also "time", and None for what no workflow can read."""
+    """See `pipeline.files.types.kind_of`; also "time", and None for what no workflow can read."""
     num_rows: int
     num_nulls: int
     num_different: int
@@ -93,25 +95,29 @@ def is_parquet(path: DataFile) -> bool:
 def _parquet(paths: Sequence[DataFile]) -> Look:
     rows: list[int] = []
     limits: dict[str, tuple[Any, Any]] = {}
-    schema = None
+    schemas: dict[DataFile, pa.Schema] = {}
     for path in paths:
         with open_file(path) as file:
             rows.append(file.metadata.num_rows)
-            if schema is None:
-                schema = file.schema_arrow
-            elif different := _difference(schema, file.schema_arrow):
-                raise ValueError(f"{path}: {different}, unlike {paths[0]}; give files of one shape")
+            schemas[path] = file.schema_arrow
             _widen(limits, file.metadata)
-    assert schema is not None
+    columns = unite(schemas)
+    if conflict := next((column.conflict for column in columns if column.conflict), ""):
+        raise ValueError(conflict)
+    for column in columns:
+        if column.lacking:
+            print(column.note(len(paths)))
     chosen = spaced(range(len(paths)), LOOKED_AT_FILES)
     quota = LOOKED_AT_ROWS // len(chosen)
-    tables = [_spread_rows(paths[number], quota).select(schema.names).cast(schema, safe=False) for number in chosen]
+    names = [column.name for column in columns]
+    tables = [_spread_rows(paths[number], names, quota) for number in chosen]
     file_of = np.repeat(chosen, [table.num_rows for table in tables])
-    sample = pa.concat_tables(tables)
+    types = pa.schema([(column.name, column.type) for column in columns])
+    sample = concatenated([types.empty_table(), *tables])
     return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, limits), None, True)
 
 
-def _spread_rows(path: DataFile, quota: int) -> pa.Table:
+def _spread_rows(path: DataFile, names: Sequence[str], quota: int) -> pa.Table:
     """At most about `quota` rows of a Parquet file, in order, from all of its row groups, or if it is large from evenly
     spaced ones with the first and the last."""
     with open_file(path) as file:
@@ -120,23 +126,14 @@ def _spread_rows(path: DataFile, quota: int) -> pa.Table:
         most = max(3, int(DECODED * quota * len(sizes) / max(1, sum(sizes))))
         groups = [groups[n] for n in np.unique(np.linspace(0, len(groups) - 1, most).astype(int))] if groups else []
         share, draw = quota / max(1, sum(sizes[group] for group in groups)), np.random.default_rng(0)
-        tables = [file.schema_arrow.empty_table()]
+        tables = []
         try:
-            for batch in file.iter_batches(1 << 16, row_groups=groups, use_threads=False):
+            for batch in file.iter_batches(1 << 16, columns=names, row_groups=groups, use_threads=False):
                 table = pa.Table.from_batches([batch])
                 tables.append(table if share >= 1 else table.filter(pa.array(draw.random(len(table)) < share)))
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path}: cannot be read, is the file complete? ({error})") from error
-    return pa.concat_tables(tables)
-
-
-def _difference(schema: pa.Schema, other: pa.Schema) -> str:
-    for name in schema.names:
-        if name not in other.names:
-            return f"has no column {name!r}"
-        if kind_of(schema.field(name).type) != kind_of(other.field(name).type):
-            return f"column {name!r} has type {other.field(name).type}"
-    return ""
+    return concatenated([pa.table({name: pa.nulls(0) for name in names}), *tables])
 
 
 def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> None:
@@ -148,8 +145,9 @@ def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> Non
             name, found = chunk.path_in_schema, chunk.statistics
             if found is None or not found.has_min_max or isinstance(found.min, bytes | str):
                 continue
-            low, high = limits.get(name, (found.min, found.max))
-            limits[name] = (min(low, found.min), max(high, found.max))
+            least, greatest = (float(end) if isinstance(end, Decimal) else end for end in (found.min, found.max))
+            low, high = limits.get(name, (least, greatest))
+            limits[name] = (min(low, least), max(high, greatest))
 
 
 def _text(paths: Sequence[DataFile]) -> Look:
@@ -177,9 +175,14 @@ def _columns(sample: pa.Table, limits: dict[str, tuple[Any, Any]]) -> tuple[Colu
 
 def _column(name: str, values: pa.ChunkedArray, limits: dict[str, tuple[Any, Any]]) -> Column:
     found = values.type
-    is_time = any(is_kind(found) for is_kind in TIME_TYPES)
-    kind = "time" if is_time else kind_of(found)
-    flat = values
+    # Lists of floats may be whole in the sample, and not in other rows.
+    kind = {"times": "time", "lists of numbers": None}.get(str(kind_of(found)), kind_of(found))
+    if kind is None:
+        return Column(
+            name, found, None, len(values), values.null_count, len(values) - values.null_count, None, None, ()
+        )
+    # Arrow compares no floats of 16 bits.
+    flat = values = values.cast(pa.float32()) if pa.types.is_float16(found) else values
     if pa.types.is_list(found) or pa.types.is_large_list(found):
         flat = pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], found.value_type)
     different = pc.unique(flat.combine_chunks() if pa.types.is_dictionary(flat.type) else flat)

@@ -19,7 +19,7 @@ from pipeline.data.files import SPLITS
 from pipeline.errors import refuse_remote
 from pipeline.files.find import DataFile, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, of_role
-from pipeline.init.division import ByPrepare, Division, by_prepare, divide, split_table
+from pipeline.init.division import ByPrepare, Division, by_prepare, divide, shown_time, split_table
 from pipeline.init.labels import is_binary
 from pipeline.init.look import Column, Look, look_at_files
 from pipeline.init.roles import choose_roles, shared_table, without_unseen
@@ -78,7 +78,7 @@ def init_command(args: argparse.Namespace) -> int:
             print(move_aside(path))
     if division and look.delimiter is None and not any(choice.values for choice in choices):
         print(f"splits: {division[1]}")
-        print_splits(choices, division[0])
+        print(split_table(division[0], choices))
         draft = draft_of_files(out, look, choices, division[0])
     else:
         found = by_prepare(look, choices) if division is None else ByPrepare(_by_files(division[0]), division[1])
@@ -88,7 +88,7 @@ def init_command(args: argparse.Namespace) -> int:
         summary = json.loads((folder / MANIFEST).read_bytes())
         if division:
             parts = {split: tuple(map(named, sorted((folder / split).glob("*.parquet")))) for split in division[0]}
-            print_splits(choices, parts)
+            print(split_table(parts, choices))
         else:
             print(*found.differences({split: of["rows"] for split, of in summary["splits"].items()}), sep="", end="")
         summary["columns"].pop(weight, None)
@@ -113,9 +113,8 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
         column = choice.column
         null = f"{column.num_nulls / column.num_rows:6.1%}" if column.num_nulls else "      "
         role = choice.given or ("nothing" if choice.role == "skip" else choice.role)
-        lines.append(
-            f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {_range(column):24.24}  {choice.why}"
-        )
+        reach = _range(column, choice.role == "time")
+        lines.append(f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {reach:24.24}  {choice.why}")
     lines += [f"warning: {choice.warning}" for choice in choices if choice.warning]
     return "\n".join([*lines, *(f"note: {note}" for choice in choices if (note := _note(choice)))])
 
@@ -136,12 +135,6 @@ def _note(choice: Choice) -> str:
     if choice.role == "number":
         return f"{column.name}: taken for amounts; if they are names of things, {as_option(column, 'category')}"
     return f"{column.name}: taken for names of things; if they are amounts, {as_option(column, 'number')}"
-
-
-def print_splits(choices: Sequence[Choice], division: Division) -> None:
-    """Print rows, positive rates and times of each split."""
-    time = next((choice.column.name for choice in choices if choice.role == "time"), None)
-    print(*split_table(division, [choice.column.name for choice in choices if choice.role == "label"], time), sep="\n")
 
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:
@@ -184,6 +177,10 @@ def _by_files(division: Division) -> str:
 def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], found: ByPrepare) -> int:
     """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code. `path`: file for the schema of
     text; ValueError is raised if it exists."""
+    # Rows without a time are refused, and times that some rows lack divide none.
+    choices = [
+        replace(c, role="skip") if c.role == "time" and c.column.num_nulls and not c.given else c for c in choices
+    ]
     if look.delimiter is None:
         schema = [f"{c.column.name}:{c.role}{_text_type(c) if c.values else ''}" for c in choices if c.role != "skip"]
         kind = "parquet"
@@ -230,15 +227,16 @@ def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> str:
     return f"Category(name={quoted(column.name)}{more})"
 
 
-def _range(column: Column) -> str:
-    if column.minimum is not None:
-        return (
-            # Statistics of Parquet files have -0 for 0.
-            f"{column.minimum + 0:.6g} to {column.maximum + 0:.6g}"
-            if column.kind != "time"
-            else f"{column.minimum} to {column.maximum}"
-        )
-    return ", ".join(str(value) for value in column.examples)
+def _range(column: Column, is_time: bool) -> str:
+    if column.minimum is None:
+        return ", ".join(str(value) for value in column.examples)
+    if is_time:
+        ends = (shown_time(pa.scalar(end, column.type)) for end in (column.minimum, column.maximum))
+        return " to ".join(end[:10] for end in ends)
+    if column.kind == "time":
+        return f"{column.minimum} to {column.maximum}"
+    # Statistics of Parquet files have -0 for 0.
+    return f"{column.minimum + 0:.6g} to {column.maximum + 0:.6g}"
 
 
 if __name__ == "__main__":

@@ -53,7 +53,6 @@ def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -
             made[column.name] = given_role(column, given[column.name], is_whole)
     numbered = _follow_each_other(look.columns)
     choices = [made.get(column.name) or _choice(column, whole, column.name in numbered) for column in look.columns]
-    choices = [_in_all_rows(choice) for choice in choices]
     for label in labels_N:
         choices = [choice if choice.column.name in made else _warned(choice, look, label) for choice in choices]
     if not any(choice.role == "category" for choice in choices):
@@ -113,17 +112,6 @@ def _follow_each_other(columns: Sequence[Column]) -> set[str]:
             found.update(one.name for one in chain)
         chain = [column] if column else []
     return found
-
-
-def _in_all_rows(choice: Choice) -> Choice:
-    """The choice, or none for times that some rows lack: they could divide no rows, and are of no other use."""
-    column = choice.column
-    if choice.role != "time" or choice.given or not column.num_nulls:
-        return choice
-    said = (
-        f"{column.name} has no time in {column.num_nulls:,} of {column.num_rows:,} rows looked at, so it divides none"
-    )
-    return Choice(column, "skip", "times, not in all rows", said)
 
 
 def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:

@@ -84,6 +84,9 @@ def sample_text(paths: Sequence[DataFile], most: int) -> TextSample:
                 raise error from None
         forms = {name: form_of(name, table.column(name)) for name in table.column_names}
         options = {name: getattr(format, name) for name in ("delimiter", "header", "newlines")} | {"nulls": SPELLINGS}
+    for name in dict.fromkeys(name for path in paths for name, _ in getattr(path, "partitions", ())):
+        values = [dict(path.partitions).get(name) for path in paths]
+        forms.setdefault(name, form_of(name, pa.chunked_array([pa.array(values, pa.string())])))
     fields = [_field(name, form) for name, form in forms.items()]
     table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)))
     return TextSample(tuple(paths), options, forms, table, file_of, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline.data.files import InputColumn, leaves, listings_of, open_file
+from pipeline.data.files import listings_of, open_file
 from pipeline.files.find import DataFile, form_of, matches, some
 from pipeline.workflow import Data
 
@@ -41,10 +41,9 @@ def _only_value(files: Iterable[DataFile], label: str) -> float | None:
     seen: set[float] = set()
     for path in files:
         with open_file(path) as file:
-            places = [*leaves(file.schema_arrow, file.metadata, [InputColumn(label, "data.labels")])]
-            if not places:
+            place = file.leaf(label)
+            if place is None:
                 return None
-            ((_, place),) = places
             for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
                 statistics = group.column(place).statistics
                 if group.num_rows == 0:

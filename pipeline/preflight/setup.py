@@ -65,7 +65,7 @@ def data(c: Checked) -> Checked:
     ensure(workflow.data)
     threads, group = share_of(workflow.schedule.threads), workflow.metrics.group
     source = Source(workflow.data, workflow.seed, threads, group, begun=c.begun)
-    for remark in remarks(workflow.data, source.num_examples):
+    for remark in (*source.notes, *remarks(workflow.data, source.num_examples)):
         c.say(f"warning: {remark}")
     return replace(c, source=source)
 

@@ -113,7 +113,7 @@ def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
         case "libffm":
             return formats.libffm(args.fields, args.many, args.numbers, args.ignore_values)
         case "parquet":
-            return formats.parquet_format(args.schema, paths[0], args.no_label)
+            return formats.parquet_format(args.schema, paths, args.no_label)
     found = formats.avazu() if args.format == "avazu" else formats.criteo()
     return formats.without_labels(found) if args.no_label else found
 
@@ -137,5 +137,5 @@ def described(format: Format) -> dict[str, Any]:
         for f in format.fields
     ]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
-    del options["read.headerless"], options["read.left_out"]
+    del options["read.headerless"], options["read.left_out"], options["read.notes"]
     return options | {"read.fields": columns}

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.decode import fill_keys, is_list
+from pipeline.data.decode import fill_keys
 from pipeline.data.files import InputColumn
+from pipeline.files.types import is_list
 from pipeline.records import I64, U64
 
 

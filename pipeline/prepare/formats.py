@@ -14,8 +14,10 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from pipeline.data.files import kind_of, open_file
+from pipeline.data.files import open_file
 from pipeline.files.find import DataFile, matches_name
+from pipeline.files.flat import United, unite
+from pipeline.files.types import HOLDS, fits, instead, is_list, kind_of, value_of
 from pipeline.prepare.schema import Role, read_schema, roles_of
 
 CALENDAR = ("hour_of_day", "weekday", "weekend")
@@ -72,6 +74,9 @@ class Format:
     """True if values other than 1 are accepted and ignored (libsvm and libffm)."""
     left_out: tuple[str, ...] = ()
     """Names of skipped columns that lines need not have: the labels, of rows that are to be scored."""
+
+    notes: tuple[str, ...] = ()
+    """Remarks on the sources, a line each."""
 
     def has_header(self, path: DataFile) -> bool:
         return self.header and not any(matches_name(path, pattern) for pattern in self.headerless)
@@ -174,42 +179,55 @@ def without_labels(format: Format) -> Format:
     return replace(format, fields=tuple(fields), left_out=tuple(f.name for f in format.fields if f.role == "label"))
 
 
-def parquet_format(columns: Sequence[str], first: DataFile, no_label: bool = False) -> Format:
-    """Parquet files with columns NAME:ROLE and the types of the first file; NAME may be a pattern (`c*:category`). The
-    first pattern that matches a column decides; columns without a match are left out, and with `no_label` labels."""
-    with open_file(first) as file:
-        schema = file.schema_arrow
+def parquet_format(columns: Sequence[str], paths: Sequence[DataFile], no_label: bool = False) -> Format:
+    """Parquet files with columns NAME:ROLE, in types that hold the values of all files; NAME may be a pattern
+    (`c*:category`). The first pattern that matches a column decides; columns without a match are left out, and with
+    `no_label` labels."""
+    schemas = {}
+    for path in paths:
+        with open_file(path) as file:
+            schemas[path] = file.schema_arrow
+    there = unite(schemas)
+    names = [column.name for column in there]
     patterns = [p for p in roles_of(columns, typed=False) if not (no_label and p.role == "label")]
-    if unused := [p.name for p in patterns if not any(fnmatchcase(name, p.name) for name in schema.names)]:
-        raise ValueError(f"{first}: no column is named {', '.join(unused)}; it has: {', '.join(schema.names)}")
-    found = ((name, next((p for p in patterns if fnmatchcase(name, p.name)), None)) for name in schema.names)
-    fields = tuple(_as_read(first, schema.field(name), p.role, p.values) for name, p in found if p and p.role != "skip")
+    if unused := [p.name for p in patterns if not any(fnmatchcase(name, p.name) for name in names)]:
+        raise ValueError(f"{paths[0]}: no column is named {', '.join(unused)}; it has: {', '.join(names)}")
+    found = ((column, next((p for p in patterns if fnmatchcase(column.name, p.name)), None)) for column in there)
+    chosen = [(column, p) for column, p in found if p and p.role != "skip"]
+    fields = tuple(_as_read(paths[0], column, p.role, p.values) for column, p in chosen)
     if not no_label:
         _check(fields)
-    return Format("parquet", "parquet", fields)
+    notes = tuple(column.note(len(paths)) for column, _ in chosen if column.lacking)
+    return Format("parquet", "parquet", fields, notes=notes)
 
 
-def _as_read(path: DataFile, column: pa.Field, role: Role, values: tuple[str, str] | None) -> Field:
-    """Field of a Parquet column: dictionaries are decoded, floats become float32, labels int8."""
-    found, kind = column.type, kind_of(column.type)
-    many = pa.types.is_list(found) or pa.types.is_large_list(found)
-    allowed = {
-        "label": ("integers", "numbers", *(["text"] if values else [])),
-        "number": ("integers", "numbers"),
-        "category": ("integers", "text", "lists of integers", "lists of text"),
-        "time": ("integers", "numbers", "text"),
-    }[role]
-    if kind not in allowed:
+def _as_read(path: DataFile, column: United, role: Role, values: tuple[str, str] | None) -> Field:
+    """Field of a Parquet column: dictionaries are decoded, floats become float32, those of categories integers, labels
+    int8."""
+    found = column.type
+    if column.conflict:
+        raise ValueError(column.conflict)
+    if column.lacking and role in ("label", "time"):
+        raise ValueError(
+            f"{column.lacking[0]}: has no column {column.name!r}, a {role}, which other files have; add it, or leave "
+            "this file out"
+        )
+    roles = ("category", "list") if role == "category" else (role,)
+    if not fits(found, *roles) and not (values and kind_of(found) == "text"):
+        allowed = [kind for role in roles for kind in HOLDS[role]]
+        ways = f"convert it in the file: {instead(found)}" if instead(found) else "convert it in the file"
         raise ValueError(
             f"{path}: column {column.name!r} has type {found}, but a {role} holds {' or '.join(allowed)}; "
-            "give the column another role, or convert it in the file"
+            f"give the column another role, or {ways}"
         )
-    value = found.value_type if many else found
-    value = value.value_type if pa.types.is_dictionary(value) else value
+    many = is_list(found)
+    value = value_of(found.value_type if many else found)
     if role == "label":
         value = pa.int8()
-    elif role == "number" and pa.types.is_floating(value):
+    elif role == "number" and (pa.types.is_floating(value) or pa.types.is_null(value)):
         value = pa.float32()
+    elif role == "category" and kind_of(value) not in ("integers", "text"):
+        value = pa.uint8() if pa.types.is_boolean(value) else pa.int64()
     return Field(column.name, role, value, many, values)
 
 

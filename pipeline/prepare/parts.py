@@ -203,7 +203,14 @@ def limits(table: pa.Table, names: Sequence[str]) -> dict[str, tuple[int | float
 
 def span_of(column: pa.ChunkedArray) -> ValueSpan | None:
     """Minimum and maximum of a column as JSON can hold them; None if it has no values, or they are infinite."""
-    both = pc.min_max(column.cast(value_type(column.type))).as_py()
+    values = column.cast(value_type(column.type))
+    if pa.types.is_timestamp(values.type) and values.type.tz:
+        values = values.cast(pa.timestamp(values.type.unit, "UTC"))
+    ends = pc.min_max(values)
+    both = {
+        name: end.cast(pa.string()).as_py() if pa.types.is_temporal(end.type) else end.as_py()
+        for name, end in ends.items()
+    }
     least, greatest = (
         value.decode(errors="backslashreplace") if isinstance(value, bytes) else value for value in both.values()
     )

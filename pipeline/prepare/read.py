@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -116,10 +117,11 @@ def _parser(path: DataFile, format: Format) -> Parser:
     names = [f.name for f in format.in_lines]
     if format.has_header(path):
         found = names_in(path, format, names)
-        below = [values for number in (2, 3) if (values := _values(path, format, number))]
-        # Lines may end in a delimiter that the header does not have.
-        if below and all(len(values) == len(found) + 1 and not values[-1] for values in below):
-            found.append(f"{text.NAMELESS}{len(found) + 1}")
+        with suppress(ValueError, csv.Error):
+            below = [values for number in (2, 3) if (values := _values(path, format, number))]
+            # Lines may end in a delimiter that the header does not have.
+            if below and all(len(values) == len(found) + 1 and not values[-1] for values in below):
+                found.append(f"{text.NAMELESS}{len(found) + 1}")
         return text.text_parser(format, found)
     if format.left_out and len(_values(path, format)) < len(names):
         names = [name for name in names if name not in format.left_out]

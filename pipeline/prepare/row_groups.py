@@ -7,9 +7,10 @@ from collections.abc import Container, Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.data.files import open_file
+from pipeline.files.flat import FlatFile
+from pipeline.files.types import kind_of, value_of, whole
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.pieces import Piece, num_parts, rows_a_part
@@ -30,18 +31,13 @@ def tables(
             if number in made:
                 yield number, format.schema.empty_table(), 0, last
             else:
-                good = _good_rows(_typed(table, piece, format), piece, format, bad, first_row)
+                good = _good_rows(_typed(table, piece, format, first_row), piece, format, bad, first_row)
                 yield number, good, num_rows - good.num_rows, last
             first_row += num_rows
 
 
-def _read(file: pq.ParquetFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
+def _read(file: FlatFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
     names, groups = format.schema.names, range(piece.begin, piece.end)
-    if missing := [name for name in names if name not in file.schema_arrow.names]:
-        raise ValueError(
-            f"{piece.path}: has no column {', '.join(missing)}, which the first file has; write all files with "
-            "the same columns, or leave this one out"
-        )
     first = file.metadata.row_group(piece.begin)
     count = num_parts(first.num_rows, first.total_byte_size, piece.part_bytes) if len(groups) == 1 else 1
     try:
@@ -56,25 +52,30 @@ def _read(file: pq.ParquetFile, piece: Piece, format: Format) -> Iterator[pa.Tab
         raise ValueError(f"{piece.path}: row group {piece.begin}: cannot be read, is it complete? ({error})") from error
 
 
-def _typed(table: pa.Table, piece: Piece, format: Format) -> pa.Table:
-    fields = {field.name: field for field in format.fields}
-    try:
-        columns = [_cast(table.column(name), fields[name]) for name in format.schema.names]
-    except pa.ArrowException as error:
-        raise ValueError(
-            f"{piece.path}: its columns have other types than the first file's: {error}; write them alike in all files"
-        ) from error
+def _typed(table: pa.Table, piece: Piece, format: Format, first_row: int) -> pa.Table:
+    columns = []
+    for field in (field for field in format.fields if field.name in format.schema.names):
+        what = f"{piece.path}: column {field.name!r}"
+        try:
+            columns.append(_cast(table.column(field.name), field, what, first_row + 1))
+        except pa.ArrowException as error:
+            raise ValueError(f"{what} has values that {field.arrow_type} does not hold: {error}") from error
     return pa.table(columns, schema=format.schema)
 
 
-def _cast(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, field: Field, what: str, first_row: int) -> pa.ChunkedArray:
     if field.values:
         return label_of(column, field.values)
-    if field.role == "label" and pa.types.is_floating(column.type):
+    if pa.types.is_null(column.type):
+        return pa.chunked_array([pa.nulls(len(column), field.arrow_type)])
+    if field.role == "label" and pa.types.is_floating(value_of(column.type)):
         # A cast keeps only 0 and 1 as they were. Others become null here, so that they are reported as bad labels.
-        whole = pc.if_else(pc.is_in(column, pa.array([0, 1], column.type)), column, None)
-        return whole.cast(field.arrow_type)
-    return column.cast(field.arrow_type)
+        column = column.cast(value_of(column.type))
+        whole_ones = pc.if_else(pc.is_in(column, pa.array([0, 1], column.type)), column, None)
+        return whole_ones.cast(field.arrow_type)
+    if field.role == "category" and str(kind_of(column.type)).endswith("numbers"):
+        column = whole(column, what, first_row)
+    return column.cast(value_of(column.type)).cast(field.arrow_type)
 
 
 def _good_rows(table: pa.Table, piece: Piece, format: Format, bad: BadLines, first_row: int) -> pa.Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,10 +95,16 @@ class ByTime:
         return np.asarray(pc.greater_equal(times, self.parsed(since, times.type)))
 
     def parsed(self, text: str, kind: pa.DataType) -> pa.Scalar:
+        """The value of a text in the column's type; a time without a zone is one of the column's zone."""
         try:
             return pa.scalar(text).cast(kind)
         except pa.ArrowException as error:
-            raise ValueError(f"--split time: {text!r} is no {kind}, which {self.column} is") from error
+            if pa.types.is_timestamp(kind) and kind.tz:
+                with suppress(pa.ArrowException):
+                    return pc.assume_timezone(pa.scalar(text).cast(pa.timestamp(kind.unit)), kind.tz)
+            forms = {"timestamp": ", written 2026-11-24T18:30:00", "date": ", written 2026-11-24"}
+            form = next((form for name, form in forms.items() if str(kind).startswith(name)), "")
+            raise ValueError(f"--split time: {text!r} is no {kind}{form}, which {self.column} is") from error
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.data.decode import is_list
 from pipeline.data.files import open_file
+from pipeline.files.types import is_list
 from pipeline.prepare.counts import Counts, chunks, counted, gather, joined, keys_of
 from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder
 from pipeline.prepare.runs import few, merge_counts, write_runs

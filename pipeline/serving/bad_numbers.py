@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.data.decode import fill_floats
-from pipeline.data.files import InputColumn, has_no_values, leaves
+from pipeline.data.files import InputColumn
 from pipeline.data.outside import Outside
+from pipeline.data.plain import plain
+from pipeline.files.flat import FlatFile
+from pipeline.files.types import has_no_values, value_of
 from pipeline.records import F32, I64
 from pipeline.serving.column_reader import ColumnReader
 
@@ -19,7 +21,7 @@ class BadNumbers:
     """Reader of those number columns of a file that have bad numbers, by the file's statistics, or may have some. The
     stages that score read blocks in several processes, and some twice, so that they cannot count."""
 
-    def __init__(self, file: pq.ParquetFile, numbers: Sequence[InputColumn], outside: Outside, name: str) -> None:
+    def __init__(self, file: FlatFile, numbers: Sequence[InputColumn], outside: Outside, name: str) -> None:
         """`name`: the file's, for messages."""
         self._columns, self._outside, self._name = [c for c in numbers if may_have(file, c)], outside, name
         self._reader = ColumnReader(name, file, [column.name for column in self._columns])
@@ -30,7 +32,7 @@ class BadNumbers:
         read = self._reader.take(num_rows) if self._columns else []
         for column, chunks in zip(self._columns, read, strict=True):
             row = self._row
-            for array in chunks.chunks:
+            for array in plain(chunks, column, None, self._name).chunks:
                 out_N: F32 = np.empty(len(array), np.float32)
                 fill_floats(array, column, self._name, row, out_N, self._outside)
                 row += len(array)
@@ -39,21 +41,22 @@ class BadNumbers:
         return rows
 
 
-def may_have(file: pq.ParquetFile, column: InputColumn) -> bool:
+def may_have(file: FlatFile, column: InputColumn) -> bool:
     """False if the least and the largest value of each row group, and null, are in the domain of the column."""
-    metadata, found = file.metadata, file.schema_arrow.field(column.name).type
-    if has_no_values(found):
+    metadata, place = file.metadata, file.leaf(column.name)
+    if column.name not in file.schema_arrow.names:
         return False
-    places = [place for _, place in leaves(file.schema_arrow, metadata, [column])]
-    if not places:
-        return True
-    (place,) = places
+    found = value_of(file.schema_arrow.field(column.name).type)
+    if place is None or has_no_values(found):
+        return place is None
     ends = []
     for group in range(metadata.num_row_groups):
         statistics = metadata.row_group(group).column(place).statistics
         if statistics is None or not statistics.has_min_max or pa.types.is_float16(found):
             return True
         ends += [statistics.min, statistics.max]
+    if not all(isinstance(end, int | float) for end in ends):
+        return True
     trial = Outside("clip")
     out: F32 = np.empty(len(ends) + 1, np.float32)
     fill_floats(pa.array([*ends, None], found), column, "", 0, out, trial)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys
 from pipeline.data.files import InputColumn, SchemaCheck, columns_of, open_file
+from pipeline.data.plain import plain
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.report import evaluated
 from pipeline.records import F32, U64, Array
@@ -63,7 +64,8 @@ def judged(file: ScoredFile, workflow: Workflow) -> Iterator[Judged]:
         for batch in source.iter_batches(SCORED_GROUP, columns=[column.name for column in columns], use_threads=False):
             values: dict[str, list[Any]] = {setting: [] for setting in TRUTH}
             for column in columns:
-                values[column.setting].append(_values(batch.column(column.name), column, str(file.source), first_row))
+                array = plain(pa.chunked_array([batch.column(column.name)]), column, None, str(file.source))
+                values[column.setting].append(_values(array.combine_chunks(), column, str(file.source), first_row))
             logits_TN = [np.asarray(pa.chunked_array(array)) for array in scores.take(len(batch))]
             weights, groups = values["data.weight"], values["metrics.group"]
             yield (

@@ -17,7 +17,7 @@ class Features(Strict):
     numbers: tuple[Number, ...]
     categories: tuple[Category, ...]
     kinds: dict[str, ValueKind]
-    """Kind of each categorical column's values in the training data (see `pipeline.data.files.kind_of`)."""
+    """Kind of each categorical column's values in the training data (see `pipeline.files.types.kind_of`)."""
     hash: Literal["salted-murmur64"] = "salted-murmur64"
     """Hash of `pipeline.kernels.hashing`. Another hash gets another name."""
     seed: int

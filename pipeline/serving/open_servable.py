@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_keys
-from pipeline.data.files import InputColumn, kind_of
+from pipeline.data.files import InputColumn
 from pipeline.data.outside import BadValues, check_rule
 from pipeline.data.plain import plain
+from pipeline.files.types import key_kind
 from pipeline.machine.limits import cpus
 from pipeline.messages.sizes import bytes_of_memory
 from pipeline.records import F32, U64
@@ -165,7 +166,7 @@ def keys_of_values(features: Features, column: str, values: Any) -> tuple[pa.Arr
     spec = InputColumn(column, "data.categories", table=categories[column].table_name)
     given = array_of_values(column, values)
     array = plain(given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([given]), spec, expected, "values")
-    kind = "integers" if pa.types.is_boolean(array.type) else kind_of(array.type)
+    kind = key_kind(array.type)
     if kind != expected:
         raise ValueError(f"values of {column!r} are {kind or array.type}, expected {expected} as in the training data")
     one = array.combine_chunks()

@@ -100,8 +100,10 @@ class Predictor:
 
 
 def as_table(data: object) -> pa.Table:
-    """Table of anything that has `__arrow_c_stream__`, of a dict of columns, or of a list of rows. Raises ValueError if
-    it is nothing of these."""
+    """Table of anything that has `__arrow_c_stream__`, of a lazy frame of polars, which is collected, of a dict of
+    columns, or of a list of rows. Raises ValueError if it is nothing of these."""
+    if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
+        data = data.collect()
     try:
         is_rows = isinstance(data, list) and all(isinstance(row, dict) for row in data)
         return pa.Table.from_pylist(data) if is_rows else pa.table(data)

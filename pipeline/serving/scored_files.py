@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.files import InputColumn, has_no_values, open_file
+from pipeline.data.files import InputColumn, open_file
 from pipeline.data.groups import stamp_of
 from pipeline.data.outside import Outside
 from pipeline.files.find import DataFile, check_once, find
 from pipeline.files.stores import Stamp, is_remote
+from pipeline.files.types import has_no_values
 from pipeline.metrics.evaluation import probability
 from pipeline.records import F32
 from pipeline.serving.bad_numbers import BadNumbers
@@ -61,10 +62,11 @@ def _num_rows(path: DataFile) -> int:
 
 
 def readable_columns(files: Sequence[ScoredFile], with_values: bool = False) -> set[str]:
-    """Names of the columns that all input files have. `with_values`: but for those whose type has no value but null."""
+    """Names of the columns that all input files have. `with_values`: of those that are read, which are flat, without
+    those whose type has no value but null."""
     names: list[set[str]] = []
     for file in files:
-        with open_file(file.source) as source:
+        with open_file(file.source, is_flat=with_values) as source:
             schema = source.schema_arrow
         names.append({field.name for field in schema if not (with_values and has_no_values(field.type))})
     return set.intersection(*names)
@@ -140,10 +142,10 @@ class ScoreWriter:
         """Write one file. Returns False, and writes nothing, if the scores end before its last row. Raises ValueError
         if the file to score has changed."""
         Files().make_folder(file.out.parent)
-        with open_file(file.source) as source:
-            kept = ColumnReader(file.source, source, self._keep) if self._keep else None
+        with open_file(file.source) as source, open_file(file.source, is_flat=False) as raw:
+            kept = ColumnReader(file.source, raw, self._keep) if self._keep else None
             bad = BadNumbers(source, self._numbers, self._outside, str(file.source))
-            fields = [*(source.schema_arrow.field(name) for name in self._keep)]
+            fields = [*(raw.schema_arrow.field(name) for name in self._keep)]
             fields += [pa.field(name, pa.float32()) for name in self._score_fields]
             schema = pa.schema(fields, dict(self._metadata))
             try:

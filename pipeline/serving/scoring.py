@@ -152,6 +152,8 @@ def _score(
         threads = share_of(workflow.schedule.threads)
         source = Source(workflow.data, workflow.seed, threads, scoring=scoring)
         stack.callback(source.close)
+        for note in source.notes:
+            _say(note)
         check_keep(order.keep, files, opened.features.labels)
         check_truth(files, judging := with_truth(opened.workflow, has))
         if order.fresh and (moved := move_output_aside(out, opened.held.run_dir)):

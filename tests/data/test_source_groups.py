@@ -79,14 +79,12 @@ def test_groups_are_read_on_request_in_the_predicted_memory(tmp_path):
     assert grouped.window_bytes() >= without.window_bytes() + 16 * 200
 
 
-@pytest.mark.parametrize(
-    ("values", "found"), [([[1]], "list<element: int64>"), ([1.5], "double"), ([True], "bool"), ([None], "null")]
-)
-def test_a_column_type_that_cannot_be_a_group_is_refused(tmp_path, values, found):
-    write(tmp_path / "train/a.parquet", label=[0], c=[1], user=values)
+def test_a_column_type_that_cannot_be_a_group_is_refused(tmp_path):
+    write(tmp_path / "train/a.parquet", label=[0], c=[1], user=[[1]])
     with pytest.raises(ValueError, match=r"'user' \(metrics.group\) has type") as caught:
         Source(data_of(tmp_path), 0, group="user")
-    for words in (found, "expected integers, strings or binary, or a dictionary of those", "name another one"):
+    kinds = "expected integers, strings or binary, or a dictionary of those"
+    for words in ("list<element: int64>", kinds, "name another one"):
         assert words in str(caught.value)
 
 

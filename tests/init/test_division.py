@@ -32,6 +32,9 @@ FORMS = {
     "milliseconds": lambda t: pa.array(t * 1000),
     "with T": lambda t: pa.array(iso(t, "%Y-%m-%dT%H:%M:%S")),
     "with a blank": lambda t: pa.array(iso(t, "%Y-%m-%d %H:%M:%S")),
+    "timestamps of nanoseconds": lambda t: pa.array(t, pa.timestamp("s")).cast(pa.timestamp("ns")),
+    "timestamps of a zone": lambda t: pa.array(t, pa.timestamp("ms", "Europe/Berlin")),
+    "dates": lambda t: pa.array(t // 600 - BEGIN // 600 + 20_000).cast(pa.int32()).cast(pa.date32()),
     "with Z": lambda t: pa.array(iso(t, "%Y-%m-%dT%H:%M:%SZ")),
 }
 
@@ -47,7 +50,7 @@ def made(folder):
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-@pytest.mark.parametrize("form", some(FORMS, "seconds", "with T"))
+@pytest.mark.parametrize("form", some(FORMS, "seconds", "with T", "timestamps of a zone", "dates"))
 def test_the_last_fifth_of_the_time_is_a_fifth_of_the_rows(tmp_path, capsys, form, suffix):
     table = log(FORMS[form](BEGIN + np.arange(6000) * 600))
     if suffix == "csv":

@@ -209,7 +209,7 @@ def test_line_ends_in_quotes_and_trailing_delimiters_are_read(tmp_path):
     found = sample_text([written(tmp_path / "log.csv", ["click", "user", "title", ""], rows)], 16)
     assert found.options["newlines"]
     assert found.table.column("title").to_pylist() == [row[2] for row in rows]
-    file = written(tmp_path / "log.csv", ["click", "user", "title"], rows)
+    file = written(tmp_path / "log.csv", ["click", "user", "title"], [[1, row[1], "shoes", ""] for row in rows])
     assert sample_text([file], 16).table.column_names == ["click", "user", "title"]
     rows = [["0,5", "1,25"], ["7,0", "3,1"]] * 20
     assert sample_text([written(tmp_path / "log.csv", *rows[:1], rows, delimiter=";")], 16).options["delimiter"] == ";"

@@ -79,7 +79,7 @@ def test_parquet_columns_get_their_role_and_a_matching_type(tmp_path):
     })  # fmt: skip
     pq.write_table(table, tmp_path / "a.parquet")
     path = tmp_path / "a.parquet"
-    found = formats.parquet_format(["click:label", "i*:number", "c*:category", "tags:category", "when:time"], path)
+    found = formats.parquet_format(["click:label", "i*:number", "c*:category", "tags:category", "when:time"], [path])
     types = {"click": pa.int8(), "i1": pa.float32(), "i2": pa.int16(), "c1": pa.int64(), "c2": pa.string(),
              "tags": pa.list_(pa.int64()), "when": pa.int64()}  # fmt: skip
     assert found.schema == pa.schema(types)
@@ -90,5 +90,5 @@ def test_parquet_columns_get_their_role_and_a_matching_type(tmp_path):
         ("click:label:int8",): "expected NAME:ROLE with",
     }.items():
         with pytest.raises(ValueError) as caught:  # noqa: PT011 (the words are checked below)
-            formats.parquet_format(columns, path)
+            formats.parquet_format(columns, [path])
         assert words in str(caught.value)

@@ -208,7 +208,7 @@ def test_rows_of_a_parquet_file_are_the_same_for_any_row_groups(tmp_path, rows_a
     stored = table.set_column(table.column_names.index("age"), "age", table.column("age").cast(pa.float64()))
     stored = stored.set_column(stored.column_names.index("city"), "city", table.column("city").dictionary_encode())
     pq.write_table(stored, tmp_path / "a.parquet", row_group_size=rows_a_group)
-    format = formats.parquet_format(["click:label", "[ap]*:number", "day:time", "*:category"], tmp_path / "a.parquet")
+    format = formats.parquet_format(["click:label", "[ap]*:number", "day:time", "*:category"], [tmp_path / "a.parquet"])
     found = table_of(tmp_path / "a.parquet", format, piece_bytes)
     assert found.drop_columns("age").equals(table.drop_columns("age"))
     assert found.column("age").equals(table.column("age").cast(pa.float32()))

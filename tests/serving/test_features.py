@@ -14,11 +14,12 @@ from support.http.oip import binary_request, json_request
 from support.oracle.reference import key_of
 
 from pipeline.data.buffer import ReadBuffer
-from pipeline.data.files import columns_of, kind_of
+from pipeline.data.files import columns_of
 from pipeline.data.outside import Outside
 from pipeline.data.source import Scoring, Source, layout_of
 from pipeline.data.table import TableReader
 from pipeline.files.find import named
+from pipeline.files.types import kind_of
 from pipeline.records import Block
 from pipeline.serving.features import kind_of_name
 from pipeline.serving.http.request import read_request

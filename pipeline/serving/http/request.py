@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.data.files import kind_of
+from pipeline.files.types import kind_of
 from pipeline.serving.http.fields import InferDocument, InputTensor, Wanted, listed, read_wanted
 from pipeline.serving.http.tensors import DATATYPES, INTEGER, Tensor, array_of, lists_of, masked, shown
 from pipeline.serving.served_model import InputSpec

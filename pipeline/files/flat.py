@@ -1,0 +1,166 @@
+"""Parquet files and tables as flat columns in plain types: the fields of structs are columns with dotted names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.files.find import DataFile
+from pipeline.files.types import WIDE, is_list, plain_type, to_plain, unified
+
+Place = tuple[int, ...]
+"""Number of a column in its schema, then that of a field in each struct below."""
+
+
+def places(schema: pa.Schema) -> list[tuple[str, Place, pa.Field]]:
+    """Name, place and field of each flat column, in order. A column of a name wins over the field of a struct."""
+    found = [one for n, field in enumerate(schema) for one in _fields(field, field.name, (n,))]
+    return [one for one in found if len(one[1]) == 1 or one[0] not in schema.names]
+
+
+def _fields(field: pa.Field, name: str, place: Place) -> Iterator[tuple[str, Place, pa.Field]]:
+    kind = field.type
+    if not pa.types.is_struct(kind):
+        yield name, place, field
+        return
+    for n in range(kind.num_fields):
+        inner = kind.field(n)
+        yield from _fields(inner, f"{name}.{inner.name}", (*place, n))
+
+
+def num_leaves(found: pa.DataType) -> int:
+    """Number of column chunks of a type in Parquet."""
+    if isinstance(found, pa.BaseExtensionType):
+        return num_leaves(found.storage_type)
+    if pa.types.is_struct(found):
+        return sum(num_leaves(found.field(n).type) for n in range(found.num_fields))
+    if pa.types.is_map(found):
+        return num_leaves(found.key_type) + num_leaves(found.item_type)
+    return num_leaves(found.value_type) if is_list(found) else 1
+
+
+def leaf_of(schema: pa.Schema, place: Place) -> int:
+    """Number of the first column chunk of the column at a place."""
+    number = sum(num_leaves(schema.field(n).type) for n in range(place[0]))
+    kind = schema.field(place[0]).type
+    for n in place[1:]:
+        number += sum(num_leaves(kind.field(m).type) for m in range(n))
+        kind = kind.field(n).type
+    return number
+
+
+def at_place(column: pa.ChunkedArray, place: Place) -> pa.ChunkedArray:
+    """The column at a place below the column of a table; a field of no struct is null."""
+    return pc.struct_field(column, list(place[1:])) if len(place) > 1 else column
+
+
+class FlatFile(pq.ParquetFile):
+    """Parquet file whose columns are flat and have plain types. A column that is read and not there is null."""
+
+    @cached_property
+    def _flat(self) -> Mapping[str, tuple[Place, pa.DataType]]:
+        """Place and plain type of each column, by name."""
+        schema = self.reader.schema_arrow
+        return {name: (place, self._plain_type(field.type, place)) for name, place, field in places(schema)}
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        schema = self.reader.schema_arrow
+        found = [field.with_name(name).with_type(self._flat[name][1]) for name, _, field in places(schema)]
+        return pa.schema(found, schema.metadata)
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        """Schema of the flat columns; of a name that is there twice, both."""
+        return self._schema
+
+    def leaf(self, name: str) -> int | None:
+        """Number of the column chunk of a column; None if there is no such column."""
+        return leaf_of(self.reader.schema_arrow, self._flat[name][0]) if name in self._flat else None
+
+    def read_row_group(self, i: int, columns: Sequence[str], **options: Any) -> pa.Table:
+        return self._chosen(super().read_row_group(i, columns=list(columns), **options), columns)
+
+    def read_row_groups(self, row_groups: Sequence[int], columns: Sequence[str], **options: Any) -> pa.Table:
+        return self._chosen(super().read_row_groups(list(row_groups), columns=list(columns), **options), columns)
+
+    def iter_batches(self, batch_size: int, *, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
+        for batch in super().iter_batches(batch_size, columns=list(columns), **options):
+            table = self._chosen(pa.Table.from_batches([batch]), columns)
+            yield table.combine_chunks().to_batches()[0] if columns else batch.select([])
+
+    def _chosen(self, table: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """The named columns of a table that was read, in this order."""
+        names = self.reader.schema_arrow.names
+        chosen: list[pa.ChunkedArray] = []
+        for name in columns:
+            if name not in self._flat:
+                chosen.append(pa.chunked_array([pa.nulls(table.num_rows)]))
+                continue
+            place, into = self._flat[name]
+            column = at_place(table.column(names[place[0]]), self._place_in(table, place))
+            chosen.append(to_plain(column, into, f"column {name!r}"))
+        return pa.table(chosen, list(columns)) if chosen else table.select([])
+
+    def _place_in(self, table: pa.Table, place: Place) -> Place:
+        """A place in the file as one in a table, whose structs have only the fields that were read."""
+        kind = self.reader.schema_arrow.field(place[0]).type
+        found = table.schema.field(self.reader.schema_arrow.names[place[0]]).type
+        inside = [place[0]]
+        for n in place[1:]:
+            field = kind.field(n)
+            inside.append(found.get_field_index(field.name))
+            kind, found = field.type, found.field(inside[-1]).type
+        return tuple(inside)
+
+    def _plain_type(self, found: pa.DataType, place: Place) -> pa.DataType:
+        into = plain_type(found)
+        if not (pa.types.is_decimal(found) and found.precision > WIDE and pa.types.is_integer(into)):
+            return into
+        leaf = leaf_of(self.reader.schema_arrow, place)
+        chunks = [self.metadata.row_group(g).column(leaf).statistics for g in range(self.metadata.num_row_groups)]
+        ends = [chunk.max for chunk in chunks if chunk is not None and chunk.has_min_max]
+        if len(ends) < len(chunks) or not ends:
+            return into
+        return pa.uint64() if max(ends) >= 1 << 63 else pa.int64()
+
+
+@dataclass(frozen=True, slots=True)
+class United:
+    """A column of several files that may have it in several types."""
+
+    name: str
+    type: pa.DataType
+    """Type that holds the values of all files (see `unified`)."""
+    conflict: str = ""
+    """The file whose type does not fit those before it, with both types, if there is one."""
+    lacking: tuple[DataFile, ...] = ()
+    """Files without this column, in which it is null."""
+
+    def note(self, num_files: int) -> str:
+        """A line that says where the column is missing."""
+        return (
+            f"column {self.name!r} is missing in {len(self.lacking):,} of {num_files:,} files, and null there; the "
+            f"first is {self.lacking[0]}"
+        )
+
+
+def unite(schemas: Mapping[DataFile, pa.Schema]) -> list[United]:
+    """The columns of all files, those of the first one first. `schemas`: of flat columns."""
+    found: dict[str, United] = {}
+    for path, schema in schemas.items():
+        for field in schema:
+            before = found.get(field.name, United(field.name, pa.null()))
+            into = unified((before.type, field.type))
+            if into is None and not before.conflict:
+                said = f"{path}: column {field.name!r} has type {field.type}, and {before.type} in files before it"
+                before = replace(before, conflict=f"{said}, such as {next(iter(schemas))}; write it alike in all files")
+            found[field.name] = before if into is None else replace(before, type=into)
+    lacking = {name: tuple(p for p, schema in schemas.items() if name not in schema.names) for name in found}
+    return [replace(column, lacking=lacking[name]) for name, column in found.items()]

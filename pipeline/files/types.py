@@ -1,0 +1,288 @@
+"""The table of types: what a column of each Arrow type holds, what it may be used for, and its values in a plain type.
+
+Several types hold the same values: text in one buffer or as views, lists of a fixed size, decimals without a fraction,
+dictionaries. Each has a plain type, in which keys and numbers are computed, so that all of them train the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, reduce
+from types import MappingProxyType as Fixed
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NOTHING = "nothing"
+"""Kind of a column in which every value is null, as pandas writes it."""
+HOLDS: Mapping[str, tuple[str, ...]] = Fixed(
+    {
+        "label": ("integers", "numbers"),
+        "weight": ("integers", "numbers"),
+        "number": ("integers", "numbers"),
+        "category": ("integers", "numbers", "text"),
+        "list": ("lists of integers", "lists of numbers", "lists of text"),
+        "time": ("integers", "numbers", "text", "times"),
+        "group": ("integers", "numbers", "text"),
+    }
+)
+"""Kinds of values (see `kind_of`) that a column of each role may hold, but for NOTHING, which all may. In a category, a
+list or a group a boolean is 1 or 0, and other numbers must be whole."""
+IS_LIST = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+IS_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+WIDE = 18
+"""Digits up to which every decimal is an integer of 64 bits."""
+UNSIGNED_DIGITS = 20
+"""Digits of the decimals in which Spark writes unsigned integers of 64 bits."""
+
+
+def is_list(found: pa.DataType) -> bool:
+    """True for lists of any form."""
+    return any(is_type(found) for is_type in IS_LIST)
+
+
+@cache
+def plain_type(found: pa.DataType) -> pa.DataType:
+    """Type in which the same values are read; a type that is read as it is, or not at all, is its own."""
+    types = pa.types
+    if isinstance(found, pa.BaseExtensionType):
+        return plain_type(found.storage_type)
+    if types.is_run_end_encoded(found):
+        return plain_type(found.value_type)
+    if types.is_dictionary(found):
+        inner = plain_type(found.value_type)
+        if inner == found.value_type and kind_of(inner) in ("integers", "text"):
+            return found
+        is_keyed = kind_of(inner) in ("integers", "text")
+        return pa.dictionary(found.index_type, inner, found.ordered) if is_keyed else inner
+    if is_list(found):
+        inner = plain_type(found.value_type)
+        is_plain = inner == found.value_type and (types.is_list(found) or types.is_large_list(found))
+        return found if is_plain else pa.large_list(inner)
+    if types.is_decimal(found):
+        if found.scale > 0:
+            return pa.float64()
+        return pa.uint64() if found.precision == UNSIGNED_DIGITS else pa.int64()
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return pa.binary() if types.is_fixed_size_binary(found) else views.get(found, found)
+
+
+@cache
+def kind_of(found: pa.DataType) -> str | None:
+    """Kind of the values of an Arrow type, as messages name it: "integers", "numbers" (also booleans), "text" (also
+    binary), "times", NOTHING, or "lists of" one of these; None if no column of the type can be read."""
+    types, plain = pa.types, plain_type(found)
+    if is_list(plain):
+        inner = kind_of(plain.value_type)
+        return None if inner is None or inner == "times" or inner.startswith("lists") else f"lists of {inner}"
+    if types.is_dictionary(plain):
+        return kind_of(plain.value_type)
+    if types.is_integer(plain):
+        return "integers"
+    if types.is_floating(plain) or types.is_boolean(plain):
+        return "numbers"
+    if types.is_timestamp(plain) or types.is_date(plain):
+        return "times"
+    if types.is_null(plain):
+        return NOTHING
+    return "text" if any(is_type(plain) for is_type in IS_TEXT) else None
+
+
+def has_no_values(found: pa.DataType) -> bool:
+    """True for the types that pandas and others give a column in which each value, list or element is null."""
+    return kind_of(found) in (NOTHING, f"lists of {NOTHING}")
+
+
+def key_kind(found: pa.DataType) -> str | None:
+    """Kind of the keys of a category or a group: booleans and whole numbers are integers."""
+    kind = kind_of(found)
+    return kind.replace("numbers", "integers") if kind else None
+
+
+def fits(found: pa.DataType, *roles: str) -> bool:
+    """True if a column of this type may have one of these roles (see `HOLDS`)."""
+    kind = kind_of(found)
+    is_empty = has_no_values(found) and (kind == NOTHING or "list" in roles)
+    return is_empty or any(kind in HOLDS[role] for role in roles)
+
+
+def instead(found: pa.DataType) -> str:
+    """What to write instead of a type that does not fit, as the end of a sentence."""
+    types, plain = pa.types, plain_type(found)
+    if types.is_struct(plain):
+        names = ", ".join(f".{plain.field(n).name}" for n in range(min(3, plain.num_fields)))
+        return f"name one of its fields, with a dot: {names}"
+    if types.is_map(plain):
+        return "write its keys, or its values, as a list"
+    if is_list(plain) and not kind_of(plain):
+        return "write one list a row, of integers or of text"
+    if kind_of(plain) == "times":
+        return "write what matters of the time, such as its hour or weekday, as an integer"
+    if types.is_temporal(plain):
+        return "write the time as an integer, such as a number of seconds"
+    return ""
+
+
+def to_plain(column: pa.ChunkedArray, into: pa.DataType, what: str) -> pa.ChunkedArray:
+    """The column in its plain type (see `plain_type`). Raises ValueError if it has decimals that no integer of 64 bits
+    holds; `what` is for the message."""
+    if column.type == into:
+        return column
+    try:
+        return pa.chunked_array([_plain(chunk, into) for chunk in column.chunks], into)
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"{what}, of type {column.type}, has values that {into} does not hold ({error}); write it as text, or as "
+            "floating-point numbers if it is an amount"
+        ) from error
+
+
+def _plain(array: pa.Array, into: pa.DataType) -> pa.Array:
+    types, found = pa.types, array.type
+    if found == into:
+        return array
+    if isinstance(found, pa.BaseExtensionType):
+        return _plain(array.storage, into)
+    if types.is_run_end_encoded(found):
+        ends_R = array.run_ends.to_numpy()
+        places_N = np.searchsorted(ends_R, np.arange(array.offset, array.offset + len(array)), side="right")
+        return _plain(array.values, into).take(pa.array(places_N))
+    if types.is_dictionary(found) and types.is_dictionary(into):
+        values = _plain(array.dictionary, into.value_type)
+        return pa.DictionaryArray.from_arrays(array.indices, values, ordered=into.ordered)
+    if types.is_dictionary(found):
+        return _plain(array.dictionary, into).take(array.indices)
+    if is_list(found):
+        # Arrow's conversion of list views has wrong ends.
+        ends_N = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy())])
+        mask = array.is_null() if array.null_count else None
+        values = _plain(array.flatten(), into.value_type)
+        return pa.LargeListArray.from_arrays(pa.array(ends_N, pa.int64()), values, type=into, mask=mask)
+    if types.is_decimal(found):
+        # Arrow's conversion of decimals to floats is not the nearest one, and that of short decimals to integers fails.
+        wide = array.cast(pa.decimal256(76, max(0, found.scale)))
+        return wide.cast(pa.string()).cast(into) if types.is_floating(into) else wide.cast(into)
+    return array.cast(into)
+
+
+def in_memory_type(column: pa.ChunkedArray) -> pa.DataType:
+    """Plain type of a column whose values are at hand: unsigned integers for decimals above 2^63."""
+    into = plain_type(column.type)
+    if pa.types.is_decimal(column.type) and column.type.precision > WIDE and pa.types.is_integer(into):
+        greatest = pc.max(column).as_py()
+        return pa.int64() if greatest is None or greatest < 1 << 63 else pa.uint64()
+    return into
+
+
+def whole(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
+    """Integers for floats, or for lists of floats, that stand for them, as pandas makes of integers and None. Raises
+    ValueError, with the row, if one is no integer; `what` and `first_row` are for the message."""
+    if pa.types.is_boolean(column.type):
+        return column.cast(pa.uint8())
+    if is_list(column.type):
+        into = pa.large_list(pa.uint8() if pa.types.is_boolean(column.type.value_type) else pa.int64())
+        return pa.chunked_array([_whole_lists(chunk, what) for chunk in column.chunks], into)
+    values_N = column.to_numpy()
+    is_null_N = np.isnan(values_N)
+    exact = 2.0 ** (np.finfo(values_N.dtype).nmant + 1)
+    bad_N = np.flatnonzero(~is_null_N & ((values_N != np.trunc(values_N)) | (np.abs(values_N) > exact)))
+    if len(bad_N):
+        value, row = values_N[bad_N[0]].item(), first_row + bad_N[0]
+        raise ValueError(
+            f"{what} has type {column.type}, expected integers, and {value} at row {row} is no integer up to "
+            f"{exact:,.0f}, which this type has exactly; convert the column to integers or to text"
+        )
+    return pa.chunked_array([pa.array(np.where(is_null_N, 0, values_N).astype(np.int64), mask=is_null_N)])
+
+
+def _whole_lists(lists: pa.Array, what: str) -> pa.Array:
+    ends_N = np.asarray(lists.offsets, np.int64)
+    values = lists.values.slice(ends_N[0], ends_N[-1] - ends_N[0])
+    inside = whole(pa.chunked_array([values]), f"{what}, a value in a list,").combine_chunks()
+    mask = lists.is_null() if lists.null_count else None
+    return pa.LargeListArray.from_arrays(pa.array(ends_N - ends_N[0]), inside, mask=mask)
+
+
+def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
+    """The type that holds the values of all these types, whatever their order; None if there is none. The first of
+    those that hold them all, if there is one. Unsigned and signed integers of 64 bits become signed ones."""
+    return reduce(_wider, types, pa.null())
+
+
+def _wider(one: pa.DataType | None, other: pa.DataType) -> pa.DataType | None:
+    types = pa.types
+    if one is None or one == other or types.is_null(plain_type(other)):
+        return one
+    if types.is_null(plain_type(one)):
+        return other
+    one, other = (value_of(plain_type(kind)) for kind in (one, other))
+    if one == other:
+        return one
+    if is_list(one) and is_list(other):
+        inner = _wider(one.value_type, other.value_type)
+        return None if inner is None else pa.large_list(inner)
+    kinds = {kind_of(one), kind_of(other)}
+    if kinds == {"text"}:
+        is_text = all(types.is_string(kind) or types.is_large_string(kind) for kind in (one, other))
+        is_large = any(types.is_large_string(kind) or types.is_large_binary(kind) for kind in (one, other))
+        name = f"{'large_' * is_large}{'string' if is_text else 'binary'}"
+        return pa.type_for_alias(name)
+    if kinds == {"integers"}:
+        return _wider_integer(one, other)
+    if kinds <= {"integers", "numbers"}:
+        floats = [kind for kind in (one, other) if types.is_floating(kind)]
+        if not floats or any(types.is_boolean(kind) for kind in (one, other)):
+            return floats[0] if floats else next(kind for kind in (one, other) if types.is_integer(kind))
+        return max(floats, key=lambda kind: kind.bit_width) if len(floats) == 2 else pa.float64()
+    return _wider_time(one, other) if kinds == {"times"} else None
+
+
+def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """Rows of all tables, which have the same columns, in types that hold the values of each. Raises ValueError, with
+    the column, if there is none."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name in tables[0].column_names:
+        parts = [table.column(name) for table in tables]
+        into = unified(part.type for part in parts)
+        if into is None:
+            raise ValueError(f"column {name!r} has types {', '.join(sorted({str(part.type) for part in parts}))}")
+        columns[name] = pa.chunked_array([chunk for part in parts for chunk in as_type(part, into).chunks], into)
+    return pa.table(columns)
+
+
+def as_type(column: pa.ChunkedArray, into: pa.DataType) -> pa.ChunkedArray:
+    """The column in a type that `unified` found for it."""
+    if column.type == into:
+        return column
+    return to_plain(column, plain_type(column.type), "the column").cast(into)
+
+
+def value_of(found: pa.DataType) -> pa.DataType:
+    """Type of the values of a dictionary; any other type itself."""
+    return found.value_type if pa.types.is_dictionary(found) else found
+
+
+def _wider_integer(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    signed = [pa.types.is_signed_integer(kind) for kind in (one, other)]
+    if signed[0] == signed[1]:
+        return max(one, other, key=lambda kind: kind.bit_width)
+    integer, natural = (one, other) if signed[0] else (other, one)
+    bits = min(64, max(integer.bit_width, 2 * natural.bit_width))
+    return pa.type_for_alias(f"int{bits}")
+
+
+def _wider_time(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Dates with dates, and times with a zone, or without one, with others such, in the finer unit."""
+    if pa.types.is_date(one) and pa.types.is_date(other):
+        return pa.date32()
+    if pa.types.is_date(one) or pa.types.is_date(other) or (one.tz is None) != (other.tz is None):
+        return None
+    units = ("s", "ms", "us", "ns")
+    return pa.timestamp(units[max(units.index(one.unit), units.index(other.unit))], one.tz)

@@ -1,0 +1,81 @@
+"""Frames of pandas, polars and Arrow: each is read as the Arrow table with the same values, or refused in one line."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.data.parquet_files import examples_in
+
+from pipeline.data.files import columns_of
+from pipeline.data.outside import Outside
+from pipeline.data.source import layout_of
+from pipeline.data.table import TableReader
+from pipeline.serving.predictor import as_table
+from pipeline.workflow import Category, Data, Number
+
+KINDS = {"user": "integers", "site": "text", "tags": "lists of text"}
+DATA = Data(train=("x",), labels=("y",), numbers=(Number(name="price", fill=2.0),),
+            categories=tuple(Category(name=name) for name in KINDS))  # fmt: skip
+ROWS = [
+    {"user": 3, "site": "a", "tags": ["p", "q"], "price": 1.5},
+    {"user": None, "site": None, "tags": [], "price": None},
+    {"user": 5, "site": "a", "tags": None, "price": 0.0},
+]
+
+
+def read(data):
+    layout = layout_of(DATA, KINDS)
+    columns = [column for column in columns_of(DATA) if column.setting != "data.labels"]
+    reader = TableReader(columns, KINDS, layout)
+    blocks = reader.batches(as_table(data), 7, Outside("clip"))
+    return [one[1:] for block in blocks for one in examples_in(SimpleNamespace(layout=layout), block)]
+
+
+def pandas_frames(rows):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(rows)
+    yield from (frame, frame[frame.columns[::-1]].assign(more=1), frame.astype({"site": "category"}))
+    yield from (frame.astype({"user": "Int64"}), frame.astype({"user": "float64"}), frame.convert_dtypes())
+
+
+def polars_frames(rows):
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame(
+        rows, schema={"user": pl.Int64, "site": pl.String, "tags": pl.List(pl.String), "price": pl.Float64}
+    )
+    site = pl.col("site")
+    yield from (frame, frame.lazy(), frame.with_columns(site.cast(pl.Categorical)))
+    yield from (frame.with_columns(site.cast(pl.Enum(["a"]))), frame.with_columns(pl.col("user").cast(pl.UInt16)))
+    yield frame.with_columns(pl.col("price").cast(pl.Decimal(10, 3)), pl.col("user").cast(pl.Decimal(20, 0)))
+
+
+def arrow_tables(rows):
+    table = pa.Table.from_pylist(rows)
+    yield from (table, table.to_reader(), table.to_pydict())
+    yield from table.combine_chunks().to_batches()
+
+
+@pytest.mark.parametrize("frames", [pandas_frames, polars_frames, arrow_tables])
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], ROWS[1:2], ROWS[2:]], ids=["all", "first", "nulls", "no list"])
+def test_every_frame_is_read_as_the_rows_that_it_has(frames, rows):
+    kinds = {"user": pa.int64(), "site": pa.string(), "tags": pa.list_(pa.string()), "price": pa.float64()}
+    whole = read(pa.Table.from_pylist(ROWS, pa.schema(kinds)))
+    want = [whole[ROWS.index(row)] for row in rows]
+    for number, frame in enumerate(frames(rows)):
+        assert read(frame) == want, number
+
+
+@pytest.mark.parametrize("data", [3, "log.parquet", [1], np.zeros(3), {"user": [1, "a"]}, {"user": [1], "site": []}])
+def test_what_is_no_frame_is_refused_in_one_line(data):
+    with pytest.raises(ValueError, match="are not a table") as caught:
+        as_table(data)
+    assert not isinstance(caught.value, pa.ArrowException)
+
+
+def test_a_frame_without_a_column_is_no_file():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match=r"column 'user' .* is missing") as caught:
+        read(pd.DataFrame(ROWS).drop(columns="user"))
+    assert "correct the table" in str(caught.value)
+    assert "file" not in str(caught.value)
