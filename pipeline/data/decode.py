@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.data.bags import Bags
-from pipeline.data.files import InputColumn
+from pipeline.data.files import InputColumn, is_list
 from pipeline.data.outside import Outside
 from pipeline.kernels import assemble, hashing
 from pipeline.records import F32, U64
@@ -128,10 +128,6 @@ def dictionary_keys(array: pa.Array, column: InputColumn) -> U64 | None:
     keys = np.empty(len(values.dictionary), np.uint64)
     fill_keys(values.dictionary, column, None, keys)
     return keys
-
-
-def is_list(found: pa.DataType) -> bool:
-    return bool(pa.types.is_list(found) or pa.types.is_large_list(found))
 
 
 def numeric_values(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], int]:

@@ -6,13 +6,15 @@ import glob
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import did_you_mean, refuse_remote
-from pipeline.workflow import Data, Number
+
+if TYPE_CHECKING:
+    from pipeline.workflow import Data, Number
 
 SPLITS = ("train", "validation", "test")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -111,6 +113,10 @@ def open_file(path: Path, **options: Any) -> pq.ParquetFile:
                 "--out FOLDER, with --no-label if its rows are to be scored"
             )
         raise ValueError(f"{path}: cannot be read as Parquet{way} ({error})") from error
+
+
+def is_list(found: pa.DataType) -> bool:
+    return bool(pa.types.is_list(found) or pa.types.is_large_list(found))
 
 
 def kind_of(found: pa.DataType) -> str | None:

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.decode import fill_keys, is_list
-from pipeline.data.files import InputColumn
+from pipeline.data.files import InputColumn, is_list
 from pipeline.records import I64, U64
 
 
@@ -39,6 +38,9 @@ class Counts(NamedTuple):
 
 def keys_of(values: pa.Array, name: str) -> U64:
     """[N] keys of integers or texts in a workflow's category `name`; those of nulls stand for a missing value."""
+    # Numba, which its kernels need, is imported only if there are vocabularies.
+    from pipeline.data.decode import fill_keys
+
     keys_N = np.empty(len(values), np.uint64)
     fill_keys(values, InputColumn(name, "data.categories", table=name), None, keys_N)
     return keys_N

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.prepare import row_groups, sparse, text
+from pipeline.prepare import row_groups, text
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines, Parser, count_lines, parse_lines
 from pipeline.prepare.pieces import Piece
@@ -77,7 +77,10 @@ def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad:
 
 def _parser(path: Path, format: Format) -> Parser:
     if format.kind != "text":
-        return sparse.sparse_parser(format)
+        # Its kernels need Numba, whose import takes longer than a small preparation.
+        from pipeline.prepare.sparse import sparse_parser
+
+        return sparse_parser(format)
     names = [f.name for f in format.in_lines]
     if format.has_header(path):
         return text.text_parser(format, names_in(path, format, names))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from pipeline.cluster.tasks import Tasks
 from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
 from pipeline.monitor.row_progress import RowProgress
@@ -27,6 +26,17 @@ from pipeline.storage.files import Files
 
 TICK_SECONDS = 0.5
 PARTS_A_CHECK = 64
+T = TypeVar("T")
+
+
+class Tasks(Protocol):
+    """Threads of this process (`TaskThreads`), or workers of another scheduler (`cluster.tasks`)."""
+
+    num_threads: int
+
+    def each(
+        self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float
+    ) -> Iterator[list[T]]: ...
 
 
 def begin(job: Job) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.data.decode import is_list
+from pipeline.data.files import is_list
 from pipeline.prepare.counts import in_dictionary
 from pipeline.prepare.parts import Record, Records, part_name
 from pipeline.prepare.pieces import Piece

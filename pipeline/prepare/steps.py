@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.data.decode import is_list
-from pipeline.data.files import SPLITS
+from pipeline.data.files import SPLITS, is_list
 from pipeline.prepare.formats import Format
 from pipeline.prepare.layout import COUNT, COUNTS, KEPT, WRITE
 from pipeline.prepare.lines import BadLines

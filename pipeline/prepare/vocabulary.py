@@ -25,8 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.data.decode import is_list
-from pipeline.data.files import open_file
+from pipeline.data.files import is_list, open_file
 from pipeline.prepare.counts import Counts, chunks, counted, gather, in_dictionary, joined, keys_of
 from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder
 from pipeline.prepare.runs import few, merge_counts, write_runs
