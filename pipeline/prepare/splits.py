@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.data.files import SPLITS
+from pipeline.files.find import DataFile, matches_name
 from pipeline.records import RESERVED
 
 I8 = NDArray[np.int8]
@@ -33,7 +32,7 @@ def mixed(x: Any) -> Any:
 
 
 class Split(Protocol):
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         """[N] place in SPLITS of each row of part `number` of source `file`. Raises ValueError if a row has none."""
 
 
@@ -52,7 +51,7 @@ class Ratio:
                 "to 1 that leave some for training"
             )
 
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         salt = mixed(mixed(mixed(self.seed) ^ file) ^ number)
         draws_N = mixed(np.arange(table.num_rows, dtype=np.uint64) ^ np.uint64(salt))
         draws_N[draws_N == RESERVED] = INSTEAD_OF_RESERVED
@@ -70,7 +69,7 @@ class ByTime:
     validation_from: str | None = None
     test_from: str | None = None
 
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         times = table.column(self.column)
         if pa.types.is_dictionary(times.type):
             times = times.cast(times.type.value_type)
@@ -101,10 +100,10 @@ class ByFile:
     validation: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
 
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         return np.full(table.num_rows, self.split_of(path), np.int8)
 
-    def split_of(self, path: Path) -> int:
+    def split_of(self, path: DataFile) -> int:
         if _matches(path, self.test):
             return TEST
         return VALIDATION if _matches(path, self.validation) else TRAIN
@@ -116,7 +115,7 @@ class ToScore:
 
     test: bool = True
 
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         return np.full(table.num_rows, TEST, np.int8)
 
 
@@ -132,7 +131,7 @@ def reaches(split: Split, span: tuple[Any, Any] | None) -> str:
     return f", since {split.column} goes from {span[0]} to {span[1]}"
 
 
-def check_split(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
+def check_split(split: Split, schema: pa.Schema, paths: Sequence[DataFile]) -> None:
     """Raises ValueError if the split does not fit the columns or the sources."""
     match split:
         case ByTime():
@@ -188,8 +187,12 @@ def _patterns(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     name = ""
     for word in words:
         before, equals, after = word.partition("=")
-        name, pattern = (before, after) if equals else (name, word)
-        found[{"validation": "validation", "test": "test"}[name]] = (*found.get(name, ()), pattern)
+        # A folder may be called "day=1".
+        begins = equals and (before in SPLITS[1:] or not name)
+        name, pattern = (before, after) if begins else (name, word)
+        if name not in SPLITS[1:]:
+            raise KeyError(name)
+        found[name] = (*found.get(name, ()), pattern)
     return found
 
 
@@ -200,10 +203,10 @@ def _expected(text: str) -> str:
     )
 
 
-def _matches(path: Path, patterns: Sequence[str]) -> bool:
-    return any(fnmatch(path.name, pattern) or fnmatch(str(path), pattern) for pattern in patterns)
+def _matches(path: DataFile, patterns: Sequence[str]) -> bool:
+    return any(matches_name(path, pattern) for pattern in patterns)
 
 
-def _names(paths: Sequence[Path]) -> str:
+def _names(paths: Sequence[DataFile]) -> str:
     shown = ", ".join(path.name for path in paths[:8])
     return f"{shown}, ..." if len(paths) > 8 else shown
