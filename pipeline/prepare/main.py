@@ -7,7 +7,9 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 
@@ -127,15 +129,21 @@ def _tasks_of(scheduler: str) -> AbstractContextManager[Tasks]:
     return tasks_of(scheduler)
 
 
+class Hiding(MetaPathFinder):
+    """Import system without pandas."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if name == "pandas":
+            raise ImportError
+
+
 def leave_pandas_out() -> None:
     """Have pyarrow do without pandas, which it would import, if installed, for the first scalar: that takes longer than
     a small preparation. Later this process cannot convert Arrow's tables to those of pandas."""
     if "pandas" not in sys.modules:
-        sys.modules["pandas"] = None  # type: ignore[assignment]
-        try:
-            pa.scalar(0)
-        finally:
-            del sys.modules["pandas"]
+        sys.meta_path.insert(0, hiding := Hiding())
+        pa.scalar(0)
+        sys.meta_path.remove(hiding)
 
 
 def fault_message(error: BaseException) -> str:
