@@ -26,6 +26,7 @@ from pipeline.errors import PipelineError
 from pipeline.machine.allocator import keep_freed_memory, share_one_arena
 from pipeline.machine.signals import interruption
 from pipeline.machine.stuck import watched
+from pipeline.messages.uris import path_or_uri
 from pipeline.monitor.observer import Observer
 from pipeline.optim.scaling import scale_batch
 from pipeline.run import say
@@ -237,7 +238,7 @@ def score(
     files = [data] if isinstance(data, str) else [*map(str, data)]
     opened = open_commit(Path(run), commit, _file_or_value(workflow))
     with opened.held:
-        found = score_files(opened, ScoringOrder(files, Path(out), [*keep], workers, bad_values, fresh))
+        found = score_files(opened, ScoringOrder(files, path_or_uri(out), [*keep], workers, bad_values, fresh))
     if found is None:
         raise KeyboardInterrupt
     return found
@@ -245,21 +246,24 @@ def score(
 
 def export(
     run: str | Path, out: str | Path, *, commit: str | int | None = None, precision: Precision = "float32",
-    negatives: float = 1.0, memory: str | int = "1 GiB", publish: bool = False, workflow: AnyWorkflow | None = None,
+    negatives: float = 1.0, memory: str | int = "1 GiB", publish: bool | str = False,
+    workflow: AnyWorkflow | None = None,
 ) -> ServableManifest:  # fmt: skip
     """Write a servable of a run into the folder `out`: what scores need without the run. The call resumes one that was
     interrupted, and does nothing if the servable is there.
 
     `negatives`: share of the negative examples that the training data kept; scores are those for all of them.
     `memory`: for sorting rows. `publish`: name the servable in the file `current` of the folder that `out` is in, where
-    a server looks. `commit`, `workflow`: see `score`. Raises ValueError if an argument does not fit the run or `out`
-    holds something else, and Damaged if the commit is damaged.
+    a server looks; or the address of a folder in an object store to copy it to. `commit`, `workflow`: see `score`.
+    Raises ValueError if an argument does not fit the run or `out` holds something else, and Damaged if the commit is
+    damaged.
     """
     from pipeline.serving.commit import open_commit
     from pipeline.serving.exporting import ExportSettings
     from pipeline.serving.exporting import export as export_commit
     from pipeline.serving.exporting import publish as name_current
     from pipeline.serving.open_servable import bytes_of_memory
+    from pipeline.serving.sending import publish_in_store
     from pipeline.storage.lock import RunLock
 
     out = Path(out).absolute()
@@ -267,7 +271,9 @@ def export(
     with opened.held, RunLock(out):
         settings = ExportSettings(precision=precision, negatives=negatives, memory=bytes_of_memory(memory))
         manifest = export_commit(opened, out, settings, lambda line: None)
-    if publish:
+    if isinstance(publish, str):
+        publish_in_store(out, publish)
+    elif publish:
         name_current(out.parent, out.name)
     return manifest
 

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 
 from pipeline.messages.sizes import format_size, parse_size
+from pipeline.messages.uris import path_or_uri
 
 MAX_BODY_BYTES = (1 << 31) - 1
 """Maximum of `serve --max-bytes`: offsets of texts and lists have 32 bits."""
@@ -73,6 +74,11 @@ def init_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--label", action="append", default=[], metavar="COLUMN",
         help="the column of 0 and 1 to predict (default: the one that looks like it); repeat it for several",
+    )  # fmt: skip
+    parser.add_argument(
+        "--as", dest="roles", action="append", default=[], metavar="COLUMN=ROLE",
+        help="what to take a column for, whatever it looks like: label, number, category, list, time, group (metrics "
+        "are also taken within it), weight (of the rows) or nothing; repeat it for several",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE",
@@ -193,7 +199,7 @@ def score_arguments() -> argparse.ArgumentParser:
     )
     add_run(parser)
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet files, folders, or patterns")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=SCORES)
+    parser.add_argument("--out", type=path_or_uri, required=True, metavar="DIR", help=SCORES)
     add_commit(parser)
     parser.add_argument(
         "--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy next to the scores"
@@ -228,7 +234,10 @@ def export_arguments() -> argparse.ArgumentParser:
         help="share of the negative examples that the training data kept; scores are then those for all of them",
     )  # fmt: skip
     parser.add_argument(
-        "--publish", type=Path, metavar="FOLDER", help="let servers of FOLDER, which must contain DIR, switch to it"
+        "--publish",
+        type=path_or_uri,
+        metavar="FOLDER",
+        help="let servers of FOLDER, which must contain DIR, switch to it; or copy DIR to a folder in an object store",
     )
     add_workflow(parser)
     parser.add_argument(

@@ -67,14 +67,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> tuple[str | None, str]:
     return None, f"; it has {', '.join(names)}"
 
 
-def refuse_remote(name: str, *places: str | Path | None) -> None:
-    """Raises ValueError, with the name of the argument or setting, if a place is an address of a store, such as
-    s3://bucket/log."""
+def refuse_remote(name: str, *places: str | Path | None, way: str = "name one, and copy what is to be there") -> None:
+    """Raises ValueError, with the name of the argument or setting and the way out, if a place is an address of a store,
+    such as s3://bucket/log."""
     for place in places:
         if found := REMOTE.match(str(place)):
             raise ValueError(
-                f"{name} is {str(place)!r}: files are read and written on disks of this machine, not on {found[1]}; "
-                "copy them, or mount the bucket as a folder"
+                f"{name} is an address of {found[1]}: it has to be on a disk of this machine; {way}, or mount the "
+                "bucket as a folder"
             )
 
 

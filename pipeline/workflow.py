@@ -21,6 +21,7 @@ from pydantic import (
 
 from pipeline.errors import did_you_mean, refuse_remote, system_text
 from pipeline.machine.limits import cpus
+from pipeline.messages.uris import is_remote, refuse_keys
 from pipeline.own_code.modules import run_file
 from pipeline.settings import Strict
 from pipeline.settings.caps import Storage
@@ -29,6 +30,7 @@ from pipeline.settings.optimizer import Optimizer, Plateau
 from pipeline.settings.place import message_of
 from pipeline.settings.problems import problems
 
+SPLITS = ("train", "validation", "test")
 FilePath = Annotated[Path, Field(strict=False)]
 
 
@@ -74,8 +76,8 @@ class Synthetic(Strict):
 
 class Data(Strict):
     root: FilePath = Path(".")
-    """Folder that the patterns below are relative to. `~` is expanded; a relative root is relative to the current
-    directory."""
+    """Folder, or address of one in an object store, that the patterns below are relative to. `~` is expanded; a
+    relative root is relative to the current directory."""
     train: Annotated[tuple[str, ...], Field(min_length=1)]
     """Parquet files, directories or globs."""
     validation: tuple[str, ...] = ()
@@ -87,6 +89,12 @@ class Data(Strict):
     shuffle_window: Annotated[int, Field(ge=0)] = 1 << 17
     """Number of examples that are shuffled together; 0 keeps the order of the files."""
     synthetic: Synthetic | None = None
+
+    @model_validator(mode="after")
+    def _addresses_have_no_keys(self) -> Data:
+        for name, place in (("root", self.root), *((s, p) for s in SPLITS for p in getattr(self, s))):
+            refuse_keys(f"data.{name}", place)
+        return self
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Data:
@@ -327,5 +335,7 @@ def _load_text(path: Path) -> Workflow:
         ) from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
+    if is_remote(workflow.data.root):
+        return workflow
     root = path.parent / workflow.data.root.expanduser()
     return workflow.model_copy(update={"data": workflow.data.model_copy(update={"root": root})})

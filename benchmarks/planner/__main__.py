@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.common import arguments, finish, machine
 from benchmarks.once import Json
 from benchmarks.planner.cases import CASES, FULL, QUICK, QUICK_CASES, Case, Scale, workflow_of
-from pipeline.planner.calibrate import CACHE_FOLDER
+from pipeline.machine.cache import CACHE_FOLDER
 
 ALLOWED = {"hits": 0.02, "ram": 0.1, "disk": 0.1, "speed": 0.2}
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, Listing, find, typed
 from pipeline.files.partitions import PartitionedFile
-from pipeline.files.stores import is_remote, open_to_read
+from pipeline.files.stores import is_remote, open_to_read, retried
 
 if TYPE_CHECKING:
     from pipeline.workflow import Data, Number
@@ -84,7 +84,12 @@ def open_file(path: DataFile | Path, **options: Any) -> pq.ParquetFile:
     """Open a Parquet file. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
     try:
         place = str(path)
-        opened = pq.ParquetFile(open_to_read(place) if is_remote(place) else place, **options)
+        if is_remote(place):
+            # The ranges of all columns of a row group are asked for at once.
+            options = {"pre_buffer": True, **options}
+            opened = retried("read its footer", place, lambda: pq.ParquetFile(open_to_read(place), **options))
+        else:
+            opened = pq.ParquetFile(place, **options)
         return PartitionedFile(path, opened) if isinstance(path, DataFile) and path.partitions else opened
     except (pa.ArrowException, OSError) as error:
         way = ", is it complete?"

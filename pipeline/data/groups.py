@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.data.ahead import ReadAhead
 from pipeline.data.decode import dictionary_keys
 from pipeline.data.files import InputColumn, SchemaCheck, leaves, open_file
 from pipeline.data.identity import FileIdentity, file_difference, look_at
 from pipeline.data.plain import plain
 from pipeline.files import stores
 from pipeline.files.find import DataFile
+from pipeline.messages.uris import is_remote
 from pipeline.records import U64
 
 MAX_OPEN = 16
@@ -77,12 +79,15 @@ def _describe(
     kept += (
         8 * row_group.num_rows * len({column.name for column in check.columns} & {name for name, _ in path.partitions})
     )
-    return RowGroup(path, group, row_group.num_rows, in_lists, kept + max(in_file))
+    # Of an object all columns are fetched before the first is decoded.
+    return RowGroup(
+        path, group, row_group.num_rows, in_lists, kept + (sum(in_file) if is_remote(path.place) else max(in_file))
+    )
 
 
 class GroupReader:
     """Reader of row groups that keeps the last row group and a few open files. It compares a file's identity whenever
-    it opens the file, and the file's stamp before each row group."""
+    it opens the file, and the file's stamp before each row group; that of an object in a store after it."""
 
     def __init__(self, check: SchemaCheck, identities: Mapping[DataFile, FileIdentity]) -> None:
         """`identities`: identity of each file, with the types of all used columns."""
@@ -92,30 +97,39 @@ class GroupReader:
         self.group: RowGroup | None = None
         """The row group that is kept."""
         self._chunks: dict[str, list[Chunk]] = {}
+        self._ahead = ReadAhead(self._read)
 
-    def read(self, group: RowGroup) -> dict[str, list[Chunk]]:
-        """Chunks of each column of the row group. Raises ValueError, with file and row group, if the file is damaged or
-        has changed."""
+    def read(self, group: RowGroup, coming: Iterable[RowGroup] = ()) -> dict[str, list[Chunk]]:
+        """Chunks of each column of the row group. `coming`: those to be read next, of which the first ones are read
+        ahead from object stores. Raises ValueError, with file and row group, if the file is damaged or has changed."""
         if group != self.group:
             # The old row group must be freed before the new one is read: the read cap counts only one.
             self.group, self._chunks = None, {}
-            self._chunks = self._read(group)
+            self._chunks = self._ahead.take(group, coming) if is_remote(group.file.place) else self._read(group)
             self.group = group
         return self._chunks
 
     def close(self) -> None:
+        self._ahead.close()
         for file, _ in self._files.values():
             file.close()
         self._files.clear()
         self.group, self._chunks = None, {}
 
     def _read(self, group: RowGroup) -> dict[str, list[Chunk]]:
-        names = [c.name for c in self._columns]
+        names, place = [c.name for c in self._columns], group.file.place
         file = self._open(group.file)
         try:
-            table = file.read_row_group(group.index, columns=names, use_threads=False)
+            table = stores.retried(f"read row group {group.index}", place, lambda: file.read_row_group(
+                group.index, columns=names, use_threads=False
+            ))  # fmt: skip
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ValueError(f"{group}: cannot be read, is the file complete? ({error})") from error
+        if is_remote(place) and (stamp := stamp_of(group.file)) != (was := self._files[group.file][1]):
+            raise ValueError(
+                f"{group.file} was changed during the run: its ETag was {was.version}, is {stamp.version}; put back "
+                "the file as it was"
+            )
         kinds = self._check.kinds
         return {
             c.name: chunks_of(plain(table.column(c.name), c, kinds.get(c.name), str(group)), c) for c in self._columns
@@ -123,8 +137,8 @@ class GroupReader:
 
     def _open(self, path: DataFile) -> pq.ParquetFile:
         """Raises ValueError if the file has changed since the run began."""
-        stamp = stamp_of(path)
-        if path in self._files and self._files[path][1] != stamp:
+        stamp = None if is_remote(path.place) and path in self._files else stamp_of(path)
+        if path in self._files and stamp and self._files[path][1] != stamp:
             self._files.pop(path)[0].close()
         if path not in self._files:
             if len(self._files) >= MAX_OPEN:
@@ -135,6 +149,7 @@ class GroupReader:
                 if said := file_difference(was, found, was.types, found.types):
                     raise ValueError(f"{path} was changed during the run: {said}; put back the file as it was")
                 texts = self._texts_with_dictionary(file)
+            assert stamp
             self._files[path] = open_file(path, read_dictionary=texts), stamp
         self._files.move_to_end(path)
         return self._files[path][0]

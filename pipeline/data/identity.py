@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.files.find import DataFile
-from pipeline.files.stores import is_remote, open_to_read
+from pipeline.files.stores import is_remote, open_to_read, retried, stamp_of
+from pipeline.messages.uris import cut, name_below, uri_of
 from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.storage.files import checksum
 
@@ -36,7 +37,8 @@ class FileIdentity(Strict):
     sample: Digest
     """XXH3 of the first `SAMPLE_BYTES` of each used column in the first row group, and of labels and weights in every
     row group. It detects values replaced by others of the same size and range (inverted labels, say), which leave the
-    footer unchanged. A replacement beyond the sampled bytes is not detected."""
+    footer unchanged. A replacement beyond the sampled bytes is not detected. Of an object in a store: XXH3 of its ETag,
+    which detects every replacement."""
     types: dict[str, str]
     """Types of the used columns that differ from those of the split's first file."""
 
@@ -78,10 +80,15 @@ def look_at(
     options. `columns`: the used columns. `targets`: the label and weight columns among them."""
     metadata, schema = file.metadata, file.schema_arrow
     sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
-    with open_to_read(str(path)) as opened:
+    place = str(path)
+    with open_to_read(place) as opened:
+        stamp = stamp_of(place, opened) if is_remote(place) else None
         size = opened.size()
-        footer = opened.read_at(metadata.serialized_size, size - TAIL_BYTES - metadata.serialized_size)
-        sample = b"".join(opened.read_at(size, place) for place, size in _samples(metadata, columns, targets))
+        at = size - TAIL_BYTES - metadata.serialized_size
+        footer = retried("read its footer", place, lambda: opened.read_at(metadata.serialized_size, at))
+        # The ETag of an object says more than a sample, each piece of which would be a request.
+        pieces = [] if stamp else [opened.read_at(size, begin) for begin, size in _samples(metadata, columns, targets)]
+        sample = stamp.version.encode() if stamp else b"".join(pieces)
     return FileIdentity(
         path=name,
         size=size,
@@ -149,7 +156,7 @@ def file_difference(
         return f"{found.path}: size was {was.size:,} bytes, is {found.size:,}"
     for what in ("footer", "sample"):
         if getattr(was, what) != getattr(found, what):
-            where = "its footer" if what == "footer" else "the beginning of its columns"
+            where = "its footer" if what == "footer" else "the beginning of its columns, or its ETag"
             return f"{found.path}: other content of the same size (checksum of {where})"
     return None
 
@@ -161,7 +168,7 @@ def _path(file: FileIdentity | None) -> str:
 def name_of(file: DataFile, root: Path) -> str:
     """Path of a file as stored in its identity (see `FileIdentity.path`)."""
     if is_remote(file.place):
-        return file.place
+        return (name_below(file.place, uri_of(root)) if is_remote(root) else None) or cut(file.place)[0]
     path, root = Path(file.place), root.expanduser().absolute()
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data import order
+from pipeline.data.ahead import AHEAD
 from pipeline.data.batches import BatchWriter
 from pipeline.data.buffer import ReadBuffer, Widths
 from pipeline.data.files import SPLITS, SchemaCheck, columns_of, listings_of
@@ -18,6 +19,7 @@ from pipeline.data.outside import BadValues, Outside
 from pipeline.data.window import Window
 from pipeline.files.find import DataFile, check_once, is_hidden, named
 from pipeline.machine.threads import Threads
+from pipeline.messages.uris import is_remote
 from pipeline.records import I64, Block, Examples, FieldLayout, Rank
 from pipeline.workflow import Data
 
@@ -161,7 +163,12 @@ class Source:
         spare = 4 + 8 * self._threads.num_threads
         window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi + 16 * w.grouped)
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
-        return window + lists + max(g.read_bytes for groups in self._groups.values() for g in groups)
+        kept = (
+            g.read_bytes * (1 + AHEAD if is_remote(g.file.place) else 1)
+            for groups in self._groups.values()
+            for g in groups
+        )
+        return window + lists + max(kept)
 
     def close(self) -> None:
         self._threads.close()
@@ -197,7 +204,9 @@ class Source:
         begin = number * self._window_examples
         end = min(begin + self._window_examples, self.num_examples[split])
         for group, first, stop in self._slices(split, epoch, begin, end):
-            self._window.append(str(group), self._reader.read(group), first, stop, self._outside)
+            begin += stop - first
+            coming = (later for later, _, _ in self._slices(split, epoch, begin, self.num_examples[split]))
+            self._window.append(str(group), self._reader.read(group, coming), first, stop, self._outside)
         self._in_window = (split, epoch, number)
 
     def _order(self, split: str, epoch: int, number: int) -> I64:
@@ -231,7 +240,7 @@ def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
         here = {name_of(file, data.root): file for file in files}
         was = begun.get(split, ())
         for name in was:
-            if is_hidden(name) and (path := data.root.expanduser() / name).exists():
+            if is_hidden(name) and not is_remote(data.root) and (path := data.root.expanduser() / name).exists():
                 here.setdefault(name, named(path))
         same = same and here.keys() == {*was}
         found[split] = [here[name] for name in was] if here.keys() == {*was} else files

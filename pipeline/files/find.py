@@ -18,8 +18,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from pipeline.errors import refuse_remote
 from pipeline.files import stores
+from pipeline.messages.uris import cut, is_remote, join, name_below, parse, refuse_keys, uri_of
 
 FORMS = {
     ".parquet": "Parquet", ".pq": "Parquet", ".csv": "text", ".tsv": "text", ".txt": "text", ".json": "JSON",
@@ -58,15 +58,19 @@ class DataFile:
 
     @property
     def name(self) -> str:
-        return PurePosixPath(self.place).name
+        return self._path.name
 
     @property
     def stem(self) -> str:
-        return PurePosixPath(self.place).stem
+        return self._path.stem
 
     @property
     def suffix(self) -> str:
-        return PurePosixPath(self.place).suffix
+        return self._path.suffix
+
+    @property
+    def _path(self) -> PurePosixPath:
+        return PurePosixPath(cut(self.place)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,13 @@ def find(
 
 
 def named(path: Path | str, root: Path | None = None, below: str = "") -> DataFile:
-    """The file of this path. Folders above `root`, by default the current one, are no columns."""
+    """The file of this path, or address. Folders above `root`, by default the current one, are no columns."""
+    if is_remote(path):
+        inside = (name_below(str(path), uri_of(root)) if root else None) or parse(path).key
+        return DataFile(str(path), partitions_of(inside), below=below or inside.rpartition("/")[2])
     place, base = Path(path).absolute(), (root or Path()).expanduser().absolute()
-    inside = place.relative_to(base) if place.is_relative_to(base) else place
-    return DataFile(str(place), partitions_of(str(inside)), below=below or place.name)
+    relative = place.relative_to(base) if place.is_relative_to(base) else place
+    return DataFile(str(place), partitions_of(str(relative)), below=below or place.name)
 
 
 def partitions_of(path: str) -> tuple[tuple[str, str | None], ...]:
@@ -139,7 +146,7 @@ def check_once(files: Mapping[str, Iterable[DataFile]]) -> None:
     for file, setting in ((file, name) for name, of_name in files.items() for file in of_name):
         identity: object = file.place
         with suppress(OSError):
-            if not stores.is_remote(file.place):
+            if not is_remote(file.place):
                 found = os.stat(file.place)
                 identity = found.st_dev, found.st_ino
         if identity in seen:
@@ -169,8 +176,10 @@ def matches(source: str, root: Path | None = None) -> list[str]:
 
 def place_of(source: str, root: Path | None = None) -> str:
     """Absolute path, or URI, of a source."""
-    if stores.is_remote(source):
-        return source
+    if is_remote(source):
+        return uri_of(source)
+    if root and is_remote(root) and not source.startswith(("/", "~")):
+        return join(uri_of(root), source) if source != "." else uri_of(root)
     return str(((root or Path()).expanduser() / Path(source).expanduser()).absolute())
 
 
@@ -189,14 +198,19 @@ def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _find_one(source: str, root: Path | None, setting: str, form: str) -> Listing:
-    refuse_remote(setting or "a source", source)
-    refuse_remote("data.root", root)
-    place, there = place_of(source, root), matches(source, root)
-    if there == [place] and not os.path.isdir(place):
+    refuse_keys(setting or "a source", source)
+    refuse_keys("data.root", root or "")
+    place = place_of(source, root)
+    if is_remote(place):
+        base, below = _matches_in_store(place)
+    else:
+        there = matches(source, root)
+        base = place if there == [place] else _fixed(place)
+        below = {one: sorted(_below(one), key=natural_order) if os.path.isdir(one) else [one] for one in there}
+    if below == {place: [place]}:
         return Listing((named(place, root),), ())
-    base = place if there == [place] else _fixed(place)
-    below = {one: sorted(_below(one), key=natural_order) if os.path.isdir(one) else [one] for one in there}
-    files = [named(path, root, os.path.relpath(path, base)) for paths in below.values() for path in paths]
+    relative = name_below if is_remote(place) else os.path.relpath
+    files = [named(path, root, relative(path, base) or "") for paths in below.values() for path in paths]
     what, said = f"{form} file" if form else "file of data", f"{setting}: {source!r}" if setting else source
     chosen, left_out = _of_one_form(files, said, form)
     way = f"correct the pattern, or data.root, which is {str(root)!r}" if root else "name files, folders or patterns"
@@ -207,11 +221,39 @@ def _find_one(source: str, root: Path | None, setting: str, form: str) -> Listin
         raise ValueError(f"{said} matches no {what} (looked for {place}){has}; {way}")
     places = {file.place for file in chosen}
     for folder, paths in below.items():
-        if os.path.isdir(folder) and places.isdisjoint(paths):
+        if paths != [folder] and places.isdisjoint(paths):
             raise ValueError(
                 f"{said} also matches {folder}, a folder without {what}s; correct the pattern, or move the folder away"
             )
     return Listing(tuple(chosen), tuple(left_out))
+
+
+def _matches_in_store(place: str) -> tuple[str, dict[str, list[str]]]:
+    """The folder before the first wildcard, and the files and folders that match, each with its files."""
+    bare, options = cut(place)
+    parts = bare.split("/")
+    at = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    base, pattern = "/".join(parts[:at]) + options, parts[at:]
+    found: dict[str, list[str]] = {}
+    for entry in stores.files_below(base):
+        names = (name_below(entry.place, base) or "").split("/")
+        for n in range(len(names) + 1) if not pattern else range(1, len(names) + 1):
+            if _fits(names[:n], pattern) and not _hides(names[:n], pattern):
+                if not is_hidden("/".join(names[n:]) or "x"):
+                    found.setdefault(join(base, "/".join(names[:n])) if n else place, []).append(entry.place)
+                break
+    if not pattern and not found and stores.is_file(place):
+        found[place] = [place]
+    return base, {one: sorted(found[one], key=natural_order) for one in sorted(found, key=natural_order)}
+
+
+def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """True if each part of a pattern fits a name, and ** any number of them."""
+    if not pattern or not names:
+        return not names and all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return _fits(names, pattern[1:]) or _fits(names[1:], pattern)
+    return fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
 
 
 def _below(folder: str) -> Iterator[str]:
@@ -225,7 +267,7 @@ def _below(folder: str) -> Iterator[str]:
 
 def form_of(file: DataFile) -> str:
     """Form of a file by its name: "Parquet", "text", "JSON", or "" if the name does not say."""
-    path = PurePosixPath(file.place.lower())
+    path = PurePosixPath(cut(file.place)[0].lower())
     if path.suffix not in PACKED:
         return FORMS.get(path.suffix, "")
     form = FORMS.get(path.with_suffix("").suffix, "")

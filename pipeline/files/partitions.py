@@ -44,11 +44,13 @@ def check_equal(file: DataFile, name: str, values: pa.ChunkedArray | pa.Array) -
 
 
 def with_columns(table: pa.Table, files: Sequence[DataFile], file_of: Any) -> pa.Table:
-    """Add the columns of the paths to rows of several files. `file_of`: [N] number of the file of each row."""
-    for name in dict.fromkeys(name for file in files for name, _ in file.partitions):
+    """Add the columns of the paths, integers or strings, to rows of several files. `file_of`: [N] number of the file
+    of each row."""
+    for name in dict.fromkeys(name for file in files for name, _ in getattr(file, "partitions", ())):
         if name not in table.schema.names and all(name in dict(file.partitions) for file in files):
-            values = pa.chunked_array([column_of(file, name, 1) for file in files]).unify_dictionaries()
-            table = table.append_column(name, values.combine_chunks().take(pa.array(file_of)))
+            found = pa.int64() if name in files[0].whole else pa.string()
+            values = pa.concat_arrays([column_of(file, name, 1).cast(found) for file in files])
+            table = table.append_column(name, values.take(pa.array(file_of)))
     return table
 
 
@@ -77,7 +79,10 @@ class PartitionedFile:
     def read_row_groups(self, numbers: Sequence[int], columns: Sequence[str], **options: Any) -> pa.Table:
         return self._whole(self._opened.read_row_groups(numbers, columns=self._stored(columns), **options), columns)
 
-    def iter_batches(self, batch_size: int, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
+    def iter_batches(
+        self, batch_size: int, columns: Sequence[str] | None = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        columns = self.schema_arrow.names if columns is None else columns
         for batch in self._opened.iter_batches(batch_size, columns=self._stored(columns), **options):
             yield self._whole(batch, columns)
 

@@ -1,17 +1,44 @@
-"""Places of files, on a local disk or in an object store, through pyarrow's file systems."""
+"""Places of files, on a local disk or in an object store, through pyarrow's file systems.
+
+Credentials come from the standard chain of each store's library (environment, configuration files, the machine's role),
+never from an address. What fails for a moment is tried again, and nothing waits without bound.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import re
-from collections.abc import Iterator
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-SCHEMES = ("s3", "gs", "abfs", "hdfs")
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+from pipeline.messages.uris import is_remote, join, parse
+
+T = TypeVar("T")
+CONNECT_SECONDS, REQUEST_SECONDS = 10, 30
+"""Time without a connection, or without a byte of an answer, after which a request has failed."""
+TRIES = 3
+"""Tries of a request by the library of S3, within seconds."""
+PAUSES = (1.0, 4.0, 10.0)
+"""Seconds before each of our own further tries."""
+PIECE = 8 << 20
+"""Bytes of a file that are sent at a time."""
+IN_VAIN = re.compile(
+    r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|EXPIRED|NO_SUCH|NOT_FOUND|does not exist|HTTP status 4(?!08|29)"
+)
+"""What an error of a store says if further tries would fail as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,43 +58,170 @@ class Stamp:
     size: int
     """Bytes."""
     version: str
-    """Device, inode and modification time of a local file; ETag or version of an object."""
-
-
-def is_remote(place: str) -> bool:
-    """True for a URI of an object store."""
-    found = _URI.match(place)
-    return found is not None and found[1] in SCHEMES
+    """Device, inode and modification time of a local file; ETag of an object, or its modification time in a store that
+    gives none."""
 
 
 def file_system(place: str) -> tuple[pafs.FileSystem, str]:
-    """File system of a place, and the path in it."""
-    if is_remote(place):
-        return pafs.FileSystem.from_uri(place)
-    return pafs.LocalFileSystem(), place
+    """File system of a place, and the path in it. Raises ValueError if an address has keys or no bucket."""
+    if not is_remote(place):
+        return pafs.LocalFileSystem(), place
+    uri = parse(place)
+    if uri.scheme == "s3":
+        return _s3(**_of_s3(uri.options)), f"{uri.bucket}/{uri.key}"
+    if uri.scheme == "gs":
+        return _gs(**uri.options), f"{uri.bucket}/{uri.key}"
+    system, root = _other(uri.scheme, uri.bucket, urlencode(uri.options))
+    return system, root + uri.key
+
+
+def _of_s3(options: dict[str, str]) -> dict[str, str]:
+    """Options of an address, and what the environment has in place of those that it lacks."""
+    names = {
+        "endpoint_override": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+        "anonymous": ("AWS_NO_SIGN_REQUEST",),
+    }
+    given = {
+        option: os.environ[name] for option, found in names.items() for name in found[::-1] if os.environ.get(name)
+    }
+    return given | options
+
+
+@lru_cache
+def _s3(anonymous: str = "", **options: str) -> pafs.FileSystem:
+    if options.get("endpoint_override"):
+        # Many stores that are not Amazon's refuse the checksums that its library sends after the content.
+        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+        if options["endpoint_override"].startswith("http://"):
+            options.setdefault("scheme", "http")
+        options["endpoint_override"] = re.sub("^https?://", "", options["endpoint_override"]).rstrip("/")
+    return pafs.S3FileSystem(
+        anonymous=is_true(anonymous), connect_timeout=CONNECT_SECONDS, request_timeout=REQUEST_SECONDS,
+        allow_delayed_open=True, retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=TRIES), **options,
+    )  # fmt: skip
+
+
+@lru_cache
+def _gs(anonymous: str = "", **options: str) -> pafs.FileSystem:
+    return pafs.GcsFileSystem(
+        anonymous=is_true(anonymous), retry_time_limit=timedelta(seconds=REQUEST_SECONDS), **options
+    )
+
+
+@lru_cache
+def _other(scheme: str, authority: str, query: str) -> tuple[pafs.FileSystem, str]:
+    """File system, and the path of its root."""
+    system, path = pafs.FileSystem.from_uri(f"{scheme}://{authority}/x{'?' if query else ''}{query}")
+    return system, path.removesuffix("x")
+
+
+def is_true(text: str) -> bool:
+    return text.lower() in ("1", "true", "yes")
+
+
+def retried(what: str, place: str, call: Callable[[], T]) -> T:
+    """Result of a call that reads or writes at a place. If that is in an object store, errors that may pass lead to a
+    line and another try. `what`: the call in a message, such as "read row group 3". Raises OSError."""
+    for number, pause in enumerate((*PAUSES, None) if is_remote(place) else (None,), start=1):
+        try:
+            return call()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if not is_remote(place):
+                raise
+            if pause is None or IN_VAIN.search(str(error)):
+                raise OSError(
+                    f"{place}: could not {what} ({_one_line(error)}); {_way_out(str(error), number)}"
+                ) from error
+            print(
+                f"{place}: could not {what}, try {number} of {len(PAUSES) + 1} ({_one_line(error)}); "
+                f"trying again in {pause:.0f} s",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+            time.sleep(pause)
+    raise AssertionError("the last try returns or raises")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _way_out(said: str, tries: int) -> str:
+    if not IN_VAIN.search(said):
+        return f"tried {tries} times; look at the network and the store, and repeat the command"
+    return "correct the address, or the credentials and the region in the environment"
 
 
 def files_below(place: str) -> Iterator[Entry]:
-    """Every file below a folder, at all levels, in any order."""
+    """Every file below a folder, at all levels, in any order; none if there is no such folder."""
     system, path = file_system(place)
-    for found in system.get_file_info(pafs.FileSelector(path, recursive=True)):
+    top = path.rstrip("/")
+    selector = pafs.FileSelector(top, recursive=True, allow_not_found=True)
+    for found in retried("list the folder", place, lambda: system.get_file_info(selector)):
         if found.type == pafs.FileType.File:
-            yield Entry(f"{place.rstrip('/')}/{found.path[len(path.rstrip('/')) + 1 :]}", found.size)
+            name = found.path[len(top) + 1 :]
+            yield Entry(join(place, name) if is_remote(place) else os.path.join(place, name), found.size)
 
 
 def open_to_read(place: str) -> pa.NativeFile:
-    """Open a file for random access."""
+    """Open a file for random access. Raises OSError if it cannot be found."""
     system, path = file_system(place)
-    return system.open_input_file(path)
+    return retried("open it", place, lambda: system.open_input_file(path))
 
 
-def stamp_of(place: str) -> Stamp:
-    """Raises OSError if the file cannot be found."""
+def stamp_of(place: str, opened: pa.NativeFile | None = None) -> Stamp:
+    """Stamp of a file. `opened`: the same file, opened before: its stamp at that time, if it is in a store. Raises
+    OSError if it cannot be found."""
     if not is_remote(place):
         found = os.stat(place)
         return Stamp(found.st_size, f"{found.st_dev} {found.st_ino} {found.st_mtime_ns}")
+    # Opening costs the one request that asking for the size would, and alone brings the ETag.
+    file = opened or open_to_read(place)
+    known = {
+        key.lower(): str(value, "ascii") if isinstance(value, bytes) else value
+        for key, value in (file.metadata() or {}).items()
+    }
+    version = next((known[name] for name in ("etag", "generation", "last-modified") if known.get(name)), None)
+    if version is None:
+        system, path = file_system(place)
+        version = str(retried("look at it", place, lambda: system.get_file_info(path)).mtime_ns)
+    return Stamp(file.size(), version)
+
+
+def is_file(place: str) -> bool:
     system, path = file_system(place)
-    info = system.get_file_info(path)
-    if info.type != pafs.FileType.File:
-        raise FileNotFoundError(place)
-    return Stamp(info.size, str(info.mtime_ns))
+    return bool(retried("look for it", place, lambda: system.get_file_info(path)).type == pafs.FileType.File)
+
+
+def open_bytes(place: str) -> io.BufferedReader:
+    """Open a file to be read from its beginning, by lines or bytes."""
+    if not is_remote(place):
+        return open(place, "rb")
+    return io.BufferedReader(open_to_read(place), PIECE)
+
+
+def read_small(place: str) -> bytes | None:
+    """Content of a small file; None if there is none."""
+    try:
+        with open_to_read(place) as file:
+            return bytes(retried("read it", place, file.readall))
+    except FileNotFoundError:
+        return None
+
+
+def send(file: Path, place: str) -> None:
+    """Copy a local file to an object, which appears when it is complete. Raises OSError."""
+    system, path = file_system(place)
+
+    def copy() -> None:
+        # Not pyarrow's copy_files, which returns as if nothing were wrong if the last request to S3 fails.
+        with open(file, "rb") as source:
+            out = system.open_output_stream(path)
+            shutil.copyfileobj(source, out, PIECE)
+            out.close()
+
+    # In a thread, which an interrupt does not end: a stream that is dropped half-way makes an object of what it has.
+    with ThreadPoolExecutor(1) as thread:
+        retried("write it", place, lambda: thread.submit(copy).result())

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from pipeline.data.files import SPLITS
+from pipeline.data.files import SPLITS, open_file
 from pipeline.files.find import DataFile, natural_order
 from pipeline.init.choice import Choice
 from pipeline.init.look import Look
+from pipeline.init.values import CLOCKS, EPOCH
+from pipeline.prepare.report import aligned
+from pipeline.prepare.times import forms_of, micros_of
 
 SPLIT_WORDS = {
     "train": re.compile(r"(^|[^a-z])train(ing)?([^a-z]|$)", re.IGNORECASE),
@@ -47,21 +53,107 @@ def divide(look: Look) -> tuple[Division, str] | None:
     return found, "the last files, in the order of their names, are held out"
 
 
-def split_option(look: Look, choices: Sequence[Choice]) -> tuple[str, str]:
-    """Value of prepare's --split for files that have to be divided themselves, and the reason."""
-    for choice in choices:
-        if choice.role == "time":
-            times = look.sample.column(choice.column.name).drop_null()
-            order = pc.sort_indices(times)
-            ends = [_text(times[order[int(share * len(times))].as_py()]) for share in (1 - 2 * HELD_OUT, 1 - HELD_OUT)]
-            if len(set(ends)) == 2:
-                why = f"the last fifth of the time in {choice.column.name} is held out"
-                return f"time:{choice.column.name},validation_from={ends[0]},test_from={ends[1]}", why
-    return f"ratio:validation={HELD_OUT},test={HELD_OUT},seed=0", "a fifth of the rows, drawn at random, is held out"
+@dataclass(frozen=True, slots=True)
+class ByPrepare:
+    """Value of prepare's --split, the reason, and the shares of the rows that validation and test get by it."""
+
+    option: str
+    why: str
+    shares: tuple[float, float] = (HELD_OUT, HELD_OUT)
+
+    def differences(self, rows: Mapping[str, int]) -> Iterator[str]:
+        """A line for each split whose share of the rows is not what was announced."""
+        for split, share in zip(SPLITS[1:], self.shares, strict=True):
+            found = rows[split] / sum(rows.values())
+            if abs(found - share) > HELD_OUT / 2:
+                said = f"{split} has {found:.1%} of the rows, where the sample had {share:.1%}"
+                yield f"warning: {said}; divide them by another --split of `pipeline prepare`, which is shown above\n"
 
 
-def _text(value: pa.Scalar) -> str:
-    return str(value.cast(pa.string()).as_py())
+def by_prepare(look: Look, choices: Sequence[Choice]) -> ByPrepare:
+    """Division of the rows of files: by the first column of times that can divide them, else at random."""
+    unfit = ""
+    for name in (choice.column.name for choice in choices if choice.role == "time"):
+        times = all_of(look, name)
+        moments_N = moments_of(times)
+        if moments_N is None:
+            unfit += f"; {name} is not in every row, or not in one form"
+            continue
+        different, first, counts = np.unique(moments_N, return_index=True, return_counts=True)
+        borders = _borders(counts)
+        if not borders:
+            at = f"{counts.max() / counts.sum():.0%} of the rows have the time {times[int(first[counts.argmax()])]}"
+            unfit += f"; {name} cannot divide them: {len(different):,} different times, and {at}"
+            continue
+        held = tuple(counts[at:].sum() / counts.sum() for at in borders)
+        ends = [str(times[int(first[at])].cast(pa.string())) for at in borders]
+        share = "fifth" if abs(held[0] - 2 * HELD_OUT) < 0.01 else f"{held[0]:.0%}"
+        why = f"the last {share} of the time in {name} is held out"
+        option = f"time:{name},validation_from={ends[0]},test_from={ends[1]}"
+        return ByPrepare(option, why, (held[0] - held[1], held[1]))
+    option = f"ratio:validation={HELD_OUT},test={HELD_OUT},seed=0"
+    return ByPrepare(option, f"a fifth of the rows, drawn at random, is held out{unfit}")
+
+
+def _borders(counts: NDArray[np.int64]) -> tuple[int, int] | None:
+    """Places among all different times, with so many rows each, where validation and test begin, so that they get close
+    to HELD_OUT each; rows of one time stay together. None if training got less than half of the rows."""
+    ends = np.cumsum(counts) / counts.sum()
+    if len(counts) < 3:
+        return None
+    test = 2 + int(np.abs(1 - ends[1:-1] - HELD_OUT).argmin())
+    validation = 1 + int(np.abs(ends[test - 1] - ends[: test - 1] - HELD_OUT).argmin())
+    return (validation, test) if ends[validation - 1] >= 0.5 else None
+
+
+def all_of(look: Look, name: str) -> pa.ChunkedArray:
+    """A column of all rows of Parquet, or of the sample of text."""
+    if look.delimiter is not None:
+        return look.sample.column(name)
+    return pa.chunked_array([chunk for path in look.paths for chunk in column_of(path, name).chunks])
+
+
+def column_of(path: DataFile, name: str) -> pa.ChunkedArray:
+    with open_file(path) as file:
+        values = file.read([name], use_threads=False).column(0)
+    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+
+
+def moments_of(times: pa.ChunkedArray) -> NDArray[np.int64] | None:
+    """[N] numbers in the order of the times: of texts and timestamps microseconds since 1970. None if one is missing,
+    or texts are in no form that is known."""
+    if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
+        form = next(iter(forms_of(times)), None)
+        times = times if form is None else pa.chunked_array([micros_of(times, form)])
+    elif pa.types.is_temporal(times.type):
+        times = times.cast(pa.timestamp("us", getattr(times.type, "tz", None)), safe=False)
+    if times.null_count or not (pa.types.is_temporal(times.type) or pa.types.is_integer(times.type)):
+        return None
+    return np.asarray(times.cast(pa.int64()))
+
+
+def split_table(division: Division, labels: Sequence[str], time: str | None) -> list[str]:
+    """Lines of a table of the splits: rows, positive rates of the labels, and first and last time."""
+    lines = [("split", "rows", *(f"positive: {label}" for label in labels), *([f"{time} from .. to"] if time else []))]
+    for split, paths in division.items():
+        values = {label: [column_of(path, label) for path in paths] for label in labels}
+        rows = sum(len(chunk) for chunk in values[labels[0]])
+        sums = [sum(pc.sum(chunk.cast(pa.float64())).as_py() or 0 for chunk in values[label]) for label in labels]
+        spans = [pc.min_max(column_of(path, time)) for path in paths] if time else []
+        ends = [pc.min_max(pa.array([span[end] for span in spans]))[end] for end in ("min", "max")] if spans else []
+        times = " .. ".join(_day_and_hour(end) for end in ends)
+        lines.append(
+            (split, f"{rows:,}", *(f"{total / max(1, rows):.2%}" for total in sums), *([times] if time else []))
+        )
+    return list(aligned(lines))
+
+
+def _day_and_hour(time: pa.Scalar) -> str:
+    """A time as people write it, also one in seconds to nanoseconds since 1970."""
+    for scale, unit in zip(CLOCKS, ("s", "ms", "us", "ns"), strict=True):
+        if pa.types.is_integer(time.type) and EPOCH[0] * scale <= (time.as_py() or 0) <= EPOCH[1] * scale:
+            time = pa.scalar(time.as_py(), pa.timestamp(unit))
+    return str(time.cast(pa.string()))[:19]
 
 
 def _last(paths: Sequence[DataFile], rows: dict[DataFile, int], wanted: float) -> list[DataFile]:

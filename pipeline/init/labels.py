@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Container
 
 import pyarrow as pa
 
 from pipeline.init.choice import Choice
 from pipeline.init.look import Column, Look
+from pipeline.init.names import words_of
 
 LABEL_NAMES = (
     "label", "click", "clicked", "is_click", "is_clicked", "target", "y", "conversion", "converted", "is_conversion",
@@ -38,11 +40,12 @@ def named_label(label: str, look: Look) -> Choice:
     return _label(column, "named by --label", values)
 
 
-def found_label(look: Look) -> Choice:
-    """The label by its name, or the only column of two values that can be it."""
-    binary = [column for column in look.columns if is_binary(column)]
-    paired = [column for column in look.columns if column not in binary and _values_of(column, look)]
-    by_name = {column.name.lower(): column for column in reversed(binary + paired)}
+def found_label(look: Look, others: Container[str] = ()) -> Choice:
+    """The label by its name, or the only column of two values that can be it, but for `others`."""
+    columns = [column for column in look.columns if column.name not in others]
+    binary = [column for column in columns if is_binary(column)]
+    paired = [column for column in columns if column not in binary and _values_of(column, look)]
+    by_name = {words_of(column.name): column for column in reversed(binary + paired)}
     if named := [by_name[name] for name in LABEL_NAMES if name in by_name]:
         return _label(named[0], "0 and 1, and its name says so", _values_of(named[0], look))
     if len(found := binary or paired) == 1:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import os
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.data.files import kind_of, open_file
-from pipeline.doctor.sample import sample_rows, spaced
+from pipeline.doctor.sample import spaced
 from pipeline.files.find import DataFile
 from pipeline.files.partitions import with_columns
+from pipeline.files.stores import open_bytes
+from pipeline.init.forms import Form, form_of
+from pipeline.init.text import sample_text
+from pipeline.prepare.schema import Role
+from pipeline.prepare.times import DAYS, micros_of
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
 """Maximum number of files that the sample is taken from, evenly spaced among all."""
-CSV_BYTES = 32 << 20
-"""Bytes of the beginning of a CSV file that are looked at."""
-DELIMITERS = ",\t;|"
+DECODED = 16
+"""Maximum number of rows that are decoded for one that is looked at, but for three row groups."""
 TIME_TYPES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
 
 
@@ -46,6 +46,10 @@ class Column:
     maximum: Any
     """Least and greatest value: exact where the files have statistics, else of the sample. None for text and lists."""
     examples: tuple[Any, ...]
+    types: Mapping[Role, str] = field(default_factory=dict)
+    """Type of a column of text in the schema of `prepare`, by the role that it is given."""
+    note: str = ""
+    """What is in doubt about a column of text if it becomes a category, with the setting that changes it."""
 
     @property
     def whole(self) -> bool:
@@ -64,8 +68,10 @@ class Look:
     """[N] number of the file of each row of the sample."""
     columns: tuple[Column, ...]
     delimiter: str | None
-    """Delimiter of text; None for Parquet."""
+    """Delimiter of text, empty for objects of JSON; None for Parquet."""
     has_header: bool
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the schema of delimited text says besides the columns."""
 
 
 def look_at_files(paths: Sequence[DataFile]) -> Look:
@@ -80,7 +86,7 @@ def look_at_files(paths: Sequence[DataFile]) -> Look:
 
 
 def is_parquet(path: DataFile) -> bool:
-    with open(path, "rb") as file:
+    with open_bytes(str(path)) as file:
         return file.read(4) == b"PAR1"
 
 
@@ -99,10 +105,29 @@ def _parquet(paths: Sequence[DataFile]) -> Look:
     assert schema is not None
     chosen = spaced(range(len(paths)), LOOKED_AT_FILES)
     quota = LOOKED_AT_ROWS // len(chosen)
-    tables = [sample_rows(paths[number], schema.names, quota)[0].cast(schema, safe=False) for number in chosen]
+    tables = [_spread_rows(paths[number], quota).select(schema.names).cast(schema, safe=False) for number in chosen]
     file_of = np.repeat(chosen, [table.num_rows for table in tables])
     sample = pa.concat_tables(tables)
     return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, limits), None, True)
+
+
+def _spread_rows(path: DataFile, quota: int) -> pa.Table:
+    """At most about `quota` rows of a Parquet file, in order, from all of its row groups, or if it is large from evenly
+    spaced ones with the first and the last."""
+    with open_file(path) as file:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        groups = [group for group, size in enumerate(sizes) if size]
+        most = max(3, int(DECODED * quota * len(sizes) / max(1, sum(sizes))))
+        groups = [groups[n] for n in np.unique(np.linspace(0, len(groups) - 1, most).astype(int))] if groups else []
+        share, draw = quota / max(1, sum(sizes[group] for group in groups)), np.random.default_rng(0)
+        tables = [file.schema_arrow.empty_table()]
+        try:
+            for batch in file.iter_batches(1 << 16, row_groups=groups, use_threads=False):
+                table = pa.Table.from_batches([batch])
+                tables.append(table if share >= 1 else table.filter(pa.array(draw.random(len(table)) < share)))
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path}: cannot be read, is the file complete? ({error})") from error
+    return pa.concat_tables(tables)
 
 
 def _difference(schema: pa.Schema, other: pa.Schema) -> str:
@@ -128,64 +153,22 @@ def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> Non
 
 
 def _text(paths: Sequence[DataFile]) -> Look:
-    head = _first_line(paths[0])
-    delimiter = max(DELIMITERS, key=head.count)
-    names = next(csv.reader([head], delimiter=delimiter))
-    has_header = _is_header(names)
-    for path in paths[1:]:
-        other = next(csv.reader([_first_line(path)], delimiter=delimiter))
-        if has_header and _is_header(other) != has_header:
-            raise ValueError(
-                f"{path} has no header, {paths[0]} has one; add the line {head!r} to it, or give the files separately"
-            )
-        if has_header and (different := sorted({*names} ^ {*other})):
-            having, lacking = (path, paths[0]) if different[0] in other else (paths[0], path)
-            raise ValueError(f"{lacking} has no column {different[0]!r}, {having} has one; give files of one shape")
-        if len(other) != len(names):
-            raise ValueError(f"{path} has {len(other)} columns, {paths[0]} has {len(names)}; give files of one shape")
-    columns = names if has_header else [f"c{n}" for n in range(1, len(names) + 1)]
-    tables, rows, sizes = [], [], []
-    chosen = spaced(range(len(paths)), LOOKED_AT_FILES)
-    for number, path in enumerate(paths):
-        with open(path, "rb") as file:
-            text = file.read(CSV_BYTES // len(chosen))
-        size = os.stat(path).st_size
-        text = text[: text.rfind(b"\n") + 1] if len(text) < size else text
-        rows.append(int(text.count(b"\n") * size / max(1, len(text))) - has_header)
-        if number in chosen:
-            # The columns of a later file may be in another order.
-            own = next(csv.reader([_first_line(path)], delimiter=delimiter)) if has_header else columns
-            tables.append(_read_csv(text, own, delimiter, has_header, path).select(columns))
-            sizes.append(tables[-1].num_rows)
-    file_of = np.repeat(chosen, sizes)
-    sample = with_columns(pa.concat_tables(tables, promote_options="permissive"), paths, file_of)
-    return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, {}), delimiter, has_header)
+    found = sample_text(paths, LOOKED_AT_FILES)
+    table = with_columns(found.table, found.paths, found.file_of)
+    in_paths = {n: form_of(n, table.column(n).cast(pa.string())) for n in table.schema.names if n not in found.forms}
+    columns = tuple(_of_text(name, table.column(name), form) for name, form in {**found.forms, **in_paths}.items())
+    delimiter, header = found.options.get("delimiter", ""), found.options.get("header", True)
+    return Look(found.paths, found.rows, table, found.file_of, columns, delimiter, header, found.options)
 
 
-def _first_line(path: DataFile) -> str:
-    with open(path, "rb") as file:
-        line = file.readline(1 << 20)
-    if b"\0" in line:
-        raise ValueError(f"{path} is neither Parquet nor text; `pipeline prepare` reads other formats and .gz and .zst")
-    return line.decode(errors="replace").removeprefix("\ufeff").rstrip("\r\n")
-
-
-def _is_header(names: Sequence[str]) -> bool:
-    """True if all values of a line are different and none is a number or empty."""
-    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-    return len(set(names)) == len(names) and all(name and not number.fullmatch(name.strip()) for name in names)
-
-
-def _read_csv(text: bytes, columns: list[str], delimiter: str, has_header: bool, path: DataFile) -> pa.Table:
-    try:
-        return pa_csv.read_csv(
-            pa.BufferReader(text),
-            read_options=pa_csv.ReadOptions(column_names=columns, skip_rows=int(has_header), use_threads=False),
-            parse_options=pa_csv.ParseOptions(delimiter=delimiter),
-            convert_options=pa_csv.ConvertOptions(null_values=[""], strings_can_be_null=True),
-        )
-    except pa.ArrowException as error:
-        raise ValueError(f"{path} cannot be read as CSV with the delimiter {delimiter!r}: {error}") from error
+def _of_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:
+    """Column of text; texts in a form of times are of the kind "time"."""
+    column = replace(_column(name, values, {}), types=form.types, note=form.note)
+    if form.types.get("time") not in DAYS:
+        return column
+    known = values.drop_null()
+    order = pc.sort_indices(micros_of(known, form.types["time"]))
+    return replace(column, kind="time", minimum=known[order[0].as_py()], maximum=known[order[-1].as_py()])
 
 
 def _columns(sample: pa.Table, limits: dict[str, tuple[Any, Any]]) -> tuple[Column, ...]:

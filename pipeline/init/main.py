@@ -8,7 +8,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,14 +17,15 @@ import pyarrow as pa
 from pipeline.arguments import init_arguments
 from pipeline.data.files import SPLITS
 from pipeline.errors import refuse_remote
-from pipeline.files.find import DataFile, partitions_of
-from pipeline.init.choice import Choice
-from pipeline.init.division import Division, divide, split_option
+from pipeline.files.find import DataFile, named, partitions_of
+from pipeline.init.choice import Choice, as_option, given_to, of_role
+from pipeline.init.division import ByPrepare, Division, by_prepare, divide, split_table
 from pipeline.init.labels import is_binary
 from pipeline.init.look import Column, Look, look_at_files
 from pipeline.init.roles import choose_roles, shared_table, without_unseen
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
+from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of
 from pipeline.prepare.draft import Draft, draft_of, number_setting, quoted, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
@@ -62,7 +64,8 @@ def init_command(args: argparse.Namespace) -> int:
     look = look_at_files(files)
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
-    choices = choose_roles(look, args.label)
+    choices = choose_roles(look, args.label, args.roles)
+    weight, group = (given_to(choices, role) for role in ("weight", "group"))
     division = divide(look)
     if division:
         train = set(division[0]["train"])
@@ -75,13 +78,22 @@ def init_command(args: argparse.Namespace) -> int:
             print(move_aside(path))
     if division and look.delimiter is None and not any(choice.values for choice in choices):
         print(f"splits: {division[1]}")
+        print_splits(choices, division[0])
         draft = draft_of_files(out, look, choices, division[0])
     else:
-        if code := _prepare(schema, folder, look, choices, division):
+        found = by_prepare(look, choices) if division is None else ByPrepare(_by_files(division[0]), division[1])
+        if code := _prepare(schema, folder, look, choices, found):
             print(f"{args.out} is not written; the same `init` with --fresh begins again", file=sys.stderr)
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
+        if division:
+            parts = {split: tuple(map(named, sorted((folder / split).glob("*.parquet")))) for split in division[0]}
+            print_splits(choices, parts)
+        else:
+            print(*found.differences({split: of["rows"] for split, of in summary["splits"].items()}), sep="", end="")
+        summary["columns"].pop(weight, None)
         draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
+    draft = replace(draft, weight=weight, group=group)
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
@@ -90,7 +102,8 @@ def init_command(args: argparse.Namespace) -> int:
 
 
 def table_of(look: Look, choices: Sequence[Choice]) -> str:
-    """Table of the columns and what they are taken for, and the warnings."""
+    """Table of the columns and what they are taken for, and a line for each column that is in doubt, with the option
+    that changes its role."""
     rows = sum(look.rows)
     about = "" if look.delimiter is None else "about "
     lines = [f"{about}{rows:,} rows in {len(look.paths):,} files; {look.sample.num_rows:,} rows were looked at"]
@@ -99,97 +112,98 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
     for choice in choices:
         column = choice.column
         null = f"{column.num_nulls / column.num_rows:6.1%}" if column.num_nulls else "      "
-        role = "nothing" if choice.role == "skip" else choice.role
+        role = choice.given or ("nothing" if choice.role == "skip" else choice.role)
         lines.append(
             f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {_range(column):24.24}  {choice.why}"
         )
     lines += [f"warning: {choice.warning}" for choice in choices if choice.warning]
-    return "\n".join([*lines, *_notes(choices)])
+    return "\n".join([*lines, *(f"note: {note}" for choice in choices if (note := _note(choice)))])
 
 
-def _notes(choices: Sequence[Choice]) -> Iterator[str]:
-    """One line for each kind of doubt, with the edit of the workflow that it may need."""
-    numbers, categories = ([c for c in choices if c.either and c.role == role] for role in ("number", "category"))
-    binary = [c for c in choices if c.role in ("number", "category") and is_binary(c.column)]
-    if numbers:
-        yield (
-            f"note: {_names(numbers)}: names of things or amounts? taken for amounts; if they are names, write for "
-            f"{_number(numbers[0].column)} Category(name={quoted(numbers[0].column.name)}) under categories"
+def _note(choice: Choice) -> str:
+    """What is in doubt of a column, and the option that changes it; empty if nothing is, or a warning says it."""
+    column = choice.column
+    if choice.role in ("category", "skip") and column.note and column.kind != "time":
+        return column.note
+    if choice.given or choice.warning or choice.role not in ("number", "category"):
+        return ""
+    if is_binary(column):
+        return (
+            f"{column.name}: 0 and 1, as of an outcome; if known only after the label, {as_option(column, 'nothing')}"
         )
-    if categories:
-        yield (
-            f"note: {_names(categories)}: names of things or amounts? taken for names; if they are amounts, write for "
-            f"Category(name={quoted(categories[0].column.name)}) {_number(categories[0].column)} under numbers"
-        )
-    if binary:
-        yield (
-            f"note: {_names(binary)}: 0 and 1, as of outcomes; take from the workflow those that are known only "
-            "after the label"
-        )
+    if not choice.either:
+        return ""
+    if choice.role == "number":
+        return f"{column.name}: taken for amounts; if they are names of things, {as_option(column, 'category')}"
+    return f"{column.name}: taken for names of things; if they are amounts, {as_option(column, 'number')}"
 
 
-def _names(choices: Sequence[Choice]) -> str:
-    return ", ".join(choice.column.name for choice in choices)
+def print_splits(choices: Sequence[Choice], division: Division) -> None:
+    """Print rows, positive rates and times of each split."""
+    time = next((choice.column.name for choice in choices if choice.role == "time"), None)
+    print(*split_table(division, [choice.column.name for choice in choices if choice.role == "label"], time), sep="\n")
 
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:
     """Draft of the workflow of Parquet files as they are."""
-    parent = Path(os.path.commonpath([Path(path.place).parent for path in look.paths]))
+    bare = {path: Path(cut(path.place)[0]) for path in look.paths}
+    parent = Path(os.path.commonpath([path.parent for path in bare.values()]))
     # Folders above the root are no columns.
     in_paths = {name for path in look.paths for name, _ in path.partitions}
     while in_paths & {name for name, _ in partitions_of(f"{parent}/")}:
         parent = parent.parent
     inside = parent.is_relative_to(out.parent)
+    place = look.paths[0].place
+    root = uri_of(parent) + cut(place)[1] if is_remote(place) else str(parent)
     relative = quoted(str(parent.relative_to(out.parent))) if inside else ""
     rows = dict(zip(look.paths, look.rows, strict=True))
     num_rows = sum(rows[path] for path in division["train"])
-    of_role = {role: [c for c in choices if c.role == role] for role in ("label", "number", "category")}
     return Draft(
         name=workflow_name(out.stem),
         what=f"{sum(look.rows):,} rows of {len(look.paths):,} files",
-        root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(str(parent))})",
+        root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(root)})",
         splits={
-            split: [glob.escape(str(Path(path.place).relative_to(parent))) for path in division[split]]
+            split: [glob.escape(str(bare[path].relative_to(parent))) for path in division[split]]
             for split in SPLITS if split in division
         },
-        labels=[choice.column.name for choice in of_role["label"]],
-        numbers=[_number(choice.column) for choice in of_role["number"]],
-        categories=[_category(choice, choices, look) for choice in of_role["category"]],
+        labels=[choice.column.name for choice in of_role(choices, "label")],
+        numbers=[_number(choice.column) for choice in of_role(choices, "number")],
+        categories=[_category(choice, choices, look) for choice in of_role(choices, "category")],
         num_rows=num_rows,
     )  # fmt: skip
 
 
-def _prepare(
-    path: Path, folder: Path, look: Look, choices: Sequence[Choice], division: tuple[Division, str] | None
-) -> int:
+def _by_files(division: Division) -> str:
+    """Value of prepare's --split for whole files."""
+    held = {split: paths for split, paths in division.items() if split != "train"}
+    # A pattern of --split ends at a comma.
+    names = {split: [glob.escape(shown(path)).replace(",", "?") for path in paths] for split, paths in held.items()}
+    return "file:" + ",".join(f"{split}={','.join(of)}" for split, of in names.items())
+
+
+def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], found: ByPrepare) -> int:
     """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code. `path`: file for the schema of
     text; ValueError is raised if it exists."""
-    option, why = split_option(look, choices)
-    if division:
-        held = {split: paths for split, paths in division[0].items() if split != "train"}
-        option = "file:" + ",".join(
-            f"{split}={','.join(glob.escape(shown(path)) for path in paths)}" for split, paths in held.items()
-        )
-        why = division[1]
     if look.delimiter is None:
         schema = [f"{c.column.name}:{c.role}{_text_type(c) if c.values else ''}" for c in choices if c.role != "skip"]
         kind = "parquet"
     else:
         if path.exists():
             raise ValueError(f"{path} is there already; --fresh moves it aside; or name another file by --out")
-        columns = [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices]
+        content = {"columns": [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices], **look.options}
         with replacing(path) as file:
-            content = {"columns": columns, "delimiter": look.delimiter, "header": look.has_header}
             file.write(json.dumps(content, indent=1).encode() + b"\n")
-        schema, kind = [str(path)], "csv"
-    argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, "--split", option]
-    print(f"splits: {why}")
+        schema, kind = [str(path)], "csv" if look.delimiter else "json"
+    argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, "--split", found.option]
+    print(f"splits: {found.why}")
     print(f"a copy in Parquet, with its splits, is made by: pipeline prepare {shlex.join(argv)}", flush=True)
     return prepare_main(argv)
 
 
 def shown(file: DataFile) -> str:
     """Path of a file, relative to the current folder if it is below it."""
+    if is_remote(file.place):
+        return file.place
     path = Path(file.place)
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
@@ -198,8 +212,8 @@ def _text_type(choice: Choice) -> str:
     """Type of a column of text, as prepare's schema names it."""
     if choice.values:
         return f":{choice.values[0]}/{choice.values[1]}"
-    types = {"number": ":float32", "category": ":string", "time": ":string"}
-    return ":int64" if choice.role in types and choice.column.whole else types.get(choice.role, "")
+    found = choice.column.types.get(choice.role)
+    return f":{found}" if found else ""
 
 
 def _number(column: Column) -> str:
@@ -219,7 +233,8 @@ def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> str:
 def _range(column: Column) -> str:
     if column.minimum is not None:
         return (
-            f"{column.minimum:.6g} to {column.maximum:.6g}"
+            # Statistics of Parquet files have -0 for 0.
+            f"{column.minimum + 0:.6g} to {column.maximum + 0:.6g}"
             if column.kind != "time"
             else f"{column.minimum} to {column.maximum}"
         )

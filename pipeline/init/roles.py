@@ -13,48 +13,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.doctor.measures import rank_auc
-from pipeline.init.choice import Choice
+from pipeline.init.choice import Choice, as_option, given_role, split_role
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.look import Column, Look
-from pipeline.prepare.schema import Role
+from pipeline.init.names import TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
+from pipeline.init.values import FEW, WholeNumbers
 
-ID_WORDS = re.compile(
-    r"(^|_)(id|ids|code|type|cat|category|categories|hash|key|zip|os|ip|model|user|item|product|ad|campaign|device|site|"
-    r"app|page|city|country|region|state|movie|video|song|genre|brand|query|domain|day|weekday|hour|slot|pos|position|"
-    r"level|group|segment)(s?)($|_|\d)",
-    re.IGNORECASE,
-)
-"""Words in names of columns whose whole numbers are names of things, not amounts."""
-AMOUNT_WORDS = re.compile(
-    r"(^|_)(count|cnt|num|number|price|amount|sum|age|duration|len|length|size|ms|score|rate|days|hours|weeks|minutes|"
-    r"seconds|gain|gains|loss|losses|wage|cost|total|avg|mean)($|_)",
-    re.IGNORECASE,
-)
-"""Words in names of columns whose whole numbers are amounts. Of a word of each kind the last one decides, as in
-item_price and age_level; so does PER, as in wage_per_hour."""
-NUMBER_WORDS = re.compile(r"^(num|number)s?$", re.IGNORECASE)
-"""Words of amounts that at the end of a name may be names of things, as in model_number."""
-PER = re.compile(r"(^|_)per_", re.IGNORECASE)
-WEIGHT_WORDS = re.compile(r"(^|_)weights?($|_)", re.IGNORECASE)
-TIME_WORDS = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms)s?($|_)", re.IGNORECASE)
-EPOCH = (10**9, 2 * 10**9)
-"""Seconds since 1970 of a time between 2001 and 2033; times in milliseconds to nanoseconds are 10^3 to 10^9 times
-that."""
-FEW = 200
-"""Number of different whole numbers up to which a column is a category whatever its name is."""
 VERY_FEW = 8
-"""The same for columns whose names say that they are amounts."""
+"""Number of different whole numbers up to which a column is a category, though its name says amounts: each of so few
+values, such as 0 and 1 or the levels of a scale, learns an embedding, which says at least as much as the number."""
 HASHED = 1 << 31
 """Whole numbers from here on are hashes or identifiers."""
-DENSE = 0.9
-"""Share of the whole numbers from the least to the greatest that a column of numbered things has at least; amounts have
-gaps, the wider the larger they are."""
 CHAIN, CHAIN_GAP = 3, 2
 """Number of columns whose ranges follow each other, from which on all their values are numbers of things, and the
 greatest distance from the end of a range to the next."""
-UNIQUE_SHARE = 0.95
-MIN_ROWS = 1000
-"""Number of rows from which on a share of different values says something."""
 SUSPECT_AUC, LEAK_AUC, TWIN_AUC = 0.8, 0.95, 0.6
 """AUC of a column by itself from which on the user is warned, and from which on it is left out; the last one that of
 columns of 0 and 1, which may be labels too."""
@@ -65,21 +37,30 @@ SHARED_VALUES = 0.8
 """Share of the values of lists that a column of single values must have, so that they share a table."""
 
 
-def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
+def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -> list[Choice]:
     """Choose the role of each column, in order. `labels`: the label columns, or COLUMN=VALUE of those whose VALUE is to
-    be 1 and the other one 0; none: the one that looks like it. Raises ValueError if there is no label, or no
-    category."""
-    chosen = [named_label(label, look) for label in labels] or [found_label(look)]
+    be 1 and the other one 0; none: the one that looks like it. `roles`: COLUMN=ROLE of columns whose role is given.
+    Raises ValueError if there is no label, or no category."""
+    given = dict(split_role(text, look) for text in roles)
+    labels = [*labels, *(name for name, role in given.items() if role == "label")]
+    chosen = [named_label(label, look) for label in labels] or [found_label(look, given)]
     made = {choice.column.name: choice for choice in chosen}
+    labels_N = [label_of_rows(look, choice) for choice in chosen]
+    whole = WholeNumbers(look, [label.cast(pa.float64(), safe=False).to_numpy() for label in labels_N])
+    for column in look.columns:
+        if column.name in given and column.name not in made:
+            is_whole = column.kind == "numbers" and whole.are_whole(column.name)
+            made[column.name] = given_role(column, given[column.name], is_whole)
     numbered = _follow_each_other(look.columns)
-    choices = [made.get(column.name) or _choice(column, column.name in numbered) for column in look.columns]
-    for label in (label_of_rows(look, choice) for choice in chosen):
-        choices = [choice if choice.role == "label" else _warned(choice, look, label) for choice in choices]
+    choices = [made.get(column.name) or _choice(column, whole, column.name in numbered) for column in look.columns]
+    choices = [_in_all_rows(choice) for choice in choices]
+    for label in labels_N:
+        choices = [choice if choice.column.name in made else _warned(choice, look, label) for choice in choices]
     if not any(choice.role == "category" for choice in choices):
         names = ", ".join(column.name for column in look.columns)
         raise ValueError(
             f"none of the columns {names} is a category, and a model needs one: integers or texts that name things, "
-            "such as users, in several rows each; add such a column to the files"
+            "such as users, in several rows each; add such a column to the files, or name one by --as COLUMN=category"
         )
     return choices
 
@@ -105,7 +86,7 @@ def shared_table(choice: Choice, choices: Sequence[Choice], look: Look) -> str |
 
 def _words(name: str) -> set[str]:
     """Words of a column's name, in the singular, that say what its values are."""
-    words = {word.removesuffix("s") for word in re.split(r"[^a-z]+", name.lower())}
+    words = {word.removesuffix("s") for word in re.split(r"[^a-z]+", words_of(name))}
     return {"category" if word == "categorie" else word for word in words} - {
         "",
         "id",
@@ -114,16 +95,6 @@ def _words(name: str) -> set[str]:
         "list",
         "seq",
     }
-
-
-def _by_name(name: str) -> Role | None:
-    """Role of whole numbers by their column's name."""
-    last = name.rstrip("0123456789_").rpartition("_")[2]
-    if PER.search(name) or (AMOUNT_WORDS.search(last) and not NUMBER_WORDS.search(last)):
-        return "number"
-    if ID_WORDS.search(name):
-        return "category"
-    return "number" if AMOUNT_WORDS.search(name) else None
 
 
 def _follow_each_other(columns: Sequence[Column]) -> set[str]:
@@ -144,36 +115,50 @@ def _follow_each_other(columns: Sequence[Column]) -> set[str]:
     return found
 
 
-def _choice(column: Column, follows: bool) -> Choice:
+def _in_all_rows(choice: Choice) -> Choice:
+    """The choice, or none for times that some rows lack: they could divide no rows, and are of no other use."""
+    column = choice.column
+    if choice.role != "time" or choice.given or not column.num_nulls:
+        return choice
+    said = (
+        f"{column.name} has no time in {column.num_nulls:,} of {column.num_rows:,} rows looked at, so it divides none"
+    )
+    return Choice(column, "skip", "times, not in all rows", said)
+
+
+def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
-    unique = known >= MIN_ROWS and column.num_different >= UNIQUE_SHARE * known
+    unique = whole.are_unique(column.num_different, known)
     if column.num_different == 0:
         return Choice(column, "skip", "all values are null", f"{name} is empty")
     if kind == "time":
         return Choice(column, "time", str(column.type))
     if kind is None:
         return Choice(column, "skip", f"no workflow reads {column.type}")
-    if kind.startswith("lists") and TIME_WORDS.search(name):
+    is_timed = bool(TIME_WORDS.search(words := words_of(name)))
+    if kind == "lists of integers" and (is_timed or whole.are_times(name, named=False)):
         return Choice(column, "skip", "lists of times")
     if kind.startswith("lists"):
         return Choice(column, "category", f"{kind}, one embedding by their mean")
     if column.num_different == 1 and not column.num_nulls:
         return Choice(column, "skip", "one value", f"{name} is constant: nothing can be learned from it")
     if kind == "text":
+        if len(forms := whole.forms(name)) == 1:
+            return Choice(column, "time", f"text that says times ({forms[0]})")
         return _unless_unique(column, unique, "text")
     if pa.types.is_boolean(column.type):
         return Choice(column, "number", "true or false")
-    if WEIGHT_WORDS.search(name):
-        said = f"{name} looks like a weight of the rows: if it is one, name it in data.weight"
+    if WEIGHT_WORDS.search(words):
+        said = f"{name} looks like a weight of the rows: if it is one, {as_option(column, 'weight')}"
         return Choice(column, "skip", "its name says it is a weight", said)
-    if kind == "numbers":
+    by_name = role_by_name(name)
+    if kind == "numbers" and not (whole.are_whole(name) and (by_name == "category" or column.num_nulls)):
         return _number(column, "floats")
-    if _is_time(column):
+    if whole.are_times(name, is_timed):
         return Choice(column, "time", "whole numbers that grow like a clock's")
-    by_name = _by_name(name)
     if by_name == "category":
-        return _unless_unique(column, unique and not name.lower().startswith(("user", "item")), "its name says so")
+        return _unless_unique(column, unique and not words.startswith(("user", "item")), "its name says so")
     if column.num_different <= VERY_FEW:
         return Choice(column, "category", f"{column.num_different} different whole numbers")
     if by_name == "number":
@@ -182,12 +167,10 @@ def _choice(column: Column, follows: bool) -> Choice:
         return Choice(column, "category", "numbered on from column to column")
     if column.maximum >= HASHED or column.minimum < -HASHED:
         return _unless_unique(column, unique, "large whole numbers, as of a hash")
-    if column.num_different <= FEW:
-        return Choice(column, "category", f"{column.num_different:,} different whole numbers")
-    if not unique and column.num_different >= DENSE * (column.maximum - column.minimum + 1):
-        why = f"whole numbers without gaps from {column.minimum:,} on, as of numbered things"
-        return Choice(column, "category", why, either=True)
-    return replace(_number(column, f"{column.num_different:,} different whole numbers"), either=True)
+    role, why, either = whole.role(name)
+    if role == "number":
+        return replace(_number(column, why), either=either)
+    return replace(_unless_unique(column, role == "skip", why), either=either)
 
 
 def without_unseen(choices: Sequence[Choice], look: Look, held_out: Sequence[int]) -> list[Choice]:
@@ -203,7 +186,8 @@ def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Cho
     values = look.sample.column(choice.column.name)
     if (
         choice.role != "category"
-        or choice.column.kind not in ("integers", "text")
+        or choice.given
+        or choice.column.kind not in ("integers", "text", "numbers")
         or pa.types.is_dictionary(values.type)
     ):
         return choice
@@ -211,14 +195,20 @@ def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Cho
     held = values.filter(pa.array(held_N))
     if pc.mean(pc.is_in(held, known).cast(pa.int8())).as_py() > UNSEEN_SHARE:
         return choice
-    said = f"{choice.column.name} has other values in the held-out files: what is learned of it is of no use there"
+    said = (
+        f"{choice.column.name} has other values in the held-out files: what is learned of it is of no use there; "
+        f"to take it nevertheless, {as_option(choice.column, 'category')}"
+    )
     return Choice(choice.column, "skip", "its values do not come again", said)
 
 
 def _unless_unique(column: Column, unique: bool, why: str) -> Choice:
     if not unique:
         return Choice(column, "category", why)
-    said = f"{column.name} is different in almost every row: a key that does not come again teaches nothing"
+    said = (
+        f"{column.name} is different in almost every row: a key that does not come again teaches nothing; to take it "
+        f"nevertheless, {as_option(column, 'category')}"
+    )
     return Choice(column, "skip", "unique per row", said)
 
 
@@ -229,13 +219,6 @@ def _number(column: Column, why: str) -> Choice:
         reach = f"from {column.minimum:g} to {column.maximum:g}"
         warning = f"{column.name} goes {reach} and is not scaled: scale it to about -1 to 1"
     return Choice(column, "number", why, warning)
-
-
-def _is_time(column: Column) -> bool:
-    if not TIME_WORDS.search(column.name) or column.minimum is None:
-        return False
-    scales = [10**n for n in (0, 3, 6, 9)]
-    return any(EPOCH[0] * s <= column.minimum and column.maximum <= EPOCH[1] * s for s in scales)
 
 
 def _warned(choice: Choice, look: Look, label: pa.ChunkedArray) -> Choice:
@@ -252,7 +235,7 @@ def _warned(choice: Choice, look: Look, label: pa.ChunkedArray) -> Choice:
         return replace(choice, warning=asked) if found > SUSPECT_AUC else choice
     said = (
         f"{column.name} goes with the label (AUC {found:.2f} by itself) and may be known only after it: left out; "
-        "name it in data.numbers or data.categories if it is known before"
+        f"if it is known before, {as_option(column, choice.role)}"
     )
     return Choice(column, "skip", "goes with the label", said)
 

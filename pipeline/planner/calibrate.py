@@ -27,6 +27,7 @@ from pipeline.kernels.rows import gather_rows
 from pipeline.kernels.tag import set_tags
 from pipeline.machine import limits
 from pipeline.machine.allocator import return_freed_memory
+from pipeline.machine.cache import cache_folder
 from pipeline.machine.memory import aligned_empty, resident_bytes
 from pipeline.machine.processor import processor
 from pipeline.planner.machine import Machine
@@ -41,8 +42,6 @@ from pipeline.storage.key_map import KeyMap
 from pipeline.storage.places import Slots
 from pipeline.storage.policies import Uses
 
-CACHE_FOLDER = "PIPELINE_CACHE"
-"""Environment variable that names the folder of the file."""
 VERSIONS = ("torch", "numba", "numpy", "dask", "ctr-pipeline")
 ROW_WORDS, ROWS, KEYS, LOOKED_UP, FEW, BLOCKS = 64, 1 << 18, 1 << 20, 1 << 17, 1 << 10, 40
 FILES, FILE_ROWS = 8, 1 << 14
@@ -70,13 +69,9 @@ def this_machine(folder: Path, direct: bool, say: Callable[[str], None]) -> Mach
 
 def cache_file(folder: Path, direct: bool) -> Path:
     """Path of the file for this machine, the disk of `folder`, and how its log is read."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    within = os.path.expanduser(os.environ.get(CACHE_FOLDER) or caches / "pipeline")
-    # A user without a home folder has no cache folder.
-    within = tempfile.gettempdir() if within.startswith("~") else within
     facts = [processor(), limits.cpus(), limits.memory(), os.stat(folder).st_dev, direct, platform.python_version()]
     key = hashlib.blake2b(repr([*facts, *map(version, VERSIONS)]).encode(), digest_size=6).hexdigest()
-    return Path(within).absolute() / f"machine-{key}.json"
+    return cache_folder() / f"machine-{key}.json"
 
 
 def calibrate(folder: Path, direct: bool) -> Machine:

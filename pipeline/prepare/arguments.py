@@ -14,6 +14,7 @@ KINDS = {
     "criteo": "tab-separated lines without a header: label, 13 numbers, 26 categories (Criteo, 2014 and 1 TB)",
     "avazu": "CSV with a header (Avazu, 2015); columns for hour of day, weekday and weekend are added",
     "csv": "any delimited text; --schema names its columns",
+    "json": "objects of JSON, one a line; --schema names the fields that are kept, those of inner objects with dots",
     "libsvm": "lines `label index:value ...`",
     "libffm": "lines `label field:index:value ...`; --fields names those that become columns",
     "parquet": "Parquet files; --schema names the columns that are kept",
@@ -23,6 +24,7 @@ TAKES = {
     "criteo": ("no_label",),
     "avazu": ("no_label",),
     "csv": ("schema", "no_header", "no_label"),
+    "json": ("schema", "no_label"),
     "libsvm": ("numbers", "ignore_values"),
     "libffm": ("fields", "many", "numbers", "ignore_values"),
     "parquet": ("schema", "no_label"),
@@ -31,6 +33,7 @@ TAKES = {
 SCHEMA = {
     "csv": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order. Roles: label, number, category, time, "
     "skip; for a label of other values than 0 and 1, NAME:label:no/yes",
+    "json": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each field. Roles: label, number, category, time",
     "parquet": "NAME:ROLE, where NAME may be a pattern. Roles: label, number, category, time",
 }
 SPLIT = (

@@ -17,8 +17,9 @@ from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.pieces import Piece, cut_sources
 from pipeline.prepare.read import names_in
-from pipeline.prepare.splits import ToScore, check_split, parse
+from pipeline.prepare.splits import ByTime, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
+from pipeline.prepare.times import DAYS
 
 NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
 """Options that change no byte of the output, or are recorded elsewhere."""
@@ -32,7 +33,7 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
     parquet = args.format == "parquet"
-    found = sources_of(args.sources, "Parquet" if parquet else "text")[0]
+    found = sources_of(args.sources, {"parquet": "Parquet", "json": "JSON"}.get(args.format, "text"))[0]
     paths = [path for path in found if has_rows(path, None)] or found if parquet else found
     format, split = format_of(args, paths), ToScore() if args.no_label else parse(args.split)
     if args.no_label and (args.split or args.vocabulary):
@@ -49,6 +50,9 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         args.vocabulary = categories
     if strangers := sorted({*args.vocabulary} - {*categories}):
         raise ValueError(f"--vocabulary: {', '.join(strangers)} is no category; there are {', '.join(categories)}")
+    if isinstance(split, ByTime):
+        forms = {field.name: field.form for field in format.fields if field.form in DAYS}
+        split = dataclasses.replace(split, form=forms.get(split.column, ""))
     check_split(split, format.schema, paths)
     vocabulary = tuple(sorted({*args.vocabulary}))
     minimum, minimum_of = minimums(args.minimum, vocabulary)
@@ -95,9 +99,10 @@ def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
         if not getattr(args, name) and name in takes and name in ("schema", "fields"):
             raise ValueError(f"{args.format} needs --{name}, which names the columns to make")
     match args.format:
-        case "csv":
+        case "csv" | "json":
             is_file = len(args.schema) == 1 and ":" not in args.schema[0]
-            found = formats.csv(Path(args.schema[0]) if is_file else args.schema)
+            schema = Path(args.schema[0]) if is_file else args.schema
+            found = formats.csv(schema, "json" if args.format == "json" else "text")
             for pattern in args.no_header:
                 if not any(matches_name(path, pattern) for path in paths):
                     raise ValueError(f"--no-header {pattern}: matches none of the sources")
@@ -126,7 +131,11 @@ def in_order_of(path: DataFile, format: Format) -> Format:
 
 def described(format: Format) -> dict[str, Any]:
     """The whole format as values for JSON. It is recorded because a schema file may change later."""
-    columns = [f"{f.name}:{f.role}:{'/'.join(f.values) if f.values else f.arrow_type}" for f in format.fields]
+    columns = [
+        f"{f.name}:{f.role}:{'/'.join(f.values) if f.values else f.arrow_type}"
+        + "".join(f":{more}" for more in (f.form, *f.nulls) if more)
+        for f in format.fields
+    ]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
     del options["read.headerless"], options["read.left_out"]
     return options | {"read.fields": columns}

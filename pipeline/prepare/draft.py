@@ -40,7 +40,7 @@ from pathlib import Path
 
 from pipeline.models import {kind}
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer{plateau_import}
-from pipeline.workflow import Category, Data, Model, {number_import}Schedule, Workflow
+from pipeline.workflow import Category, Data, {metrics_import}Model, {number_import}Schedule, Workflow
 
 workflow = Workflow(
     name={name},
@@ -48,7 +48,7 @@ workflow = Workflow(
         root={root},
 {splits}
         labels=({labels}),
-{numbers}        categories=(
+{weight}{numbers}        categories=(
 {categories}
         ),
     ),
@@ -57,7 +57,7 @@ workflow = Workflow(
     ),
     optimizer=Optimizer(rows=Adam({rows}), dense=DenseAdam(lr=1e-3)),
     schedule=Schedule({schedule}),
-)
+{metrics})
 '''
 
 
@@ -79,6 +79,10 @@ class Draft:
     """The same of the categories."""
     num_rows: int
     """Number of training rows."""
+    weight: str = ""
+    """Column of the rows' weights, if any."""
+    group: str = ""
+    """Column within whose groups metrics are also taken, if any."""
 
 
 def workflow_text(draft: Draft) -> str:
@@ -102,6 +106,9 @@ def workflow_text(draft: Draft) -> str:
         what=draft.what,
         plateau_import=", Plateau" if stops else "",
         number_import="Number, " if draft.numbers else "",
+        metrics_import="Metrics, " if draft.group else "",
+        metrics=f"    metrics=Metrics(group={quoted(draft.group)}),\n" if draft.group else "",
+        weight=f"        weight={quoted(draft.weight)},\n" if draft.weight else "",
         name=quoted(draft.name),
         root=draft.root,
         splits="\n".join(

@@ -36,6 +36,10 @@ class Field(NamedTuple):
     """True if an example has a list of values."""
     values: tuple[str, str] | None = None
     """Values of a label that become 0 and 1, in any case of letters; None: 0 and 1."""
+    form: str = ""
+    """How values are written, if not plainly: see `SchemaColumn`."""
+    nulls: tuple[str, ...] = ()
+    """Texts that are null, as an empty one is."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -47,7 +51,7 @@ class Format:
     """Rules for reading a source. `fields` are in the order of the line; fields derived from others come last."""
 
     name: str
-    kind: Literal["text", "libsvm", "libffm", "parquet"]
+    kind: Literal["text", "json", "libsvm", "libffm", "parquet"]
     fields: tuple[Field, ...]
     delimiter: str = "\t"
     header: bool = False
@@ -112,14 +116,23 @@ def avazu() -> Format:
     return Format("avazu", "text", fields, delimiter=",", header=True, calendar="hour")
 
 
-def csv(schema: Path | Sequence[str]) -> Format:
-    """Any delimited text, described by a schema file (see schema.py) or by NAME:ROLE[:TYPE] of each column in order.
+def csv(schema: Path | Sequence[str], kind: Literal["text", "json"] = "text") -> Format:
+    """Any delimited text, or objects of JSON, one a line, described by a schema file (see schema.py) or by
+    NAME:ROLE[:TYPE] of each column, for delimited text in order.
 
     Raises ValueError, with the cause, if the schema is wrong.
     """
     found = read_schema(schema)
-    fields = tuple(Field(c.name, c.role, c.type, values=c.values) for c in roles_of(found.columns))
+    fields = tuple(
+        Field(
+            c.name, c.role, c.type, c.many, c.values, c.form,
+            (found.nulls_of or {}).get(c.name, found.nulls if c.role in ("number", "time") else ()),
+        )
+        for c in roles_of(found.columns)
+    )  # fmt: skip
     _check(fields)
+    if kind == "json":
+        return Format("json", "json", fields)
     names = ("delimiter", "header", "quoting", "newlines", "skip_others")
     return Format("csv", "text", fields, **{name: getattr(found, name) for name in names})
 

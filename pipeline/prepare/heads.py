@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
-from pipeline.files.stores import stamp_of
+from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.prepare.formats import Format
 from pipeline.prepare.pieces import COMPRESSED
 from pipeline.prepare.read import names_in
@@ -29,25 +29,27 @@ def check_heads(paths: Sequence[DataFile], format: Format) -> None:
 
 def has_rows(path: DataFile, format: Format | None) -> bool:
     """False for a part without rows, as other tools write it: Parquet (`format` None) without row groups, text without
-    bytes, or with a header only."""
+    bytes, or with a header only. True for one that cannot be read, which other checks say better."""
     if not stamp_of(str(path)).size:
         return False
     if format is None:
         with open_file(path) as opened:
             return bool(opened.metadata.num_rows)
-    if not format.has_header(path) or has_second_line(path):
-        return True
     try:
-        names_in(path, format, [f.name for f in format.in_lines])
+        if has_second_line(path):
+            return True
+        head = first_line(path)
+        if head and format.has_header(path):
+            names_in(path, format, [f.name for f in format.in_lines])
+        return bool(head) and not format.has_header(path)
     except ValueError:
         return True
-    return False
 
 
 def _check_kind(path: DataFile) -> None:
     if not stamp_of(str(path)).size:
         raise ValueError(f"{path}: is empty; is it complete? Leave it out if it should be")
-    with open(path, "rb") as file:
+    with open_bytes(str(path)) as file:
         head = file.read(8)
     if head.startswith(b"PAR1"):
         raise ValueError(

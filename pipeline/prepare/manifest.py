@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from pipeline.data.files import SPLITS
 from pipeline.errors import shortened
 from pipeline.files.find import DataFile
+from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.machine.aside import move_aside
+from pipeline.messages.uris import cut, is_remote
 from pipeline.prepare.corrected import remove_other_parts
 from pipeline.prepare.formats import Field
 from pipeline.prepare.layout import COMMAND, EARLIER, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
@@ -82,9 +84,13 @@ def command_of(options: Mapping[str, Any], paths: Sequence[DataFile]) -> Command
 
 
 def _origin(path: DataFile) -> Origin:
-    found = os.stat(path)
-    with open(path, "rb") as file:
+    with open_bytes(str(path)) as file:
         head = checksum(file.read(HEAD_BYTES))
+    if is_remote(path.place):
+        stamp = stamp_of(path.place)
+        version = int(checksum(stamp.version.encode()), 16) >> 1
+        return Origin(path=cut(path.place)[0], bytes=stamp.size, mtime_ns=version, head=head)
+    found = os.stat(path)
     # A file name may be invalid UTF-8, which JSON cannot represent.
     name = str(Path(path).absolute()).encode(errors="backslashreplace").decode()
     return Origin(path=name, bytes=found.st_size, mtime_ns=found.st_mtime_ns, head=head)

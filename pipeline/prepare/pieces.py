@@ -12,6 +12,7 @@ from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
 from pipeline.files.stores import stamp_of
 from pipeline.messages.sizes import format_size_down
+from pipeline.messages.uris import is_remote
 from pipeline.prepare.formats import Format
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -54,7 +55,7 @@ def cut_sources(paths: Sequence[DataFile], format: Format, piece_bytes: int) -> 
 
 
 def _pieces_of(file: int, path: DataFile, format: Format, piece_bytes: int) -> Iterator[Piece]:
-    if not os.path.isfile(path):
+    if not (is_remote(path.place) or os.path.isfile(path)):
         raise ValueError(f"{path}: is no file; correct the name, or leave it out")
     size = stamp_of(str(path)).size
     if size == 0:

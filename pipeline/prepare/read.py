@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipeline.files.find import DataFile
 from pipeline.files.partitions import check_equal
-from pipeline.prepare import row_groups, text
+from pipeline.prepare import json_lines, row_groups, text
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines, Parser, count_lines, parse_lines
 from pipeline.prepare.pieces import Piece
@@ -99,7 +99,8 @@ def with_path(table: pa.Table, path: DataFile, format: Format) -> pa.Table:
 def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad: BadLines) -> SourcePart:
     def where(at: int) -> str:
         line = stretch.line_at(at)
-        hint = " (a header? this format has none)" if line == 1 and not format.has_header(piece.path) else ""
+        headless = line == 1 and format.kind != "json" and not format.has_header(piece.path)
+        hint = " (a header? this format has none)" if headless else ""
         return f"{piece.path}: line {line:,}{hint}"
 
     table, num_skipped = parse_lines(stretch.text, format.newlines, parse, bad, where)
@@ -108,6 +109,8 @@ def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad:
 
 
 def _parser(path: DataFile, format: Format) -> Parser:
+    if format.kind == "json":
+        return json_lines.json_parser(format)
     if format.kind != "text":
         # Its kernels need Numba, whose import takes longer than a small preparation.
         from pipeline.prepare.sparse import sparse_parser
@@ -115,25 +118,31 @@ def _parser(path: DataFile, format: Format) -> Parser:
         return sparse_parser(format)
     names = [f.name for f in format.in_lines]
     if format.has_header(path):
-        return text.text_parser(format, names_in(path, format, names))
+        found = names_in(path, format, names)
+        below = [values for number in (2, 3) if (values := _values(path, format, number))]
+        # Lines may end in a delimiter that the header does not have.
+        if below and all(len(values) == len(found) + 1 and not values[-1] for values in below):
+            found.append(f"{text.NAMELESS}{len(found) + 1}")
+        return text.text_parser(format, found)
     if format.left_out and len(_values(path, format)) < len(names):
         names = [name for name in names if name not in format.left_out]
     return text.text_parser(format, names)
 
 
-def _values(path: DataFile, format: Format) -> list[str]:
-    """Values of the first line."""
-    line = first_line(path).decode(errors="replace")
+def _values(path: DataFile, format: Format, number: int = 1) -> list[str]:
+    """Values of the line with this number, without regard to line ends in quotes."""
+    line = first_line(path, number).decode(errors="replace")
     return next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
 
 
 def names_in(path: DataFile, format: Format, names: Sequence[str]) -> list[str]:
     """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
     columns."""
-    found = _values(path, format)
+    found = [name or f"{text.NAMELESS}{number}" for number, name in enumerate(_values(path, format), 1)]
     in_path = dict(getattr(path, "partitions", ()))
     lacking = [name for name in names if name not in found and name not in format.left_out and name not in in_path]
     strangers = [] if format.skip_others else [name for name in found if name not in names]
+    strangers = [name for name in strangers if not name.startswith(text.NAMELESS)]
     twice = sorted({name for name in found if found.count(name) > 1})
     if not (lacking or strangers or twice):
         return found

@@ -3,13 +3,16 @@ Of a label that is not 0 and 1, the type is the values that become these: NAME:l
 
 Example in JSON; TOML has the same keys:
 
-    {"columns": ["click:label", "price:number", "age:number:int32", "city:category", "note:skip"],
-     "delimiter": ",", "header": true, "quoting": true, "newlines": false, "skip_others": false}
+    {"columns": ["click:label", "price:number", "age:number:int32", "city:category", "tags:category:string[|]",
+                 "seen:time:iso", "note:skip"],
+     "delimiter": ",", "header": true, "quoting": true, "newlines": false, "skip_others": false,
+     "nulls": ["NA", "NULL"], "nulls_of": {"city": ["unknown"]}}
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,18 +21,27 @@ from typing import Literal, NamedTuple, cast
 import pyarrow as pa
 
 from pipeline.errors import system_text
+from pipeline.prepare.times import DAYS
 from pipeline.settings import Strict
 
 Role = Literal["label", "number", "category", "time", "skip"]
 TYPES: dict[str, tuple[str, ...]] = {
     "label": ("int8",),
-    "number": ("float32", "int32", "int64"),
-    "category": ("string", "binary", "int32", "int64", "uint64"),
-    "time": ("int64", "int32", "string"),
+    "number": ("float32", "int32", "int64", "whole", "comma", "bool"),
+    "category": ("string", "binary", "int32", "int64", "uint64", "whole"),
+    "time": ("int64", "int32", "string", "float64", "whole", *DAYS),
     "skip": ("binary",),
 }
 """Types that a column of each role may have; the first is the default. Text must be UTF-8, `binary` may be any bytes.
-Times as text are compared as text, so they must be written year first (ISO 8601)."""
+Times of type `string` are compared as text, so they must be written year first; those of a form of `DAYS` are kept as
+they are written too, but compared as times."""
+FORMS = {"whole": "int64", "comma": "float32", **dict.fromkeys(DAYS, "string")}
+"""Types that also say how values are written: `whole` numbers as 7, not 007 or +7; `comma` as 0,5."""
+LISTS = re.compile(r"(string|int64|uint64)\[(.+)\]")
+"""Type of a category with lists of values: string[|] if they are separated by |, string[json] if they are written as in
+JSON."""
+
+NAMED = re.compile(rf"(.+?):({'|'.join(TYPES)})(?::(.*))?$")
 
 
 class Schema(Strict):
@@ -40,6 +52,10 @@ class Schema(Strict):
     quoting: bool = True
     newlines: bool = False
     skip_others: bool = False
+    nulls: tuple[str, ...] = ()
+    """Texts that are null, as an empty one is, in columns of numbers and times."""
+    nulls_of: dict[str, tuple[str, ...]] | None = None
+    """The same of single columns, of any role but labels, instead of `nulls`."""
 
 
 class SchemaColumn(NamedTuple):
@@ -48,6 +64,9 @@ class SchemaColumn(NamedTuple):
     type: pa.DataType
     values: tuple[str, str] | None = None
     """Values of a label that become 0 and 1."""
+    form: str = ""
+    """How values are written: one of FORMS, or the separator of lists."""
+    many: bool = False
 
 
 def read_schema(schema: Path | Sequence[str]) -> Schema:
@@ -58,7 +77,9 @@ def read_schema(schema: Path | Sequence[str]) -> Schema:
         text = schema.read_text()
         found = tomllib.loads(text) if schema.suffix == ".toml" else json.loads(text)
         read = Schema.model_validate_json(json.dumps(found, default=str))
-        roles_of(read.columns)
+        names = [column.name for column in roles_of(read.columns)]
+        if strangers := [name for name in read.nulls_of or () if name not in names]:
+            raise ValueError(f"nulls_of: there is no column {', '.join(strangers)}")
         if len(read.delimiter.encode()) != 1:
             raise ValueError(f"delimiter: expected one character of ASCII, got {read.delimiter!r}")
     except (ValueError, OSError, RecursionError) as error:
@@ -72,17 +93,22 @@ def roles_of(columns: Sequence[str], typed: bool = True) -> list[SchemaColumn]:
 
 
 def _column_of(column: str, typed: bool) -> SchemaColumn:
-    name, role, given = (*column.split(":", 2), "", "")[:3]
+    # A name may have colons; the first word after one that is a role ends it.
+    found = NAMED.match(column)
+    name, role, given = found.groups("") if found else (*column.split(":", 2), "", "")[:3]
     spelled = role == "label" and given not in ("", *TYPES[role])
-    if not name or role not in TYPES or (column.count(":") > 1 + typed and not spelled):
+    if not name or role not in TYPES or (given and not spelled and (not typed or ":" in given)):
         raise ValueError(
             f"expected NAME:ROLE{'[:TYPE]' if typed else ''} with a role of {', '.join(TYPES)}, got {column!r}"
         )
     if spelled:
         return SchemaColumn(name, "label", pa.int8(), _label_values(column, given))
+    if role == "category" and (lists := LISTS.fullmatch(given)):
+        return SchemaColumn(name, "category", pa.type_for_alias(lists[1]), form=lists[2], many=True)
     if given and given not in TYPES[role]:
         raise ValueError(f"{column!r}: a {role} has type {' or '.join(TYPES[role])}, got {given!r}")
-    return SchemaColumn(name, cast(Role, role), pa.type_for_alias(given or TYPES[role][0]))
+    kind = pa.type_for_alias(FORMS.get(given, given) or TYPES[role][0])
+    return SchemaColumn(name, cast(Role, role), kind, form=given if given in FORMS else "")
 
 
 def _label_values(column: str, given: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ The split is a function of the row alone, so parts may be made in any order, by 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,12 +17,15 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import SPLITS
 from pipeline.files.find import DataFile, matches_name
+from pipeline.prepare.times import micros_of
 from pipeline.records import RESERVED
 
 I8 = NDArray[np.int8]
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
 DRAWS = 1 << 64
 INSTEAD_OF_RESERVED = np.uint64(0x5BD1E995C6A4A793)
+TIME = re.compile(r"(.+?)((?:,(?:validation|test)_from=[^,]+)+),?")
+"""What follows `time:`: the column, whose name may have any characters, and where splits begin."""
 
 
 def mixed(x: Any) -> Any:
@@ -68,6 +72,9 @@ class ByTime:
     column: str
     validation_from: str | None = None
     test_from: str | None = None
+    form: str = ""
+    """Form of times written as text, one of `DAYS`; if none is given, that of ISO 8601 where all texts of a part have
+    it, and else the order of the texts."""
 
     def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         times = table.column(self.column)
@@ -81,9 +88,17 @@ class ByTime:
         split_N = np.zeros(table.num_rows, np.int8)
         for split, since in ((VALIDATION, self.validation_from), (TEST, self.test_from)):
             if since is not None:
-                begin = self.parsed(since, times.type)
-                split_N[pc.greater_equal(times, begin).to_numpy()] = split
+                split_N[self.are_from(since, times)] = split
         return split_N
+
+    def are_from(self, since: str, times: pa.ChunkedArray) -> NDArray[np.bool_]:
+        """[N] True for the times that are not before `since`, of texts by the moments that they mean."""
+        if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
+            form = self.form or "iso"
+            moments, begin = micros_of(times, form), micros_of(pa.array([since]), form)[0]
+            if begin.is_valid and not moments.null_count:
+                return np.asarray(pc.greater_equal(moments, begin))
+        return np.asarray(pc.greater_equal(times, self.parsed(since, times.type)))
 
     def parsed(self, text: str, kind: pa.DataType) -> pa.Scalar:
         try:
@@ -140,6 +155,10 @@ def check_split(split: Split, schema: pa.Schema, paths: Sequence[DataFile]) -> N
                     f"--split time: there is no column {split.column!r}; there are {', '.join(schema.names)}"
                 )
             for since in (split.validation_from, split.test_from):
+                if since is not None and split.form and micros_of(pa.array([since]), split.form).null_count:
+                    raise ValueError(
+                        f"--split time: {since!r} is not written as the times of {split.column} are: {split.form}"
+                    )
                 if since is not None:
                     split.parsed(since, schema.field(split.column).type)
         case ByFile():
@@ -163,10 +182,8 @@ def parse(text: str | None) -> Split:
         if kind == "ratio" and colon:
             options = _options(words, {"validation": float, "test": float, "seed": int})
             return Ratio(**options)
-        if kind == "time" and words and "=" not in words[0]:
-            since = _options(words[1:], {"validation_from": str, "test_from": str})
-            if since:
-                return ByTime(words[0], **since)
+        if kind == "time" and (found := TIME.fullmatch(rest)):
+            return ByTime(found[1], **_options(found[2].split(",")[1:], {"validation_from": str, "test_from": str}))
         if kind == "file" and words:
             return ByFile(**_patterns(words))
     except (ValueError, KeyError) as error:

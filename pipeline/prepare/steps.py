@@ -25,6 +25,7 @@ from pipeline.prepare.pieces import Piece
 from pipeline.prepare.read import SourcePart, parts
 from pipeline.prepare.saved import in_dictionaries, path_of_rows, save_rows, saved_parts
 from pipeline.prepare.splits import I8, TRAIN, ByTime, Split
+from pipeline.prepare.times import micros_of
 from pipeline.prepare.vocabulary import CACHE_BYTES, Vocabulary, count_part, path_of, path_of_counts
 from pipeline.storage.durable import has_checksum
 from pipeline.storage.files import Files
@@ -111,10 +112,16 @@ def _write(job: Job, part: SourcePart, split_N: I8) -> dict[str, Any]:
 
 
 def _times(job: Job, part: SourcePart, split_N: I8) -> dict[str, pa.ChunkedArray] | None:
-    """Column of a split by time, as it was read, for each split."""
+    """Column of a split by time, as it was read, for each split; texts that are not in the order of the time they mean
+    as ISO 8601."""
     if not isinstance(job.split, ByTime):
         return None
     times = part.table.column(job.split.column)
+    if job.split.form not in ("", "iso"):
+        moments = micros_of(times, job.split.form)
+        times = pa.chunked_array(
+            [moments.cast(pa.timestamp("us")).cast(pa.timestamp("s"), safe=False).cast(pa.string())]
+        )
     return {split: times.filter(pa.array(split_N == place)) for place, split in enumerate(SPLITS)}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.files.find import DataFile
+from pipeline.files.stores import open_bytes, open_to_read, stamp_of
 from pipeline.messages.sizes import format_size_down
+from pipeline.messages.uris import is_remote
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import Text
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
@@ -54,16 +55,19 @@ def open_text(path: DataFile) -> io.BufferedReader:
 def _opened(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
     """The text, and a function that returns the number of bytes read from the file."""
     codec = codec_of(path)
-    source: Any = pa.OSFile(str(path)) if codec else io.FileIO(path)
+    place = str(path)
+    local: Any = pa.OSFile if codec else io.FileIO
+    source: Any = open_to_read(place) if is_remote(place) else local(place)
     # Concatenated gzip members or zstd frames are all read, and one that is cut off raises OSError.
     raw: Any = pa.CompressedInputStream(source, codec) if codec else source
     return io.BufferedReader(raw, LONGEST_LINE), source.tell
 
 
-def first_line(path: DataFile) -> bytes:
-    """First line of a file, without line end and byte order mark."""
+def first_line(path: DataFile, number: int = 1) -> bytes:
+    """First line of a file, or that with this number, without line end and byte order mark."""
     with open_text(path) as file, _damage_told(path, lambda: 1):
-        return _line(file, path, lambda: 1).removeprefix(BOM).rstrip(b"\r\n")
+        lines = [_line(file, path, lambda: 1) for _ in range(number)]
+    return lines[-1].removeprefix(BOM).rstrip(b"\r\n")
 
 
 def has_second_line(path: DataFile) -> bool:
@@ -99,13 +103,13 @@ def _of_range(piece: Piece, format: Format) -> Stretch:
     def line_at(offset: int) -> int:
         return _newlines_before(path, offset) + 1
 
-    with open(path, "rb") as file:
+    with open_bytes(str(path)) as file:
         file.seek(piece.begin)
         if piece.begin or format.has_header(path):
             _line(file, path, lambda: line_at(piece.begin))
         elif file.read(len(BOM)) != BOM:
             file.seek(0)
-        begin, size = file.tell(), os.fstat(file.fileno()).st_size
+        begin, size = file.tell(), stamp_of(str(path)).size
         _check_lines(path, begin < size or piece.begin > 0)
         file.seek(piece.end)
         end = max(begin, piece.end + len(_line(file, path, lambda: line_at(piece.end))))
@@ -122,7 +126,7 @@ def _check_lines(path: DataFile, some: bool) -> None:
 
 def _newlines_before(path: DataFile, offset: int) -> int:
     count = 0
-    with open(path, "rb") as file:
+    with open_bytes(str(path)) as file:
         while block := file.read(min(LONGEST_LINE, offset - file.tell())):
             count += block.count(b"\n")
     return count

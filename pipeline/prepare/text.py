@@ -11,20 +11,29 @@ import pyarrow.csv as pc
 from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import CALENDAR, Format
 from pipeline.prepare.lines import Parser, RefusedLine, Text, count_lines, line_starts
-from pipeline.prepare.values import bad_values, calendar_columns, label_of
+from pipeline.prepare.lists import lists_of
+from pipeline.prepare.values import bad_values, calendar_columns, label_of, whole_numbers
 
 BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1 << 20
 """Maximum bytes of a line, and block size of pyarrow.csv: measured with Criteo's lines, blocks of 1 MiB are parsed
 three times as fast as one block of 64 MiB, in half of the memory."""
+NAMELESS = "column without a name "
+"""Begin of what a column is called whose name in the header is empty, as after a trailing delimiter. Such a column is
+not kept, and must be empty unless it is the first one: that is an index, as pandas writes it."""
 CONVERSION = re.compile(r"In CSV column #(\d+):.*CSV conversion error to (\S+): (?:invalid value '(.*)')?", re.DOTALL)
 
 
 def text_parser(format: Format, names: Sequence[str]) -> Parser:
     """Parser of text whose lines have the columns `names`, in this order."""
-    types = {f.name: pa.string() if f.values else f.type for f in format.in_lines}
-    spelled = {f.name: f.values for f in format.in_lines if f.values}
-    kept = [f.name for f in format.in_lines if f.role != "skip"]
+    kept = [f for f in format.in_lines if f.role != "skip"]
+    nameless = [name for name in names if name.startswith(NAMELESS) and name != f"{NAMELESS}1"]
+    types = {f.name: pa.string() if f.values or f.many or f.form == "whole" else f.type for f in format.in_lines}
+    types |= dict.fromkeys(nameless, pa.null())
+    # A call of pyarrow.csv has one rule of nulls and one decimal point for all its columns.
+    calls: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for field in kept:
+        calls.setdefault((field.nulls, "," if field.form == "comma" else "."), []).append(field.name)
     options = {
         "read_options": pc.ReadOptions(use_threads=False, column_names=list(names), block_size=LONGEST_LINE),
         "parse_options": pc.ParseOptions(
@@ -36,25 +45,32 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
             ignore_empty_lines=False,
         ),
     }
-    convert = {"column_types": types, "include_columns": kept, "null_values": [""], "strings_can_be_null": True}
 
     def read(text: Text) -> pa.Table:
         # pyarrow.csv strips a byte order mark from any text that begins with it, also in the middle of a file.
         marked = BOM + text if text.startswith(BOM) else text
-        # Looking at a text as a whole takes a quarter of the time of looking at each of its values.
-        converted = pc.ConvertOptions(check_utf8=not text.isascii(), **convert)
-        try:
-            table = pc.read_csv(pa.BufferReader(pa.py_buffer(marked)), convert_options=converted, **options)
-        except pa.ArrowInvalid as error:
-            raise RefusedLine(_in_words(str(error), names)) from error
-        for name, values in spelled.items():
-            table = table.set_column(table.column_names.index(name), name, label_of(table.column(name), values))
-        return table
+        columns: dict[str, pa.ChunkedArray] = {}
+        for (nulls, point), wanted in calls.items():
+            converted = pc.ConvertOptions(
+                # Looking at a text as a whole takes a quarter of the time of looking at each of its values.
+                check_utf8=not text.isascii(),
+                column_types=types,
+                include_columns=[*nameless, *wanted],
+                null_values=["", *nulls],
+                strings_can_be_null=True,
+                decimal_point=point,
+            )
+            try:
+                found = pc.read_csv(pa.BufferReader(pa.py_buffer(marked)), convert_options=converted, **options)
+            except pa.ArrowInvalid as error:
+                raise RefusedLine(_in_words(str(error), names, format.name == "csv")) from error
+            columns |= {name: found.column(name) for name in wanted}
+        return pa.table(columns)
 
     def parse(text: Text) -> pa.Table:
         if not text:
             return format.schema.empty_table()
-        _check_bytes(text, format)
+        check_bytes(text, format)
         table = read(text)
         if table.num_rows != count_lines(text, format.newlines) or (
             format.quoting and _ends_in_quote(text, format, read)
@@ -63,12 +79,12 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
                 "a quote that begins a value does not end in the line; if values may contain line ends, set "
                 "newlines = true in the schema"
             )
-        return _finished(table, format)
+        return finished(table, format)
 
     return parse
 
 
-def _check_bytes(text: Text, format: Format) -> None:
+def check_bytes(text: Text, format: Format) -> None:
     """Refuse bytes that pyarrow.csv would silently take as part of a value or as the end of a line."""
     if text.find(b"\0") >= 0:
         raise RefusedLine("a NUL byte; is the file damaged?")
@@ -90,11 +106,23 @@ def _ends_in_quote(text: Text, format: Format, read: Parser) -> bool:
     return bool(read(bytes(text[begin:]).removesuffix(b"\n") + b"\n\n").num_rows != 2)
 
 
-def _finished(table: pa.Table, format: Format) -> pa.Table:
+def finished(table: pa.Table, format: Format) -> pa.Table:
+    """Table with `Format.schema` of the columns as they were read. Raises RefusedLine if a value is not as its field
+    says."""
+    for field in format.in_lines:
+        if field.role != "skip" and (field.values or field.many or field.form == "whole"):
+            column = table.column(field.name)
+            if field.values:
+                column = label_of(column, field.values)
+            elif field.many and pa.types.is_string(column.type):
+                column = lists_of(column, field.form, field.type, field.name)
+            elif pa.types.is_string(column.type):
+                column = whole_numbers(column, field.type, field.name)
+            table = table.set_column(table.column_names.index(field.name), field.name, column)
     if found := bad_values(table, [f for f in format.in_lines if f.role != "skip"]):
         raise RefusedLine(found[1])
     if format.calendar is None:
-        return table
+        return table.select(format.schema.names)
     columns, bad = calendar_columns(table.column(format.calendar))
     if bad.any():
         raise RefusedLine(f"column {format.calendar!r}: expected an hour written YYMMDDHH")
@@ -103,12 +131,18 @@ def _finished(table: pa.Table, format: Format) -> pa.Table:
     return table.select(format.schema.names)
 
 
-def _in_words(error: str, names: Sequence[str]) -> str:
-    """Message of pyarrow.csv about a single line, reworded with the column's name."""
+def _in_words(error: str, names: Sequence[str], has_schema: bool) -> str:
+    """Message of pyarrow.csv about a single line, reworded with the column's name. `has_schema`: True if the user has
+    one, and may change it."""
     if found := CONVERSION.search(error):
         column, kind, value = found.groups()
-        what = "is not UTF-8 (type `binary` takes any bytes)" if value is None else f"{value[:80]!r} is no {kind}"
-        return f"column {names[int(column)]!r}: {what}"
+        name = names[int(column)]
+        if value is None:
+            return f"column {name!r}: is not UTF-8 (type `binary` takes any bytes)"
+        if name.startswith(NAMELESS):
+            return f"{value[:80]!r} is in {name}; name it in the header"
+        way = f" ({name}:category in the schema takes any text; its `nulls` are the texts that are null)"
+        return f"column {name!r}: {value[:80]!r} is no {kind}{way if has_schema else ''}"
     if found := re.search(r"Expected (\d+) columns, got (\d+)", error):
         return f"expected {found[1]} columns, got {found[2]}"
     if "straddling" in error:

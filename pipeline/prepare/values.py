@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.prepare.formats import CALENDAR, Field
+from pipeline.prepare.lines import RefusedLine
+from pipeline.prepare.times import DAYS, micros_of
 
 Bools = NDArray[np.bool_]
 
@@ -34,12 +36,30 @@ def _bad_in(column: pa.ChunkedArray, field: Field) -> Bools | None:
     if field.role == "label":
         bad = pc.invert(pc.fill_null(pc.or_(pc.equal(column, 0), pc.equal(column, 1)), False))
     elif field.role == "time":
-        bad = pc.is_null(column)
+        bad = pc.is_null(micros_of(column, field.form) if field.form in DAYS else column)
     elif pa.types.is_floating(column.type):
         bad = pc.fill_null(pc.is_inf(column), False)
     else:
         return None
     return np.asarray(bad) if pc.any(bad).as_py() else None
+
+
+def whole_numbers(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedArray:
+    """The integers that texts print, with blanks around them or not. Raises RefusedLine if one is not how its integer
+    is printed, such as 007: it may be the name of something, and another one than 7."""
+    texts = pc.ascii_trim_whitespace(texts)
+    try:
+        numbers = texts.cast(kind)
+        other = pc.not_equal(numbers.cast(pa.string()), texts)
+    except pa.ArrowInvalid:
+        numbers, other = texts, pc.invert(pc.match_substring_regex(texts, "^(0|-?[1-9][0-9]{0,18})$"))
+        other = pc.if_else(pc.any(other), other, pc.is_valid(texts))
+    if pc.any(other).as_py():
+        raise RefusedLine(
+            f"column {name!r}: {texts.filter(other)[0].as_py()[:80]!r} is no whole number as {kind} is printed "
+            f"({name}:category in the schema takes any text; its `nulls` and `nulls_of` are the texts that are null)"
+        )
+    return numbers
 
 
 def label_of(column: pa.ChunkedArray, values: tuple[str, str]) -> pa.ChunkedArray:
@@ -56,7 +76,9 @@ def _rule_of(value: object, field: Field) -> str:
         return f"a label must be {allowed}, got {'nothing or something else' if value is None else value}"
     if field.role == "number":
         return f"a number must be finite and fit {field.type}, got {value}"
-    return "a time must be given, got nothing"
+    if value is None:
+        return "a time must be given, got nothing"
+    return f"{str(value)[:80]!r} is no time written {field.form}; {field.name}:time:string takes any text as it is"
 
 
 def calendar_columns(hours: pa.ChunkedArray) -> tuple[list[pa.Array], Bools]:

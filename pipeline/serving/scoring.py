@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.evaluate import check_truth, metrics_line
 from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields
 from pipeline.serving.scoring_record import RECORD, UNFINISHED, ScoringRecord, claim_output
+from pipeline.serving.sending import ScoresInStore
 from pipeline.storage.files import Files, checksum
 from pipeline.storage.folder import Folder
 from pipeline.storage.lock import RunLock
@@ -52,7 +53,8 @@ class ScoringOrder:
     """Arguments of a scoring: the files, and where and how their scores go."""
 
     data: Sequence[str]
-    out: Path
+    out: Path | str
+    """Folder, or address of one in an object store."""
     keep: Sequence[str] = ()
     workers: int | None = None
     bad_values: BadValues = "clip"
@@ -123,34 +125,48 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
 
     Raises ValueError before anything runs if an argument or the data do not fit; PipelineError if scoring fails.
     """
-    files = list_files(order.data, order.out, opened.features.kinds)
+    if isinstance(order.out, Path):
+        return _score(opened, order, order.out, lambda record, names: None)
+    store = ScoresInStore(order.out, order.fresh)
+    line = _score(opened, order, store.folder, store.claim)
+    if line is not None:
+        store.send()
+    return line
+
+
+def _score(
+    opened: OpenedCommit, order: ScoringOrder, out: Path, claim: Callable[[ScoringRecord, Sequence[str]], None]
+) -> str | None:
+    """Score into the folder `out`. `claim`: called before anything runs, with the names of the files to come."""
+    files = list_files(order.data, out, opened.features.kinds)
     with ExitStack() as stack:
-        Files().make_folder(order.out.absolute().parent)
-        stack.enter_context(RunLock(order.out))
+        Files().make_folder(out.absolute().parent)
+        stack.enter_context(RunLock(out))
         # Scores need neither weights nor groups; metrics, which are computed afterwards, do.
         workflow, has = with_truth(opened.workflow, set()), readable_columns(files, with_values=True)
         world = order.workers or 1
         device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
         scoring = Scoring(
-            tuple(file.source for file in files), opened.features.kinds, order.out / UNFINISHED, order.bad_values
+            tuple(file.source for file in files), opened.features.kinds, out / UNFINISHED, order.bad_values
         )
         threads = share_of(workflow.schedule.threads)
         source = Source(workflow.data, workflow.seed, threads, scoring=scoring)
         stack.callback(source.close)
         check_keep(order.keep, files, opened.features.labels)
         check_truth(files, judging := with_truth(opened.workflow, has))
-        if order.fresh and (moved := move_output_aside(order.out, opened.held.run_dir)):
+        if order.fresh and (moved := move_output_aside(out, opened.held.run_dir)):
             _say(moved)
         left = files[next((at for at, file in enumerate(files) if not file.out.is_file()), len(files)) :]
         has_rows = any(file.num_rows for file in left)
         setup = set_up_scoring(workflow, device, _say, scoring, source, opened.step, world) if has_rows else None
         record = record_of(opened, order, source)
-        claim_output(order.out, record)
+        claim_output(out, record)
+        claim(record, [file.out.relative_to(out).as_posix() for file in files])
         numbers = [column for column in columns_of(workflow.data) if column.number]
         outside = Outside(order.bad_values)
         stack.callback(lambda: print(*outside.lines(), sep="\n", end="\n" * bool(outside.counts), file=sys.stderr))
         metadata = metadata_of(opened) | {RECORD: record.model_dump_json()}
-        labels, unfinished = opened.features.labels, order.out / UNFINISHED
+        labels, unfinished = opened.features.labels, out / UNFINISHED
         writer = ScoreWriter(left, labels, order.keep, metadata, numbers, outside, unfinished)
         if not setup:
             with writer:

@@ -107,7 +107,7 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
         ("hashed", np.arange(ROWS) // 2 * 7 + (1 << 40), "category", "as of a hash"),
         ("age", np.arange(ROWS) % 90, "number", "its name"),
         ("size", np.arange(ROWS) % 3, "category", "3 different"),
-        ("amounts", (np.arange(ROWS) // 3) ** 2, "number", "different whole numbers"),
+        ("either", (np.arange(ROWS) // 3) ** 2, "category", "with gaps"),
         ("numbered", np.arange(ROWS) // 3, "category", "without gaps from 0 on"),
         ("wage_per_hour", (np.arange(ROWS) // 3) ** 2, "number", "its name"),
         ("item_price", (np.arange(ROWS) // 3) ** 2, "number", "its name"),
@@ -136,18 +136,14 @@ def test_columns_numbered_on_from_each_other_are_categories(tmp_path):
     assert {found[name].why for name in moved} == {"numbered on from column to column"}
 
 
-def test_a_doubtful_role_is_reported_with_the_edit(tmp_path):
-    more = {"a": (np.arange(ROWS) // 3) ** 2, "b": np.arange(ROWS) // 3, "won": np.arange(ROWS) % 2}
+def test_a_doubtful_role_is_reported_with_its_option(tmp_path):
+    more = {"a": np.arange(ROWS) // 3 * 7, "b": np.arange(ROWS) - 9, "won": np.arange(ROWS) % 2}
     pq.write_table(table(**more), tmp_path / "all.parquet")
     look = look_at_files([tmp_path / "all.parquet"])
     said = table_of(look, choose_roles(look, ["click"]))
-    assert (
-        'note: a: names of things or amounts? taken for amounts; if they are names, write for Number(name="a"' in said
-    )
-    assert (
-        'note: b: names of things or amounts? taken for names; if they are amounts, write for Category(name="b"' in said
-    )
-    assert "note: won: 0 and 1, as of outcomes" in said
+    assert "note: a: taken for names of things; if they are amounts, --as a=number" in said
+    assert "note: b: taken for amounts; if they are names of things, --as b=category" in said
+    assert "note: won: 0 and 1, as of an outcome; if known only after the label, --as won=nothing" in said
 
 
 @pytest.mark.parametrize(
@@ -237,8 +233,11 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         (lambda f: pq.write_table(table(0), f / "data" / "a.parquet"), "there are no rows"),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n", b"click,n,m\n0,1,2\n"), "a.csv has no column 'm', "),
         (lambda f: write_texts(f / "data", b"7,1\n1,2\n", b"7,1,2\n"), "b.csv has 3 columns, "),
-        (lambda f: write_texts(f / "data", gzip.compress(b"click,n\n")), "a.csv is neither Parquet nor text; "),
-        (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "cannot be read as CSV with the delimiter ','"),
+        (
+            lambda f: write_texts(f / "data", gzip.compress(b"click,n\n")),
+            "a.csv: is compressed as .gz, which its name does not say",
+        ),
+        (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
     ],
     ids=["file", "shapes", "empty", "columns", "widths", "packed", "ragged"],
 )

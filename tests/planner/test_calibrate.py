@@ -7,8 +7,9 @@ import pytest
 from support.data.round_costs import MACHINE
 from support.depth import some
 
+from pipeline.machine.cache import CACHE_FOLDER
 from pipeline.planner import calibrate
-from pipeline.planner.calibrate import CACHE_FOLDER, cache_file, this_machine
+from pipeline.planner.calibrate import cache_file, this_machine
 
 
 @pytest.fixture

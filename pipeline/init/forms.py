@@ -1,0 +1,158 @@
+"""Forms of text: what a column of texts holds, and the type that says so in the schema that `prepare` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.prepare.lines import RefusedLine
+from pipeline.prepare.lists import JSON, lists_of
+from pipeline.prepare.schema import Role
+from pipeline.prepare.times import forms_of
+
+SPELLINGS = ("NA", "N/A", "NULL", "null", "None", "NaN", "nan", "\\N", "-")
+"""Texts that mean nothing in columns of numbers and times. In categories they may be values."""
+DIGITS, WHOLE = "^[-+]?[0-9]+$", "^(0|-?[1-9][0-9]*)$"
+EXPONENT = "([eE][-+]?[0-9]+)?$"
+POINT, COMMA = (rf"^[-+]?([0-9]+{mark}?[0-9]*|{mark}[0-9]+){EXPONENT}" for mark in (r"\.", ","))
+THOUSANDS = r"^[-+]?[0-9]{1,3}(,[0-9]{3})+$"
+BOOLS = r"^(true|True|TRUE|false|False|FALSE)$"
+SEPARATORS = ("|", "; ", ";", ", ", ",", "^", " ")
+ELEMENT = r"^[^\[\](){}]*$"
+"""Pattern of what is between two separators: brackets are those of a sentence, or of the name of a browser."""
+FEWER, RECUR, LISTS = 2, 0.9, 0.2
+"""Texts are lists if so many times fewer different values are between separators, this share of these values is in
+several texts, and this share of the texts has separators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a column of texts holds."""
+
+    types: dict[Role, str] = field(default_factory=dict)
+    """Type of the column in a schema, by the role that it may be given."""
+    note: str = ""
+    """What is in doubt, with the setting that changes it; said if the column becomes a category."""
+
+
+def form_of(name: str, texts: pa.ChunkedArray, only_text: bool = False) -> Form:
+    """Form of the column `name`. `texts`: those of a sample, null where one is empty; `only_text`: True if numbers are
+    not written as text."""
+    counted = pc.value_counts(texts.drop_null().combine_chunks())
+    values, counts = counted.field("values"), counted.field("counts")
+    nothing = pc.is_in(values, pa.array(SPELLINGS))
+    spelled = dict(zip(values.filter(nothing).to_pylist(), counts.filter(nothing).to_pylist(), strict=True))
+    known = values.filter(pc.invert(nothing))
+    note = ""
+    if spelled:
+        said = ", ".join(f"{text!r} ({count:,} times)" for text, count in spelled.items())
+        texts_of = ", ".join(f'"{text}"' for text in spelled).replace("\\", "\\\\")
+        note = (
+            f'{name}: {said} is kept as a value; it is null with "nulls_of": {{"{name}": [{texts_of}]}} in the schema'
+        )
+    if not len(known):
+        return Form({"category": "string"}, note)
+    if not only_text and (types := _number(known)):
+        # Where a spelling of nothing is a value, the others are texts too.
+        return Form({**types, **({"category": "string"} if spelled else {})}, note)
+    times = forms_of(known)
+    if len(times) == 1:
+        return Form({"time": times[0], "category": "string"}, note)
+    if times:
+        either = " or ".join(f"{name}:time:{form}" for form in times)
+        note = f"{name}: day or month first? taken for text; write {either} in the schema"
+    elif _thousands(known):
+        note = f"{name}: commas of thousands? taken for text; if they are decimal, {name}:number:comma in the schema"
+    elif kind := _lists(known):
+        note = f"{name}: {len(known):,} texts are lists, {kind}; as one value each: {name}:category in the schema"
+        return Form({"category": kind}, note)
+    return Form({"category": "string", "time": "string"}, note)
+
+
+def _match(texts: pa.Array, pattern: str) -> pa.BooleanArray:
+    return pc.match_substring_regex(texts, pattern)
+
+
+def _all(texts: pa.Array, pattern: str) -> bool:
+    return pc.all(_match(texts, pattern), min_count=0).as_py() is True
+
+
+def _thousands(texts: pa.Array) -> bool:
+    """True if commas may be those of thousands, as in 1,200."""
+    return bool(pc.any(_match(texts, THOUSANDS)).as_py()) and _all(texts, f"{THOUSANDS}|^[0-9]{{1,3}}$")
+
+
+def _number(known: pa.Array) -> dict[Role, str] | None:
+    """Types of a column of numbers; None if it is none."""
+    trimmed = pc.ascii_trim_whitespace(known)
+    if _all(trimmed, BOOLS):
+        return {"number": "bool", "category": "string"}
+    whole = trimmed.filter(_match(trimmed, DIGITS))
+    # With a zero or a plus in front, or more digits than 64 bits have, a number is the name of something.
+    if not _all(whole, WHOLE) or not _fit(whole):
+        return None
+    if len(whole) == len(known):
+        # Two texts that differ only in blanks around them would be one number.
+        same = len(pc.unique(trimmed)) == len(trimmed)
+        return {"number": "whole", "category": "whole", "time": "whole"} if same else None
+    for kind, pattern in (("float32", POINT), ("comma", COMMA)):
+        if _all(trimmed, pattern) and not _thousands(trimmed):
+            plain = pc.replace_substring(trimmed, ",", ".")
+            types: dict[Role, str] = {"number": kind, "category": "string"}
+            return types | ({"time": "float64"} if kind != "comma" else {}) if _distinct(plain) else None
+    return None
+
+
+def _fit(whole: pa.Array) -> bool:
+    try:
+        whole.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _distinct(texts: pa.Array) -> bool:
+    """True if all of these texts are finite numbers, and none is read as the same number as a text of another value."""
+    values = texts.cast(pa.float64())
+    if pc.any(pc.is_inf(values.cast(pa.float32()))).as_py():
+        return False
+    if len(pc.unique(values)) == len(values):
+        return True
+    exact: dict[float, Decimal] = {}
+    pairs = zip(values.to_pylist(), map(Decimal, texts.to_pylist()), strict=True)
+    return all(exact.setdefault(value, text) == text for value, text in pairs)
+
+
+def _lists(known: pa.Array) -> str | None:
+    """Type of a column of lists within a text; None if it is none."""
+    column = pa.chunked_array([known])
+    if _all(known, r"^\s*\[.*\]\s*$"):
+        for kind in ("int64", "string"):
+            try:
+                lists_of(column, JSON, pa.type_for_alias(kind), "")
+            except RefusedLine:
+                continue
+            return f"{kind}[{JSON}]"
+        return None
+    return next(_separated(known), None)
+
+
+def _separated(known: pa.Array) -> Iterator[str]:
+    for separator in SEPARATORS:
+        some = pc.match_substring(known, separator)
+        if pc.sum(some).as_py() < LISTS * len(known) or len(known) < FEWER:
+            continue
+        lists = pc.split_pattern(known, separator)
+        inside = pc.list_flatten(lists)
+        counted = pc.value_counts(inside)
+        often = pc.mean(pc.greater(counted.field("counts"), 1).cast(pa.int8())).as_py()
+        elements = counted.field("values")
+        # Words of a sentence are separated by blanks too; those of names of things have digits.
+        pattern = "[0-9]" if separator == " " else ELEMENT
+        if FEWER * len(elements) <= len(known) and often >= RECUR and _all(elements, pattern):
+            whole = _all(elements, WHOLE) and _fit(elements)
+            yield f"{'int64' if whole else 'string'}[{separator}]"

@@ -1,0 +1,50 @@
+"""Words of the names of columns, and what they say of whole numbers."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.prepare.schema import Role
+
+THINGS = (
+    "user|item|product|ad|campaign|device|site|app|page|shop|store|movie|video|song|brand|query|session|cookie|client|"
+    "customer|visitor|publisher|advertiser|creative|banner|channel|zone|placement|category|cat|zip|city|country|region"
+)
+ID_WORDS = re.compile(
+    rf"(^|_)({THINGS}|id|ids|code|type|categories|hash|key|os|ip|model|state|genre|domain|day|weekday|hour|slot|pos|"
+    r"position|level|group|segment|url|browser|carrier|gender|language)(s?)($|_|\d)"
+)
+"""Words in names of columns whose whole numbers are names of things, not amounts."""
+AMOUNT_WORDS = re.compile(
+    r"(^|_)(count|cnt|num|number|price|amount|sum|age|duration|len|length|size|ms|score|rate|days|hours|weeks|minutes|"
+    r"seconds|gain|gains|loss|losses|wage|cost|total|avg|mean|clicks|views|visits|impressions|sales|revenue|income|"
+    r"balance|quantity|qty|percent|pct|ratio|distance|bid)($|_)"
+)
+"""Words in names of columns whose whole numbers are amounts. Of a word of each kind the last one decides, as in
+item_price and age_level; so does PER, as in wage_per_hour."""
+NUMBER_WORDS = re.compile(r"^(num|number)s?$")
+"""Words of amounts that at the end of a name may be names of things, as in model_number."""
+PER = re.compile(r"(^|_)per_")
+WEIGHT_WORDS = re.compile(r"(^|_)weights?($|_)")
+TIME_WORDS = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms|at)s?($|_)")
+BORDERS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])|[\W_]+")
+"""Places within a name where a word ends: at another case, at digits, at what is no letter."""
+GLUED = re.compile(rf"(?<![a-z])({THINGS}|post|u|uu|gu|p|c|s|t|g|v)(id|code|key|hash)(s?)(?![a-z])")
+"""Words written as one, as in deviceid; not those that only end so, as paid or grid."""
+
+
+def words_of(name: str) -> str:
+    """The words of a name in lower case, with `_` between them: user_id of userId, UserID, user-id and userid."""
+    cut = "_".join(word for word in BORDERS.split(name.replace("IDs", "Ids")) if word)
+    return GLUED.sub(r"\1_\2\3", cut.lower())
+
+
+def role_by_name(name: str) -> Role | None:
+    """Role of a column of whole numbers by its name."""
+    words = words_of(name)
+    last = words.rstrip("0123456789_").rpartition("_")[2]
+    if PER.search(words) or (AMOUNT_WORDS.search(last) and not NUMBER_WORDS.search(last)):
+        return "number"
+    if ID_WORDS.search(words):
+        return "category"
+    return "number" if AMOUNT_WORDS.search(words) else None

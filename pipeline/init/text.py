@@ -1,0 +1,250 @@
+"""A sample of files of text, over the whole of each: read first as texts, in which the form of each column is found,
+and then by the schema that says these forms, which is also that of `prepare`."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.doctor.sample import PLACES, spaced
+from pipeline.files.find import DataFile
+from pipeline.files.stores import stamp_of
+from pipeline.init.forms import SPELLINGS, Form, form_of
+from pipeline.prepare.formats import Field, Format
+from pipeline.prepare.heads import check_heads, has_rows
+from pipeline.prepare.json_lines import nested, read_objects
+from pipeline.prepare.lines import RefusedLine, Text
+from pipeline.prepare.pieces import Piece, codec_of, is_stream
+from pipeline.prepare.read import SourcePart, parts
+from pipeline.prepare.schema import Role, roles_of
+from pipeline.prepare.stretches import first_line, open_text, stretches
+from pipeline.prepare.times import DAYS
+from pipeline.records import I64
+
+SAMPLE_BYTES = 32 << 20
+"""Bytes of the sample."""
+STREAM_BYTES, EXPANDED = 128 << 20, 5
+"""Bytes of text that are read of files that can only be read from their beginning, to take the sample from; and the
+size of a compressed file's text, as a multiple of its own, by which this is planned."""
+DELIMITERS = ",\t;|"
+HEAD_BYTES = 1 << 16
+NO_NAME = re.compile(r"\s*([-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?)\s*")
+"""Numbers and times, which are no names of columns."""
+TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", re.IGNORECASE)
+"""Text in the last line of a table that sums up the lines before."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextSample:
+    paths: tuple[DataFile, ...]
+    """The files that have rows."""
+    options: Mapping[str, Any]
+    """What the schema says besides the columns; empty for objects of JSON."""
+    forms: Mapping[str, Form]
+    """Form of each column, in order."""
+    table: pa.Table
+    """Rows of the sample, as `prepare` reads them."""
+    file_of: I64
+    """[N] number of the file of each row of the sample."""
+    rows: tuple[int, ...]
+    """Number of rows of each file, estimated from the bytes of those in the sample."""
+
+
+def sample_text(paths: Sequence[DataFile], most: int) -> TextSample:
+    """Sample of files of delimited text, or of objects of JSON, taken from at most so many. Raises ValueError, with
+    file and line, if they are neither, of several shapes, or not as `prepare` could read them."""
+    paths = [path for path in paths if stamp_of(str(path)).size] or paths
+    check_heads(paths, Format("csv", "text", ()))
+    if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
+        if first.startswith("["):
+            raise ValueError(f"{paths[0]}: is an array of JSON; write one object a line, as `jq -c '.[]'` does")
+        chosen = spaced(range(len(paths)), most)
+        format, forms = _of_json([paths[number] for number in chosen])
+        options: dict[str, Any] = {}
+    else:
+        format = _delimited(paths[0])
+        paths = [path for path in paths if has_rows(path, format)] or paths
+        check_heads(paths, format)
+        chosen = spaced(range(len(paths)), most)
+        try:
+            table = _read(paths, chosen, format)[0]
+        except ValueError as error:
+            # There may be line ends within quotes.
+            format = replace(format, newlines=True)
+            try:
+                table = _read(paths, chosen, format)[0]
+            except ValueError:
+                raise error from None
+        forms = {name: form_of(name, table.column(name)) for name in table.column_names}
+        options = {name: getattr(format, name) for name in ("delimiter", "header", "newlines")} | {"nulls": SPELLINGS}
+    fields = [_field(name, form) for name, form in forms.items()]
+    table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)))
+    return TextSample(tuple(paths), options, forms, table, file_of, rows)
+
+
+def _field(name: str, form: Form) -> Field:
+    """Field of a column as a number if it may be one, else as a category: times are compared later."""
+    role: Role = "number" if "number" in form.types else "category"
+    found = roles_of([f"{name}:{role}:{form.types.get(role, 'string')}"])[0]
+    nulls = SPELLINGS if role == "number" or form.types.get("time") in DAYS else ()
+    return Field(name, role, found.type, found.many, None, found.form, nulls)
+
+
+def _read(paths: Sequence[DataFile], chosen: Sequence[int], format: Format) -> tuple[pa.Table, I64, tuple[int, ...]]:
+    """Table of the sample, and the number of the file of each row; and the estimated rows of all files."""
+    tables, sizes, lines, seen = [format.schema.empty_table()], [], 0, 0
+    for number in chosen:
+        before = len(tables)
+        for part, num_bytes in _parts(paths[number], format, SAMPLE_BYTES // len(chosen)):
+            tables.append(part.table)
+            lines, seen = lines + part.num_lines, seen + num_bytes
+            if part.last:
+                _refuse_total(paths[number], part.table)
+        sizes.append(sum(table.num_rows for table in tables[before:]))
+    rows = tuple(round(lines * stamp_of(str(path)).size / max(1, seen)) for path in paths)
+    return pa.concat_tables(tables), np.repeat(chosen, sizes), rows
+
+
+def _parts(path: DataFile, format: Format, wanted: int) -> Iterator[tuple[SourcePart, int]]:
+    """Parts of a file that cover about `wanted` bytes of it, each with the bytes of the file that it took."""
+    for piece, passed in _pieces(path, format, wanted):
+        before = 0
+        for part in parts(piece, format, made=passed):
+            # Of a stream, `end` is the place in the file.
+            yield part, part.end - before if part.end else piece.end - piece.begin
+            before = part.end
+            if part.number * piece.part_bytes > STREAM_BYTES:
+                break
+
+
+def _pieces(path: DataFile, format: Format, wanted: int) -> list[tuple[Piece, Container[int]]]:
+    """Pieces over the whole of a file, and the numbers of their parts that are passed over."""
+    size, width = stamp_of(str(path)).size, max(1, wanted // PLACES)
+    if is_stream(path, format):
+        text = min(STREAM_BYTES, size * (EXPANDED if codec_of(path) else 1))
+        step = -(-text // wanted)
+        return [(Piece(0, path, 0, 0, size, width), {n for n in range(STREAM_BYTES // width + 2) if n % step})]
+    if size <= wanted:
+        return [(Piece(0, path, 0, 0, size, size), ())]
+    begins = [place * (size - width) // (PLACES - 1) for place in range(PLACES)]
+    return [(Piece(0, path, number, begin, begin + width, width), ()) for number, begin in enumerate(begins)]
+
+
+def _refuse_total(path: DataFile, table: pa.Table) -> None:
+    """Raises ValueError if the last row is that of totals: a word for them, which is in no other row of its column."""
+    for name in table.column_names if len(table) > 1 else ():
+        column, text = table.column(name), table.column(name)[-1].as_py()
+        if isinstance(text, str) and TOTAL.fullmatch(text) and pc.sum(pc.equal(column, text)).as_py() == 1:
+            raise ValueError(
+                f"{path}: the last line sums up the others: column {name!r} is {text!r} there and nowhere else; "
+                "take the line out of the file"
+            )
+
+
+def _delimited(path: DataFile) -> Format:
+    """Format whose columns are all texts, from the first lines of a file."""
+    lines = _lines(path)
+    delimiter = _delimiter(lines)
+    first, *others = csv.reader(lines, delimiter=delimiter)
+    header = _is_header(first)
+    twice = [name for name in dict.fromkeys(first) if name and first.count(name) > 1]
+    if header and twice:
+        # Of a line of names no text is in the lines below it.
+        if any(set(first) & set(other) for other in others):
+            header = False
+        else:
+            raise ValueError(f"{path}: line 1 names {', '.join(map(repr, twice))} more than once; rename all but one")
+    names = [name for name in first if name] if header else [f"c{n}" for n in range(1, len(first) + 1)]
+    return Format(
+        "csv", "text", tuple(Field(n, "category", pa.string()) for n in names), delimiter, header, quoting=True
+    )
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """The character by which all first lines have as many columns."""
+    same = []
+    for delimiter in DELIMITERS:
+        widths = {len(row) for row in csv.reader(lines, delimiter=delimiter) if row}
+        if len(widths) == 1 and max(widths) > 1:
+            same.append(delimiter)
+    if {",", ";"} <= {*same} and not any(re.search(r"\D,|,\D", line) for line in lines):
+        # All commas are decimal ones.
+        return ";"
+    return max(same or DELIMITERS, key=lines[0].count)
+
+
+def _lines(path: DataFile) -> list[str]:
+    """The first lines of a file, of those that are whole."""
+    with open_text(path) as file:
+        text = file.read(HEAD_BYTES)
+    whole = text if len(text) < HEAD_BYTES else text[: text.rfind(b"\n") + 1] or text
+    return whole.decode(errors="replace").removeprefix("\ufeff").splitlines(keepends=True)
+
+
+def _first_line(path: DataFile) -> str:
+    line = first_line(path)
+    if b"\0" in line:
+        raise ValueError(f"{path} is neither Parquet nor text; `pipeline prepare` reads other formats and .gz and .zst")
+    return line.decode(errors="replace")
+
+
+def _is_header(names: Sequence[str]) -> bool:
+    """True if no value of a line is a number, a time or empty; the first and the last ones may be empty."""
+    last = max((n for n, name in enumerate(names) if name), default=-1)
+    return last >= 0 and all(
+        (name or n == 0) and not NO_NAME.fullmatch(name) for n, name in enumerate(names[: last + 1])
+    )
+
+
+def _of_json(paths: Sequence[DataFile]) -> tuple[Format, dict[str, Form]]:
+    """Format without fields, and the form of each field that can be read; those of inner objects have dotted names."""
+    format = Format("json", "json", ())
+    # This refuses broken lines by their numbers.
+    _read(paths, range(len(paths)), replace(format, fields=(Field("", "category", pa.string()),)))
+    text = bytearray()
+    for path in paths:
+        for piece, passed in _pieces(path, format, SAMPLE_BYTES // len(paths)):
+            for stretch in stretches(piece, format):
+                if stretch.number not in passed:
+                    text += stretch.text if stretch.text.endswith(b"\n") else stretch.text + b"\n"
+    try:
+        table = read_objects(text)
+    except RefusedLine as error:
+        raise ValueError(
+            f"{paths[0]}: {error}, in the lines looked at of all files; write the field alike in all, or name the "
+            "others to `pipeline prepare json --schema`"
+        ) from error
+    while any(pa.types.is_struct(field.type) for field in table.schema):
+        table = table.flatten()
+    forms = {name: _json_form(name, table.column(at), text) for at, name in enumerate(table.column_names)}
+    if left_out := [name for name, form in forms.items() if not form.types]:
+        print(f"left out, since no workflow reads lists of them, or they are all null: {', '.join(left_out)}")
+    return format, {name: form for name, form in forms.items() if form.types}
+
+
+def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:
+    kind = column.type
+    if pa.types.is_int64(kind):
+        return Form({"number": "int64", "category": "int64", "time": "int64"})
+    if pa.types.is_floating(kind):
+        schema = nested([Field(name, "category", pa.uint64())])
+        try:
+            # Whole numbers beyond 63 bits are read as floats unless they are asked for.
+            read_objects(text, schema)
+            return Form({"category": "uint64"})
+        except RefusedLine:
+            return Form({"number": "float32", "category": "whole", "time": "float64"})
+    if pa.types.is_boolean(kind):
+        return Form({"number": "bool"})
+    if pa.types.is_timestamp(kind):
+        return Form({"time": "iso", "category": "string"})
+    if pa.types.is_list(kind) and kind.value_type in (pa.int64(), pa.string()):
+        return Form({"category": f"{kind.value_type}[json]"})
+    return form_of(name, column, only_text=True) if pa.types.is_string(kind) else Form()

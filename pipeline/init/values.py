@@ -1,0 +1,221 @@
+"""Roles of whole numbers by their values: names of things, amounts, or times of a clock.
+
+A name that is taken for an amount costs accuracy, an amount that is taken for a name only memory. So columns are names
+of things unless their values show that they are amounts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.init.look import Look
+from pipeline.prepare.schema import Role
+from pipeline.prepare.times import forms_of
+
+F8 = NDArray[np.float64]
+I8 = NDArray[np.int64]
+MIN_ROWS, UNIQUE_SHARE = 1000, 0.95
+"""Number of rows from which on a share of different values says something, and that share of a key."""
+DENSE = 0.9
+"""Share of the whole numbers from the least to the greatest that a column of numbered things has at least."""
+FEW = 200
+"""Number of different values up to which a column without gaps is hardly ever of amounts."""
+SCALES = (32, 128)
+"""Numbers of different values of scales without gaps, such as ages and weeks, that may have an order."""
+COMPARED = 2000
+"""Maximum number of values that are looked for in other columns."""
+OFTEN = 5
+"""Number of rows from which on a value is frequent: of amounts the numbers next to it occur as well."""
+SMOOTH, JUMP = 0.6, 2.5
+"""Correlation of the frequencies of neighbouring amounts, at least, and how much more than by chance a label's rate may
+change between them."""
+ZERO, UNEVEN, EVEN = 0.1, 0.25, 0.1
+"""Share of zeros of amounts that are mostly none, the least distance of the others from an even distribution, and the
+greatest one of keys."""
+LOW = 0.05
+"""Part of the range that has half of the rows, of amounts a few of which are very large."""
+EPOCH, CLOCKS = (10**9, 2 * 10**9), (1, 10**3, 10**6, 10**9)
+"""Seconds since 1970 of a time between 2001 and 2033, and by how much those in milliseconds to nanoseconds are more."""
+
+
+class WholeNumbers:
+    """Whole numbers of a sample's columns: each column's values, with how often and with which labels they occur."""
+
+    def __init__(self, look: Look, labels: Sequence[F8]) -> None:
+        """`labels`: [N] 0 or 1 of each row of the sample, of each label."""
+        self._look, self._labels = look, labels
+        self._counted: dict[str, tuple[F8, I8]] = {}
+
+    def forms(self, name: str) -> list[str]:
+        """Forms of times that all texts of a column have; of most columns the first texts already have none."""
+        values = self._look.sample.column(name)
+        texts = pc.unique(values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values)
+        is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
+        return forms_of(texts) if is_text and forms_of(texts[:100]) else []
+
+    def are_unique(self, num_different: int, known: int) -> bool:
+        """True for values that hardly ever come twice in the files: in a sample of a tenth of the rows there is only a
+        tenth of the other rows that have the same value."""
+        files = max(1.0, sum(self._look.rows) / self._look.sample.num_rows)
+        return known >= MIN_ROWS and (known - num_different) * files <= (1 - UNIQUE_SHARE) * known
+
+    def are_whole(self, name: str) -> bool:
+        """True if no value of the column, of whatever type, has a fraction."""
+        values_M = self._counts(name)[0]
+        return bool((values_M == np.trunc(values_M)).all())
+
+    def are_times(self, name: str, named: bool) -> bool:
+        """True for numbers in the range of a clock. If the name does not say that they are times (`named`), they also
+        have to grow from row to row within each file or list, over an hour at least."""
+        values_M = self._counts(name)[0]
+        scales = [s for s in CLOCKS if len(values_M) and EPOCH[0] * s <= values_M[0] and values_M[-1] <= EPOCH[1] * s]
+        if not scales or (not named and values_M[-1] - values_M[0] < 3600 * scales[0]):
+            return False
+        if named:
+            return True
+        values, within_N = self._look.sample.column(name), self._look.file_of
+        if _is_list(values.type):
+            within_N = pc.list_parent_indices(values.combine_chunks()).to_numpy()
+        values_N = _floats(values)
+        known_N = np.isfinite(values_N)
+        rises_N = (np.diff(values_N[known_N]) >= 0) | (np.diff(within_N[known_N]) != 0)
+        return len(values_M) > FEW and bool(rises_N.mean() > UNIQUE_SHARE)
+
+    def role(self, name: str) -> tuple[Role, str, bool]:
+        """Role of whole numbers, the reason, and whether it may be the other one as well."""
+        values_M, counts_M = self._counts(name)
+        known, num, (least, greatest) = int(counts_M.sum()), len(values_M), values_M[[0, -1]]
+        if least < -1:
+            return "number", "some are negative, as of amounts", True
+        if num >= DENSE * (greatest - least + 1):
+            if SCALES[0] <= num <= SCALES[1] and self._is_scale(name):
+                return "number", f"without gaps from {least:,.0f} on, and the label rises or falls with it", True
+            return "category", f"whole numbers without gaps from {least:,.0f} on, as of numbered things", num > FEW
+        if reason := self._amounts(name):
+            return "number", reason, True
+        if other := self._also_in(name):
+            return "category", f"its values are also in {other}", False
+        if self.are_unique(num, known):
+            if _distance(values_M) < EVEN:
+                return "skip", "unique per row, and evenly spread like a key", True
+            return "number", "hardly any value comes again, as of amounts", True
+        return "category", f"{num:,} different whole numbers with gaps, as of names of things", True
+
+    def _counts(self, name: str) -> tuple[F8, I8]:
+        """[M] different values, without null and what is not finite, and how often each occurs."""
+        if name not in self._counted:
+            values_N = _floats(self._look.sample.column(name))
+            self._counted[name] = np.unique(values_N[np.isfinite(values_N)], return_counts=True)
+        return self._counted[name]
+
+    def _rates(self, name: str) -> Iterator[tuple[float, F8]]:
+        """Mean of each label where the column has a value, and [M] sum of that label over the rows of each value."""
+        values_N = _floats(self._look.sample.column(name))
+        known_N = np.isfinite(values_N)
+        places_N = np.searchsorted(self._counts(name)[0], values_N[known_N])
+        for label_N in self._labels:
+            sums_M = np.bincount(places_N, label_N[known_N], len(self._counts(name)[0])).astype(np.float64)
+            yield float(label_N[known_N].mean()), sums_M
+
+    def _also_in(self, name: str) -> str | None:
+        """Another column that has most values of this one, and few of the numbers next to them."""
+        values_M, draw = self._counts(name)[0], np.random.default_rng(0)
+        some_C = draw.choice(values_M, COMPARED, replace=False) if len(values_M) > COMPARED else values_M
+        for other in self._look.columns:
+            if other.name == name or other.kind not in ("integers", "lists of integers") or other.num_different <= 8:
+                continue
+            others = self._counts(other.name)[0]
+            near = np.mean([np.isin(some_C + step, others).mean() for step in (-2, -1, 1, 2)])
+            if np.isin(some_C, others).mean() >= max(0.5, 2 * near):
+                return other.name
+        return None
+
+    def _is_scale(self, name: str) -> bool:
+        """True if a label goes with the order of the values: its rates in sixteen ranges of them differ more than in
+        sixteen groups of values drawn at random, by five standard deviations. Values numbered by how often they occur
+        are none."""
+        counts_M = self._counts(name)[1]
+        if (np.diff(counts_M) <= 0).mean() > UNIQUE_SHARE:
+            return False
+        draw = np.random.default_rng(0)
+        orders = [np.arange(len(counts_M)), *(draw.permutation(len(counts_M)) for _ in range(40))]
+        for mean, sums_M in self._rates(name):
+            found, *others = (_spread(counts_M[order], sums_M[order], mean) for order in orders)
+            if found > np.mean(others) + 5 * np.std(others):
+                return True
+        return False
+
+    def _amounts(self, name: str) -> str | None:
+        """Why whole numbers with gaps are amounts; None if nothing shows it."""
+        values_M, counts_M = self._counts(name)
+        num, known, (least, greatest) = len(values_M), counts_M.sum(), values_M[[0, -1]]
+        steps = np.diff(values_M)[counts_M[:-1] >= OFTEN]
+        is_even = len(steps) >= 8 and np.unique(steps, return_counts=True)[1].max() >= len(steps) / 2
+        if num >= SCALES[0] and is_even and _likeness(counts_M) > SMOOTH and not self._jumps(name):
+            return "neighbouring values are about as frequent, as of counts"
+        rest = values_M[values_M != 0]
+        if least == 0 and counts_M[0] >= ZERO * known and _distance(rest) > max(UNEVEN, 2 / len(rest) ** 0.5):
+            return f"{counts_M[0] / known:.0%} are 0, and the others far from evenly spread, as of amounts"
+        median = values_M[np.searchsorted(np.cumsum(counts_M), known / 2)]
+        digit = np.bincount((np.abs(rest) % 10).astype(int)).max() / len(rest)
+        is_rounded = digit > 0.2 and (digit - 0.1) * len(rest) ** 0.5 > 1.5
+        if median - least <= LOW * (greatest - least) and (is_rounded or known < 3 * num):
+            return f"half of them are at most {median:,.0f}, and the greatest is {greatest:,.0f}, as of amounts"
+        return None
+
+    def _jumps(self, name: str) -> bool:
+        """True if a label's rate is another for each value, as of things; of amounts it changes gradually."""
+        counts_M = self._counts(name)[1]
+        often_M = counts_M >= 20
+        if often_M.sum() < 20:
+            return False
+        for _, sums_M in self._rates(name):
+            n, s = counts_M[often_M].astype(float), sums_M[often_M]
+            p = (s[1:] + s[:-1] + 1) / (n[1:] + n[:-1] + 2)
+            steps = n[1:] * n[:-1] / (n[1:] + n[:-1]) * np.diff(s / n) ** 2 / (p * (1 - p))
+            # The median of chance is that of chi-square with one degree of freedom.
+            if np.median(steps) > JUMP * 0.455:
+                return True
+        return False
+
+
+def _is_list(found: pa.DataType) -> bool:
+    return pa.types.is_list(found) or pa.types.is_large_list(found)
+
+
+def _floats(values: pa.ChunkedArray) -> F8:
+    """[N] values of a column, or of its lists one after another; null is NaN."""
+    if _is_list(values.type):
+        values = pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], values.type.value_type)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+
+
+def _spread(counts_M: I8, sums_M: F8, mean: float) -> float:
+    """Sum of the squared deviations of a label's sums in sixteen consecutive ranges of about as many rows, each divided
+    by the rows."""
+    range_M = ((np.cumsum(counts_M) - counts_M / 2) * 16 / counts_M.sum()).astype(int)
+    rows, sums = np.bincount(range_M, counts_M, 16), np.bincount(range_M, sums_M, 16)
+    return float(((sums - rows * mean) ** 2 / np.maximum(rows, 1)).sum())
+
+
+def _likeness(counts_M: I8) -> float:
+    """Correlation of the logarithms of the frequencies of neighbouring values; 0 if all are as frequent."""
+    logs_M = np.log(counts_M)
+    if logs_M[1:].std() == 0 or logs_M[:-1].std() == 0:
+        return 0.0
+    return float(np.corrcoef(logs_M[1:], logs_M[:-1])[0, 1])
+
+
+def _distance(values_M: F8) -> float:
+    """Greatest distance of the values' distribution from an even one (Kolmogorov and Smirnov)."""
+    if len(values_M) < 2:
+        return 0.0
+    places_M = (values_M - values_M[0]) / (values_M[-1] - values_M[0])
+    return float(np.abs(places_M - (np.arange(len(values_M)) + 0.5) / len(values_M)).max())

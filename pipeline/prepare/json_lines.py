@@ -1,0 +1,143 @@
+"""Conversion of objects in JSON, one a line, to Arrow tables: pyarrow.json with all types given, and checks for what it
+lets pass. A name with dots is that of a field of an object within the object; a field of exactly that name wins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from pipeline.messages.sizes import format_size_down
+from pipeline.prepare.formats import Field, Format
+from pipeline.prepare.lines import Parser, RefusedLine, Text, count_lines, line_starts
+from pipeline.prepare.text import LONGEST_LINE, check_bytes, finished
+
+BLANK = b" \t\r\n"
+
+
+def json_parser(format: Format) -> Parser:
+    """Parser of lines with an object each. Fields that the format does not name are passed over, and an absent one is
+    null."""
+    fields = [field for field in format.fields if field.role != "skip"]
+    schema = nested(fields)
+
+    def parse(text: Text) -> pa.Table:
+        if not text:
+            return format.schema.empty_table()
+        check_bytes(text, format)
+        _check_lines(text)
+        try:
+            found = read_objects(text, schema)
+        except RefusedLine as error:
+            # Of a value that does not fit its type pyarrow.json does not name the column.
+            if value := re.fullmatch(r"Failed to convert JSON to (\S+), couldn't parse:(.*)", str(error), re.DOTALL):
+                for field in fields if count_lines(text, False) == 1 else ():
+                    _fits(text, field, value[2])
+            raise
+        if found.num_rows != count_lines(text, False):
+            raise RefusedLine("more than one object in the line")
+        return finished(pa.table([_column(found, field) for field in fields], [f.name for f in fields]), format)
+
+    return parse
+
+
+def _fits(text: Text, field: Field, value: str) -> None:
+    try:
+        read_objects(text, nested([field]))
+    except RefusedLine as error:
+        raise RefusedLine(f"column {field.name!r}: {value[:80]!r} is no {field.type}") from error
+
+
+def read_objects(text: Text, schema: pa.Schema | None = None) -> pa.Table:
+    """Table of objects; `schema`: the fields to read, or all, with types that fit. Raises RefusedLine."""
+    try:
+        return pj.read_json(
+            pa.BufferReader(pa.py_buffer(text)),
+            # Types are found for each block.
+            read_options=pj.ReadOptions(use_threads=False, block_size=LONGEST_LINE if schema else len(text) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="ignore" if schema else "infer"
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise RefusedLine(_in_words(str(error))) from error
+
+
+def nested(fields: Sequence[Field]) -> pa.Schema:
+    """Schema of the objects with these fields, each of which may be within another object."""
+    tree: dict[str, Any] = {field.name: _read_type(field) for field in fields}
+    for field in fields:
+        *path, last = field.name.split(".")
+        node: Any = tree
+        for step in path:
+            node = node.setdefault(step, {}) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.setdefault(last, _read_type(field))
+    return pa.schema([(name, _struct(kind)) for name, kind in tree.items()])
+
+
+def _struct(kind: Any) -> pa.DataType:
+    return pa.struct([(name, _struct(inner)) for name, inner in kind.items()]) if isinstance(kind, dict) else kind
+
+
+def _read_type(field: Field) -> pa.DataType:
+    """Type in which pyarrow.json reads a field: that of JSON which it may have there."""
+    if field.many:
+        return pa.list_(field.type) if field.form == "json" else pa.string()
+    if field.role == "label":
+        numeric = all(re.fullmatch(r"[-+]?[0-9.]+", value) for value in field.values or ("0", "1"))
+        known = {value.lower() for value in field.values or ()} == {"false", "true"}
+        return pa.float64() if numeric else pa.bool_() if known else pa.string()
+    return pa.float64() if field.form == "whole" else field.type
+
+
+def _column(found: pa.Table, field: Field) -> pa.ChunkedArray:
+    column = found.column(field.name)
+    path = field.name.split(".")
+    if len(path) > 1 and path[0] in found.column_names and pa.types.is_struct(found.schema.field(path[0]).type):
+        inner = pc.struct_field(found.column(path[0]), path[1:])
+        column = pc.coalesce(column, inner)
+    if field.role == "label" and pa.types.is_floating(column.type):
+        negative, positive = (float(value) for value in field.values or ("0", "1"))
+        places = pc.index_in(column, pa.array([negative, positive], pa.float64()))
+        return places.cast(pa.int8()) if not field.values else pc.choose(places, *field.values)
+    if field.form == "whole":
+        # Floats have all integers up to here.
+        exact = pc.less_equal(pc.abs(column), 2**53)
+        whole = pc.and_(exact, pc.equal(column, pc.trunc(column)))
+        if not pc.all(pc.fill_null(whole, True)).as_py():
+            raise RefusedLine(f"column {field.name!r}: no whole number that a float has exactly")
+        return column.cast(field.type)
+    if field.nulls and pa.types.is_string(column.type):
+        column = pc.if_else(pc.is_in(column, pa.array(["", *field.nulls])), None, column)
+    return column
+
+
+def _check_lines(text: Text) -> None:
+    """Refuse what is not an object from the begin of a line to its end. pyarrow.json drops blank lines, reads objects
+    over several lines, and does not look at bytes outside what it reads."""
+    values, starts = np.frombuffer(text, np.uint8), line_starts(text, False)
+    begins = values[starts[:-1]] == ord("{")
+    ends = values[starts[1:] - 1 - (values[starts[1:] - 1] == ord("\n"))] == ord("}")
+    for at in np.flatnonzero(~(begins & ends)):
+        line = bytes(text[starts[at] : starts[at + 1]]).strip(BLANK)
+        if not (line.startswith(b"{") and line.endswith(b"}")):
+            raise RefusedLine(
+                "a blank line" if not line else "not an object of JSON from its begin to its end, one a line"
+            )
+    try:
+        pa.array([text], pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid as error:
+        raise RefusedLine("is not UTF-8") from error
+
+
+def _in_words(error: str) -> str:
+    if "straddling" in error:
+        return f"the line is longer than {format_size_down(LONGEST_LINE)}"
+    said = re.sub(r"^JSON parse error: |\.? in row \d+$", "", error)
+    return re.sub(r"Column\(/([^)]*)\)", lambda found: f"column {found[1].replace('/', '.')!r}", said)

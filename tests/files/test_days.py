@@ -1,0 +1,94 @@
+"""A log in folders of days, from `init` to scores: the days divide the rows, are features, and stay in the output."""
+
+import json
+import random
+import re
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_workflow
+
+from pipeline.init.main import main as init
+from pipeline.run import main as run
+from pipeline.serving.score import main as score
+from pipeline.workflow import Category, load
+
+
+def write_days(root, suffix, days=10, rows=300):
+    """A log whose label depends on user and site; the site is in the path alone."""
+    draw = random.Random(1)
+    for day in range(1, days + 1):
+        for site in (7, 12):
+            users = [draw.randrange(40) for _ in range(rows)]
+            clicks = [int(draw.random() < 0.1 + 0.4 * (user % 2) + 0.4 * (site == 7)) for user in users]
+            path = root / f"day=2026-11-{day:02}" / f"site={site}" / f"part-0{suffix}"
+            path.parent.mkdir(parents=True)
+            table = pa.table({"click": clicks, "user_id": users})
+            (pa_csv.write_csv if suffix == ".csv" else pq.write_table)(table, path)
+            (path.parent / "_SUCCESS").touch()
+
+
+@pytest.mark.parametrize("named", ["log", "log/*/*/*.csv"])
+def test_init_divides_text_by_folders_of_days(tmp_path, monkeypatch, capsys, named):
+    """Its own `prepare` takes the --split that it writes, whose patterns have `=` in them."""
+    monkeypatch.chdir(tmp_path)
+    write_days(tmp_path / "log", ".csv", rows=20)
+    assert init([named, "--out", "w.py"]) == 0
+    out = capsys.readouterr().out
+    assert "the last files, in the order of their names, are held out" in out
+    splits = {name: ds.dataset(tmp_path / "w_data" / name).to_table() for name in ("train", "validation", "test")}
+    days = {name: sorted(set(map(str, table.column("day").to_pylist()))) for name, table in splits.items()}
+    assert sum(table.num_rows for table in splits.values()) == 400
+    assert days["train"][0] == "2026-11-01"
+    assert days["train"] <= days["validation"] <= days["test"]
+    assert days["test"] in (["2026-11-10"], ["2026-11-09", "2026-11-10"])
+    assert set(splits["train"].column("site").cast(pa.int64()).to_pylist()) == {7, 12}
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_a_log_of_days_is_trained_and_scored_with_its_days(tmp_path, monkeypatch, capsys, suffix):
+    monkeypatch.chdir(tmp_path)
+    write_days(tmp_path / "log", suffix)
+    assert init(["log", "--out", "w.py"]) == 0
+    names = {category.name for category in load(tmp_path / "w.py").data.categories}
+    assert "site" in names | {number.name for number in load(tmp_path / "w.py").data.numbers}
+    assert run(["w.py", "--serial", "--run-dir", "r", "--set", "device=cpu"]) == 0
+    assert json.loads((tmp_path / "r/result.json").read_bytes())["auc"] > 0.8
+    if suffix == ".parquet":
+        assert score(["r", "log/day=2026-11-10", "--out", "s", "--keep", "site", "day"]) == 0
+        assert score(["r", "log/day=2026-11-10/*/*", "--out", "t", "--keep", "site", "day"]) == 0
+        scored = [sorted((tmp_path / out).rglob("*.parquet")) for out in "st"]
+        assert [[str(file.relative_to(tmp_path / "s")) for file in scored[0]]] == [
+            ["site=12/part-0.parquet", "site=7/part-0.parquet"]
+        ]
+        for one, other in zip(*scored, strict=True):
+            assert one.read_bytes() == other.read_bytes()
+            table = pq.read_table(one, partitioning=None)
+            assert set(table.column("site").to_pylist()) == {int(re.search(r"site=(\d+)", str(one))[1])}
+            assert set(table.column("day").to_pylist()) == {"2026-11-10"}
+
+
+@pytest.mark.prove
+def test_a_run_with_columns_of_paths_has_the_fingerprint_of_real_columns(tmp_path):
+    write_days(tmp_path / "log", ".parquet", days=3, rows=40)
+    for path in sorted((tmp_path / "log").rglob("*.parquet")):
+        day, site = re.search(r"day=([^/]+)/site=(\d+)", str(path)).groups()
+        table = pq.read_table(path, partitioning=None)
+        columns = {"day": pa.array([day] * len(table)), "site": pa.array([int(site)] * len(table))}
+        other = tmp_path / "real" / f"{day}-{int(site):02}.parquet"
+        other.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({**{n: table.column(n) for n in table.column_names}, **columns}), other)
+    found = []
+    for name in ("log", "real"):
+        categories = (Category(name="user_id"), Category(name="day"), Category(name="site"))
+        small = make_workflow(tmp_path, categories=categories)
+        splits = {"train": (name,), "validation": (), "test": (), "numbers": ()}
+        workflow = small.model_copy(update={"data": small.data.model_copy(update=splits)})
+        (tmp_path / f"{name}.json").write_text(workflow.model_dump_json())
+        assert run([str(tmp_path / f"{name}.json"), "--serial", "--run-dir", str(tmp_path / f"run-{name}")]) == 0
+        found.append(json.loads((tmp_path / f"run-{name}" / "result.json").read_bytes())["fingerprint"])
+    assert found[0] == found[1]

@@ -1,0 +1,146 @@
+"""Data in a store are data on a disk: every command makes the same of them, also while the store fails."""
+
+import shutil
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_workflow, write_data
+from support.data.parquet_files import epoch_of
+from support.runs.harness import run
+from support.stores.faulty_proxy import proxying
+from support.stores.s3_server import CACHE_SECONDS, SECRET, environment, serving_s3
+
+from pipeline.__main__ import main
+from pipeline.data.source import Source
+from pipeline.files import stores
+from pipeline.files.find import find
+from pipeline.messages.uris import cut
+from pipeline.workflow import Workflow
+
+SIZES = dict(device_rows=120, host_rows=24, chunk_rows=4)
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    with serving_s3() as bucket:
+        write_data(bucket[0] / "log", num_train=90, num_keys=60)
+        yield bucket
+
+
+@pytest.fixture
+def store(bucket, monkeypatch):
+    monkeypatch.setattr(stores, "PAUSES", (0.01, 0.02))
+    folder, port = bucket
+    with proxying(port) as proxy:
+        for name, value in environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        yield folder, proxy
+
+
+def on(workflow: Workflow, root: str | Path) -> Workflow:
+    return workflow.model_copy(update={"data": workflow.data.model_copy(update={"root": Path(root)})})
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["a", "a/x.parquet", "a/*.parquet", "**/*.parquet", "*/day=*", "a/day=[12]/*", "a/_h/*.parquet", "a/**", "."],
+)
+def test_a_store_has_the_files_of_a_folder(store, source, monkeypatch, tmp_path):
+    folder, _ = store
+    shutil.rmtree(folder / "tree", ignore_errors=True)
+    for name in ("x", "y 1", "part-10", "part-9", "_h/z", "day=1/p", "day=2/_t/q", "day=2/r%2F", "day=10/s"):
+        path = folder / f"tree/a/{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "log/test.parquet", path)
+    time.sleep(3 * CACHE_SECONDS)
+    here = find([source], folder / "tree", form="Parquet").files
+    for root in ("s3://b/tree", "s3://b/tree?region=us-east-1"):
+        there = find([source], Path(root), form="Parquet").files
+        assert [(f.below, f.partitions, f.suffix) for f in there] == [(f.below, f.partitions, f.suffix) for f in here]
+        assert [cut(f.place)[0].removeprefix("s3://b/") for f in there] == [
+            str(Path(f.place).relative_to(folder)) for f in here
+        ]
+        direct = find([f"s3://b/tree/{source}" if source != "." else root], form="Parquet").files
+        assert [f.below for f in direct] == [f.below for f in here]
+
+
+def test_a_run_from_a_store_has_the_fingerprint_of_files(store, bucket):
+    folder, proxy = store
+    workflow = make_workflow(folder / "log")
+    faults = {}
+
+    def now_and_then(number, method, path):
+        faults[number] = {7: "503", 29: "late cut", 48: "cut"}.get(number % 64)
+        return faults[number]
+
+    here = run(workflow, **SIZES)
+    proxy.fault = now_and_then
+    there = run(on(workflow, "s3://b/log"), **SIZES)
+    assert there["fingerprint"] == here["fingerprint"]
+    assert [epoch["auc"] for epoch in there["epochs"]] == [epoch["auc"] for epoch in here["epochs"]]
+    assert {*faults.values()} == {None, "503", "cut", "late cut"}
+
+
+def test_the_read_cap_counts_what_is_read_ahead(store):
+    folder, _ = store
+    workflow = make_workflow(folder / "log")
+    here, there = (Source(on(workflow, root).data, 7) for root in (folder / "log", "s3://b/log"))
+    largest = there.window_bytes() - here.window_bytes()
+    assert largest > 0
+    assert here.num_examples == there.num_examples
+    assert {split: [file.path for file in one.files] for split, one in here.identity.items()} == {
+        split: [file.path for file in one.files] for split, one in there.identity.items()
+    }
+    here.close()
+    there.close()
+
+
+def test_a_file_that_is_replaced_during_the_run_is_named(store):
+    folder, _proxy = store
+    shutil.copytree(folder / "log", folder / "changing", dirs_exist_ok=True)
+    time.sleep(3 * CACHE_SECONDS)
+    table = pq.read_table(folder / "changing/train-0.parquet")
+    source = Source(on(make_workflow(folder), "s3://b/changing").data, 7)
+    pq.write_table(table.slice(0, 40), folder / "changing/train-0.parquet", row_group_size=8)
+    time.sleep(3 * CACHE_SECONDS)
+    with pytest.raises(ValueError, match=r"s3://b/changing/train-0\.parquet was changed during the run: .*put back"):
+        epoch_of(source, 6, 2)
+    source.close()
+
+
+@pytest.mark.prove
+def test_no_secret_is_in_anything_that_commands_write(store, tmp_path, monkeypatch, capfd):
+    """Every command that takes data or writes to a store, with the keys in its environment."""
+    folder, _ = store
+    monkeypatch.chdir(tmp_path)
+    for argv in (
+        ["init", "s3://b/log?region=us-east-1", "--out", "my.py", "--label", "click"],
+        ["doctor", "my.py"],
+        ["run", "my.py", "--out", "run", "--set", "storage.disk=1 GiB", "--set", "schedule.epochs=1"],
+        ["score", "run", "s3://b/log/test.parquet", "--out", "s3://b/scored"],
+        ["score", "run", "s3://b/log/test.parquet", "--out", "s3://b/scored"],
+        ["export", "run", "--out", "servables/a", "--publish", "s3://b/servables"],
+        ["report", "run"],
+        ["prepare", "parquet", "s3://b/log", "--schema", "click:label", "age:number", "user:category", "--out", "made"],
+    ):
+        assert main(argv) == 0, (argv, capfd.readouterr())
+    printed = capfd.readouterr()
+    assert "written to s3://b/scored" in printed.out
+    scores = pq.read_table(folder / "scored/test.parquet")
+    assert scores.num_rows == 9
+    assert (folder / "servables/current").read_text() == "a\n"
+    assert "s3://b/log" in (tmp_path / "run/workflow.json").read_text()
+    written = [path for place in (tmp_path, folder) for path in place.rglob("*") if path.is_file()]
+    assert len(written) > 30
+    assert not [path for path in written if SECRET.encode() in path.read_bytes()]
+    assert SECRET not in printed.out + printed.err
+    assert main(["run", "my.py", "--out", "other", "--set", f"data.root=s3://key:{SECRET}@b/log"]) == 2
+    assert main(["score", "run", f"s3://b/log?secret_key={SECRET}", "--out", "none"]) == 2
+    assert main(["score", "run", "s3://b/log/test.parquet", "--out", f"s3://{SECRET}@b/none"]) == 2
+    assert main(["export", "run", "--out", "servables/b", "--publish", f"s3://k:{SECRET}@b/servables"]) == 2
+    assert main(["init", f"s3://k:{SECRET}@b/log", "--out", "none.py"]) == 2
+    said = capfd.readouterr()
+    assert said.err.count("which is not shown here") == 5
+    assert SECRET not in said.out + said.err

@@ -1,0 +1,215 @@
+"""Object stores: what is in a real S3 server on loopback is read and written as on a disk, and its faults are named."""
+
+import json
+import re
+import time
+
+import pytest
+from support.stores.faulty_proxy import proxying
+from support.stores.s3_server import CACHE_SECONDS, SECRET, environment, serving_s3
+
+from pipeline.files import stores
+from pipeline.messages.uris import is_remote, join, name_below, parse, refuse_keys
+from pipeline.serving import sending
+from pipeline.serving.sending import ScoresInStore, publish_in_store
+
+CONTENT = bytes(range(256)) * 512
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    with serving_s3() as bucket:
+        yield bucket
+
+
+@pytest.fixture
+def store(bucket, monkeypatch):
+    """Folder of the bucket `b`, and a proxy in front of its server, which the environment names."""
+    monkeypatch.setattr(stores, "PAUSES", (0.01, 0.02))
+    monkeypatch.setattr(stores, "TRIES", 1)
+    folder, port = bucket
+    with proxying(port) as proxy:
+        for name, value in environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        yield folder, proxy
+
+
+@pytest.mark.parametrize(
+    ("place", "parts"),
+    [
+        ("s3://b", ("s3", "b", "", {})),
+        ("s3a://b/day=1/x%20y.parquet", ("s3", "b", "day=1/x%20y.parquet", {})),
+        ("s3:/b/part-?.parquet", ("s3", "b", "part-?.parquet", {})),
+        ("s3://b/a/*?region=eu-west-1&scheme=http", ("s3", "b", "a/*", {"region": "eu-west-1", "scheme": "http"})),
+        ("s3://b?endpoint_override=http://h:1/", ("s3", "b", "", {"endpoint_override": "http://h:1/"})),
+        ("abfs://c@account.dfs.core.windows.net/k", ("abfs", "c@account.dfs.core.windows.net", "k", {})),
+        ("gcs://b/k?anonymous=true", ("gs", "b", "k", {"anonymous": "true"})),
+        ("hdfs://name:9000/k?user=me", ("hdfs", "name:9000", "k", {"user": "me"})),
+    ],
+)
+def test_an_address_has_its_parts_and_joins_with_names(place, parts):
+    assert parse(place) == parts
+    file = join(place, "x/y.parquet")
+    assert name_below(file, place) == "x/y.parquet"
+    assert parse(file)[3] == parts[3]
+    assert is_remote(place)
+    assert not any(map(is_remote, ("a/s3", "s3", "/s3:/x", "http://h/x", "folder/s3://b")))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        f"s3://key:{SECRET}@b/log", f"s3://{SECRET}@b/log", f"s3:/key:{SECRET}@b/log",
+        f"s3://b/log?access_key=K&secret_key={SECRET}", f"s3://b/log?X-Amz-Signature={SECRET}",
+        f"gs://b/log?access_token={SECRET}", f"abfs://c:{SECRET}@account.dfs.core.windows.net/log",
+        f"abfs://c@account.dfs.core.windows.net/log?sv=1&sig={SECRET}", f"hdfs://me:{SECRET}@host/log",
+    ],
+)  # fmt: skip
+def test_keys_in_an_address_are_refused_and_not_shown(place):
+    for refuse in (parse, lambda place: refuse_keys("data.root", place), stores.file_system, stores.stamp_of):
+        with pytest.raises(ValueError, match="no keys; ") as caught:
+            refuse(place)
+        assert SECRET not in str(caught.value)
+        assert "key" in str(caught.value)
+
+
+def test_files_are_listed_read_and_stamped(store):
+    folder, _ = store
+    names = {"list/a.bin", "list/day=1 %2F/b.bin", "list/_x/c.bin"}
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_bytes(CONTENT)
+    for place in ("s3://b/list", "s3://b/list/?region=us-east-1"):
+        entries = list(stores.files_below(place))
+        assert {f"list/{name_below(entry.place, place)}" for entry in entries} == names
+        assert {entry.size for entry in entries} == {len(CONTENT)}
+        for entry in entries:
+            with stores.open_to_read(entry.place) as file:
+                stamp = stores.stamp_of(entry.place, file)
+                assert file.read_at(1000, 777) == CONTENT[777:1777]
+            assert stamp == stores.stamp_of(entry.place)
+    before = stores.stamp_of("s3://b/list/a.bin")
+    (folder / "list/a.bin").write_bytes(CONTENT[::-1])
+    time.sleep(3 * CACHE_SECONDS)
+    after = stores.stamp_of("s3://b/list/a.bin")
+    assert (after.size, after.version) == (before.size, after.version) != (before.size, before.version)
+    with pytest.raises(FileNotFoundError):
+        stores.stamp_of("s3://b/list/none")
+    assert list(stores.files_below("s3://b/none")) == []
+
+
+@pytest.mark.parametrize("fault", ["503", "cut", "late cut", "stall"])
+def test_what_fails_for_a_moment_is_tried_again_in_sight(store, capsys, monkeypatch, fault):
+    folder, proxy = store
+    if fault == "stall":
+        monkeypatch.setattr(stores, "REQUEST_SECONDS", 1)
+    (folder / "x.bin").write_bytes(CONTENT)
+    time.sleep(3 * CACHE_SECONDS)
+    with stores.open_to_read("s3://b/x.bin") as file:
+        # curl itself repeats a request whose connection, used before, ends without an answer.
+        last = len(proxy.requests) + (2 if fault == "cut" else 1)
+        proxy.fault = lambda number, method, path: fault if number <= last else None
+        assert stores.retried("read it", "s3://b/x.bin", file.readall) == CONTENT
+        said = capsys.readouterr().err
+        assert re.fullmatch(r"s3://b/x\.bin: could not read it, try 1 of 3 \(.+\); trying again in 0 s\n", said)
+        proxy.fault = lambda number, method, path: fault
+        with pytest.raises(OSError, match=r"s3://b/x\.bin: could not read it \(.+\); tried 3 times; look at the netw"):
+            stores.retried("read it", "s3://b/x.bin", lambda: file.read_at(9, 0))
+        proxy.fault = lambda number, method, path: None
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_a_key_that_is_wrong_is_refused_at_once(store, monkeypatch, capsys):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET[::-1])
+    with pytest.raises(OSError, match="correct the address, or the credentials and the region") as caught:
+        list(stores.files_below("s3://b/list?scheme=http"))
+    assert capsys.readouterr().err == ""
+    assert SECRET[::-1] not in str(caught.value)
+
+
+def servable(folder, version):
+    (folder / "rows").mkdir(parents=True)
+    (folder / "rows/0000").write_bytes(f"rows {version}".encode() * 999)
+    (folder / "fences").write_bytes(f"fences {version}".encode())
+    (folder / "manifest.json").write_text(json.dumps({"version": version, "files": ["rows/0000", "fences"]}))
+    return folder
+
+
+def served(folder):
+    """Version that a reader finds; every file must be of it."""
+    name = (folder / "current").read_text().removesuffix("\n")
+    manifest = json.loads((folder / name / "manifest.json").read_text())
+    assert all(str(manifest["version"]).encode() in (folder / name / file).read_bytes() for file in manifest["files"])
+    return manifest["version"]
+
+
+def killed_at_each_request(proxy, call):
+    """Call again and again, the store cut off from the first, second, ... request on, until nothing is cut off. Yields
+    after each call."""
+    for dies_at in range(1, 99):
+        begun = len(proxy.requests)
+        last = begun + dies_at - 1
+        proxy.fault = lambda number, method, path, last=last: "cut" if number > last else None
+        try:
+            call()
+        except OSError:
+            yield dies_at
+            continue
+        proxy.fault = lambda number, method, path: None
+        yield dies_at
+        return
+    raise AssertionError("never ended")
+
+
+def test_a_servable_is_published_whole_or_not_at_all(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(stores, "PAUSES", ())
+    folder, proxy = store
+    publish_in_store(servable(tmp_path / "old", 1), "s3://b/servables")
+    new, seen = servable(tmp_path / "new", 2), []
+    for _ in killed_at_each_request(proxy, lambda: publish_in_store(new, "s3://b/servables")):
+        seen.append(served(folder / "servables"))
+    assert seen[-1] == 2
+    assert set(seen[:-1]) == {1}
+    assert len(seen) > 4
+    # Whoever was killed after the last request does it once more; another servable of that name is refused.
+    publish_in_store(new, "s3://b/servables")
+    with pytest.raises(ValueError, match="s3://b/servables/new holds another servable, which stays as it is"):
+        publish_in_store(servable(tmp_path / "other/new", 3), "s3://b/servables")
+    assert served(folder / "servables") == 2
+
+
+class Record:
+    """Record of a scoring, as far as it is written."""
+
+    def __init__(self, commit):
+        self.commit = commit
+
+    def model_dump(self):
+        return {"commit": self.commit}
+
+
+def test_scores_are_complete_when_their_last_object_is_there(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(stores, "PAUSES", ())
+    monkeypatch.setattr(sending, "cache_folder", lambda: tmp_path)
+    folder, proxy = store
+    names = ["a.parquet", "day=2/b.parquet"]
+
+    def scored():
+        scores = ScoresInStore("s3://b/scores", fresh=False)
+        scores.claim(Record(1), names)
+        for name in names:
+            (scores.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (scores.folder / name).write_bytes(name.encode())
+        scores.send()
+        return scores
+
+    for _ in killed_at_each_request(proxy, scored):
+        if (folder / "scores/_SUCCESS").exists():
+            assert json.loads((folder / "scores/_SUCCESS").read_text())["files"] == names
+            assert all((folder / "scores" / name).read_bytes() == name.encode() for name in names)
+    assert not scored().folder.exists()
+    for record, wanted in ((Record(2), names), (Record(1), names[:1])):
+        with pytest.raises(ValueError, match="s3://b/scores holds other files than those of this scoring"):
+            ScoresInStore("s3://b/scores", fresh=False).claim(record, wanted)
+    with pytest.raises(ValueError, match="--fresh moves folders of this machine aside"):
+        ScoresInStore("s3://b/scores", fresh=True)

@@ -1,0 +1,85 @@
+"""`init --as COLUMN=ROLE`: the user's word is taken, or refused with what the column holds."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from support.depth import some
+
+from pipeline.init.main import main
+from pipeline.workflow import load
+
+ROWS = 600
+
+
+def log(seed=0):
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "won": rng.integers(0, 2, ROWS), "click": rng.integers(0, 2, ROWS), "x": rng.integers(0, 90, ROWS) * 7,
+            "a=b": rng.integers(0, 9, ROWS), "w": rng.random(ROWS), "tags": [[n % 7, n % 5] for n in range(ROWS)],
+            "at": np.arange(ROWS), "site": rng.choice(["a", "b", "c"], ROWS),
+        }
+    )  # fmt: skip
+
+
+def written(folder, form, *roles):
+    """Workflow of the log, in files of Parquet that are taken as they are, or of one that is divided, or of text."""
+    if form == "text":
+        pa_csv.write_csv(log().drop(["tags"]), folder / "log.csv")
+    for number in {"whole files": range(6), "one file": range(1), "text": ()}[form]:
+        pq.write_table(log(number), folder / f"{number}.parquet")
+    options = [word for role in roles for word in ("--as", role)]
+    source = folder / "log.csv" if form == "text" else folder
+    assert main([str(source), "--out", str(folder / "my.py"), *options]) == 0
+    return load(folder / "my.py")
+
+
+@pytest.mark.parametrize("form", some(["whole files", "one file", "text"], "whole files", "one file"))
+def test_each_role_of_a_user_reaches_the_workflow(tmp_path, capsys, form):
+    roles = ["won=label", "x=number", "a=b=category", "w=weight", "at=nothing", "site=group"]
+    found = written(tmp_path, form, *roles, *(["tags=list"] if form != "text" else []))
+    data = found.data
+    assert (data.labels, data.weight, found.metrics.group) == (("won",), "w", "site")
+    assert {number.name for number in data.numbers} == {"x"}
+    wanted = {"click", "a=b", "site", *(["tags"] if form != "text" else [])}
+    assert {category.name for category in data.categories} == wanted
+    said = capsys.readouterr().out
+    assert (" weight " in said, " group " in said) == (True, True)
+
+
+def test_a_label_that_is_taken_for_something_else_is_none(tmp_path):
+    assert written(tmp_path, "whole files", "click=nothing", "x=category").data.labels == ("won",)
+
+
+@pytest.mark.parametrize("role", ["at=time", "x=time"])
+def test_a_given_time_divides_the_rows(tmp_path, capsys, role):
+    written(tmp_path, "one file", role, "click=label")
+    assert f"of the time in {role[:-5]} is held out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        ("y=number", "--as y=number: there is no such column; there are won, click, x, a=b, w, tags, at, site; write"),
+        ("x=id", "--as x=id: there is no such role; there are label, number, category, list, time, group, weight, no"),
+        ("x", "there is no such column"),
+        ("site=number", "--as site=number: this column has type string, and a number holds integers or numbers"),
+        ("w=category", "--as w=category: this column has type double, and a category holds integers or text or whole"),
+        ("tags=time", "--as tags=time: this column has type list"),
+        ("site=label", "a label holds 0 and 1 and nothing else, and this column has 3 different values"),
+    ],
+)
+def test_a_role_that_does_not_fit_is_refused_at_once(tmp_path, capsys, role, said):
+    pq.write_table(log(), tmp_path / "log.parquet")
+    assert main([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py"), "--as", role]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "my.py").exists()
+
+
+def test_two_weights_are_refused(tmp_path, capsys):
+    pq.write_table(log(), tmp_path / "log.parquet")
+    roles = ["--label", "click", "--as", "w=weight", "--as", "x=weight"]
+    assert main([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py"), *roles]) == 2
+    assert "--as: x and w are given as weight; a workflow has one weight" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Roles of columns whose names say nothing, by planted values; and of names in any spelling."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.depth import some
+
+from pipeline.files.find import named
+from pipeline.init.look import look_at_files
+from pipeline.init.names import role_by_name, words_of
+from pipeline.init.roles import choose_roles
+
+
+def often(rng, values, rows, skew=1.1):
+    """Some of the values more often than others, in any order."""
+    share = 1 / np.arange(1, len(values) + 1) ** skew
+    return rng.choice(values, rows, p=share / share.sum())
+
+
+def drawn(rng, end, num):
+    return rng.choice(end, num, replace=False)
+
+
+PLANTED = {
+    "ids without gaps": ("category", lambda r, n: often(r, r.permutation(2000), n)),
+    "few ids without gaps": ("category", lambda r, n: often(r, r.permutation(60), n)),
+    "ids by frequency": ("category", lambda r, n: often(r, np.arange(300), n)),
+    "ids with gaps": ("category", lambda r, n: often(r, drawn(r, 10**6, 5000), n)),
+    "few ids with gaps": ("category", lambda r, n: often(r, drawn(r, 10**5, 30), n)),
+    "ids as often as each other": ("category", lambda r, n: r.integers(0, 1200, n) * 37 + r.integers(0, 3, n)),
+    "ids or 0 for none": ("category", lambda r, n: often(r, drawn(r, 10**6, 500), n) * (r.random(n) < 0.4)),
+    "hashes": ("category", lambda r, n: often(r, r.integers(0, 1 << 62, 4000), n)),
+    "hashes of 32 bits": ("category", lambda r, n: often(r, drawn(r, (1 << 31) - 1, 4000), n)),
+    "zip codes": ("category", lambda r, n: often(r, 501 + drawn(r, 99400, 3000), n, 0.7)),
+    "hours": ("category", lambda r, n: r.normal(14, 5, n).clip(0, 23)),
+    "ratings": ("category", lambda r, n: r.integers(1, 6, n)),
+    "zeros and ones": ("category", lambda r, n: r.integers(0, 2, n)),
+    "ages": ("number", lambda r, n: r.normal(38, 14, n).clip(13, 95)),
+    "counts": ("number", lambda r, n: r.geometric(0.02, n)),
+    "counts of a long tail": ("number", lambda r, n: r.pareto(1.1, n) * 5),
+    "counts that are mostly 0": ("number", lambda r, n: r.lognormal(3, 1.5, n) * (r.random(n) < 0.2)),
+    "prices in cents": ("number", lambda r, n: r.lognormal(7.5, 1, n)),
+    "rounded sums": ("number", lambda r, n: (r.lognormal(10.5, 0.6, n) // 500) * 500),
+    "milliseconds": ("number", lambda r, n: r.lognormal(9.5, 1.3, n)),
+    "differences": ("number", lambda r, n: r.normal(5, 10, n)),
+    "seconds since 1970": ("time", lambda r, n: np.sort(r.integers(17 * 10**8, 17 * 10**8 + 10**6, n))),
+    "milliseconds since 1970": ("time", lambda r, n: np.sort(r.integers(17 * 10**11, 17 * 10**11 + 10**9, n))),
+    "keys": ("skip", lambda r, n: drawn(r, n * 20, n)),
+}
+"""Kind of values -> the right role, and how to draw them."""
+
+
+@pytest.mark.parametrize("form", ["whole numbers", "floats with nulls"])
+@pytest.mark.parametrize("rows", some((20_000, 60_000, 200_000), 20_000))
+def test_values_say_the_role_where_names_say_nothing(tmp_path, rows, form):
+    """A category and the ages decide the label."""
+    rng = np.random.default_rng(rows)
+    drawn = {kind: np.asarray(draw(rng, rows)).astype(np.int64) for kind, (_, draw) in PLANTED.items()}
+    chance = 0.1 + 0.4 * (drawn["ids without gaps"] % 3 == 0) + drawn["ages"] / 300
+    log = pa.table({"click": (rng.random(rows) < chance).astype(np.int8), "c0": drawn["few ids with gaps"] + 1})
+    for number, values in enumerate(drawn.values(), 1):
+        mask = rng.random(rows) < 0.1
+        log = log.append_column(
+            f"c{number}", pa.array(values) if form == "whole numbers" else pa.array(values.astype(float), mask=mask)
+        )
+    pq.write_table(log, tmp_path / "log.parquet", row_group_size=rows // 10)
+    found = choose_roles(look_at_files([named(tmp_path / "log.parquet")]), ["click"])[2:]
+    wrong = {
+        kind: (choice.role, choice.why)
+        for (kind, (role, _)), choice in zip(PLANTED.items(), found, strict=True)
+        if choice.role != role
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [
+        ("category", "user_id userId movieId adID UserID userIDs USERID deviceid uid zipcode C_id campaign.id shop-id"),
+        ("category", "page.id HTTPHost.id model_number age_level siteCategory PUBLISHER"),
+        ("number", "itemPrice user_id_count wagePerHour price2 numClicks AGE shop-distance bidPrice"),
+        (None, "c1 paid grid android x fluid"),
+    ],
+)
+def test_names_in_any_spelling_say_the_same(role, names):
+    assert {name: role_by_name(name) for name in names.split()} == dict.fromkeys(names.split(), role)
+
+
+@pytest.mark.parametrize("name", ["user_id", "userId", "UserID", "user-id", "User Id", "user.id", "userid", "USER_ID"])
+def test_a_name_has_the_same_words_in_any_spelling(name):
+    assert words_of(name) == "user_id"
