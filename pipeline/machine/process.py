@@ -18,7 +18,7 @@ SPIN_COUNT = "1000"
 which slows the other stages on the same cores: measured on two cores, a training step next to a busy thread is 2.2
 times as fast with this value, and no slower alone."""
 
-_begun: list[str] = []
+_commands: list[str] = []
 """The program, once this process is that of a command."""
 _seen: set[str] = set()
 """Settings of SPIN that were made in time, or that a warning was given about."""
@@ -33,7 +33,7 @@ def begin_command() -> None:
     from pipeline.machine.signals import end_at_interrupt
     from pipeline.machine.stuck import watch_process
 
-    _begun.append(sys.argv[0])
+    _commands.append(sys.argv[0])
     # Before any thread, of which the watch is the first.
     share_one_arena()
     os.environ.setdefault(SPIN, SPIN_COUNT)
@@ -43,7 +43,7 @@ def begin_command() -> None:
 
 def is_command() -> bool:
     """True if this process is that of a command, and no program's that imports the package."""
-    return bool(_begun)
+    return bool(_commands)
 
 
 @contextmanager
