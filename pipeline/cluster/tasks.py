@@ -1,4 +1,4 @@
-"""Independent tasks, each on one item, run on threads of this process or on workers of another scheduler."""
+"""Independent tasks, each on one item, run on workers of another scheduler (`machine.threads` runs them here)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TypeVar
 from distributed import Client, Future, KilledWorker
 
 from pipeline.cluster.awake import NOTE_SECONDS, Awake, Silence, closed_in_time, in_time, paused_text
-from pipeline.cluster.local import InProcessCluster, client_here
 from pipeline.errors import PipelineError
 
 T = TypeVar("T")
@@ -30,9 +29,8 @@ WORKERLESS_SECONDS = 120.0
 class Tasks:
     """A cluster that runs as many tasks at a time as its workers have threads."""
 
-    def __init__(self, client: Client, num_threads: int, here: InProcessCluster | None = None) -> None:
-        """`here`: the cluster in this process; None for another scheduler's workers."""
-        self._client, self._here, self._silence = client, here, Silence()
+    def __init__(self, client: Client, num_threads: int) -> None:
+        self._client, self._silence = client, Silence()
         self._awake, self._had_workers, self._said = Awake(), 0.0, False
         self.num_threads = num_threads
 
@@ -84,9 +82,6 @@ class Tasks:
         return done
 
     def _look(self) -> None:
-        if self._here:
-            state = self._here.worker.state
-            return self._here.look(state.executing_count > 0, state.executed_count)
         silent, now, paused = self._silence.look(self._client), self._awake.look(), self._silence.paused()
         without = now - self._had_workers
         if silent.keys() - paused.keys():
@@ -111,13 +106,6 @@ def _no_workers(paused: Mapping[str, float], seconds: float) -> str:
     for address in paused:
         return paused_text(f"the worker {address}", paused[address])
     return f"the cluster had no workers for {seconds:.0f} s; start some"
-
-
-@contextmanager
-def local_tasks(num_threads: int) -> Iterator[Tasks]:
-    """Start a cluster in this process, with all sockets on loopback."""
-    with client_here(num_threads) as client:
-        yield Tasks(client, num_threads, InProcessCluster(client))
 
 
 @contextmanager

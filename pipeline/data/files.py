@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +17,9 @@ from pipeline.files.flat import FlatFile
 from pipeline.files.partitions import PartitionedFile
 from pipeline.files.stores import is_remote, open_to_read, retried
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
-from pipeline.workflow import Data, Number
+
+if TYPE_CHECKING:
+    from pipeline.workflow import Data, Number
 
 SPLITS = ("train", "validation", "test")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")

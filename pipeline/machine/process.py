@@ -18,6 +18,8 @@ SPIN_COUNT = "1000"
 which slows the other stages on the same cores: measured on two cores, a training step next to a busy thread is 2.2
 times as fast with this value, and no slower alone."""
 
+_commands: list[str] = []
+"""The program, once this process is that of a command."""
 _begun = False
 """True once a training has set SPIN, in time or after a warning."""
 
@@ -31,11 +33,17 @@ def begin_command() -> None:
     from pipeline.machine.signals import end_at_interrupt
     from pipeline.machine.stuck import watch_process
 
+    _commands.append(sys.argv[0])
     # Before any thread, of which the watch is the first.
     share_one_arena()
     os.environ.setdefault(SPIN, SPIN_COUNT)
     end_at_interrupt()
     watch_process()
+
+
+def is_command() -> bool:
+    """True if this process is that of a command, and no program's that imports the package."""
+    return bool(_commands)
 
 
 @contextmanager

@@ -1,10 +1,16 @@
-"""Work on ranges, shared among the threads of one stage. The result does not depend on which thread does which part."""
+"""Work on ranges, shared among the threads of one stage, and tasks, each on a thread. The result does not depend on
+which thread does which part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import count, pairwise
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import count, islice, pairwise
+from typing import TypeVar
+
+from pipeline.machine.stuck import check_stuck, gave_up
+
+T = TypeVar("T")
 
 PARTS_PER_THREAD = 4
 """Number of parts per thread. Parts are small and taken by free threads: other stages use the same cores, and a delayed
@@ -70,3 +76,34 @@ class Threads:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+
+class TaskThreads:
+    """Threads of this process that do independent tasks, each on one item, as `Tasks` of the cluster does."""
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+
+    def each(self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float) -> Iterator[list[T]]:
+        """Do `work` on every item, at most one at a time per thread, which bounds memory. Yields the items done since
+        the last yield, at least every `tick_seconds`. Threads have this `name`.
+
+        Raises a task's exception, after the running tasks have ended. If the generator is closed early, it starts no
+        further task, and waits for the running ones.
+        """
+        left, flying = iter(items), dict[Future[None], T]()
+        pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix=name)
+        try:
+            while True:
+                fresh = islice(left, self.num_threads - len(flying))
+                flying |= {pool.submit(work, item): item for item in fresh}
+                if not flying:
+                    return
+                ended, _ = wait(flying, tick_seconds, FIRST_COMPLETED)
+                check_stuck()
+                done = [flying.pop(future) for future in ended]
+                for future in ended:
+                    future.result()
+                yield done
+        finally:
+            pool.shutdown(wait=not gave_up())

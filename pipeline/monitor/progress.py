@@ -11,15 +11,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as RichProgress
-from rich.table import Column
-
-from pipeline.messages.terminal import drawn_on, visible
-
 PLAIN_SECONDS = 5.0
-LIVE_SECONDS = 0.1
 RECENT_SECONDS = 15.0
 """Period over which the rate is computed; it always spans at least two updates."""
 
@@ -93,40 +85,15 @@ class Plain:
         pass
 
 
-class Live:
-    """Display of one line on a terminal, redrawn at each `show` in the caller's thread; messages scroll above it."""
-
-    interval = LIVE_SECONDS
-
-    def __init__(self, console: Console, total: int, to_stderr: bool) -> None:
-        status = TextColumn("{task.fields[status]}", markup=False, table_column=Column(no_wrap=True))
-        self._progress = RichProgress(
-            BarColumn(bar_width=20),
-            status,
-            console=console,
-            # With auto_refresh, rich would draw from another thread.
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=to_stderr,
-        )
-        self._task = self._progress.add_task("", total=total, status="starting")
-        self._progress.start()
-
-    def show(self, state: Shown) -> None:
-        self._progress.update(self._task, completed=state.done, total=state.total, status=str(state), refresh=True)
-
-    def line(self, text: str) -> None:
-        self._progress.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        self._progress.stop()
-
-
 def display_on(stream: TextIO, total: int) -> Display:
     """Live display if the stream is a terminal that can redraw a line, else plain lines."""
-    console = Console(file=drawn_on(stream))
-    live = stream.isatty() and not console.is_dumb_terminal
-    return Live(console, total, stream is sys.stderr) if live else Plain(stream)
+    if stream.isatty():
+        # rich is imported only for a terminal.
+        from pipeline.monitor.redrawn import live_on
+
+        if display := live_on(stream, total):
+            return display
+    return Plain(stream)
 
 
 class Updates:

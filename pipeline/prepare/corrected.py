@@ -45,6 +45,6 @@ def _remove_files(job: Job) -> None:
     counted, written = (job.records(step).names() for step in (COUNT, WRITE))
     folders = {job.kept / COUNTS: counted, **{job.out / split: written for split in SPLITS}}
     for folder, names in folders.items():
-        for path in list(named(folder, rf"{PART}\.(counts|parquet)")):
+        for path in list(named(folder, rf"{PART}\.(counts|rows|parquet)")):
             if path.stem not in names:
                 Files().remove(path)

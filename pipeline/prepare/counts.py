@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.decode import fill_keys
 from pipeline.data.files import InputColumn
 from pipeline.files.types import is_list
 from pipeline.records import I64, U64
@@ -40,6 +39,9 @@ class Counts(NamedTuple):
 
 def keys_of(values: pa.Array, name: str) -> U64:
     """[N] keys of integers or texts in a workflow's category `name`; those of nulls stand for a missing value."""
+    # Numba, which its kernels need, is imported only if there are vocabularies.
+    from pipeline.data.decode import fill_keys
+
     keys_N = np.empty(len(values), np.uint64)
     fill_keys(values, InputColumn(name, "data.categories", table=name), None, keys_N)
     return keys_N
@@ -105,8 +107,17 @@ def value_type(found: pa.DataType) -> pa.DataType:
 
 
 def _counted(chunk: pa.Array, name: str) -> Counts:
-    values, counts = chunk.value_counts().flatten()
-    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-    is_valid = values.is_valid()
-    values = values.filter(is_valid)
-    return Counts(values, keys_of(values, name), counts.filter(is_valid).to_numpy())
+    coded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+    counts_D = np.bincount(coded.indices.drop_null().to_numpy(), minlength=len(coded.dictionary))
+    at = np.flatnonzero(coded.dictionary.is_valid().to_numpy(zero_copy_only=False) & (counts_D > 0))
+    values = coded.dictionary.take(pa.array(at))
+    return Counts(values, keys_of(values, name), counts_D[at])
+
+
+def in_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with one dictionary for all its chunks, which has no null."""
+    if pa.types.is_dictionary(column.type):
+        if not any(chunk.dictionary.null_count for chunk in column.chunks):
+            return column.unify_dictionaries()
+        column = column.cast(column.type.value_type)
+    return column.dictionary_encode()

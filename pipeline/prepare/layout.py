@@ -29,7 +29,7 @@ NAMES = {
     VOCABULARY: r".+\.parquet",
     KEPT: f"{re.escape(COMMAND)}|stop|{REFUSED_DATA}",
     f"{KEPT}/{COUNT}": rf"{PART}\.json",
-    f"{KEPT}/{COUNTS}": rf"{PART}\.counts|.+\.merged",
+    f"{KEPT}/{COUNTS}": rf"{PART}\.(counts|rows)|.+\.merged",
     f"{KEPT}/{WRITE}": rf"{PART}\.json",
 }
 """Pattern of the file names in each folder."""

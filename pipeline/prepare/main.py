@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 
-from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.errors import refuse_remote, system_text
 from pipeline.machine.allocator import keep_freed_memory
+from pipeline.machine.process import is_command
 from pipeline.machine.signals import heed_interrupts, on_signal
+from pipeline.machine.threads import TaskThreads
 from pipeline.messages.sizes import format_size
 from pipeline.prepare.arguments import read_arguments
 from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.layout import MANIFEST, REFUSED_DATA, STUB, remove_kept
 from pipeline.prepare.manifest import claim, read_prepared
 from pipeline.prepare.report import report_lines
-from pipeline.prepare.run import begin, run
+from pipeline.prepare.run import Tasks, begin, run
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import CACHE_BYTES
 from pipeline.storage.lock import RunLock
@@ -66,10 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit code: 0 on success, 2 for an error before anything was made, 1 if the preparation ended early,
     130 if it was interrupted before it began. Errors print one message and no traceback."""
     heed_interrupts()
+    if argv is None or is_command():
+        leave_pandas_out()
     args = read_arguments(sys.argv[1:] if argv is None else argv)
     keep_freed_memory()
-    # If a cluster takes long to close, asyncio logs exceptions that were never retrieved.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     stop = Stop()
     with on_signal(stop.ask):
         try:
@@ -100,7 +102,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
         else:
             begin(job)
             stop.job = job
-            tasks = stack.enter_context(tasks_of(args.scheduler) if args.scheduler else local_tasks(args.workers))
+            tasks = stack.enter_context(_tasks_of(args.scheduler)) if args.scheduler else TaskThreads(args.workers)
             print(memory_of(tasks.num_threads, args.piece_size, bool(job.vocabulary)))
             stop.begun = True
             try:
@@ -120,6 +122,30 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
         else:
             print(f"workflow: {out / STUB}; pipeline run {out / STUB} trains it")
     return 0
+
+
+def _tasks_of(scheduler: str) -> AbstractContextManager[Tasks]:
+    # Dask is imported only for a scheduler: its import takes longer than a small preparation.
+    from pipeline.cluster.tasks import tasks_of
+
+    return tasks_of(scheduler)
+
+
+class Hiding(MetaPathFinder):
+    """Import system without pandas."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if name == "pandas":
+            raise ImportError
+
+
+def leave_pandas_out() -> None:
+    """Have pyarrow do without pandas, which it would import, if installed, for the first scalar: that takes longer than
+    a small preparation. Later this process cannot convert Arrow's tables to those of pandas."""
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, hiding := Hiding())
+        pa.scalar(0)
+        sys.meta_path.remove(hiding)
 
 
 def fault_message(error: BaseException) -> str:

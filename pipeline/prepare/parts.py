@@ -85,6 +85,8 @@ class Record(Strict, allow_inf_nan=True):
     """Number of values that became the id 0, rare or unknown, by column with a vocabulary."""
     kept: str = ""
     """Checksum of the counts that the step saved for the part; empty if it saves none."""
+    rows: str = ""
+    """The same of the part's rows."""
     end: int = 0
     """Bytes of the source read up to this part's end, if it is read as a stream."""
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.files.find import DataFile
 from pipeline.files.partitions import check_equal
-from pipeline.prepare import json_lines, row_groups, sparse, text
+from pipeline.prepare import json_lines, row_groups, text
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines, Parser, count_lines, parse_lines
 from pipeline.prepare.pieces import Piece
@@ -113,7 +113,10 @@ def _parser(path: DataFile, format: Format) -> Parser:
     if format.kind == "json":
         return json_lines.json_parser(format)
     if format.kind != "text":
-        return sparse.sparse_parser(format)
+        # Its kernels need Numba, whose import takes longer than a small preparation.
+        from pipeline.prepare.sparse import sparse_parser
+
+        return sparse_parser(format)
     names = [f.name for f in format.in_lines]
     if format.has_header(path):
         found = names_in(path, format, names)

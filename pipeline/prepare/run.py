@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from pipeline.cluster.tasks import Tasks
 from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
@@ -20,6 +19,7 @@ from pipeline.prepare.layout import COUNT, COUNTS, STUB, WRITE, remove_kept, rem
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Made, Records, joined_span
 from pipeline.prepare.pieces import Piece
+from pipeline.prepare.saved import saved_pieces
 from pipeline.prepare.splits import ToScore, asked_for, reaches
 from pipeline.prepare.steps import Job, check_parts, do_piece
 from pipeline.prepare.vocabulary import merge, path_of
@@ -27,6 +27,17 @@ from pipeline.storage.files import Files
 
 TICK_SECONDS = 0.5
 PARTS_A_CHECK = 64
+T = TypeVar("T")
+
+
+class Tasks(Protocol):
+    """Threads of this process (`TaskThreads`), or workers of another scheduler (`cluster.tasks`)."""
+
+    num_threads: int
+
+    def each(
+        self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float
+    ) -> Iterator[list[T]]: ...
 
 
 def begin(job: Job) -> None:
@@ -42,15 +53,22 @@ def begin(job: Job) -> None:
 def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event) -> bool:
     """Make what is not made yet; return False if stopped before the end. After a ValueError, OSError or PipelineError
     all finished parts are kept, and calling it again resumes from there."""
+    # In this order, since the count step's rows of a part are not needed once the part is written.
+    for step in (WRITE, COUNT) if job.vocabulary else (WRITE,):
+        check_done(job, step, tasks, stop)
+        if stop.is_set():
+            return False
     if job.vocabulary:
         if not run_step(job, COUNT, "counting", pieces, command, tasks, stop):
             return False
+        check_parts_are_those(job, COUNT, pieces)
         check_skipped(job, COUNT)
         merging = partial(merge_one, job)
         for _ in tasks.each("merge", merging, job.vocabulary, TICK_SECONDS):
             if stop.is_set():
                 return False
-    if not run_step(job, WRITE, "writing", pieces, command, tasks, stop):
+    to_write = saved_pieces(pieces, job.records(COUNT)) if job.vocabulary else pieces
+    if not run_step(job, WRITE, "writing", to_write, command, tasks, stop):
         return False
     finish_preparation(job, pieces, command)
     return True
@@ -76,9 +94,6 @@ def run_step(
 ) -> bool:  # fmt: skip
     """Run one step over all pieces that are not done; return False if stopped before the end."""
     records = job.records(step)
-    check_done(job, step, tasks, stop)
-    if stop.is_set():
-        return False
     bytes_of = weights(pieces)
     left = unfinished(pieces, records)
     done = sum(bytes_of.values()) - sum(bytes_of[piece] for piece in left)
@@ -153,7 +168,7 @@ def check_skipped(job: Job, step: str) -> None:
 def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> None:
     """Write the workflow, then the manifest; after that, remove the state that was kept while the output was made."""
     check_skipped(job, WRITE)
-    check_parts_are_those(job, pieces)
+    check_parts_are_those(job, WRITE, pieces)
     summary = summarize(job, command)
     check_rows(job, command, summary["splits"])
     if summary["splits"]["train"]["rows"]:
@@ -177,13 +192,13 @@ def check_rows(job: Job, command: Command, splits: Mapping[str, Mapping[str, Any
         )
 
 
-def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
+def check_parts_are_those(job: Job, step: str, pieces: Sequence[Piece]) -> None:
     """Raises ValueError if a record does not belong to a part of the sources."""
     file, number, last = 0, 0, False
-    for record in job.records(WRITE):
+    for record in job.records(step):
         if last:
             file, number = file + 1, 0
-        path = job.records(WRITE).path(record.name)
+        path = job.records(step).path(record.name)
         if (record.file, record.number) != (file, number) or file > pieces[-1].file:
             raise ValueError(f"{path}: is the record of a part that the sources do not have; remove it")
         number, last = number + 1, record.last

@@ -18,15 +18,22 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import SPLITS
 from pipeline.files.find import DataFile, matches_name
-from pipeline.kernels.hashing import hash_integers
-from pipeline.kernels.mix import mix_reference
 from pipeline.prepare.times import micros_of
+from pipeline.records import RESERVED
 
 I8 = NDArray[np.int8]
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
 DRAWS = 1 << 64
+INSTEAD_OF_RESERVED = np.uint64(0x5BD1E995C6A4A793)
 TIME = re.compile(r"(.+?)((?:,(?:validation|test)_from=[^,]+)+),?")
 """What follows `time:`: the column, whose name may have any characters, and where splits begin."""
+
+
+def mixed(x: Any) -> Any:
+    """SplitMix64's output function of an integer or an array, as in kernels/mix.py, but without Numba's start-up."""
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & (DRAWS - 1)
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & (DRAWS - 1)
+    return x ^ (x >> 31)
 
 
 class Split(Protocol):
@@ -36,7 +43,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Ratio:
-    """Random division: each row has its own draw, SplitMix64 of (seed, file, part, row)."""
+    """Random division: each row has its own draw, the key (kernels/hashing.py) of (seed, file, part, row)."""
 
     validation: float = 0.0
     test: float = 0.0
@@ -50,9 +57,9 @@ class Ratio:
             )
 
     def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
-        salt = mix_reference(mix_reference(mix_reference(self.seed) ^ file) ^ number)
-        draws_N = np.empty(table.num_rows, np.uint64)
-        hash_integers(np.arange(table.num_rows), np.uint64(salt), draws_N)
+        salt = mixed(mixed(mixed(self.seed) ^ file) ^ number)
+        draws_N = mixed(np.arange(table.num_rows, dtype=np.uint64) ^ np.uint64(salt))
+        draws_N[draws_N == RESERVED] = INSTEAD_OF_RESERVED
         split_N = np.zeros(table.num_rows, np.int8)
         split_N[draws_N < int((self.validation + self.test) * DRAWS)] = TEST
         split_N[draws_N < int(self.validation * DRAWS)] = VALIDATION

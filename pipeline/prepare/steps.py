@@ -1,12 +1,12 @@
 """The work of a task on one piece: read its parts, make the step's result of each, then write its record.
 
-Step `count`, only if there are vocabularies, saves the counts of values in the training rows; step `write` makes the
-output.
+Step `count`, only if there are vocabularies, saves the rows of parts, and the counts of values in those for training;
+then step `write`, which makes the output, reads what was saved instead of the sources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +24,7 @@ from pipeline.prepare.lines import BadLines
 from pipeline.prepare.parts import Made, Record, Records, in_row_groups, limits, part_name, write_splits
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.read import SourcePart, parts
+from pipeline.prepare.saved import in_dictionaries, path_of_rows, save_rows, saved_parts
 from pipeline.prepare.splits import I8, TRAIN, ByTime, Split
 from pipeline.prepare.times import micros_of
 from pipeline.prepare.vocabulary import CACHE_BYTES, Vocabulary, count_part, path_of, path_of_counts
@@ -69,7 +70,7 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
     try:
         if job.stop.exists():
             return
-        for part in parts(piece, job.format, job.bad, made):
+        for part in _parts(job, step, piece, made):
             if part.number not in made:
                 split_N = job.split.of(part.file, part.number, piece.path, part.table)
                 records.write(_record(part, STEPS[step](job, part, split_N)))
@@ -84,14 +85,23 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
         raise
 
 
+def _parts(job: Job, step: str, piece: Piece, made: Made) -> Iterator[SourcePart]:
+    if job.vocabulary and step == WRITE:
+        return saved_parts(piece, job.kept / COUNTS, job.records(COUNT), made)
+    return parts(piece, job.format, job.bad, made)
+
+
 def _record(part: SourcePart, made: dict[str, Any]) -> Record:
     of_part = {name: getattr(part, name) for name in ("file", "number", "last", "end")}
     return Record(**of_part, lines=part.num_lines, skipped=part.num_skipped, **({"numbers": {}, "unknown": {}} | made))
 
 
 def _count(job: Job, part: SourcePart, split_N: I8) -> dict[str, Any]:
-    rows = part.table.filter(pa.array(split_N == TRAIN))
-    return {"kept": count_part(rows, job.vocabulary, job.kept / COUNTS, part_name(part.file, part.number))}
+    folder, name = job.kept / COUNTS, part_name(part.file, part.number)
+    part.table = in_dictionaries(part.table, job.vocabulary)
+    rows = part.table.select(job.vocabulary).filter(pa.array(split_N == TRAIN))
+    kept = count_part(rows, job.vocabulary, folder, name)
+    return {"kept": kept, "rows": save_rows(path_of_rows(folder, name), part.table)}
 
 
 def _write(job: Job, part: SourcePart, split_N: I8) -> dict[str, Any]:
@@ -147,7 +157,10 @@ def _is_done(job: Job, step: str, name: str) -> bool:
     except ValueError:
         return False
     if step == COUNT:
-        return has_checksum(path_of_counts(job.kept / COUNTS, name), record.kept)
+        counts, rows = (path_of(job.kept / COUNTS, name) for path_of in (path_of_counts, path_of_rows))
+        # The rows of a part that is written are removed.
+        is_written = job.records(WRITE).path(name).exists()
+        return has_checksum(counts, record.kept) and (is_written or has_checksum(rows, record.rows))
     return (
         all(file.is_there(job.out) for file in record.files)
         and record.lines - record.skipped == sum(file.rows for file in record.files)

@@ -1,9 +1,9 @@
 """Vocabularies: an id for each value of a column that occurs often enough, made and used in bounded memory.
 
-There are two passes over the input. In the first, `count_part` saves the counts of values in each part (`runs.py`);
-then `merge` makes a column's vocabulary: ids 1, 2, ... in the order of (key, value), where the key is the one used in
-training (`counts.keys_of`), so ids depend on the values and their counts alone. In the second, `Vocabulary.look_up`
-turns values into ids: 0 for an unknown or rare value, null for a null.
+There are two steps. In the first, `count_part` saves the counts of values in each part (`runs.py`), next to its rows
+(`saved.py`); then `merge` makes a column's vocabulary: ids 1, 2, ... in the order of (key, value), where the key is the
+one used in training (`counts.keys_of`), so ids depend on the values and their counts alone. In the second,
+`Vocabulary.look_up` turns the values of the saved rows into ids: 0 for an unknown or rare value, null for a null.
 
 A vocabulary is a Parquet file of value, count and id in the order of ids. Its row groups are *partitions*: ranges of
 keys. The first key of each is in the file's metadata.
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import open_file
 from pipeline.files.types import is_list
-from pipeline.prepare.counts import Counts, chunks, counted, gather, joined, keys_of
+from pipeline.prepare.counts import Counts, chunks, counted, gather, in_dictionary, joined, keys_of
 from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder
 from pipeline.prepare.runs import few, merge_counts, write_runs
 from pipeline.records import I32, I64, U64
@@ -197,9 +197,9 @@ class Vocabulary:
         return pa.ListArray.from_arrays(offsets, ids, mask=pc.is_null(column).combine_chunks())
 
     def _look_up(self, arrays: list[pa.Array]) -> pa.Array:
-        if not arrays:
+        if not sum(map(len, arrays)):
             return pa.array([], pa.int32())
-        column = pa.chunked_array([_encoded(array) for array in arrays]).unify_dictionaries()
+        column = in_dictionary(pa.chunked_array(arrays))
         ids = pa.array(self._ids_of(column.chunk(0).dictionary))
         return pa.concat_arrays([ids.take(chunk.indices) for chunk in column.chunks])
 
@@ -229,12 +229,3 @@ class Vocabulary:
                 self._room -= partition.nbytes
                 self._kept[number] = partition
         return partition
-
-
-def _encoded(array: pa.Array) -> pa.Array:
-    """Dictionary-encode an array, so that the dictionary has no null."""
-    if pa.types.is_dictionary(array.type):
-        if not array.dictionary.null_count:
-            return array
-        array = array.dictionary_decode()
-    return array.dictionary_encode()

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from concurrent.futures import CancelledError
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,10 +15,22 @@ from distributed import Future, LocalCluster
 from support.runs.fake_dask import Pending, client_of
 
 from pipeline.cluster import tasks as tasks_module
-from pipeline.cluster.tasks import Tasks, local_tasks, tasks_of
+from pipeline.cluster.local import client_here
+from pipeline.cluster.tasks import Tasks, tasks_of
 from pipeline.errors import PipelineError
+from pipeline.machine.threads import TaskThreads
 
 TICK = 0.05
+
+
+@contextmanager
+def on_dask(num_threads):
+    with client_here(num_threads) as client:
+        yield Tasks(client, num_threads)
+
+
+RUNNERS = {"threads": lambda num_threads: nullcontext(TaskThreads(num_threads)), "dask": on_dask}
+on_each = pytest.mark.parametrize("runner", RUNNERS.values(), ids=RUNNERS)
 
 
 class Seen:
@@ -51,27 +64,31 @@ def fail_at_1(item):
     Seen.done.append(item)
 
 
-def test_each_item_is_done_once_and_one_at_a_time_per_thread():
-    with local_tasks(3) as tasks:
+@on_each
+def test_each_item_is_done_once_and_one_at_a_time_per_thread(runner):
+    with runner(3) as tasks:
         yielded = [item for some in tasks.each("work", work, [*range(40), 7], TICK) for item in some]
     assert sorted(Seen.done) == sorted(yielded) == sorted([*range(40), 7])
     assert Seen.maximum == 3
 
 
-def test_a_failure_is_raised_after_tasks_beside_it_have_ended():
-    with local_tasks(2) as tasks, pytest.raises(ValueError, match="one is no good"):
+@on_each
+def test_a_failure_is_raised_after_tasks_beside_it_have_ended(runner):
+    with runner(2) as tasks, pytest.raises(ValueError, match="one is no good"):
         for _ in tasks.each("work", fail_at_1, range(10), TICK):
             pass
     assert Seen.done == [0]
 
 
-def test_a_wait_for_a_long_task_yields_at_every_tick():
-    with local_tasks(1) as tasks:
+@on_each
+def test_a_wait_for_a_long_task_yields_at_every_tick(runner):
+    with runner(1) as tasks:
         assert sum(1 for _ in tasks.each("work", time.sleep, [20 * TICK], TICK)) > 5
 
 
-def test_no_task_begins_after_its_generator_is_closed():
-    with local_tasks(1) as tasks:
+@on_each
+def test_no_task_begins_after_its_generator_is_closed(runner):
+    with runner(1) as tasks:
         for _ in tasks.each("work", work, range(100), TICK):
             break
         before = list(Seen.done)
@@ -113,7 +130,7 @@ def test_a_task_has_one_callback_however_long_it_is_waited_for(monkeypatch):
     heard = []
     add = Future.add_done_callback
     monkeypatch.setattr(Future, "add_done_callback", lambda *args: (heard.append(args), add(*args))[1])
-    with local_tasks(1) as tasks:
+    with on_dask(1) as tasks:
         looks = list(tasks.each("sleep", time.sleep, [0.5], 0.01))
     assert len(looks) > 10
     assert len(heard) == 1

@@ -136,6 +136,7 @@ DAMAGES = {
     "test/part-0000-00000.parquet": altered.delete,
     ".prepare/write/part-0000-00002.json": altered.flip,
     ".prepare/counts/part-0000-00003.counts": altered.flip,
+    ".prepare/counts/part-0000-00004.rows": altered.flip,
     "_vocabulary/city.parquet": altered.flip,
 }
 

@@ -6,6 +6,8 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from distributed import LocalCluster
-from support.data.preparations import SPLIT, contents, prepare, start, wait_for, write_lines
+from support.data.preparations import ROOT, SPLIT, command, contents, prepare, start, wait_for, write_lines
 from support.depth import some
 from support.runs.harness import run as train
 
@@ -24,7 +26,8 @@ from pipeline.data.source import Source
 from pipeline.prepare.arguments import prepare_arguments
 from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.manifest import claim
-from pipeline.prepare.run import begin, so_far, unfinished
+from pipeline.prepare.run import begin, merge_one, so_far, unfinished
+from pipeline.prepare.saved import saved_pieces
 from pipeline.prepare.steps import do_piece
 from pipeline.run import load
 from pipeline.storage.files import Files, checksum_of
@@ -155,6 +158,44 @@ def test_a_task_that_runs_twice_at_once_leaves_the_same_bytes(tmp_path, source, 
     assert not list((tmp_path / "out").rglob("*.partial"))
     assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
     assert contents(tmp_path / "out") == whole
+
+
+@pytest.mark.prove
+def test_saved_rows_that_two_tasks_read_at_once_are_written_once(tmp_path, source):
+    options = ("--piece-size", PIECE, *SPLIT, "--vocabulary", "c1")
+    assert prepare("criteo", source, tmp_path / "once", *options) == 0
+    job, pieces = planned(source, tmp_path / "out", "--vocabulary", "c1")
+    for piece in pieces:
+        do_piece(job, "count", piece)
+    merge_one(job, "c1")
+    saved = saved_pieces(pieces, job.records("count"))
+    twice = [threading.Thread(target=do_piece, args=(job, "write", piece)) for piece in saved for _ in range(2)]
+    for thread in twice:
+        thread.start()
+    for thread in twice:
+        thread.join()
+    assert unfinished(saved, job.records("write")) == []
+    assert not job.stop.exists()
+    assert prepare("criteo", source, tmp_path / "out", *options) == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "once")
+
+
+SLOW_TO_IMPORT = {"bokeh", "dask", "distributed", "numba", "pandas", "rich", "torch"}
+SMALL = """
+import sys
+from pipeline.prepare.main import main
+assert main() == 0
+print(*sorted({name.split(".")[0] for name in sys.modules}))
+"""
+
+
+def test_a_small_preparation_imports_nothing_slow(tmp_path):
+    lines = write_lines(tmp_path / "log", "criteo", 100)
+    arguments = command("criteo", lines, tmp_path / "out", *SPLIT)
+    done = subprocess.run([sys.executable, "-c", SMALL, *arguments], capture_output=True, text=True, cwd=ROOT)
+    imported = done.stdout.splitlines()[-1].split()
+    assert {"pipeline", "pyarrow"} <= {*imported}, done.stderr
+    assert not SLOW_TO_IMPORT & {*imported}
 
 
 @pytest.mark.prove

@@ -5,7 +5,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from pipeline.kernels.hashing import hash_integers
+from pipeline.kernels.mix import mix_reference
 from pipeline.prepare.splits import TEST, TRAIN, VALIDATION, ByFile, ByTime, Ratio, check_split, parse
 
 LOG = Path("logs/day_0.gz")
@@ -31,6 +35,15 @@ def test_draws_of_parts_files_and_seeds_are_independent():
             # Two independent draws agree with probability 1/4 + 2/16.
             assert (one == other).mean() == pytest.approx(0.375, abs=0.03)
     assert (draws[0] == Ratio(0.25, 0.25).of(0, 0, LOG, rows(10_000))).all()
+
+
+@settings(deadline=None)
+@given(st.integers(), st.integers(0, 1 << 20), st.integers(0, 1 << 20))
+def test_a_draw_is_the_key_of_its_row(seed, file, number):
+    salt = mix_reference(mix_reference(mix_reference(seed) ^ file) ^ number)
+    hash_integers(np.arange(9), np.uint64(salt), draws_N := np.empty(9, np.uint64))
+    expected_N = np.where(draws_N < 1 << 62, VALIDATION, np.where(draws_N < 1 << 63, TEST, TRAIN))
+    assert (Ratio(0.25, 0.25, seed).of(file, number, LOG, rows(9)) == expected_N).all()
 
 
 def test_a_larger_held_out_share_only_takes_rows_from_training():

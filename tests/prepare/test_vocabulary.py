@@ -15,13 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.data.preparations import prepare, write_lines
 from support.depth import examples
+from support.faults.altered_outputs import Inline
 from support.faults.kills import killed_anywhere
 
 from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, table_salt
-from pipeline.prepare import counts, runs, vocabulary
+from pipeline.prepare import counts, main, runs, steps, vocabulary
 from pipeline.prepare.counts import keys_of
 from pipeline.prepare.parts import part_name
+from pipeline.prepare.read import parts
 from pipeline.prepare.vocabulary import Vocabulary, count_part, merge, path_of, path_of_counts
 
 NAME = "a/b"
@@ -88,6 +91,45 @@ def test_ids_and_counts_are_those_of_all_values_at_once(data):
     assert {row["value"]: (row["count"], row["id"]) for row in table.to_pylist()} == expected
     assert table["id"].to_pylist() == list(range(1, len(found) + 1))
     assert table["value"].type == kind
+
+
+TEXTS = st.lists(st.sampled_from(["", "a", "b", "cc", "d e", "é"]), min_size=1, max_size=30)
+
+
+@examples(5, 40)
+@given(
+    TEXTS, TEXTS, st.integers(1, 3), st.lists(st.integers(0, 12), max_size=3), st.integers(10, 90), st.integers(1, 3)
+)
+def test_ids_of_a_log_are_those_of_a_plain_count(train, test, minimum, ends, piece_bytes, workers):
+    """Of its training rows, with any pieces and workers, after ends between any two tasks."""
+    options = ("--schema", "y:label", f"{NAME}:category", "--split", "file:test=1.csv", "--vocabulary", NAME)
+    options += ("--minimum", minimum, "--piece-size", f"{piece_bytes} B", "--workers", workers)
+    with tempfile.TemporaryDirectory() as folder, small(), pytest.MonkeyPatch.context() as patch:
+        raw, out = Path(folder) / "raw", Path(folder) / "out"
+        raw.mkdir()
+        for n, texts in enumerate((train, test)):
+            (raw / f"{n}.csv").write_text("".join([f"y,{NAME}\n", *(f"1,{text}\n" for text in texts)]))
+        for ends_at in ends:
+            with patch.context() as ending:
+                ending.setattr(main, "TaskThreads", lambda _, ends_at=ends_at: Inline(ends_at))
+                prepare("csv", raw, out, *options)
+        assert prepare("csv", raw, out, *options) == 0
+        found = {split: pq.read_table(out / split)[NAME].to_pylist() for split in ("train", "test")}
+        vocabulary = pq.read_table(path_of(out, NAME))
+        assert [path.name for path in (out / ".prepare").iterdir()] == ["command.json"]
+    expected = expected_ids([text.encode() or None for text in train], minimum)
+    assert {row["value"].encode(): (row["count"], row["id"]) for row in vocabulary.to_pylist()} == expected
+    for split, texts in (("train", train), ("test", test)):
+        assert found[split] == [expected.get(text.encode(), (0, 0))[1] if text else None for text in texts]
+
+
+def test_a_source_is_read_once_for_its_ids(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(steps, "parts", lambda piece, *rest: (read.append(piece.number), parts(piece, *rest))[1])
+    log = write_lines(tmp_path / "log", "csv", 500)
+    options = ("--piece-size", "4 KiB", "--vocabulary", "city", "--workers", 1)
+    assert prepare("csv", log, tmp_path / "out", *options) == 0
+    assert len(read) == len(list((tmp_path / "out/train").iterdir())) > 3
 
 
 def test_ids_do_not_depend_on_blocks_partitions_and_merges(tmp_path):

@@ -1,6 +1,5 @@
 """An unfinished output of a preparation, and the ways in which a test alters a file of it."""
 
-import contextlib
 import os
 import shutil
 
@@ -30,8 +29,8 @@ class Inline:
 
 
 def prepare(patch, source, out, ends_at=None):
-    """Prepare without Dask, with limits so small that every kind of file occurs: merged runs, several partitions."""
-    patch.setattr(main, "local_tasks", lambda _: contextlib.nullcontext(Inline(ends_at)))
+    """Prepare in this thread, with limits so small that every kind of file occurs: merged runs, several partitions."""
+    patch.setattr(main, "TaskThreads", lambda _: Inline(ends_at))
     patch.setattr(runs, "FAN_IN", 2)
     patch.setattr(vocabulary, "PARTITION_ROWS", 50)
     return preparing.prepare("csv", source, out, *OPTIONS)

@@ -1,0 +1,51 @@
+"""Progress on a terminal: one line that is redrawn."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+
+from pipeline.messages.terminal import drawn_on, visible
+
+LIVE_SECONDS = 0.1
+
+
+class Live:
+    """Display (`progress.Display`) of one line on a terminal, redrawn at each `show` in the caller's thread; messages
+    scroll above it."""
+
+    interval = LIVE_SECONDS
+
+    def __init__(self, console: Console, total: int, to_stderr: bool) -> None:
+        status = TextColumn("{task.fields[status]}", markup=False, table_column=Column(no_wrap=True))
+        self._progress = RichProgress(
+            BarColumn(bar_width=20),
+            status,
+            console=console,
+            # With auto_refresh, rich would draw from another thread.
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=to_stderr,
+        )
+        self._task = self._progress.add_task("", total=total, status="starting")
+        self._progress.start()
+
+    def show(self, state: Any) -> None:
+        self._progress.update(self._task, completed=state.done, total=state.total, status=str(state), refresh=True)
+
+    def line(self, text: str) -> None:
+        self._progress.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def live_on(stream: TextIO, total: int) -> Live | None:
+    """Display on a terminal; None if it cannot redraw a line."""
+    console = Console(file=drawn_on(stream))
+    return None if console.is_dumb_terminal else Live(console, total, stream is sys.stderr)
