@@ -19,11 +19,17 @@ from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.pieces import Piece, cut_sources
 from pipeline.prepare.read import names_in
-from pipeline.prepare.splits import ToScore, check_split, parse
+from pipeline.prepare.sequences import with_histories
+from pipeline.prepare.splits import Last, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
 
-NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
+NOT_OF_OUTPUT = ("out", "sources", "examples", "workers", "memory", "scheduler", "fresh")
 """Options that change no byte of the output, or are recorded elsewhere."""
+
+OF_SEQUENCES = ("user", "time", "items", "last", "least")
+"""Options that are recorded of sequences alone, since earlier versions did not have them."""
+NEEDED = dict.fromkeys(("schema", "fields"), "the columns to make") | dict.fromkeys(OF_SEQUENCES[:3], "columns")
+"""Options without which a format that takes them can do nothing, and what each names."""
 
 
 def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:
@@ -33,13 +39,18 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         raise ValueError(f"--workers {args.workers}: give at least 1")
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
-    paths = find_sources(args.sources)
+    events = find_sources(args.sources)
+    paths = find_sources(args.examples) if args.examples else events
     format, split = format_of(args, paths), ToScore() if args.no_label else parse(args.split)
     if args.no_label and (args.split or args.vocabulary):
         raise ValueError(
             "--no-label: rows to be scored are not split, and have the ids of the training data's vocabulary, which "
             "cannot be made of them; leave out --split and --vocabulary"
         )
+    if args.format == "sequences":
+        format = with_histories(format, args, out, paths, events)
+    elif isinstance(split, Last):
+        raise ValueError(f"--split last: {args.format} has no users with times; sequences has")
     check_heads(paths, format)
     format = in_order_of(paths[0], format)
     categories = sorted(field.name for field in format.fields if field.role == "category")
@@ -51,9 +62,11 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     vocabulary = tuple(sorted({*args.vocabulary}))
     minimum, minimum_of = minimums(args.minimum, vocabulary)
     job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, minimum, tuple(minimum_of.items()))
-    options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
+    others = NOT_OF_OUTPUT if args.format == "sequences" else (*NOT_OF_OUTPUT, *OF_SEQUENCES)
+    options = {name: value for name, value in sorted(vars(args).items()) if name not in others}
     options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
-    return job, cut_sources(paths, format, args.piece_size), command_of(options, paths)
+    sources = list(dict.fromkeys((*paths, *events)))
+    return job, cut_sources(paths, format, args.piece_size), command_of(options, sources)
 
 
 def minimums(words: Sequence[str], vocabulary: Sequence[str]) -> tuple[int, dict[str, int]]:
@@ -96,8 +109,8 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
     for name in sorted({name for names in TAKES.values() for name in names}):
         if getattr(args, name) and name not in takes:
             raise ValueError(f"--{name.replace('_', '-')} has no meaning for {args.format}; leave it out")
-        if not getattr(args, name) and name in takes and name in ("schema", "fields"):
-            raise ValueError(f"{args.format} needs --{name}, which names the columns to make")
+        if not getattr(args, name) and name in takes and name in NEEDED:
+            raise ValueError(f"{args.format} needs --{name}, which names {NEEDED[name]}")
     match args.format:
         case "csv":
             is_file = len(args.schema) == 1 and ":" not in args.schema[0]
@@ -111,7 +124,7 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
             return formats.libsvm(args.numbers, args.ignore_values)
         case "libffm":
             return formats.libffm(args.fields, args.many, args.numbers, args.ignore_values)
-        case "parquet":
+        case "parquet" | "sequences":
             return formats.parquet_format(args.schema, paths[0], args.no_label)
     found = formats.avazu() if args.format == "avazu" else formats.criteo()
     return formats.without_labels(found) if args.no_label else found
@@ -132,5 +145,5 @@ def described(format: Format) -> dict[str, Any]:
     """The whole format as values for JSON. It is recorded because a schema file may change later."""
     columns = [f"{f.name}:{f.role}:{'/'.join(f.values) if f.values else f.arrow_type}" for f in format.fields]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
-    del options["read.headerless"], options["read.left_out"]
+    del options["read.headerless"], options["read.left_out"], options["read.histories"]
     return options | {"read.fields": columns}

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from pipeline.data.files import kind_of, open_file
+from pipeline.prepare.histories import Histories
 from pipeline.prepare.schema import Role, read_schema, roles_of
 
 CALENDAR = ("hour_of_day", "weekday", "weekend")
@@ -35,6 +36,8 @@ class Field(NamedTuple):
     """True if an example has a list of values."""
     values: tuple[str, str] | None = None
     """Values of a label that become 0 and 1, in any case of letters; None: 0 and 1."""
+    history: str = ""
+    """Column of the events whose earlier values the list has; empty for a column of the source."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -67,6 +70,8 @@ class Format:
     """True if values other than 1 are accepted and ignored (libsvm and libffm)."""
     left_out: tuple[str, ...] = ()
     """Names of skipped columns that lines need not have: the labels, of rows that are to be scored."""
+    histories: Histories | None = None
+    """Where the columns of histories come from."""
 
     def has_header(self, path: Path) -> bool:
         return self.header and not any(
@@ -82,6 +87,11 @@ class Format:
     def schema(self) -> pa.Schema:
         """Schema of the tables that are read: all columns but the skipped ones, in the order of `fields`."""
         return pa.schema([(f.name, f.arrow_type) for f in self.fields if f.role != "skip"])
+
+    @property
+    def in_file(self) -> list[str]:
+        """Names of the columns that a Parquet file has."""
+        return [f.name for f in self.fields if f.role != "skip" and not f.history]
 
 
 def criteo() -> Format:

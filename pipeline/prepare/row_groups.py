@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 
 from pipeline.data.files import open_file
 from pipeline.prepare.formats import Field, Format
+from pipeline.prepare.histories import LEFT_OUT, PLACE
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.pieces import Piece, num_parts, rows_a_part
+from pipeline.prepare.pieces import Piece, bytes_of, num_parts, rows_a_part
 from pipeline.prepare.values import bad_values, label_of
 
 
@@ -30,26 +31,33 @@ def tables(
             if number in made:
                 yield number, format.schema.empty_table(), 0, last
             else:
-                good = _good_rows(_typed(table, piece, format), piece, format, bad, first_row)
-                yield number, good, num_rows - good.num_rows, last
+                typed = _typed(table, piece, format)
+                if format.histories:
+                    typed = format.histories.added_to(typed, piece.file, first_row)
+                good = _good_rows(typed, piece, format, bad, first_row)
+                num_skipped = num_rows - good.num_rows
+                if format.histories and format.histories.least:
+                    good = good.filter(pc.not_equal(good.column(PLACE), LEFT_OUT))
+                yield number, good, num_skipped, last
             first_row += num_rows
 
 
 def _read(file: pq.ParquetFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
-    names, groups = format.schema.names, range(piece.begin, piece.end)
+    names, groups = format.in_file, range(piece.begin, piece.end)
     if missing := [name for name in names if name not in file.schema_arrow.names]:
         raise ValueError(
             f"{piece.path}: has no column {', '.join(missing)}, which the first file has; write all files with "
             "the same columns, or leave this one out"
         )
     first = file.metadata.row_group(piece.begin)
-    count = num_parts(first.num_rows, first.total_byte_size, piece.part_bytes) if len(groups) == 1 else 1
+    num_bytes = bytes_of(first, format)
+    count = num_parts(first.num_rows, num_bytes, piece.part_bytes) if len(groups) == 1 else 1
     try:
         # pyarrow returns the columns in the order of the file; `_typed` puts them into that of the format.
         if count == 1:
             yield file.read_row_groups(list(groups), columns=names, use_threads=False)
             return
-        size = rows_a_part(first.num_rows, first.total_byte_size, piece.part_bytes)
+        size = rows_a_part(first.num_rows, num_bytes, piece.part_bytes)
         for batch in file.iter_batches(size, row_groups=list(groups), columns=names, use_threads=False):
             yield pa.Table.from_batches([batch])
     except (pa.ArrowException, OSError) as error:
@@ -59,12 +67,12 @@ def _read(file: pq.ParquetFile, piece: Piece, format: Format) -> Iterator[pa.Tab
 def _typed(table: pa.Table, piece: Piece, format: Format) -> pa.Table:
     fields = {field.name: field for field in format.fields}
     try:
-        columns = [_cast(table.column(name), fields[name]) for name in format.schema.names]
+        columns = [_cast(table.column(name), fields[name]) for name in format.in_file]
     except pa.ArrowException as error:
         raise ValueError(
             f"{piece.path}: its columns have other types than the first file's: {error}; write them alike in all files"
         ) from error
-    return pa.table(columns, schema=format.schema)
+    return pa.table(columns, format.in_file)
 
 
 def _cast(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:

@@ -20,7 +20,8 @@ import pyarrow as pa
 from pipeline.errors import system_text
 from pipeline.settings import Strict
 
-Role = Literal["label", "number", "category", "time", "skip"]
+Role = Literal["label", "number", "category", "time", "skip", "list"]
+"""`list` is that of lists which are made here and which no workflow reads."""
 TYPES: dict[str, tuple[str, ...]] = {
     "label": ("int8",),
     "number": ("float32", "int32", "int64"),

@@ -16,9 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.files import SPLITS
-from pipeline.kernels.hashing import hash_integers
+from pipeline.data.decode import texts
+from pipeline.data.files import SPLITS, kind_of
+from pipeline.kernels.hashing import hash_integers, hash_strings
 from pipeline.kernels.mix import mix_reference
+from pipeline.prepare.counts import value_type
+from pipeline.prepare.histories import PLACE
+from pipeline.records import U64
 
 I8 = NDArray[np.int8]
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
@@ -32,11 +36,13 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Ratio:
-    """Random division: each row has its own draw, SplitMix64 of (seed, file, part, row)."""
+    """Random division: each row has its own draw, SplitMix64 of (seed, file, part, row); with `user`, each value of
+    that column has one."""
 
     validation: float = 0.0
     test: float = 0.0
     seed: int = 0
+    user: str = ""
 
     def __post_init__(self) -> None:
         if not (self.validation >= 0 and self.test >= 0 and self.validation + self.test < 1):
@@ -46,9 +52,14 @@ class Ratio:
             )
 
     def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
-        salt = mix_reference(mix_reference(mix_reference(self.seed) ^ file) ^ number)
+        salt = mix_reference(self.seed)
         draws_N = np.empty(table.num_rows, np.uint64)
-        hash_integers(np.arange(table.num_rows), np.uint64(salt), draws_N)
+        if self.user:
+            values = table.column(self.user)
+            hash_values(values.cast(value_type(values.type)).combine_chunks(), np.uint64(salt), draws_N)
+        else:
+            salt = mix_reference(mix_reference(salt ^ file) ^ number)
+            hash_integers(np.arange(table.num_rows), np.uint64(salt), draws_N)
         split_N = np.zeros(table.num_rows, np.int8)
         split_N[draws_N < int((self.validation + self.test) * DRAWS)] = TEST
         split_N[draws_N < int(self.validation * DRAWS)] = VALIDATION
@@ -104,6 +115,17 @@ class ByFile:
 
 
 @dataclass(frozen=True)
+class Last:
+    """Division by time within each user: the last example is for the test, the one before it for validation."""
+
+    validation: bool = True
+    test: bool = True
+
+    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+        return np.asarray(table.column(PLACE), np.int8)
+
+
+@dataclass(frozen=True)
 class ToScore:
     """No division: rows without labels, all of them in the test."""
 
@@ -111,6 +133,14 @@ class ToScore:
 
     def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
         return np.full(table.num_rows, TEST, np.int8)
+
+
+def hash_values(values: pa.Array, salt: np.uint64, out: U64) -> None:
+    """Hash integers or texts; a null like 0 or an empty text."""
+    if pa.types.is_integer(values.type):
+        hash_integers(np.asarray(values.fill_null(0)), salt, out)
+    else:
+        hash_strings(*texts(values.fill_null("")), salt, out)
 
 
 def asked_for(split: Split) -> list[str]:
@@ -136,6 +166,9 @@ def check_split(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
             for since in (split.validation_from, split.test_from):
                 if since is not None:
                     split.parsed(since, schema.field(split.column).type)
+        case Ratio() if split.user:
+            if split.user not in schema.names or kind_of(schema.field(split.user).type) not in ("integers", "text"):
+                raise ValueError(f"--split ratio: {split.user!r} is no column of integers or text; keep it by --schema")
         case ByFile():
             for pattern in (*split.validation, *split.test):
                 if not any(_matches(path, (pattern,)) for path in paths):
@@ -155,12 +188,14 @@ def parse(text: str | None) -> Split:
     words = [word for word in rest.split(",") if word]
     try:
         if kind == "ratio" and colon:
-            options = _options(words, {"validation": float, "test": float, "seed": int})
+            options = _options(words, {"validation": float, "test": float, "seed": int, "user": str})
             return Ratio(**options)
         if kind == "time" and words and "=" not in words[0]:
             since = _options(words[1:], {"validation_from": str, "test_from": str})
             if since:
                 return ByTime(words[0], **since)
+        if text == "last":
+            return Last()
         if kind == "file" and words:
             return ByFile(**_patterns(words))
     except (ValueError, KeyError) as error:
@@ -188,8 +223,8 @@ def _patterns(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _expected(text: str) -> str:
     return (
-        f"--split {text}: expected ratio:validation=0.1,test=0.1,seed=0, or "
-        "time:COLUMN,validation_from=VALUE,test_from=VALUE, or file:validation=PATTERN,test=PATTERN"
+        f"--split {text}: expected ratio:validation=0.1,test=0.1,seed=0 (and user=COLUMN), or "
+        "time:COLUMN,validation_from=VALUE,test_from=VALUE, or file:validation=PATTERN,test=PATTERN, or last"
     )
 
 
