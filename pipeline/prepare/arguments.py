@@ -50,12 +50,9 @@ OUT = (
 PROG = "pipeline prepare"
 
 
-def memory_argument(text: str) -> int:
-    """Number of bytes of a size; "512MB", as DuckDB has it, is 512,000,000."""
-    number, unit = text[:-2].strip(), text[-2:].upper()
-    return (
-        int(number) * 10 ** {"MB": 6, "GB": 9}[unit] if number.isdecimal() and unit in "MBGB" else size_argument(text)
-    )
+def duckdb_size(text: str) -> int:
+    """Number of bytes of a size, which may also be written as DuckDB has it: 512MB, 2GB."""
+    return size_argument(text.replace("MB", "MiB").replace("GB", "GiB"))
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -100,7 +97,7 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--last", type=int, metavar="N", help="the newest events that a history has, latest last (default: 50)")
     add("--least", type=int, metavar="N", help="leave out the examples of users with fewer events")
     add("--examples", nargs="+", default=[], metavar="FILE", help="files of examples (default: the events themselves)")
-    add("--memory", type=memory_argument, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
+    add("--memory", type=duckdb_size, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
     add("--no-label", action="store_true", help="rows to score: leave out labels, and put all rows into test/")
     add("--split", metavar="HOW", help=SPLIT)
     add(

@@ -98,7 +98,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
         else:
             begin(job)
             stop.job = job
-            tasks = stack.enter_context(tasks_of(args.scheduler) if args.scheduler else local_tasks(workers_of(args)))
+            tasks = stack.enter_context(tasks_of(args.scheduler) if args.scheduler else local_tasks(args.workers))
             print(memory_of(tasks.num_threads, args.piece_size, bool(job.vocabulary)))
             stop.begun = True
             try:
@@ -124,12 +124,6 @@ def fault_message(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"the memory is not enough ({error}); give fewer --workers, or a smaller --piece-size"
     return system_text(error) or str(error) or type(error).__name__
-
-
-def workers_of(args: argparse.Namespace) -> int:
-    """Number of parts made at a time; of sequences as many as their memory is enough for."""
-    most: int = max(1, args.memory // (MEMORY_PER_BYTE * args.piece_size)) if args.memory else args.workers
-    return min(args.workers, most)
 
 
 def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:

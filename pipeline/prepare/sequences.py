@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ from pipeline.storage.files import Files, checksum_of
 
 LAST, MEMORY, LEAST_MEMORY = 50, 512 << 20, 128 << 20
 """Default length of a history, and of the memory for sorting; that which DuckDB needs for each thread."""
+PART_FACTOR = 6
+"""Upper bound of a worker's memory per byte of a part, as for text; measured: 3."""
 ROWS = 1 << 16
 DONE = "done.json"
 SORT = """
@@ -63,7 +66,10 @@ def with_histories(
     """Return the format of the examples with their histories. Raises ValueError if DuckDB is missing, or if a column is
     missing, has a type that does not fit, or has a user or time that is null."""
     _duckdb()
+    if args.vocabulary:
+        raise ValueError("--vocabulary: ids of a history would be others than those of its column; leave it out")
     args.memory = args.memory or MEMORY
+    args.workers = max(1, min(args.workers, args.memory // (PART_FACTOR * args.piece_size)))
     for name, lowest in (("last", 1), ("least", 0), ("memory", LEAST_MEMORY)):
         if (value := getattr(args, name)) is not None and value < lowest:
             raise ValueError(f"--{name} {value:,}: give at least {lowest:,}")
@@ -195,8 +201,10 @@ def sort_events(found: Histories, sources: str, threads: int, stop: threading.Ev
                     file.flush()
                     Files.system.fsync(file.fileno())
     except (duckdb.Error, pa.ArrowException) as error:
-        text = str(error).splitlines()[0]
-        raise PipelineError(f"events cannot be sorted with --memory {found.memory >> 20} MiB: {text}") from error
+        raise PipelineError(
+            f"DuckDB: {str(error).splitlines()[0]} Give a larger --memory (it is {found.memory >> 20} MiB), or make "
+            f"room in {found.folder} ({disk_usage(found.folder).free >> 20:,} MiB are free)"
+        ) from error
     files = {name: checksum_of(found.folder / name) for name in (ITEMS, FRAMES)}
     write_sealed(done, Done(sources=sources, files=files))
     return True

@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.decode import texts
-from pipeline.data.files import SPLITS, kind_of
-from pipeline.kernels.hashing import hash_integers, hash_strings
+from pipeline.data.decode import fill_keys
+from pipeline.data.files import SPLITS, InputColumn, kind_of
+from pipeline.kernels.hashing import hash_integers
 from pipeline.kernels.mix import mix_reference
 from pipeline.prepare.counts import value_type
 from pipeline.prepare.histories import PLACE
-from pipeline.records import U64
 
 I8 = NDArray[np.int8]
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
@@ -56,10 +55,11 @@ class Ratio:
         draws_N = np.empty(table.num_rows, np.uint64)
         if self.user:
             values = table.column(self.user)
-            hash_values(values.cast(value_type(values.type)).combine_chunks(), np.uint64(salt), draws_N)
+            column, keys_N = InputColumn(self.user, "", table=self.user), np.empty(table.num_rows, np.uint64)
+            fill_keys(values.cast(value_type(values.type)).combine_chunks(), column, None, keys_N)
         else:
-            salt = mix_reference(mix_reference(salt ^ file) ^ number)
-            hash_integers(np.arange(table.num_rows), np.uint64(salt), draws_N)
+            salt, keys_N = mix_reference(mix_reference(salt ^ file) ^ number), np.arange(table.num_rows)
+        hash_integers(keys_N, np.uint64(salt), draws_N)
         split_N = np.zeros(table.num_rows, np.int8)
         split_N[draws_N < int((self.validation + self.test) * DRAWS)] = TEST
         split_N[draws_N < int(self.validation * DRAWS)] = VALIDATION
@@ -133,14 +133,6 @@ class ToScore:
 
     def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
         return np.full(table.num_rows, TEST, np.int8)
-
-
-def hash_values(values: pa.Array, salt: np.uint64, out: U64) -> None:
-    """Hash integers or texts; a null like 0 or an empty text."""
-    if pa.types.is_integer(values.type):
-        hash_integers(np.asarray(values.fill_null(0)), salt, out)
-    else:
-        hash_strings(*texts(values.fill_null("")), salt, out)
 
 
 def asked_for(split: Split) -> list[str]:
