@@ -153,7 +153,7 @@ def train(
 
             keep_freed_memory()
             run_dir = Path(run_dir) if run_dir else None
-            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard)
+            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh)
             if not fresh and (lines := finished(session)):
                 print(in_python("\n".join(lines)))
             else:

@@ -53,7 +53,7 @@ def train_command(args: argparse.Namespace) -> int:
             if args.price is not None:
                 raise ValueError("--price is for a prediction; give --explain, too")
             cluster = args.serial, args.workers, args.scheduler
-            session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard)
+            session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh)
             if not args.fresh and (lines := finished(session)):
                 print("\n".join(lines))
                 return 0

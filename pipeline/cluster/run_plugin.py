@@ -23,7 +23,7 @@ from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.threads import stage_threads
 from pipeline.comm.collective import TwoLevels
 from pipeline.comm.group import Group, GroupSettings, Store
-from pipeline.data.identity import as_json, differences
+from pipeline.data.identity import as_json, begun_in, differences
 from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Device
 from pipeline.device.gpu import choose, identify
@@ -130,7 +130,8 @@ class RunPlugin(WorkerPlugin):
             raise LostTouch(f"worker {rank.number} did not meet the others: {error}") from error
         membership = Membership(rank, join_request.owner_of_shard, group, levels, key_group, on_gpus)
         threads, group_column = share_of(workflow.schedule.threads), workflow.metrics.group
-        source = Source(workflow.data, workflow.seed, threads, group_column, join_request.scoring)
+        begun = begun_in(json.loads(join_request.data))
+        source = Source(workflow.data, workflow.seed, threads, group_column, join_request.scoring, begun=begun)
         self._source = source
         if said := differences(json.loads(join_request.data), as_json(source.identity)):
             raise ValueError(

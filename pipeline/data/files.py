@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import did_you_mean, refuse_remote
+from pipeline.errors import did_you_mean
+from pipeline.files.find import DataFile, Listing, find, typed
+from pipeline.files.partitions import PartitionedFile
+from pipeline.files.stores import is_remote, open_to_read
 from pipeline.workflow import Data, Number
 
 SPLITS = ("train", "validation", "test")
@@ -63,46 +66,24 @@ def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
     return [*labels, *weight, *numbers, *categories, *groups]
 
 
-def resolve(data: Data, split: str) -> list[Path]:
-    """Files of the split: pattern after pattern, sorted within a pattern, without duplicates.
-
-    Raises ValueError if a pattern matches nothing, or a folder without Parquet files.
-    """
-    files: dict[Path, None] = {}
-    for pattern in getattr(data, split):
-        refuse_remote(f"data.{split}", pattern)
-        refuse_remote("data.root", data.root)
-        found = matches(data, pattern)
-        below = {match: sorted(match.rglob("*.parquet")) if match.is_dir() else [match] for match in found}
-        if not any(below.values()):
-            raise ValueError(
-                f"data.{split}: {pattern!r} matches no Parquet file (looked for {_place(data, pattern)}); "
-                f"correct the pattern, or data.root, which is {str(data.root)!r}"
-            )
-        for match in found:
-            if not below[match]:
-                raise ValueError(
-                    f"data.{split}: {pattern!r} also matches {match}, a folder without Parquet files; correct the "
-                    "pattern, or move the folder away"
-                )
-            files.update(dict.fromkeys(below[match]))
-    return list(files)
+def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
+    """Files of one split, for what is read after training. `kinds`: see `typed`. Raises ValueError as `find` does."""
+    return list(find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files)
 
 
-def matches(data: Data, pattern: str) -> list[Path]:
-    """Files and folders that match the pattern, sorted."""
-    path = _place(data, pattern)
-    return [path] if path.exists() else [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]
+def listings_of(data: Data) -> dict[str, Listing]:
+    """Files of each split: pattern after pattern, each in the order of names. Raises ValueError as `find` does."""
+    found = {split: find(getattr(data, split), data.root, f"data.{split}", "Parquet") for split in SPLITS}
+    files = iter(typed([file for listing in found.values() for file in listing.files], {}))
+    return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 
-def _place(data: Data, pattern: str) -> Path:
-    return data.root.expanduser() / Path(pattern).expanduser()
-
-
-def open_file(path: Path, **options: Any) -> pq.ParquetFile:
+def open_file(path: DataFile | Path, **options: Any) -> pq.ParquetFile:
     """Open a Parquet file. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
     try:
-        return pq.ParquetFile(path, **options)
+        place = str(path)
+        opened = pq.ParquetFile(open_to_read(place) if is_remote(place) else place, **options)
+        return PartitionedFile(path, opened) if isinstance(path, DataFile) and path.partitions else opened
     except (pa.ArrowException, OSError) as error:
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:
@@ -144,9 +125,9 @@ class SchemaCheck:
         """Names of the label and weight columns."""
         self.kinds: dict[str, str] = dict(kinds or {})
         """Kind of each column of keys in the first file (see `kind_of`)."""
-        self._first: Path | str | None = "the training data" if kinds else None
+        self._first: DataFile | str | None = "the training data" if kinds else None
 
-    def check(self, path: Path | str, schema: pa.Schema) -> None:
+    def check(self, path: DataFile | str, schema: pa.Schema) -> None:
         """Raises ValueError if a column does not fit; the message names the file, the column, the type found, the types
         expected, and what to change. `path`: the file, or what a table is called."""
         for column in self.columns:
@@ -161,9 +142,9 @@ class SchemaCheck:
         self._first = self._first or path
 
 
-def _checked_kind(path: Path | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:
+def _checked_kind(path: DataFile | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:
     """Kind of a column. `trained`: that of the training data, which a column without values has, or None."""
-    where, what = f"{path}: column {column.name!r} ({column.setting})", "file" if isinstance(path, Path) else "table"
+    where, what = f"{path}: column {column.name!r} ({column.setting})", "table" if isinstance(path, str) else "file"
     at = schema.get_all_field_indices(column.name)
     if len(at) != 1:
         problem = "is missing" if not at else f"is there {len(at)} times"
@@ -194,8 +175,8 @@ def has_no_values(found: pa.DataType) -> bool:
     return bool(pa.types.is_null(found))
 
 
-def convert(path: Path | str) -> str:
-    return f"convert the column {'in the file' if isinstance(path, Path) else 'of the table'}"
+def convert(path: DataFile | str) -> str:
+    return f"convert the column {'of the table' if isinstance(path, str) else 'in the file'}"
 
 
 def _expected(column: InputColumn) -> tuple[str, str]:
@@ -217,8 +198,11 @@ def _allowed_kinds(found: pa.DataType, column: InputColumn) -> tuple[str, ...]:
 def leaves(
     schema: pa.Schema, metadata: pq.FileMetaData, columns: list[InputColumn]
 ) -> Iterator[tuple[InputColumn, int]]:
-    """Each column with the number of its column chunk; a list column has a single one, too."""
+    """Each column of the file with the number of its column chunk; a list column has a single one, too. Columns of the
+    file's path have none."""
     paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
     for column in columns:
         prefix = f"{column.name}."
-        yield column, next(j for j, p in enumerate(paths) if p == column.name or p.startswith(prefix))
+        at = next((j for j, p in enumerate(paths) if p == column.name or p.startswith(prefix)), None)
+        if at is not None:
+            yield column, at

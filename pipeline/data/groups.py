@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +14,8 @@ from pipeline.data.decode import dictionary_keys
 from pipeline.data.files import InputColumn, SchemaCheck, leaves, open_file
 from pipeline.data.identity import FileIdentity, file_difference, look_at
 from pipeline.data.plain import plain
+from pipeline.files import stores
+from pipeline.files.find import DataFile
 from pipeline.records import U64
 
 MAX_OPEN = 16
@@ -25,7 +25,7 @@ WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_A
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    file: Path
+    file: DataFile
     index: int
     num_rows: int
     num_list_values: int
@@ -48,7 +48,7 @@ class Chunk:
     """Keys of the array's dictionary; None if it has no dictionary."""
 
 
-def list_groups(path: Path, check: SchemaCheck, name: str) -> tuple[FileIdentity, list[RowGroup]]:
+def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIdentity, list[RowGroup]]:
     """Check the file's columns, and return its identity (under `name`) and its row groups. The file is closed again."""
     with open_file(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
@@ -60,7 +60,7 @@ def list_groups(path: Path, check: SchemaCheck, name: str) -> tuple[FileIdentity
 
 
 def _describe(
-    path: Path, metadata: pq.FileMetaData, group: int, places: list[tuple[InputColumn, int]], check: SchemaCheck
+    path: DataFile, metadata: pq.FileMetaData, group: int, places: list[tuple[InputColumn, int]], check: SchemaCheck
 ) -> RowGroup:
     row_group = metadata.row_group(group)
     in_lists, kept, in_file = 0, 0, [0]
@@ -74,18 +74,21 @@ def _describe(
             in_lists += chunk.num_values
             kept += 4 * row_group.num_rows
         in_file.append(chunk.total_compressed_size + chunk.total_uncompressed_size)
+    kept += (
+        8 * row_group.num_rows * len({column.name for column in check.columns} & {name for name, _ in path.partitions})
+    )
     return RowGroup(path, group, row_group.num_rows, in_lists, kept + max(in_file))
 
 
 class GroupReader:
     """Reader of row groups that keeps the last row group and a few open files. It compares a file's identity whenever
-    it opens the file, and the file's inode, size and modification time before each row group."""
+    it opens the file, and the file's stamp before each row group."""
 
-    def __init__(self, check: SchemaCheck, identities: Mapping[Path, FileIdentity]) -> None:
+    def __init__(self, check: SchemaCheck, identities: Mapping[DataFile, FileIdentity]) -> None:
         """`identities`: identity of each file, with the types of all used columns."""
         self._columns = list({column.name: column for column in check.columns}.values())
         self._check, self._identities = check, identities
-        self._files: OrderedDict[Path, tuple[pq.ParquetFile, tuple[int, ...]]] = OrderedDict()
+        self._files: OrderedDict[DataFile, tuple[pq.ParquetFile, stores.Stamp]] = OrderedDict()
         self.group: RowGroup | None = None
         """The row group that is kept."""
         self._chunks: dict[str, list[Chunk]] = {}
@@ -118,7 +121,7 @@ class GroupReader:
             c.name: chunks_of(plain(table.column(c.name), c, kinds.get(c.name), str(group)), c) for c in self._columns
         }
 
-    def _open(self, path: Path) -> pq.ParquetFile:
+    def _open(self, path: DataFile) -> pq.ParquetFile:
         """Raises ValueError if the file has changed since the run began."""
         stamp = stamp_of(path)
         if path in self._files and self._files[path][1] != stamp:
@@ -147,13 +150,12 @@ class GroupReader:
         return [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
 
 
-def stamp_of(path: Path) -> tuple[int, ...]:
-    """Device, inode, size and modification time: the system changes them when a file is replaced or written."""
+def stamp_of(file: DataFile) -> stores.Stamp:
+    """What changes when a file is replaced or written. Raises ValueError if it is gone."""
     try:
-        found = os.stat(path)
+        return stores.stamp_of(str(file))
     except OSError as error:
-        raise ValueError(f"{path} was there when the run began, and cannot be found any more ({error})") from error
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        raise ValueError(f"{file} was there when the run began, and cannot be found any more ({error})") from error
 
 
 def chunks_of(column: pa.ChunkedArray, spec: InputColumn) -> list[Chunk]:

@@ -4,7 +4,6 @@ one of a sample of its columns. No file is read as a whole."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline.files.find import DataFile
+from pipeline.files.stores import is_remote, open_to_read
 from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.storage.files import checksum
 
@@ -71,19 +72,16 @@ Identity = Mapping[str, SplitIdentity]
 
 
 def look_at(
-    path: Path, name: str, file: pq.ParquetFile, columns: Collection[str], targets: Collection[str]
+    path: DataFile | Path, name: str, file: pq.ParquetFile, columns: Collection[str], targets: Collection[str]
 ) -> FileIdentity:
     """Identity of the Parquet file at `path`, with the types of all used columns. `file`: the same file, opened without
     options. `columns`: the used columns. `targets`: the label and weight columns among them."""
     metadata, schema = file.metadata, file.schema_arrow
     sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(descriptor).st_size
-        footer = os.pread(descriptor, metadata.serialized_size, size - TAIL_BYTES - metadata.serialized_size)
-        sample = b"".join(os.pread(descriptor, size, place) for place, size in _samples(metadata, columns, targets))
-    finally:
-        os.close(descriptor)
+    with open_to_read(str(path)) as opened:
+        size = opened.size()
+        footer = opened.read_at(metadata.serialized_size, size - TAIL_BYTES - metadata.serialized_size)
+        sample = b"".join(opened.read_at(size, place) for place, size in _samples(metadata, columns, targets))
     return FileIdentity(
         path=name,
         size=size,
@@ -160,10 +158,17 @@ def _path(file: FileIdentity | None) -> str:
     return file.path if file else "none"
 
 
-def name_of(path: Path, root: Path) -> str:
+def name_of(file: DataFile, root: Path) -> str:
     """Path of a file as stored in its identity (see `FileIdentity.path`)."""
-    path, root = path.absolute(), root.expanduser().absolute()
+    if is_remote(file.place):
+        return file.place
+    path, root = Path(file.place), root.expanduser().absolute()
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def begun_in(data: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Names of the files of each split, in order, in an identity in the form of `as_json`."""
+    return {split: [file["path"] for file in of_split["files"]] for split, of_split in data.items()}
 
 
 def as_json(identity: Identity) -> dict[str, dict[str, object]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,11 +11,12 @@ import numpy as np
 from pipeline.data import order
 from pipeline.data.batches import BatchWriter
 from pipeline.data.buffer import ReadBuffer, Widths
-from pipeline.data.files import SPLITS, SchemaCheck, columns_of, resolve
+from pipeline.data.files import SPLITS, SchemaCheck, columns_of, listings_of
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
 from pipeline.data.identity import FileIdentity, SplitIdentity, name_of, split_identity
 from pipeline.data.outside import BadValues, Outside
 from pipeline.data.window import Window
+from pipeline.files.find import DataFile, check_once, is_hidden, named
 from pipeline.machine.threads import Threads
 from pipeline.records import I64, Block, Examples, FieldLayout, Rank
 from pipeline.workflow import Data
@@ -25,6 +26,8 @@ FILE_ORDER_WINDOW = 1 << 16
 LIST_MARGIN = 1.1
 """Factor that predictions of bytes apply to the average length of lists, since a block's lists may be longer."""
 ALL = Rank()
+Begun = Mapping[str, Sequence[str]]
+"""Names of the files of each split, as their identities have them, in the commit of a run that goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Scoring:
     """Input of a scoring, in place of the workflow's splits: these files, in order, are its test split. Their labels
     are not read."""
 
-    files: tuple[Path, ...]
+    files: tuple[DataFile, ...]
     kinds: Mapping[str, str]
     """Kind of each column of keys in the training data (see `SchemaCheck`)."""
     scratch: Path
@@ -51,10 +54,10 @@ class Source:
 
     def __init__(
         self, data: Data, seed: int, num_threads: int = 1, group: str | None = None, scoring: Scoring | None = None,
-        keys_only: bool = False,
+        keys_only: bool = False, begun: Begun | None = None,
     ) -> None:  # fmt: skip
         """Read every file's metadata. `group`: the column that `metrics.group` names. `keys_only`: read nothing but
-        categorical columns; labels, weights and numbers are left out of the blocks.
+        categorical columns; labels, weights and numbers are left out of the blocks. `begun`: see `files_of_splits`.
 
         Raises ValueError if a pattern or a column does not fit the files.
         """
@@ -66,13 +69,13 @@ class Source:
         self._groups: dict[str, list[RowGroup]] = {}
         self.identity: dict[str, SplitIdentity] = {}
         """Identity of each split's data."""
-        files: dict[Path, FileIdentity] = {}
+        files: dict[DataFile, FileIdentity] = {}
+        of_splits = {"test": list(scoring.files)} if scoring else files_of_splits(data, begun or {})
         for split in SPLITS:
-            paths = resolve(data, split) if not scoring else scoring.files if split == "test" else ()
-            listed = {path: list_groups(path, check, name_of(path, data.root)) for path in paths}
+            listed = {file: list_groups(file, check, name_of(file, data.root)) for file in of_splits.get(split, ())}
             self._groups[split] = [group for _, groups in listed.values() for group in groups if group.num_rows]
             self.identity[split] = split_identity([identity for identity, _ in listed.values()])
-            files |= {path: identity for path, (identity, _) in listed.items()}
+            files |= {file: identity for file, (identity, _) in listed.items()}
         self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
         if self.num_examples["train"] == 0 and not scoring:
             raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
@@ -217,6 +220,24 @@ class Source:
                 return
             group = groups[turn[place]]
             yield group, max(0, begin - start), min(group.num_rows, end - start)
+
+
+def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
+    """The files of each split. A run that was begun with the same files keeps its order, and those of its files whose
+    names are ignored since. Raises ValueError if a file is named twice, unless the run was begun so."""
+    found = {split: [*listing.files] for split, listing in listings_of(data).items()}
+    same = bool(begun)
+    for split, files in found.items():
+        here = {name_of(file, data.root): file for file in files}
+        was = begun.get(split, ())
+        for name in was:
+            if is_hidden(name) and (path := data.root.expanduser() / name).exists():
+                here.setdefault(name, named(path))
+        same = same and here.keys() == {*was}
+        found[split] = [here[name] for name in was] if here.keys() == {*was} else files
+    if not same:
+        check_once({f"data.{split}": files for split, files in found.items()})
+    return found
 
 
 def layout_of(data: Data, kinds: Mapping[str, str]) -> FieldLayout:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, open_file, resolve
+from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, listings_of, open_file
 from pipeline.doctor.columns import label_values, seen_column
 from pipeline.doctor.sample import allotted, sample_rows, spaced
 from pipeline.doctor.seen import SeenFile, SeenRows
 from pipeline.doctor.times import may_be_time
+from pipeline.files.find import DataFile
 from pipeline.records import I64
 from pipeline.workflow import Workflow
 
@@ -31,7 +31,7 @@ WEIGHTS = {"train": 2, "validation": 1, "test": 1}
 class FoundFile:
     """A file before its rows are read."""
 
-    path: Path
+    path: DataFile
     split: str
     schema: pa.Schema
     num_rows: int
@@ -45,8 +45,8 @@ def look_at_rows(workflow: Workflow) -> SeenRows:
     check = SchemaCheck(columns)
     found: list[FoundFile] = []
     total = 0.0
-    for split in SPLITS:
-        paths = resolve(workflow.data, split)
+    for split, listing in listings_of(workflow.data).items():
+        paths = listing.files
         some = spaced(paths, MAX_SEEN_FILES)
         opened = [_found(path, split, check) for path in some]
         found += opened
@@ -66,7 +66,7 @@ def look_at_rows(workflow: Workflow) -> SeenRows:
     return _seen(tables, files, places, columns, others, check.kinds, round(total))
 
 
-def _found(path: Path, split: str, check: SchemaCheck) -> FoundFile:
+def _found(path: DataFile, split: str, check: SchemaCheck) -> FoundFile:
     with open_file(path) as file:
         check.check(path, file.schema_arrow)
         metadata = file.metadata

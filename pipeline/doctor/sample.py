@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.data.files import open_file
+from pipeline.files.find import DataFile
 from pipeline.records import I64
 
 T = TypeVar("T")
@@ -42,12 +41,7 @@ def allotted(wanted: Sequence[int], weights: Sequence[float], total: int) -> lis
     return given
 
 
-def natural_order(path: Path) -> list[tuple[int, str]]:
-    """Sort key that has part-2 before part-10."""
-    return [(int(word), "") if word.isdigit() else (-1, word) for word in re.split(r"(\d+)", str(path)) if word]
-
-
-def sample_rows(path: Path, names: Sequence[str], quota: int) -> tuple[pa.Table, I64]:
+def sample_rows(path: DataFile, names: Sequence[str], quota: int) -> tuple[pa.Table, I64]:
     """Read at most `quota` rows of a Parquet file: all, or the first ones of evenly spaced row groups. Return them, and
     their numbers in the file. Raises ValueError if the file is damaged."""
     with open_file(path) as file:
@@ -64,7 +58,7 @@ def sample_rows(path: Path, names: Sequence[str], quota: int) -> tuple[pa.Table,
     return pa.concat_tables(tables), np.concatenate(rows)
 
 
-def _head(file: pq.ParquetFile, path: Path, group: int, names: Sequence[str], num_rows: int) -> pa.Table:
+def _head(file: pq.ParquetFile, path: DataFile, group: int, names: Sequence[str], num_rows: int) -> pa.Table:
     """The first rows of a row group; no more of it is decoded."""
     batches: list[pa.RecordBatch] = []
     left = num_rows

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.files.find import DataFile
 from pipeline.records import F32, I32, I64, U64
 
 F64 = NDArray[np.float64]
@@ -23,7 +23,7 @@ SHOWN_CHARACTERS = 40
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
-    path: Path
+    path: DataFile
     split: str
     num_rows: int
     num_seen: int

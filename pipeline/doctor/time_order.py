@@ -6,15 +6,15 @@ import math
 import re
 from collections.abc import Iterator
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.measures import farthest_apart, share_greater
-from pipeline.doctor.sample import natural_order, spaced
+from pipeline.doctor.sample import spaced
 from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 from pipeline.doctor.times import clocks
+from pipeline.files.find import DataFile, natural_order
 
 WRONG_PAIRS = 0.001
 """Share of pairs of a row of train and one of the other split in the wrong order, from which on it is a fault. Where
@@ -103,6 +103,6 @@ def _times(seen: SeenRows, column: SeenColumn, file: int) -> F64:
     return times_N[~np.isnan(times_N)]
 
 
-def _end(path: Path) -> str:
+def _end(path: DataFile) -> str:
     """Folder and name: files of several folders often have one name."""
-    return str(Path(*path.parts[-2:]))
+    return "/".join(path.place.split("/")[-2:])

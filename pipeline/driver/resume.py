@@ -7,14 +7,17 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from pipeline.commits.manifest import RESERVE_NAME, Commits, Manifest
+from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
-from pipeline.data.identity import Identity, as_json, differences
+from pipeline.data.identity import Identity, as_json, begun_in, differences
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
 from pipeline.machine.compiler import CACHE, compiler, compiler_version
@@ -24,6 +27,7 @@ from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.preflight.setup import Setup
 from pipeline.settings import read_json
 from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.files import Damaged
 from pipeline.storage.folder import Folder
 from pipeline.workflow import STAND_IN, Workflow, without_removed
 
@@ -222,6 +226,14 @@ def _changes(before: list[Any], now: list[Any]) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) < MAX_VALUE else f"{text[:MAX_VALUE]} ..."
+
+
+def begun_of(run_dir: Path) -> dict[str, list[str]]:
+    """Names of the files of each split in the newest commit of a run directory; empty if there is none, or if it is
+    damaged, which is reported where commits are opened."""
+    with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
+        return begun_in(held.manifest.state["data"])
+    return {}
 
 
 def check_newest(

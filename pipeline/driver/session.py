@@ -14,6 +14,7 @@ from pipeline.cluster.crew import WorkerSpec
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import make_run_dir, open_crew, open_local, open_pool, recruit, shared_by
+from pipeline.driver.resume import begun_of
 from pipeline.errors import refuse_remote
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import Setup, check, divide_caps
@@ -41,11 +42,11 @@ class Session:
 
 def plan_session(
     workflow: Workflow, run_dir: Path | None, serial: bool, workers: int | None, scheduler: str | None,
-    say: Callable[[str], None], dashboard: str | None = None,
+    say: Callable[[str], None], dashboard: str | None = None, fresh: bool = False,
 ) -> Session:  # fmt: skip
     """Check everything that needs no example of the data. `run_dir`: by default runs/NAME. `workers`, `scheduler`,
-    `dashboard`: as `pipeline run` takes them. `say` is called with warnings. Raises ValueError if a setting does not
-    fit the data, the machine or another setting."""
+    `dashboard`: as `pipeline run` takes them. `say` is called with warnings. `fresh`: an earlier run
+    there does not go on. Raises ValueError if a setting does not fit the data, the machine or another setting."""
     refuse_remote("--out", run_dir)
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
@@ -62,7 +63,8 @@ def plan_session(
     if spec:
         # "auto" is resolved here, so that all workers use the same kind of device.
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
-    checked = check(workflow, device, say, world, scheduler is None, run_dir)
+    begun = None if fresh else begun_of(run_dir)
+    checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
     return Session(checked, run_dir, device, spec, serial, address)
 
 

@@ -1,8 +1,39 @@
-"""The files of a source of data: a file, a folder at all levels, or a pattern."""
+"""The files of a source of data: a file, a folder at all levels, or a pattern. All commands see the same files in the
+same order.
+
+Below what was named, names that begin with `_` or `.` are ignored: marks of success, checksums, temporary files.
+Numbers within names are ordered by their value, so that part-2 comes before part-10. Folders "name=value" are columns,
+as Hive and Spark write them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
+
+from pipeline.errors import refuse_remote
+from pipeline.files import stores
+
+FORMS = {
+    ".parquet": "Parquet", ".pq": "Parquet", ".csv": "text", ".tsv": "text", ".txt": "text", ".json": "JSON",
+    ".ndjson": "JSON", ".jsonl": "JSON",
+}  # fmt: skip
+PACKED = (".gz", ".zst", ".bz2", ".xz")
+"""Suffixes of compressed files, after that of their form."""
+MARK = b"PAR1"
+"""First bytes of a Parquet file."""
+NULL = "__HIVE_DEFAULT_PARTITION__"
+WHOLE = re.compile("0|-?[1-9][0-9]*")
+"""Values of partitions that are integers, if they have 64 bits: others lose zeros or signs."""
+DIGITS = 255
+"""Digits of a number in a sort key: no name is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +45,217 @@ class DataFile:
     partitions: tuple[tuple[str, str | None], ...] = ()
     """Columns that the folders of its path name ("day=2026-11-24/site=3"), decoded; None for a null. Every row of the
     file has these values."""
+    whole: tuple[str, ...] = ()
+    """Names of those of the partitions that are integers; the others are text."""
+    below: str = field(default="", compare=False)
+    """Path below the folder, or the fixed part of the pattern, that was named; for a named file its name."""
 
     def __str__(self) -> str:
         return self.place
+
+    def __fspath__(self) -> str:
+        return self.place
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.place).name
+
+    @property
+    def stem(self) -> str:
+        return PurePosixPath(self.place).stem
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.place).suffix
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    files: tuple[DataFile, ...]
+    left_out: tuple[DataFile, ...]
+    """Files of other kinds in folders of data, such as a README."""
+
+
+def find(
+    sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
+    kinds: Mapping[str, str] | None = None,
+) -> Listing:  # fmt: skip
+    """Files of the sources, one source after the other, each in the order of names. `setting`: that which names the
+    sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any. `kinds`: see
+    `typed`.
+
+    Raises ValueError if a source has no file, or a folder has files of several forms.
+    """
+    files: list[DataFile] = []
+    left_out: list[DataFile] = []
+    for source in sources:
+        found = _find_one(source, root, setting, form)
+        files += found.files
+        left_out += found.left_out
+    return Listing(tuple(typed(files, kinds or {})), tuple(left_out))
+
+
+def named(path: Path | str, root: Path | None = None, below: str = "") -> DataFile:
+    """The file of this path. Folders above `root`, by default the current one, are no columns."""
+    place, base = Path(path).absolute(), (root or Path()).expanduser().absolute()
+    inside = place.relative_to(base) if place.is_relative_to(base) else place
+    return DataFile(str(place), partitions_of(str(inside)), below=below or place.name)
+
+
+def partitions_of(path: str) -> tuple[tuple[str, str | None], ...]:
+    """Columns that the folders of a path name, and their values."""
+    pairs = [part.partition("=") for part in path.split("/")[:-1]]
+    found = {unquote(name): unquote(value) for name, equals, value in pairs if name and equals}
+    return tuple((name, None if value == NULL else value) for name, value in found.items())
+
+
+def typed(files: Sequence[DataFile], kinds: Mapping[str, str]) -> list[DataFile]:
+    """The files of a source with `whole`: columns of which every value is an integer. `kinds`: kinds of columns in the
+    training data (see `SchemaCheck`), which decide instead for the columns that they name."""
+    values = {(name, value) for file in files for name, value in file.partitions if value is not None}
+    text = {name for name, kind in kinds.items() if kind != "integers"} | {n for n, v in values if not _is_whole(v)}
+    whole = ({name for name, _ in values} | {*kinds}) - text
+    return [replace(file, whole=tuple(name for name, _ in file.partitions if name in whole)) for file in files]
+
+
+def _is_whole(text: str) -> bool:
+    return bool(WHOLE.fullmatch(text)) and -(1 << 63) <= int(text) < 1 << 63
+
+
+def natural_order(place: object) -> tuple[list[str], str]:
+    """Sort key that has part-2 before part-10, and is that of the text where no numbers differ in length."""
+    text = str(place)
+    return [re.sub("[0-9]+", lambda found: found[0].zfill(DIGITS), part) for part in text.split("/")], text
+
+
+def is_hidden(path: str) -> bool:
+    """True if a part of a relative path begins with `_` or `.`."""
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
+def check_once(files: Mapping[str, Iterable[DataFile]]) -> None:
+    """Raises ValueError if two of the files are one, by whatever links. `files`: those of each setting, or of ""."""
+    seen: dict[object, tuple[DataFile, str]] = {}
+    for file, setting in ((file, name) for name, of_name in files.items() for file in of_name):
+        identity: object = file.place
+        with suppress(OSError):
+            if not stores.is_remote(file.place):
+                found = os.stat(file.place)
+                identity = found.st_dev, found.st_ino
+        if identity in seen:
+            first, other = seen[identity]
+            names = [f"{place} ({of})" if of else str(place) for place, of in ((first, other), (file, setting))]
+            raise ValueError(f"{names[0]} and {names[1]} are one file; name it once, since its rows would count twice")
+        seen[identity] = file, setting
+
+
+def matches_name(file: DataFile | Path, pattern: str) -> bool:
+    """True if a shell pattern matches the file's name, or the end of its path from the beginning of a name on."""
+    return fnmatchcase(file.name, pattern) or any(fnmatchcase(str(file), one) for one in (pattern, f"*/{pattern}"))
+
+
+def matches(source: str, root: Path | None = None) -> list[str]:
+    """Local files and folders that a source names, in the order of names."""
+    place = place_of(source, root)
+    if os.path.lexists(place):
+        return [place]
+    fixed, found = PurePosixPath(_fixed(place)), glob.glob(place, recursive=True)
+    pattern = PurePosixPath(place).parts[len(fixed.parts) :]
+    shown = {one.rstrip("/") for one in found if not _hides(PurePosixPath(one).relative_to(fixed).parts, pattern)}
+    # A pattern with ** matches a folder and what is in it.
+    inside = {one for one in shown if any(str(parent) in shown for parent in PurePosixPath(one).parents)}
+    return sorted(sorted(shown - inside), key=lambda one: "/".join(natural_order(one)[0]))
+
+
+def place_of(source: str, root: Path | None = None) -> str:
+    """Absolute path, or URI, of a source."""
+    if stores.is_remote(source):
+        return source
+    return str(((root or Path()).expanduser() / Path(source).expanduser()).absolute())
+
+
+def _fixed(place: str) -> str:
+    """The folder of a pattern before its first part with a wildcard."""
+    parts = place.split("/")
+    return "/".join(parts[: next(n for n, part in enumerate([*parts, "*"]) if glob.has_magic(part))]) or "/"
+
+
+def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """True if a name is ignored: it begins with `_` or `.`, and no part of the pattern begins so."""
+    return any(
+        is_hidden(name) and not any(part[0] == name[0] and fnmatchcase(name, part) for part in pattern)
+        for name in names
+    )
+
+
+def _find_one(source: str, root: Path | None, setting: str, form: str) -> Listing:
+    refuse_remote(setting or "a source", source)
+    refuse_remote("data.root", root)
+    place, there = place_of(source, root), matches(source, root)
+    if there == [place] and not os.path.isdir(place):
+        return Listing((named(place, root),), ())
+    base = place if there == [place] else _fixed(place)
+    below = {one: sorted(_below(one), key=natural_order) if os.path.isdir(one) else [one] for one in there}
+    files = [named(path, root, os.path.relpath(path, base)) for paths in below.values() for path in paths]
+    what, said = f"{form} file" if form else "file of data", f"{setting}: {source!r}" if setting else source
+    chosen, left_out = _of_one_form(files, said, form)
+    way = f"correct the pattern, or data.root, which is {str(root)!r}" if root else "name files, folders or patterns"
+    if not chosen:
+        has = f", but has {some(files)}" if files else ""
+        if form == "Parquet" and any(form_of(file) for file in files):
+            way = "make Parquet of text first, by `pipeline prepare`"
+        raise ValueError(f"{said} matches no {what} (looked for {place}){has}; {way}")
+    places = {file.place for file in chosen}
+    for folder, paths in below.items():
+        if os.path.isdir(folder) and places.isdisjoint(paths):
+            raise ValueError(
+                f"{said} also matches {folder}, a folder without {what}s; correct the pattern, or move the folder away"
+            )
+    return Listing(tuple(chosen), tuple(left_out))
+
+
+def _below(folder: str) -> Iterator[str]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for path, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not is_hidden(name)]
+        yield from (f"{path.rstrip('/')}/{name}" for name in names if not is_hidden(name))
+
+
+def form_of(file: DataFile) -> str:
+    """Form of a file by its name: "Parquet", "text", "JSON", or "" if the name does not say."""
+    path = PurePosixPath(file.place.lower())
+    if path.suffix not in PACKED:
+        return FORMS.get(path.suffix, "")
+    form = FORMS.get(path.with_suffix("").suffix, "")
+    return "" if form == "Parquet" else form
+
+
+def _of_one_form(files: Sequence[DataFile], source: str, wanted: str) -> tuple[list[DataFile], list[DataFile]]:
+    """The files of data among those of a folder, and the others. Files whose names say no form are data if no name says
+    one: such are the parts of Spark and Hive."""
+    of_form: dict[str, list[DataFile]] = {}
+    for file in files:
+        of_form.setdefault(form_of(file), []).append(file)
+    known = sorted(form for form in of_form if form)
+    form = wanted or ("Parquet" if "Parquet" in known else next(iter(known), ""))
+    if not wanted and known == ["JSON", "text"]:
+        raise ValueError(
+            f"{source} has files of text and of JSON, such as {of_form['text'][0]} and {of_form['JSON'][0]}; name "
+            "those of one form by a pattern, or move the others away"
+        )
+    chosen = of_form.get(form if known else "", [])
+    if wanted == "Parquet" and not known:
+        chosen = [file for file in chosen if _begins_with_mark(file)]
+    places = {file.place for file in chosen}
+    return chosen, [file for file in files if file.place not in places]
+
+
+def _begins_with_mark(file: DataFile) -> bool:
+    with stores.open_to_read(file.place) as opened:
+        return bool(opened.read(len(MARK)) == MARK)
+
+
+def some(files: Sequence[DataFile]) -> str:
+    return ", ".join(file.below for file in files[:3]) + (", ..." if len(files) > 3 else "")

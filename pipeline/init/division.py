@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.data.files import SPLITS
-from pipeline.doctor.sample import natural_order
+from pipeline.files.find import DataFile, natural_order
 from pipeline.init.choice import Choice
 from pipeline.init.look import Look
 
@@ -24,12 +23,12 @@ HELD_OUT = 0.1
 MIN_FILES = 5
 """Number of files from which on whole files can be held out."""
 
-Division = dict[str, tuple[Path, ...]]
+Division = dict[str, tuple[DataFile, ...]]
 
 
 def divide(look: Look) -> tuple[Division, str] | None:
     """Files of each split, and the reason; None if the rows of the files themselves have to be divided."""
-    by_name: dict[str, list[Path]] = {split: [] for split in SPLITS}
+    by_name: dict[str, list[DataFile]] = {split: [] for split in SPLITS}
     for path in look.paths:
         if split := next((name for name, word in SPLIT_WORDS.items() if word.search(path.stem)), None):
             by_name[split].append(path)
@@ -65,9 +64,9 @@ def _text(value: pa.Scalar) -> str:
     return str(value.cast(pa.string()).as_py())
 
 
-def _last(paths: Sequence[Path], rows: dict[Path, int], wanted: float) -> list[Path]:
+def _last(paths: Sequence[DataFile], rows: dict[DataFile, int], wanted: float) -> list[DataFile]:
     """The fewest last files, one at least, that have so many rows."""
-    found: list[Path] = []
+    found: list[DataFile] = []
     for path in reversed(paths):
         if found and sum(rows[one] for one in found) >= wanted:
             break

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import kind_of, open_file
 from pipeline.doctor.sample import sample_rows, spaced
+from pipeline.files.find import DataFile
+from pipeline.files.partitions import with_columns
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
@@ -54,7 +56,7 @@ class Column:
 class Look:
     """Sample of a set of files, with its columns described."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[DataFile, ...]
     rows: tuple[int, ...]
     """Number of rows of each file: exact for Parquet, estimated from the number of bytes for CSV."""
     sample: pa.Table
@@ -66,7 +68,7 @@ class Look:
     has_header: bool
 
 
-def look_at_files(paths: Sequence[Path]) -> Look:
+def look_at_files(paths: Sequence[DataFile]) -> Look:
     """Look at Parquet or CSV files of one shape. Raises ValueError if they are neither, mixed, or of several shapes."""
     parquet = [is_parquet(path) for path in paths]
     if all(parquet):
@@ -77,12 +79,12 @@ def look_at_files(paths: Sequence[Path]) -> Look:
     return _text(paths)
 
 
-def is_parquet(path: Path) -> bool:
+def is_parquet(path: DataFile) -> bool:
     with open(path, "rb") as file:
         return file.read(4) == b"PAR1"
 
 
-def _parquet(paths: Sequence[Path]) -> Look:
+def _parquet(paths: Sequence[DataFile]) -> Look:
     rows: list[int] = []
     limits: dict[str, tuple[Any, Any]] = {}
     schema = None
@@ -125,7 +127,7 @@ def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> Non
             limits[name] = (min(low, found.min), max(high, found.max))
 
 
-def _text(paths: Sequence[Path]) -> Look:
+def _text(paths: Sequence[DataFile]) -> Look:
     head = _first_line(paths[0])
     delimiter = max(DELIMITERS, key=head.count)
     names = next(csv.reader([head], delimiter=delimiter))
@@ -147,7 +149,7 @@ def _text(paths: Sequence[Path]) -> Look:
     for number, path in enumerate(paths):
         with open(path, "rb") as file:
             text = file.read(CSV_BYTES // len(chosen))
-        size = path.stat().st_size
+        size = os.stat(path).st_size
         text = text[: text.rfind(b"\n") + 1] if len(text) < size else text
         rows.append(int(text.count(b"\n") * size / max(1, len(text))) - has_header)
         if number in chosen:
@@ -155,13 +157,12 @@ def _text(paths: Sequence[Path]) -> Look:
             own = next(csv.reader([_first_line(path)], delimiter=delimiter)) if has_header else columns
             tables.append(_read_csv(text, own, delimiter, has_header, path).select(columns))
             sizes.append(tables[-1].num_rows)
-    sample = pa.concat_tables(tables, promote_options="permissive")
-    return Look(
-        tuple(paths), tuple(rows), sample, np.repeat(chosen, sizes), _columns(sample, {}), delimiter, has_header
-    )
+    file_of = np.repeat(chosen, sizes)
+    sample = with_columns(pa.concat_tables(tables, promote_options="permissive"), paths, file_of)
+    return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, {}), delimiter, has_header)
 
 
-def _first_line(path: Path) -> str:
+def _first_line(path: DataFile) -> str:
     with open(path, "rb") as file:
         line = file.readline(1 << 20)
     if b"\0" in line:
@@ -175,7 +176,7 @@ def _is_header(names: Sequence[str]) -> bool:
     return len(set(names)) == len(names) and all(name and not number.fullmatch(name.strip()) for name in names)
 
 
-def _read_csv(text: bytes, columns: list[str], delimiter: str, has_header: bool, path: Path) -> pa.Table:
+def _read_csv(text: bytes, columns: list[str], delimiter: str, has_header: bool, path: DataFile) -> pa.Table:
     try:
         return pa_csv.read_csv(
             pa.BufferReader(text),

@@ -14,8 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.arguments import init_arguments
-from pipeline.data.files import SPLITS, TEXT_SUFFIXES
+from pipeline.data.files import SPLITS
 from pipeline.errors import refuse_remote
+from pipeline.files.find import DataFile, partitions_of
 from pipeline.init.choice import Choice
 from pipeline.init.division import Division, divide, split_option
 from pipeline.init.labels import is_binary
@@ -23,13 +24,11 @@ from pipeline.init.look import Column, Look, look_at_files
 from pipeline.init.roles import choose_roles, shared_table, without_unseen
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
-from pipeline.prepare.command import find_sources
+from pipeline.prepare.command import sources_of
 from pipeline.prepare.draft import Draft, draft_of, number_setting, quoted, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
 from pipeline.prepare.main import main as prepare_main
 from pipeline.storage.durable import replacing
-
-DATA_SUFFIXES = (".parquet", ".pq", *TEXT_SUFFIXES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +56,10 @@ def init_command(args: argparse.Namespace) -> int:
         raise ValueError(
             f"{args.out} is there already; --fresh moves it aside, and the data prepared for it; or name another file"
         )
-    look = look_at_files(_data_files(args.data))
+    files, left_out = sources_of(args.data)
+    if left_out:
+        print(f"left out: {', '.join(file.name for file in left_out)}")
+    look = look_at_files(files)
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
     choices = choose_roles(look, args.label)
@@ -85,16 +87,6 @@ def init_command(args: argparse.Namespace) -> int:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: pipeline run {shlex.quote(str(args.out))}")
     return 0
-
-
-def _data_files(sources: Sequence[str]) -> list[Path]:
-    """Files of the sources, but for those in folders that are of another kind than the data, such as a README."""
-    paths = find_sources(sources)
-    named = {Path(source).absolute() for source in sources}
-    data = [path for path in paths if path.suffix in DATA_SUFFIXES or path.absolute() in named]
-    if data and (others := [path.name for path in paths if path not in data]):
-        print(f"left out: {', '.join(others)}")
-    return data or paths
 
 
 def table_of(look: Look, choices: Sequence[Choice]) -> str:
@@ -142,7 +134,11 @@ def _names(choices: Sequence[Choice]) -> str:
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:
     """Draft of the workflow of Parquet files as they are."""
-    parent = Path(os.path.commonpath([path.absolute().parent for path in look.paths]))
+    parent = Path(os.path.commonpath([Path(path.place).parent for path in look.paths]))
+    # Folders above the root are no columns.
+    in_paths = {name for path in look.paths for name, _ in path.partitions}
+    while in_paths & {name for name, _ in partitions_of(f"{parent}/")}:
+        parent = parent.parent
     inside = parent.is_relative_to(out.parent)
     relative = quoted(str(parent.relative_to(out.parent))) if inside else ""
     rows = dict(zip(look.paths, look.rows, strict=True))
@@ -153,7 +149,7 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
         what=f"{sum(look.rows):,} rows of {len(look.paths):,} files",
         root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(str(parent))})",
         splits={
-            split: [glob.escape(str(path.absolute().relative_to(parent))) for path in division[split]]
+            split: [glob.escape(str(Path(path.place).relative_to(parent))) for path in division[split]]
             for split in SPLITS if split in division
         },
         labels=[choice.column.name for choice in of_role["label"]],
@@ -171,7 +167,9 @@ def _prepare(
     option, why = split_option(look, choices)
     if division:
         held = {split: paths for split, paths in division[0].items() if split != "train"}
-        option = "file:" + ",".join(f"{split}={','.join(map(str, paths))}" for split, paths in held.items())
+        option = "file:" + ",".join(
+            f"{split}={','.join(glob.escape(shown(path)) for path in paths)}" for split, paths in held.items()
+        )
         why = division[1]
     if look.delimiter is None:
         schema = [f"{c.column.name}:{c.role}{_text_type(c) if c.values else ''}" for c in choices if c.role != "skip"]
@@ -184,10 +182,16 @@ def _prepare(
             content = {"columns": columns, "delimiter": look.delimiter, "header": look.has_header}
             file.write(json.dumps(content, indent=1).encode() + b"\n")
         schema, kind = [str(path)], "csv"
-    argv = [kind, *map(str, look.paths), "--out", str(folder), "--schema", *schema, "--split", option]
+    argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, "--split", option]
     print(f"splits: {why}")
     print(f"a copy in Parquet, with its splits, is made by: pipeline prepare {shlex.join(argv)}", flush=True)
     return prepare_main(argv)
+
+
+def shown(file: DataFile) -> str:
+    """Path of a file, relative to the current folder if it is below it."""
+    path = Path(file.place)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _text_type(choice: Choice) -> str:

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline.data.files import SPLITS, InputColumn, leaves, matches, open_file, resolve
+from pipeline.data.files import InputColumn, leaves, listings_of, open_file
+from pipeline.files.find import DataFile, form_of, matches, some
 from pipeline.workflow import Data
 
 
-def remarks(data: Data) -> Iterator[str]:
-    """Yield one line for each remark. The files must have passed `SchemaCheck`."""
-    for split in SPLITS:
+def remarks(data: Data, num_examples: Mapping[str, int]) -> Iterator[str]:
+    """Yield one line for each remark. `num_examples`: of each split. The files must have passed `SchemaCheck`."""
+    for split, listing in (listings := listings_of(data)).items():
+        if text := [file for file in listing.left_out if form_of(file)]:
+            yield f"data.{split}: next to Parquet {len(text):,} other files are left out: {some(text)}"
+        if listing.files and not num_examples[split]:
+            yield f"data.{split}: its files have no rows, so that nothing is evaluated on them; name files that have"
         for pattern in getattr(data, split):
-            found = matches(data, pattern)
-            folders = [path for path in found if path.is_dir()]
+            found = matches(pattern, data.root)
+            folders = [path for path in map(Path, found) if path.is_dir()]
             if 0 < len(folders) < len(found):
                 names = ", ".join(path.name for path in folders[:3]) + (", ..." if len(folders) > 3 else "")
                 yield (
                     f"data.{split}: {pattern!r} matches {len(found):,} names, of which {len(folders):,} are folders "
                     f"({names}): the Parquet files in them are read, too"
                 )
-    files = resolve(data, "train")
     for label in data.labels:
-        value = _only_value(files, label)
+        value = _only_value(listings["train"].files, label)
         if value is not None:
             yield (
                 f"all training labels of {label!r} are {value:g}: there is nothing to learn; look at data.labels and "
@@ -31,13 +35,16 @@ def remarks(data: Data) -> Iterator[str]:
             )
 
 
-def _only_value(files: list[Path], label: str) -> float | None:
+def _only_value(files: Iterable[DataFile], label: str) -> float | None:
     """The only value of a column, if the footers show that it has just one; else None. Opens no more files than
     necessary."""
     seen: set[float] = set()
     for path in files:
         with open_file(path) as file:
-            ((_, place),) = leaves(file.schema_arrow, file.metadata, [InputColumn(label, "data.labels")])
+            places = [*leaves(file.schema_arrow, file.metadata, [InputColumn(label, "data.labels")])]
+            if not places:
+                return None
+            ((_, place),) = places
             for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
                 statistics = group.column(place).statistics
                 if group.num_rows == 0:

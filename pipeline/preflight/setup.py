@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.data.agenda import Agenda
-from pipeline.data.source import Scoring, Source
+from pipeline.data.source import Begun, Scoring, Source
 from pipeline.data.synthetic import ensure
 from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
@@ -63,8 +63,9 @@ def data(c: Checked) -> Checked:
     """Read the metadata of all files; make synthetic ones."""
     workflow = c.workflow
     ensure(workflow.data)
-    source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
-    for remark in remarks(workflow.data):
+    threads, group = share_of(workflow.schedule.threads), workflow.metrics.group
+    source = Source(workflow.data, workflow.seed, threads, group, begun=c.begun)
+    for remark in remarks(workflow.data, source.num_examples):
         c.say(f"warning: {remark}")
     return replace(c, source=source)
 
@@ -96,11 +97,13 @@ def after(passes: Iterable[Callable[[Checked], Checked]], c: Checked) -> Checked
 
 
 def check(
-    workflow: Workflow, device: Described, say: Say, world: int = 1, here: bool = True, run_dir: Path | None = None
-) -> Checked:
+    workflow: Workflow, device: Described, say: Say, world: int = 1, here: bool = True, run_dir: Path | None = None,
+    begun: Begun | None = None,
+) -> Checked:  # fmt: skip
     """Check data, model and memory. Arguments as the fields of `Checked`. Raises ValueError if anything is wrong."""
     return after(CHECKS, Checked(
-        workflow=workflow, device=device, say=say, world=world, here=here, run_dir=run_dir, storage=workflow.storage
+        workflow=workflow, device=device, say=say, world=world, here=here, run_dir=run_dir, storage=workflow.storage,
+        begun=begun,
     ))  # fmt: skip
 
 

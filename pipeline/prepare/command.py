@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import glob
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import refuse_remote
+from pipeline.files.find import DataFile, check_once, find, matches_name, natural_order
 from pipeline.prepare import formats
 from pipeline.prepare.arguments import TAKES
 from pipeline.prepare.formats import Format
-from pipeline.prepare.heads import check_heads
+from pipeline.prepare.heads import check_heads, has_rows
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.pieces import Piece, cut_sources
@@ -39,8 +37,10 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         raise ValueError(f"--workers {args.workers}: give at least 1")
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
-    events = find_sources(args.sources)
-    paths = find_sources(args.examples) if args.examples else events
+    parquet = args.format in ("parquet", "sequences")
+    form, of_rows = "Parquet" if parquet else "text", args.examples or args.sources
+    found, log = (sources_of(sources, form)[0] for sources in (of_rows, args.sources))
+    paths, events = ([p for p in ps if has_rows(p, None)] or ps if parquet else ps for ps in (found, log))
     format, split = format_of(args, paths), ToScore() if args.no_label else parse(args.split)
     if args.no_label and (args.split or args.vocabulary):
         raise ValueError(
@@ -51,6 +51,8 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         format = with_histories(format, args, out, paths, events)
     elif isinstance(split, Last):
         raise ValueError(f"--split last: {args.format} has no users with times; sequences has")
+    if not parquet:
+        paths = [path for path in found if has_rows(path, format)] or found
     check_heads(paths, format)
     format = in_order_of(paths[0], format)
     categories = sorted(field.name for field in format.fields if field.role == "category")
@@ -65,8 +67,17 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     others = NOT_OF_OUTPUT if args.format == "sequences" else (*NOT_OF_OUTPUT, *OF_SEQUENCES)
     options = {name: value for name, value in sorted(vars(args).items()) if name not in others}
     options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
-    sources = list(dict.fromkeys((*paths, *events)))
+    sources = list(dict.fromkeys((*paths, *events))) if args.examples else paths
     return job, cut_sources(paths, format, args.piece_size), command_of(options, sources)
+
+
+def sources_of(sources: Sequence[str], form: str = "") -> tuple[list[DataFile], list[DataFile]]:
+    """The source files, in the order of their names, and other files in their folders. Raises ValueError if a source
+    has no files, or one is named twice. `form`: see `find`."""
+    found = find(sources, form=form)
+    check_once({"": found.files})
+    # A shell sorts the names that it makes of a pattern as text.
+    return sorted(found.files, key=natural_order) if len(sources) > 1 else [*found.files], [*found.left_out]
 
 
 def minimums(words: Sequence[str], vocabulary: Sequence[str]) -> tuple[int, dict[str, int]]:
@@ -89,22 +100,7 @@ def minimums(words: Sequence[str], vocabulary: Sequence[str]) -> tuple[int, dict
     return whole, dict(sorted(of_column.items()))
 
 
-def find_sources(sources: Sequence[str]) -> list[Path]:
-    """The source files, sorted, without duplicates. Raises ValueError if a source does not exist or has no files."""
-    found: dict[Path, None] = {}
-    refuse_remote("a source", *sources)
-    for source in sources:
-        path = Path(source).expanduser()
-        matches = [path] if path.exists() else [Path(match) for match in glob.glob(str(path), recursive=True)]
-        files = [file for match in matches for file in (match.iterdir() if match.is_dir() else (match,))]
-        files = [file for file in files if file.is_file() and not file.name.startswith(".")]
-        if not files:
-            raise ValueError(f"{source}: there is no such file, and no file in a folder of that name")
-        found.update(dict.fromkeys(files))
-    return sorted(found)
-
-
-def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
+def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
     takes = TAKES[args.format]
     for name in sorted({name for names in TAKES.values() for name in names}):
         if getattr(args, name) and name not in takes:
@@ -116,7 +112,7 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
             is_file = len(args.schema) == 1 and ":" not in args.schema[0]
             found = formats.csv(Path(args.schema[0]) if is_file else args.schema)
             for pattern in args.no_header:
-                if not any(fnmatchcase(path.name, pattern) or fnmatchcase(str(path), pattern) for path in paths):
+                if not any(matches_name(path, pattern) for path in paths):
                     raise ValueError(f"--no-header {pattern}: matches none of the sources")
             found = dataclasses.replace(found, headerless=tuple(args.no_header))
             return formats.without_labels(found) if args.no_label else found
@@ -130,7 +126,7 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
     return formats.without_labels(found) if args.no_label else found
 
 
-def in_order_of(path: Path, format: Format) -> Format:
+def in_order_of(path: DataFile, format: Format) -> Format:
     """Return the format with the columns in the order of a file's header, if every file has one. A file without one has
     the schema's order."""
     if format.kind != "text" or not format.header or format.headerless:

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from pipeline.data.files import kind_of, open_file
+from pipeline.files.find import DataFile, matches_name
 from pipeline.prepare.histories import Histories
 from pipeline.prepare.schema import Role, read_schema, roles_of
 
@@ -73,10 +74,8 @@ class Format:
     histories: Histories | None = None
     """Where the columns of histories come from."""
 
-    def has_header(self, path: Path) -> bool:
-        return self.header and not any(
-            fnmatchcase(path.name, pattern) or fnmatchcase(str(path), pattern) for pattern in self.headerless
-        )
+    def has_header(self, path: DataFile) -> bool:
+        return self.header and not any(matches_name(path, pattern) for pattern in self.headerless)
 
     @property
     def in_lines(self) -> tuple[Field, ...]:
@@ -172,7 +171,7 @@ def without_labels(format: Format) -> Format:
     return replace(format, fields=tuple(fields), left_out=tuple(f.name for f in format.fields if f.role == "label"))
 
 
-def parquet_format(columns: Sequence[str], first: Path, no_label: bool = False) -> Format:
+def parquet_format(columns: Sequence[str], first: DataFile, no_label: bool = False) -> Format:
     """Parquet files with columns NAME:ROLE and the types of the first file; NAME may be a pattern (`c*:category`). The
     first pattern that matches a column decides; columns without a match are left out, and with `no_label` labels."""
     with open_file(first) as file:
@@ -187,7 +186,7 @@ def parquet_format(columns: Sequence[str], first: Path, no_label: bool = False) 
     return Format("parquet", "parquet", fields)
 
 
-def _as_read(path: Path, column: pa.Field, role: Role, values: tuple[str, str] | None) -> Field:
+def _as_read(path: DataFile, column: pa.Field, role: Role, values: tuple[str, str] | None) -> Field:
     """Field of a Parquet column: dictionaries are decoded, floats become float32, labels int8."""
     found, kind = column.type, kind_of(column.type)
     many = pa.types.is_list(found) or pa.types.is_large_list(found)

@@ -4,18 +4,20 @@ header."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from pipeline.data.files import open_file
+from pipeline.files.find import DataFile
+from pipeline.files.stores import stamp_of
 from pipeline.prepare.formats import Format
 from pipeline.prepare.pieces import COMPRESSED
 from pipeline.prepare.read import names_in
-from pipeline.prepare.stretches import first_line
+from pipeline.prepare.stretches import first_line, has_second_line
 
 PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"PK\x03\x04": ".zip"}
 """First bytes of compressed files, and the suffix of their names."""
 
 
-def check_heads(paths: Sequence[Path], format: Format) -> None:
+def check_heads(paths: Sequence[DataFile], format: Format) -> None:
     """Raises ValueError if a source of lines is another kind of file, or only some of them have the header."""
     if format.kind == "parquet":
         return
@@ -25,8 +27,25 @@ def check_heads(paths: Sequence[Path], format: Format) -> None:
         _check_headers([path for path in paths if format.has_header(path)], format)
 
 
-def _check_kind(path: Path) -> None:
-    if not path.stat().st_size:
+def has_rows(path: DataFile, format: Format | None) -> bool:
+    """False for a part without rows, as other tools write it: Parquet (`format` None) without row groups, text without
+    bytes, or with a header only."""
+    if not stamp_of(str(path)).size:
+        return False
+    if format is None:
+        with open_file(path) as opened:
+            return bool(opened.metadata.num_rows)
+    if not format.has_header(path) or has_second_line(path):
+        return True
+    try:
+        names_in(path, format, [f.name for f in format.in_lines])
+    except ValueError:
+        return True
+    return False
+
+
+def _check_kind(path: DataFile) -> None:
+    if not stamp_of(str(path)).size:
         raise ValueError(f"{path}: is empty; is it complete? Leave it out if it should be")
     with open(path, "rb") as file:
         head = file.read(8)
@@ -45,7 +64,7 @@ def _check_kind(path: Path) -> None:
         raise ValueError(f"{path}: is not compressed, although its name ends in {path.suffix}; rename it")
 
 
-def _check_headers(paths: Sequence[Path], format: Format) -> None:
+def _check_headers(paths: Sequence[DataFile], format: Format) -> None:
     names, refused, first = [f.name for f in format.in_lines], {}, None
     for path in paths:
         try:

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from pipeline.files.find import DataFile
+
 PREFIX = "hist_"
 ITEMS, FRAMES = "items.arrow", "frames.arrow"
 """Files of the sorted events' items, and of each example, in the order of the files: `begin` and `end` of its history
@@ -27,8 +29,8 @@ class Histories:
     """Description of the histories, and where they are kept while parts are made."""
 
     folder: Path
-    examples: tuple[Path, ...]
-    events: tuple[Path, ...]
+    examples: tuple[DataFile, ...]
+    events: tuple[DataFile, ...]
     types: tuple[tuple[str, pa.DataType], ...]
     """Name and type, over all files, of the user, of the time, and of each column of items."""
     starts: tuple[int, ...]

@@ -4,6 +4,7 @@ output."""
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 from pipeline.data.files import SPLITS
 from pipeline.errors import shortened
+from pipeline.files.find import DataFile
 from pipeline.machine.aside import move_aside
 from pipeline.prepare.corrected import remove_other_parts
 from pipeline.prepare.formats import Field
@@ -74,17 +76,17 @@ class Prepared(Strict):
     files: list[OutputFile]
 
 
-def command_of(options: Mapping[str, Any], paths: Sequence[Path]) -> Command:
+def command_of(options: Mapping[str, Any], paths: Sequence[DataFile]) -> Command:
     """Command with these options and the present state of these sources."""
     return Command(options=dict(options), sources=[_origin(path) for path in paths])
 
 
-def _origin(path: Path) -> Origin:
-    found = path.stat()
+def _origin(path: DataFile) -> Origin:
+    found = os.stat(path)
     with open(path, "rb") as file:
         head = checksum(file.read(HEAD_BYTES))
     # A file name may be invalid UTF-8, which JSON cannot represent.
-    name = str(path.absolute()).encode(errors="backslashreplace").decode()
+    name = str(Path(path).absolute()).encode(errors="backslashreplace").decode()
     return Origin(path=name, bytes=found.st_size, mtime_ns=found.st_mtime_ns, head=head)
 
 
@@ -211,11 +213,11 @@ def _differences(there: Command, here: Command) -> list[str]:
     return differ
 
 
-def check_sources(command: Command, paths: Iterable[Path]) -> None:
+def check_sources(command: Command, paths: Iterable[DataFile]) -> None:
     """Raises ValueError if a source has changed since the command began. One that no longer exists is not checked: it
     has been read already, or reading it will fail."""
     there = {origin.path: origin for origin in command.sources}
-    now = [_origin(path) for path in dict.fromkeys(paths) if path.exists()]
+    now = [_origin(path) for path in dict.fromkeys(paths) if os.path.exists(path)]
     before = [there[origin.path] for origin in now]
     if differ := _differences(Command(options={}, sources=before), Command(options={}, sources=now)):
         raise ValueError(f"{'; '.join(differ[:8])}: the same command reads what has changed again")

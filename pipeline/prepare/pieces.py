@@ -4,13 +4,15 @@ file."""
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from pipeline.data.files import open_file
+from pipeline.files.find import DataFile
+from pipeline.files.stores import stamp_of
 from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import Format
 
@@ -24,7 +26,7 @@ class Piece:
     """Input of one task. Its parts are numbered from `number` on."""
 
     file: int
-    path: Path
+    path: DataFile
     number: int
     begin: int
     end: int
@@ -34,16 +36,16 @@ class Piece:
     """Bytes of text (Parquet: of values) after which a part of a stream, or of a large row group, ends."""
 
 
-def codec_of(path: Path) -> str | None:
+def codec_of(path: DataFile) -> str | None:
     return COMPRESSED.get(path.suffix)
 
 
-def is_stream(path: Path, format: Format) -> bool:
+def is_stream(path: DataFile, format: Format) -> bool:
     """True if the file can only be read from its beginning."""
     return codec_of(path) is not None or format.newlines
 
 
-def cut_sources(paths: Sequence[Path], format: Format, piece_bytes: int) -> list[Piece]:
+def cut_sources(paths: Sequence[DataFile], format: Format, piece_bytes: int) -> list[Piece]:
     """Pieces of all files, in order. Raises ValueError if a path is no file, a file is empty, or `piece_bytes` is out
     of range."""
     if not 1 <= piece_bytes <= LARGEST:
@@ -53,10 +55,10 @@ def cut_sources(paths: Sequence[Path], format: Format, piece_bytes: int) -> list
     return [piece for file, path in enumerate(paths) for piece in _pieces_of(file, path, format, piece_bytes)]
 
 
-def _pieces_of(file: int, path: Path, format: Format, piece_bytes: int) -> Iterator[Piece]:
-    if not path.is_file():
+def _pieces_of(file: int, path: DataFile, format: Format, piece_bytes: int) -> Iterator[Piece]:
+    if not os.path.isfile(path):
         raise ValueError(f"{path}: is no file; correct the name, or leave it out")
-    size = path.stat().st_size
+    size = stamp_of(str(path)).size
     if size == 0:
         raise ValueError(f"{path}: is empty; is it complete? Leave it out if it should be")
     if format.kind == "parquet":
@@ -68,7 +70,7 @@ def _pieces_of(file: int, path: Path, format: Format, piece_bytes: int) -> Itera
             yield Piece(file, path, number, begin, min(begin + piece_bytes, size), piece_bytes)
 
 
-def _row_groups(file: int, path: Path, format: Format, piece_bytes: int) -> Iterator[Piece]:
+def _row_groups(file: int, path: DataFile, format: Format, piece_bytes: int) -> Iterator[Piece]:
     """Pieces of consecutive row groups of at most `piece_bytes` together; a larger row group is a piece by itself."""
     with open_file(path) as opened:
         metadata = opened.metadata

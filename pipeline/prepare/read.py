@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from pipeline.files.find import DataFile
+from pipeline.files.partitions import check_equal
 from pipeline.prepare import row_groups, sparse, text
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines, Parser, count_lines, parse_lines
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.stretches import Stretch, first_line, stretches
+from pipeline.prepare.values import bad_values, label_of
 
 RAISE = BadLines()
 FOREIGN = {
@@ -48,7 +50,8 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
         for number, table, num_skipped, last in row_groups.tables(piece, format, bad, made):
             yield SourcePart(piece.file, number, table, table.num_rows + num_skipped, num_skipped, last)
         return
-    parse = _parser(piece.path, format)
+    inside = in_files_of(piece.path, format)
+    parse = _parser(piece.path, inside)
     for stretch in stretches(piece, format):
         if stretch.number in made:
             num_lines = count_lines(stretch.text, format.newlines)
@@ -56,12 +59,41 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
                 piece.file, stretch.number, format.schema.empty_table(), num_lines, 0, stretch.last, stretch.end
             )
         else:
-            part = _part_of(stretch, piece, format, parse, bad)
+            part = _part_of(stretch, piece, inside, parse, bad)
+            part.table = with_path(part.table, piece.path, format)
         # The table is all that is needed of the text, and what is made of it may take the text's memory.
         stretch.text = b""
         yield part
         # Only one part's table may be in memory.
         del part
+
+
+def in_files_of(path: DataFile, format: Format) -> Format:
+    """The format without those columns that a file has from its path alone."""
+    names = {name for name, _ in getattr(path, "partitions", ())}
+    if format.kind == "text" and names and format.has_header(path):
+        names -= {*_values(path, format)}
+    return replace(format, fields=tuple(f for f in format.fields if f.name not in names)) if names else format
+
+
+def with_path(table: pa.Table, path: DataFile, format: Format) -> pa.Table:
+    """Add the columns of the file's path to a part. Raises ValueError if one has another value in the file, or does not
+    fit its type."""
+    for name, value in getattr(path, "partitions", ()):
+        if name in table.schema.names:
+            check_equal(path, name, table.column(name))
+        elif found := next((f for f in format.fields if f.name == name and f.role != "skip"), None):
+            column = pa.chunked_array([pa.repeat(pa.scalar(value, pa.string()), table.num_rows)])
+            try:
+                cast = label_of(column, found.values) if found.values else column.cast(found.arrow_type)
+            except pa.ArrowException as error:
+                raise ValueError(
+                    f"{path}: {name}={value} in its path is no {found.arrow_type}, see --schema"
+                ) from error
+            if bad := bad_values(pa.table({name: cast}), [found]):
+                raise ValueError(f"{path}: {name}={value} in its path: {bad[1]}")
+            table = table.append_column(name, cast)
+    return table.select(format.schema.names)
 
 
 def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad: BadLines) -> SourcePart:
@@ -75,7 +107,7 @@ def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad:
     return SourcePart(piece.file, stretch.number, table, num_lines, num_skipped, stretch.last, stretch.end)
 
 
-def _parser(path: Path, format: Format) -> Parser:
+def _parser(path: DataFile, format: Format) -> Parser:
     if format.kind != "text":
         return sparse.sparse_parser(format)
     names = [f.name for f in format.in_lines]
@@ -86,17 +118,18 @@ def _parser(path: Path, format: Format) -> Parser:
     return text.text_parser(format, names)
 
 
-def _values(path: Path, format: Format) -> list[str]:
+def _values(path: DataFile, format: Format) -> list[str]:
     """Values of the first line."""
     line = first_line(path).decode(errors="replace")
     return next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
 
 
-def names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:
+def names_in(path: DataFile, format: Format, names: Sequence[str]) -> list[str]:
     """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
     columns."""
     found = _values(path, format)
-    lacking = [name for name in names if name not in found and name not in format.left_out]
+    in_path = dict(getattr(path, "partitions", ()))
+    lacking = [name for name in names if name not in found and name not in format.left_out and name not in in_path]
     strangers = [] if format.skip_others else [name for name in found if name not in names]
     twice = sorted({name for name in found if found.count(name) > 1})
     if not (lacking or strangers or twice):

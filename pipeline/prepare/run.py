@@ -13,6 +13,7 @@ from typing import Any
 from pipeline.cluster.tasks import Tasks
 from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
+from pipeline.files.stores import stamp_of
 from pipeline.monitor.row_progress import RowProgress
 from pipeline.prepare.draft import stub_text
 from pipeline.prepare.layout import COUNT, COUNTS, SORTED, STUB, WRITE, remove_kept, remove_partials
@@ -125,7 +126,7 @@ def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
     whole: dict[int, int] = {}
     for piece in pieces:
         whole[piece.file] = whole.get(piece.file, 0) + piece.end - piece.begin
-    sizes = {piece.file: piece.path.stat().st_size for piece in pieces}
+    sizes = {piece.file: stamp_of(str(piece.path)).size for piece in pieces}
     return {p: sizes[p.file] * (p.end - p.begin) // max(1, whole[p.file]) for p in pieces}
 
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from pipeline.data.files import kind_of, open_file
 from pipeline.errors import PipelineError
+from pipeline.files.find import DataFile
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.histories import FRAMES, ITEMS, LEFT_OUT, PLACE, PREFIX, Histories
 from pipeline.prepare.layout import KEPT, NAMES, SORTED, remove
@@ -61,7 +62,7 @@ class Done(Strict):
 
 
 def with_histories(
-    format: Format, args: argparse.Namespace, out: Path, examples: Sequence[Path], events: Sequence[Path]
+    format: Format, args: argparse.Namespace, out: Path, examples: Sequence[DataFile], events: Sequence[DataFile]
 ) -> Format:
     """Return the format of the examples with their histories. Raises ValueError if DuckDB is missing, or if a column is
     missing, has a type that does not fit, or has a user or time that is null."""
@@ -105,7 +106,7 @@ def _duckdb() -> Any:
     return duckdb
 
 
-def _types(paths: Sequence[Path], names: Sequence[str]) -> list[pa.DataType]:
+def _types(paths: Sequence[DataFile], names: Sequence[str]) -> list[pa.DataType]:
     """Types of columns that hold the values of all files."""
     found = pa.schema([])
     for path in paths:
@@ -139,7 +140,7 @@ def _fits(kind: pa.DataType, option: str) -> bool:
     return kind_of(kind) in ("integers", "text", *(["numbers"] if option != "user" else []))
 
 
-def _count(path: Path, types: Sequence[tuple[str, pa.DataType]]) -> int:
+def _count(path: DataFile, types: Sequence[tuple[str, pa.DataType]]) -> int:
     """Number of rows. Raises ValueError if one has no user or no time, or one that the type over all files cannot
     hold."""
     count = 0
@@ -153,7 +154,7 @@ def _count(path: Path, types: Sequence[tuple[str, pa.DataType]]) -> int:
     return count
 
 
-def _read(paths: Sequence[Path], types: Sequence[tuple[str, pa.DataType]]) -> Iterator[list[pa.Array]]:
+def _read(paths: Sequence[DataFile], types: Sequence[tuple[str, pa.DataType]]) -> Iterator[list[pa.Array]]:
     """Columns of consecutive rows, as DuckDB sorts them: integers for times, bytes for text, which may be invalid."""
     for path in paths:
         with open_file(path) as file:

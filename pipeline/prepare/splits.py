@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.data.decode import fill_keys
 from pipeline.data.files import SPLITS, InputColumn, kind_of
+from pipeline.files.find import DataFile, matches_name
 from pipeline.kernels.hashing import hash_integers
 from pipeline.kernels.mix import mix_reference
 from pipeline.prepare.counts import value_type
@@ -29,7 +28,7 @@ DRAWS = 1 << 64
 
 
 class Split(Protocol):
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         """[N] place in SPLITS of each row of part `number` of source `file`. Raises ValueError if a row has none."""
 
 
@@ -50,7 +49,7 @@ class Ratio:
                 "to 1 that leave some for training"
             )
 
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         salt = mix_reference(self.seed)
         draws_N = np.empty(table.num_rows, np.uint64)
         if self.user:
@@ -74,7 +73,7 @@ class ByTime:
     validation_from: str | None = None
     test_from: str | None = None
 
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         times = table.column(self.column)
         if pa.types.is_dictionary(times.type):
             times = times.cast(times.type.value_type)
@@ -105,10 +104,10 @@ class ByFile:
     validation: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
 
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         return np.full(table.num_rows, self.split_of(path), np.int8)
 
-    def split_of(self, path: Path) -> int:
+    def split_of(self, path: DataFile) -> int:
         if _matches(path, self.test):
             return TEST
         return VALIDATION if _matches(path, self.validation) else TRAIN
@@ -121,7 +120,7 @@ class Last:
     validation: bool = True
     test: bool = True
 
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         return np.asarray(table.column(PLACE), np.int8)
 
 
@@ -131,7 +130,7 @@ class ToScore:
 
     test: bool = True
 
-    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         return np.full(table.num_rows, TEST, np.int8)
 
 
@@ -147,7 +146,7 @@ def reaches(split: Split, span: tuple[Any, Any] | None) -> str:
     return f", since {split.column} goes from {span[0]} to {span[1]}"
 
 
-def check_split(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
+def check_split(split: Split, schema: pa.Schema, paths: Sequence[DataFile]) -> None:
     """Raises ValueError if the split does not fit the columns or the sources."""
     match split:
         case ByTime():
@@ -208,8 +207,12 @@ def _patterns(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     name = ""
     for word in words:
         before, equals, after = word.partition("=")
-        name, pattern = (before, after) if equals else (name, word)
-        found[{"validation": "validation", "test": "test"}[name]] = (*found.get(name, ()), pattern)
+        # A folder may be called "day=1".
+        begins = equals and (before in SPLITS[1:] or not name)
+        name, pattern = (before, after) if begins else (name, word)
+        if name not in SPLITS[1:]:
+            raise KeyError(name)
+        found[name] = (*found.get(name, ()), pattern)
     return found
 
 
@@ -220,10 +223,10 @@ def _expected(text: str) -> str:
     )
 
 
-def _matches(path: Path, patterns: Sequence[str]) -> bool:
-    return any(fnmatch(path.name, pattern) or fnmatch(str(path), pattern) for pattern in patterns)
+def _matches(path: DataFile, patterns: Sequence[str]) -> bool:
+    return any(matches_name(path, pattern) for pattern in patterns)
 
 
-def _names(paths: Sequence[Path]) -> str:
+def _names(paths: Sequence[DataFile]) -> str:
     shown = ", ".join(path.name for path in paths[:8])
     return f"{shown}, ..." if len(paths) > 8 else shown

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from pipeline.files.find import DataFile
 from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import Text
@@ -46,12 +46,12 @@ def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
         yield _of_range(piece, format)
 
 
-def open_text(path: Path) -> io.BufferedReader:
+def open_text(path: DataFile) -> io.BufferedReader:
     """Open a file's text, decompressed according to its suffix."""
     return _opened(path)[0]
 
 
-def _opened(path: Path) -> tuple[io.BufferedReader, Callable[[], int]]:
+def _opened(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
     """The text, and a function that returns the number of bytes read from the file."""
     codec = codec_of(path)
     source: Any = pa.OSFile(str(path)) if codec else io.FileIO(path)
@@ -60,14 +60,20 @@ def _opened(path: Path) -> tuple[io.BufferedReader, Callable[[], int]]:
     return io.BufferedReader(raw, LONGEST_LINE), source.tell
 
 
-def first_line(path: Path) -> bytes:
+def first_line(path: DataFile) -> bytes:
     """First line of a file, without line end and byte order mark."""
     with open_text(path) as file, _damage_told(path, lambda: 1):
         return _line(file, path, lambda: 1).removeprefix(BOM).rstrip(b"\r\n")
 
 
+def has_second_line(path: DataFile) -> bool:
+    with open_text(path) as file, _damage_told(path, lambda: 1):
+        _line(file, path, lambda: 1)
+        return bool(file.peek(1))
+
+
 @contextmanager
-def _damage_told(path: Path, line: Callable[[], int]) -> Iterator[None]:
+def _damage_told(path: DataFile, line: Callable[[], int]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -76,7 +82,7 @@ def _damage_told(path: Path, line: Callable[[], int]) -> Iterator[None]:
         raise ValueError(f"{path}: is cut off or damaged after line {line():,} ({error}); is it complete?") from error
 
 
-def _line(file: io.BufferedReader, path: Path, number: Callable[[], int]) -> bytes:
+def _line(file: io.BufferedReader, path: DataFile, number: Callable[[], int]) -> bytes:
     """Rest of a line with its line end, which a file's last line may lack."""
     line = file.readline(LONGEST_LINE + 1)
     if len(line) > LONGEST_LINE:
@@ -109,12 +115,12 @@ def _of_range(piece: Piece, format: Format) -> Stretch:
     return Stretch(piece.number, text, last, lambda: line_at(begin))
 
 
-def _check_lines(path: Path, some: bool) -> None:
+def _check_lines(path: DataFile, some: bool) -> None:
     if not some:
         raise ValueError(f"{path}: has no lines; is it complete? Leave it out if it should be empty")
 
 
-def _newlines_before(path: Path, offset: int) -> int:
+def _newlines_before(path: DataFile, offset: int) -> int:
     count = 0
     with open(path, "rb") as file:
         while block := file.read(min(LONGEST_LINE, offset - file.tell())):

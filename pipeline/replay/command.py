@@ -14,6 +14,7 @@ from pipeline.data.agenda import Agenda
 from pipeline.device.gpu import choose
 from pipeline.driver.open import shared_by
 from pipeline.driver.result import WORKFLOW, read_result
+from pipeline.driver.resume import begun_of
 from pipeline.driver.stretches import STRETCHES, Opened, RunEvent, read_events
 from pipeline.messages.sizes import parse_size
 from pipeline.preflight.checked import Checked
@@ -69,8 +70,9 @@ def replay(args: Namespace, share: float, pairs: Sequence[tuple[str, str]], say:
     workflow = override(_workflow_of(target, args.workflow), args.set)
     world = args.workers or next((len(e.workers) for e in reversed(events) if isinstance(e, Opened)), 1)
     workflow = shared_by(workflow, world, None)
-    checked = check(workflow, choose(workflow.device), say, world)
-    reader = KeyReader(workflow.data, workflow.seed, workflow.schedule.threads)
+    begun = begun_of(target) if is_run else None
+    checked = check(workflow, choose(workflow.device), say, world, begun=begun)
+    reader = KeyReader(workflow.data, workflow.seed, workflow.schedule.threads, begun)
     try:
         cells, bounds, equals = list[Cell](), list[BoundCell](), None
         if is_run and share == 1 and not args.workers:

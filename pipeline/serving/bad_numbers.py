@@ -44,7 +44,10 @@ def may_have(file: pq.ParquetFile, column: InputColumn) -> bool:
     metadata, found = file.metadata, file.schema_arrow.field(column.name).type
     if has_no_values(found):
         return False
-    ((_, place),) = leaves(file.schema_arrow, metadata, [column])
+    places = [place for _, place in leaves(file.schema_arrow, metadata, [column])]
+    if not places:
+        return True
+    (place,) = places
     ends = []
     for group in range(metadata.num_row_groups):
         statistics = metadata.row_group(group).column(place).statistics

@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.files.find import DataFile
+
 SCORED_GROUP = 1 << 17
 """Rows of a row group of a scored file, which are also read at a time."""
 
@@ -15,7 +17,7 @@ SCORED_GROUP = 1 << 17
 class ColumnReader:
     """Reader of some columns of a Parquet file, from front to back."""
 
-    def __init__(self, path: Path | str, file: pq.ParquetFile, columns: Sequence[str]) -> None:
+    def __init__(self, path: DataFile | Path | str, file: pq.ParquetFile, columns: Sequence[str]) -> None:
         self._path, self._columns = path, list(columns)
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
             SCORED_GROUP, columns=self._columns, use_threads=False

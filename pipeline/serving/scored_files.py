@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import queue
 import threading
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,8 @@ import pyarrow.parquet as pq
 from pipeline.data.files import InputColumn, has_no_values, open_file
 from pipeline.data.groups import stamp_of
 from pipeline.data.outside import Outside
+from pipeline.files.find import DataFile, check_once, find
+from pipeline.files.stores import Stamp, is_remote
 from pipeline.metrics.evaluation import probability
 from pipeline.records import F32
 from pipeline.serving.bad_numbers import BadNumbers
@@ -29,45 +30,32 @@ WAITING = 8
 
 @dataclass(frozen=True, slots=True)
 class ScoredFile:
-    source: Path
+    source: DataFile
     out: Path
     num_rows: int
-    stamp: tuple[int, ...]
+    stamp: Stamp
     """Stamp of the source when it was listed (see `stamp_of`)."""
 
 
-def list_files(data: Sequence[str], out: Path) -> tuple[ScoredFile, ...]:
-    """Input files, in the order of the arguments and sorted within one, each with its output file: at the same path
-    relative to the folder that was named, else under the same name.
+def list_files(data: Sequence[str], out: Path, kinds: Mapping[str, str]) -> tuple[ScoredFile, ...]:
+    """Input files, in the order of the arguments, each with its output file: at the same path relative to the folder,
+    or to the fixed part of the pattern, that was named; else under the same name. `kinds`: see `typed`.
 
-    Raises ValueError if an argument names no Parquet file, two inputs have the same output, or the output is among
-    the inputs.
+    Raises ValueError if an argument names no Parquet file, a file is named twice, two inputs have the same output, or
+    the output is among the inputs.
     """
-    found: dict[Path, Path] = {}
-    for argument in data:
-        path = Path(argument).expanduser()
-        there = [path] if path.exists() else [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
-        listed = [file for path in there for file in _files_of(path)]
-        if not listed:
-            raise ValueError(f"{argument}: there is no Parquet file; name files, folders or globs")
-        for file, name in listed:
-            if file.resolve().is_relative_to(out.resolve()):
-                raise ValueError(f"--out {out} holds {file}, which is to be scored; name another folder")
-            if found.setdefault(name, file).resolve() != file.resolve():
-                raise ValueError(
-                    f"{file} and {found[name]} would both be scored to {out / name}; score them separately"
-                )
+    listing = find(data, form="Parquet", kinds=kinds)
+    check_once({"": listing.files})
+    found: dict[str, DataFile] = {}
+    for file in listing.files:
+        if not is_remote(file.place) and Path(file.place).resolve().is_relative_to(out.resolve()):
+            raise ValueError(f"--out {out} holds {file}, which is to be scored; name another folder")
+        if (other := found.setdefault(file.below, file)) != file:
+            raise ValueError(f"{file} and {other} would both be scored to {out / file.below}; score them separately")
     return tuple(ScoredFile(file, out / name, _num_rows(file), stamp_of(file)) for name, file in found.items())
 
 
-def _files_of(path: Path) -> list[tuple[Path, Path]]:
-    """Pairs of a Parquet file and its path relative to the folder."""
-    if not path.is_dir():
-        return [(path, Path(path.name))]
-    return [(file, file.relative_to(path)) for file in sorted(path.rglob("*.parquet"))]
-
-
-def _num_rows(path: Path) -> int:
+def _num_rows(path: DataFile) -> int:
     with open_file(path) as file:
         return int(file.metadata.num_rows)
 

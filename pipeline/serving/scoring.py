@@ -123,7 +123,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
 
     Raises ValueError before anything runs if an argument or the data do not fit; PipelineError if scoring fails.
     """
-    files = list_files(order.data, order.out)
+    files = list_files(order.data, order.out, opened.features.kinds)
     with ExitStack() as stack:
         Files().make_folder(order.out.absolute().parent)
         stack.enter_context(RunLock(order.out))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
-from pipeline.data.source import Source
+from pipeline.data.source import Begun, Source
 from pipeline.kernels.dedup import drop_repeats
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.machine.threads import Threads
@@ -26,9 +26,10 @@ values with 0.34 M unique keys 0.61 M are left with 2^12, 0.51 M with 2^13, 0.44
 class KeyReader:
     """Reader of any block's unique keys; cheapest in order. Only one thread may use it at a time."""
 
-    def __init__(self, data: Data, seed: int, num_threads: int = 1) -> None:
-        """Read every file's metadata. Raises ValueError if a pattern or a column does not fit the files."""
-        self.source = Source(data, seed, num_threads, keys_only=True)
+    def __init__(self, data: Data, seed: int, num_threads: int = 1, begun: Begun | None = None) -> None:
+        """Read every file's metadata. `begun`: see `files_of_splits`. Raises ValueError if a pattern or a column does
+        not fit the files."""
+        self.source = Source(data, seed, num_threads, keys_only=True, begun=begun)
         self._threads = Threads(num_threads, "keys")
         self._tables = [KeyTable() for _ in range(num_threads)]
         self._block = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)

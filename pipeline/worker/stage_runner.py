@@ -74,7 +74,7 @@ class StageRunner:
             counts = tiers.learner.rows.counts_examples
             self._peers = OtherWorkers(membership, owners, source.layout.num_fields, counts)
         rank = self._peers.rank.number
-        self.foresight = Foresight(workflow, tiers.places, owners, rank) if tiers.foresees else None
+        self.foresight = Foresight(workflow, source, tiers.places, owners, rank) if tiers.foresees else None
         idle = self._placement.idle | self._peers.idle | (frozenset() if self.foresight else frozenset({"scan"}))
         self.names: Sequence[str] = tuple(stage for stage in STAGES if stage not in idle)
         """Names of the stages that have something to do on this worker."""

@@ -148,11 +148,11 @@ def test_a_block_above_the_limit_of_its_buffer_is_refused(numbered):
     assert source.read(block, ReadBuffer(exact)).nbytes == exact
 
 
-def test_patterns_give_each_file_once_in_order(tmp_path, monkeypatch):
+def test_files_are_read_in_the_order_of_patterns_and_names(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, x in (("b/2", 2), ("b/1", 1), ("a/sub/0", 0)):
         write(tmp_path / f"{name}.parquet", label=[0], c=[0], x=[x])
-    settings = {"train": ("b", "a", "b/1.parquet"), "numbers": (Number(name="x"),), "shuffle_window": 0}
+    settings = {"train": ("b", "a"), "numbers": (Number(name="x"),), "shuffle_window": 0}
     assert numbers_of(epoch_of(Source(data_of("~", **settings), 0))) == [1, 2, 0]
 
 

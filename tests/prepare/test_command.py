@@ -9,7 +9,7 @@ import pytest
 from support.data.preparations import SPLIT, contents, prepare, write_lines
 
 from pipeline.prepare.arguments import OUT
-from pipeline.prepare.command import find_sources
+from pipeline.prepare.command import sources_of
 from pipeline.prepare.main import main
 from pipeline.storage.lock import RunLock
 
@@ -35,7 +35,7 @@ def refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("criteo", "nowhere"), "nowhere: there is no such file"),
+        (("criteo", "nowhere"), "nowhere matches no text file"),
         (("criteo", "day", "--schema", "a:label"), "--schema has no meaning for criteo"),
         (("csv", "day"), "csv needs --schema"),
         (("csv", "day", "--schema", "a:price"), "expected NAME:ROLE"),
@@ -64,14 +64,12 @@ def test_an_impossible_request_is_refused_with_its_reason(tmp_path, source, refu
     assert not (tmp_path / "out" / "_prepared.json").exists()
 
 
-def test_sources_are_found_once_and_in_order_of_name(tmp_path):
-    for name in ("b.gz", "a", "c", ".hidden"):
-        (tmp_path / "logs" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "logs" / name).write_text("x")
-    names = [
-        path.name for path in find_sources([str(tmp_path / "logs" / "c"), str(tmp_path / "logs"), f"{tmp_path}/*/a*"])
-    ]
-    assert names == ["a", "b.gz", "c"]
+def test_sources_are_taken_in_the_order_of_their_names(tmp_path):
+    for name in ("logs/b.gz", "logs/a10", "logs/a9", "logs/.hidden", "more/c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    files, left_out = sources_of([str(tmp_path / "more" / "c"), str(tmp_path / "logs")])
+    assert ([file.name for file in files], left_out) == (["a9", "a10", "b.gz", "c"], [])
 
 
 def test_a_finished_output_is_left_unchanged(tmp_path, source, capsys):

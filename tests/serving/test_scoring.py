@@ -292,7 +292,7 @@ def test_data_of_another_kind_are_refused_with_the_column(trained, tmp_path, cap
     score(trained, tmp_path / "out", data=[tmp_path / "texts.parquet"], exits=2)
     assert "'item' (data.categories) holds text, expected integers as in the training data" in capsys.readouterr().err
     score(trained, tmp_path / "out", data=[tmp_path / "nothing-*"], exits=2)
-    assert "there is no Parquet file" in capsys.readouterr().err
+    assert "matches no Parquet file" in capsys.readouterr().err
     shutil.copytree(trained.workflow.data.root, tmp_path / "one")
     score(trained, tmp_path / "out", data=[tmp_path / "one", trained.workflow.data.root], exits=2)
     assert "would both be scored to" in capsys.readouterr().err
