@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.decode import fill_keys
-from pipeline.data.files import SPLITS, InputColumn, kind_of
+from pipeline.data.files import SPLITS, kind_of
 from pipeline.files.find import DataFile, matches_name
 from pipeline.kernels.hashing import hash_integers
 from pipeline.kernels.mix import mix_reference
-from pipeline.prepare.counts import value_type
+from pipeline.prepare.counts import keys_of, value_type
 from pipeline.prepare.histories import PLACE
 
 I8 = NDArray[np.int8]
@@ -54,8 +53,7 @@ class Ratio:
         draws_N = np.empty(table.num_rows, np.uint64)
         if self.user:
             values = table.column(self.user)
-            column, keys_N = InputColumn(self.user, "", table=self.user), np.empty(table.num_rows, np.uint64)
-            fill_keys(values.cast(value_type(values.type)).combine_chunks(), column, None, keys_N)
+            keys_N: NDArray[Any] = keys_of(values.cast(value_type(values.type)).combine_chunks(), self.user)
         else:
             salt, keys_N = mix_reference(mix_reference(salt ^ file) ^ number), np.arange(table.num_rows)
         hash_integers(keys_N, np.uint64(salt), draws_N)
