@@ -43,35 +43,12 @@ from pipeline.settings.optimizer import (
     RowWiseAdagrad,
     Sgd,
 )
-from pipeline.workflow import (
-    Category,
-    Commit,
-    Data,
-    Metrics,
-    Model,
-    Number,
-    Schedule,
-    Synthetic,
-    Workers,
-    Workflow,
-)
+from pipeline.workflow import Category, Commit, Data, Metrics, Model, Number, Schedule, Synthetic, Workers, Workflow
 
 if TYPE_CHECKING:
     from pipeline.data.outside import BadValues
     from pipeline.doctor.finding import Finding
-    from pipeline.models import (
-        DCN,
-        DNN,
-        FM,
-        LR,
-        AutoInt,
-        DCNMix,
-        DCNv2,
-        DeepFM,
-        SharedBottom,
-        WideDeep,
-        xDeepFM,
-    )
+    from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, SharedBottom, WideDeep, xDeepFM
     from pipeline.serving.open_servable import OpenServable, open_servable
     from pipeline.serving.opened import OpenRun, open_run
     from pipeline.serving.servable import Precision, ServableManifest
@@ -255,11 +232,11 @@ def export(
     a server looks. `commit`, `workflow`: see `score`. Raises ValueError if an argument does not fit the run or `out`
     holds something else, and Damaged if the commit is damaged.
     """
+    from pipeline.messages.sizes import bytes_of_memory
     from pipeline.serving.commit import open_commit
     from pipeline.serving.exporting import ExportSettings
     from pipeline.serving.exporting import export as export_commit
     from pipeline.serving.exporting import publish as name_current
-    from pipeline.serving.open_servable import bytes_of_memory
     from pipeline.storage.lock import RunLock
 
     out = Path(out).absolute()

@@ -87,6 +87,9 @@ def shortened(value: object, limit: int = 60) -> str:
 class PipelineError(RuntimeError):
     """A failure that ends the run. A failed stage's message names the stage and the block, and keeps the cause."""
 
+    resumes = True
+    """False if the same command would not find what it needs."""
+
 
 class OutOfTurn(PipelineError):
     """A stage was called for a block that is not its next one, or in a process where its run is not open.

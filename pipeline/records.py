@@ -185,12 +185,6 @@ class KeyRequest:
     """Per batch [P] number of examples that hold each key; empty if the optimizer does not need it, or if no example
     can hold a key twice, so that it equals `occurrences`."""
 
-    @property
-    def num_bytes(self) -> int:
-        return self.keys_U.nbytes + sum(
-            part.nbytes for parts in (self.positions, self.occurrences, self.examples_with_key) for part in parts
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class RowRequests:

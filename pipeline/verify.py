@@ -26,7 +26,7 @@ from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reopen import clean
 from pipeline.commits.run_state import read_state
 from pipeline.driver.result import check_outputs
-from pipeline.errors import error_text
+from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.bar import track
 from pipeline.records import RESERVED, U64
@@ -43,19 +43,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     is damaged or missing; 2 if there is no run to check; 130 if interrupted."""
     heed_interrupts()
     args = verify_arguments().parse_args(argv)
-    try:
-        if (args.run / SERVABLE_MANIFEST).is_file():
-            return verify_servable(args.run)
-        if not (args.run / "commits").is_dir():
-            raise ValueError(f"{args.run} holds no run: it has no folder `commits`; name the folder of a run")
-        with RunLock(args.run):
-            return verify(args.run, args.repair)
-    except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: nothing is lost; repeat the command", file=sys.stderr)
-        return 130
+    return run_command(lambda: verify_command(args.run, args.repair), "nothing is lost; repeat the command")
+
+
+def verify_command(folder: Path, repair: bool) -> int:
+    """Check a run or a servable; returns the exit code."""
+    if (folder / SERVABLE_MANIFEST).is_file():
+        return verify_servable(folder)
+    if not (folder / "commits").is_dir():
+        raise ValueError(f"{folder} holds no run: it has no folder `commits`; name the folder of a run")
+    with RunLock(folder):
+        return verify(folder, repair)
 
 
 def verify_servable(folder: Path) -> int:

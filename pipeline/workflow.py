@@ -187,8 +187,6 @@ class Workers(Strict):
     shards: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Number of shards of a new table. It never changes afterwards, and limits the number of workers. By default 16
     with several workers, 1 with one."""
-    pairs_up_to: Annotated[int, Field(ge=0)] = 8
-    """Maximum number of workers that exchange keys by a Dask task for each pair; more workers use one collective."""
     timeout_seconds: Annotated[float, Field(gt=0.0)] = 120.0
     """Time that a worker waits for another one in a collective; must be longer than a commit takes."""
     silent_seconds: Annotated[float, Field(gt=0.0)] = 30.0
@@ -214,8 +212,8 @@ class Metrics(Strict):
 
 
 MIN_FROZEN_EPS = 1e-6
-REMOVED_FROM_STORAGE = ("policy",)
-"""Settings of `storage` that earlier versions of this package had."""
+REMOVED = {"storage": ("policy",), "workers": ("pairs_up_to",)}
+"""Settings that earlier versions of this package had, by part of the workflow."""
 
 
 class Workflow(Strict):
@@ -278,10 +276,9 @@ class Workflow(Strict):
 def without_removed(kept: Any) -> Any:
     """Return a kept workflow, as JSON values, without settings that earlier versions of this package had and that
     change no bit. Values that are no workflow are returned as they are."""
-    storage = kept.get("storage") if isinstance(kept, dict) else None
-    if not isinstance(storage, dict):
-        return kept
-    return kept | {"storage": {name: value for name, value in storage.items() if name not in REMOVED_FROM_STORAGE}}
+    parts = {part: kept[part] for part in REMOVED if isinstance(kept.get(part), dict)} if isinstance(kept, dict) else {}
+    left = {part: {n: value for n, value in of.items() if n not in REMOVED[part]} for part, of in parts.items()}
+    return kept | left if left else kept
 
 
 def load(path: Path) -> Workflow:

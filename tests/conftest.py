@@ -116,6 +116,14 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
 
 
+@pytest.fixture(scope="session")
+def trained(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of the small workflow, and what its evaluation has. Nothing may change it."""
+    from support.runs.evaluated_runs import train_and_evaluate
+
+    return train_and_evaluate(make_workflow(data_root), tmp_path_factory.mktemp("trained"))
+
+
 @pytest.fixture
 def small_workflow(data_root: Path) -> Callable[..., Workflow]:
     return lambda **changes: make_workflow(data_root, **changes)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import make_workflow, write_data
+from conftest import make_workflow
 from sklearn.metrics import log_loss, roc_auc_score
 from support.depth import some
 from support.faults.killed_after_commit import kill_after
@@ -21,11 +21,6 @@ SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 BOTH = Metrics(group="user", progressive=True)
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("metrics"), num_train=90, num_keys=60)
-
-
 class Dropping(nn.Module):
     """A linear model with dropout."""
 
@@ -38,13 +33,13 @@ class Dropping(nn.Module):
         return self.linear(self.dropout(torch.cat([numbers, embeddings.flatten(1)], 1))).squeeze(1)
 
 
-def workflow_of(root, metrics=BOTH, **changes):
-    return make_workflow(root, weight="importance", **changes).model_copy(update={"metrics": metrics})
+def workflow_of(data_root, metrics=BOTH, **changes):
+    return make_workflow(data_root, weight="importance", **changes).model_copy(update={"metrics": metrics})
 
 
 @pytest.fixture(scope="module")
-def expected(root):
-    return run(workflow_of(root), **SIZES)
+def expected(data_root):
+    return run(workflow_of(data_root), **SIZES)
 
 
 class Keeping(Reference):
@@ -85,8 +80,8 @@ def of_scikit_learn(seen):
 
 
 @pytest.mark.parametrize("kind", [None, Dropping], ids=["deepfm", "dropout"])
-def test_progressive_metrics_are_of_the_training_forward_passes(root, kind):
-    workflow = workflow_of(root, **({"kind": kind, "args": {}} if kind else {}))
+def test_progressive_metrics_are_of_the_training_forward_passes(data_root, kind):
+    workflow = workflow_of(data_root, **({"kind": kind, "args": {}} if kind else {}))
     reference = Keeping(workflow).train()
     trained = [e for e in run(workflow, **SIZES)["epochs"] if e["split"] == "train"]
     assert [e["epoch"] for e in trained] == [1, 2]
@@ -96,11 +91,11 @@ def test_progressive_metrics_are_of_the_training_forward_passes(root, kind):
 
 
 @pytest.mark.parametrize("kind", [None, Dropping], ids=["deepfm", "dropout"])
-def test_reported_metrics_never_change_what_is_learned(root, kind):
+def test_reported_metrics_never_change_what_is_learned(data_root, kind):
     model = {"kind": kind, "args": {}} if kind else {}
-    plain = run(workflow_of(root, Metrics(), **model), **SIZES)
+    plain = run(workflow_of(data_root, Metrics(), **model), **SIZES)
     for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True)):
-        result = run(workflow_of(root, metrics, **model), **SIZES)
+        result = run(workflow_of(data_root, metrics, **model), **SIZES)
         assert result["fingerprint"] == plain["fingerprint"]
         evaluated = [{k: v for k, v in e.items() if k in plain["epochs"][0]} for e in result["epochs"]]
         assert [e for e in evaluated if e["split"] != "train"] == plain["epochs"]
@@ -109,22 +104,22 @@ def test_reported_metrics_never_change_what_is_learned(root, kind):
 
 
 @pytest.mark.parametrize("block_batches", some([1, 5, 16], 5))
-def test_the_size_of_blocks_never_changes_the_metrics(root, expected, block_batches):
-    assert run(workflow_of(root, block_batches=block_batches), **SIZES)["epochs"] == expected["epochs"]
+def test_the_size_of_blocks_never_changes_the_metrics(data_root, expected, block_batches):
+    assert run(workflow_of(data_root, block_batches=block_batches), **SIZES)["epochs"] == expected["epochs"]
 
 
-def test_dask_never_changes_the_metrics(root, expected):
+def test_dask_never_changes_the_metrics(data_root, expected):
     with local_client() as client:
-        assert run(workflow_of(root, block_batches=3), client, **SIZES)["epochs"] == expected["epochs"]
+        assert run(workflow_of(data_root, block_batches=3), client, **SIZES)["epochs"] == expected["epochs"]
 
 
-def test_commits_within_an_epoch_never_change_the_metrics(root, expected):
-    often = workflow_of(root).model_copy(update={"commit": Commit(every_blocks=1)})
+def test_commits_within_an_epoch_never_change_the_metrics(data_root, expected):
+    often = workflow_of(data_root).model_copy(update={"commit": Commit(every_blocks=1)})
     assert run(often, **SIZES)["epochs"] == expected["epochs"]
 
 
-def test_a_run_resumed_within_an_epoch_reports_its_examples(root, expected, tmp_path, monkeypatch):
-    workflow = workflow_of(root).model_copy(update={"commit": Commit(every_blocks=3)})
+def test_a_run_resumed_within_an_epoch_reports_its_examples(data_root, expected, tmp_path, monkeypatch):
+    workflow = workflow_of(data_root).model_copy(update={"commit": Commit(every_blocks=3)})
     kill_after(1, workflow, tmp_path, monkeypatch)
     result = make_driver(workflow, tmp_path, **SIZES).run()
     assert result["fingerprint"] == expected["fingerprint"]
@@ -135,8 +130,8 @@ def test_a_run_resumed_within_an_epoch_reports_its_examples(root, expected, tmp_
     assert [line["split"] for line in lines] == ["train", "validation", "train", "validation", "test"]
 
 
-def test_progressive_metrics_say_how_they_were_computed(root, tmp_path):
-    driver = make_driver(workflow_of(root, epochs=1), tmp_path, **SIZES)
+def test_progressive_metrics_say_how_they_were_computed(data_root, tmp_path):
+    driver = make_driver(workflow_of(data_root, epochs=1), tmp_path, **SIZES)
     lines = []
     driver.progress.line = lines.append
     driver.run()
@@ -145,8 +140,8 @@ def test_progressive_metrics_say_how_they_were_computed(root, tmp_path):
     assert "gauc 0." in line
 
 
-def test_training_alone_has_no_final_auc(root):
-    workflow = workflow_of(root, epochs=1)
+def test_training_alone_has_no_final_auc(data_root):
+    workflow = workflow_of(data_root, epochs=1)
     data = workflow.data.model_copy(update={"validation": (), "test": ()})
     result = run(workflow.model_copy(update={"data": data}), **SIZES)
     assert [e["split"] for e in result["epochs"]] == ["train"]

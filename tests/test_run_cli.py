@@ -142,7 +142,7 @@ def test_a_value_nested_too_deeply_is_refused_in_one_message(refused, workflow_f
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("option", "said"),
     [
         ("schedule.batch_size", "expected a.b=value"),
         ("shedule.batch_size=3", "the workflow has no shedule"),
@@ -164,40 +164,6 @@ def test_a_value_nested_too_deeply_is_refused_in_one_message(refused, workflow_f
         ("model=5", "model: "),
         ("model.kind=nowhere.Model", "model.kind: "),
         ("storage.host_policy=mru", "storage.host_policy: Input should be 'clock', 'lru'"),
-    ],
-)
-def test_a_wrong_setting_is_refused_with_its_reason(refused, workflow_file, setting, said):
-    assert said in refused(workflow_file, "--set", setting, "--explain")
-
-
-def test_another_row_optimizer_keeps_given_fields_it_has(workflow_file):
-    """The file gives no field of Adam; one that the other kind lacks is dropped."""
-    settings = ["optimizer.rows.lr=0.5", "optimizer.rows.beta1=0.5", "optimizer.rows.kind=adagrad"]
-    rows = override(run.load(workflow_file), settings).optimizer.rows
-    assert rows == Adagrad(lr=0.5)
-    assert override(run.load(workflow_file), settings[2:]).optimizer.rows == Adagrad()
-
-
-def test_another_model_class_keeps_the_arguments_it_takes(workflow_file):
-    args = {kind: override(run.load(workflow_file), [f"model.kind={kind}"]).model.args for kind in ("LR", "DCN")}
-    assert args == {"LR": {}, "DCN": run.load(workflow_file).model.args}
-    assert list(args["DCN"]) == ["hidden"]
-    given = ["model.kind=LR", "model.args.hidden=[4]"]
-    assert override(run.load(workflow_file), given).model.args == {"hidden": [4]}
-
-
-def test_the_optimizer_of_the_dense_part_is_named(refused, workflow_file):
-    said = refused(workflow_file, "--set", "optimizer.dense.kind=sgd", "--explain")
-    assert "the dense part is always trained by Adam; optimizer.rows.kind chooses that of the rows" in said
-
-
-def test_a_model_is_known_by_its_short_name(workflow_file):
-    assert override(run.load(workflow_file), ["model.kind=DCNv2"]).model.kind is DCNv2
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
         ('data.labels=["click"]', ["train.parquet: column 'click' (data.labels) is missing", "c0, c1, label"]),
         ('data.labels=["text"]', ["train.parquet: column 'text' (data.labels) has type"]),
         ('data.categories=[{"name":"i0x"}]', ["column 'i0x' (data.categories) is missing"]),
@@ -221,24 +187,49 @@ def test_a_model_is_known_by_its_short_name(workflow_file):
         ("storage.read=1 KiB", ["storage.read is 1 KiB", "raise storage.read"]),
         ('storage={"memory":"900 TiB"}', ["storage.memory is 900 TiB, and this machine has", "lower it"]),
         ("storage.device=900 TiB", ["storage.device, host, read and map add up to", "this machine has"]),
-    ],
-)
-def test_a_setting_unfit_for_data_model_or_memory_is_refused(refused, workflow_file, setting, said):
-    err = refused(workflow_file, "--set", setting)
-    assert not [part for part in said if part not in err]
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
         ("model.kind=math.pi", "model.kind 3.14159"),
         ("model.kind=builtins.dict", "model.kind dict cannot be made with model.args: it makes a dict"),
         ('model.args={"hidden":[-1]}', "model.kind DeepFM cannot be made with model.args: hidden[0] is -1"),
+        ("storage.map=0 B", "raise storage.map to"),
+        ("storage.map=64 KiB", "storage.map is 64 KiB"),
+        ("storage.disk=0 B", "raise storage.disk"),
+        ("storage.disk=1 KiB", "raise storage.disk"),
+        ('data.synthetic={"train_examples": 1, "keys_per_field": [0]}', "keys_per_field"),
+        ("optimizer.dense.kind=sgd", "the dense part is always trained by Adam; optimizer.rows.kind chooses that"),
+        ("metrics.group=user", "column 'user' (metrics.group) is missing"),
+        ("--workers 0", "--workers 0: give at least 1"),
+        ("--workers 17", "the table has 16 shards"),
+        ("--dashboard :8787 --serial", "--serial has no dashboard"),
+        ("--dashboard :8787 --scheduler tcp://127.0.0.1:9", "has its own dashboard"),
+        *((f"--serial {other}", "--serial is for one worker in this process; leave it out") for other in (
+            "--workers 2", "--workers 1", "--scheduler tcp://127.0.0.1:9",
+        )),
     ],
-    ids=["pi", "dict", "-1"],
-)
-def test_a_model_that_cannot_be_built_is_refused_with_its_reason(refused, workflow_file, setting, said):
-    assert said in refused(workflow_file, "--serial", "--set", setting)
+)  # fmt: skip
+def test_a_wrong_option_or_setting_is_refused(refused, workflow_file, option, said):
+    """An option that begins with two dashes, or else a value of --set."""
+    err = refused(workflow_file, *(option.split() if option.startswith("--") else ("--set", option)))
+    assert not [part for part in ([said] if isinstance(said, str) else said) if part not in err]
+
+
+def test_another_row_optimizer_keeps_given_fields_it_has(workflow_file):
+    """The file gives no field of Adam; one that the other kind lacks is dropped."""
+    settings = ["optimizer.rows.lr=0.5", "optimizer.rows.beta1=0.5", "optimizer.rows.kind=adagrad"]
+    rows = override(run.load(workflow_file), settings).optimizer.rows
+    assert rows == Adagrad(lr=0.5)
+    assert override(run.load(workflow_file), settings[2:]).optimizer.rows == Adagrad()
+
+
+def test_another_model_class_keeps_the_arguments_it_takes(workflow_file):
+    args = {kind: override(run.load(workflow_file), [f"model.kind={kind}"]).model.args for kind in ("LR", "DCN")}
+    assert args == {"LR": {}, "DCN": run.load(workflow_file).model.args}
+    assert list(args["DCN"]) == ["hidden"]
+    given = ["model.kind=LR", "model.args.hidden=[4]"]
+    assert override(run.load(workflow_file), given).model.args == {"hidden": [4]}
+
+
+def test_a_model_is_known_by_its_short_name(workflow_file):
+    assert override(run.load(workflow_file), ["model.kind=DCNv2"]).model.kind is DCNv2
 
 
 def test_a_failing_model_is_refused_with_its_file_and_line(refused, workflow_file):
@@ -406,20 +397,6 @@ def test_a_model_class_of_the_workflow_file_survives_json(workflow_file, capsys)
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("storage.map=0 B", "raise storage.map to"),
-        ("storage.map=64 KiB", "storage.map is 64 KiB"),
-        ("storage.disk=0 B", "raise storage.disk"),
-        ("storage.disk=1 KiB", "raise storage.disk"),
-        ('data.synthetic={"train_examples": 1, "keys_per_field": [0]}', "keys_per_field"),
-    ],
-)
-def test_a_cap_too_small_for_a_batch_is_refused_before_the_run(refused, workflow_file, setting, said):
-    assert said in refused(workflow_file, "--set", setting)
-
-
-@pytest.mark.parametrize(
     ("forward", "said"),
     [
         ("return embeddings_BFD.sum((1, 2)).unsqueeze(1)", "shape (2, 1), expected (2,)"),
@@ -443,11 +420,6 @@ workflow = """
 
 def test_a_batch_larger_than_the_data_is_accepted(workflow_file):
     assert main([str(workflow_file), "--explain", "--set", "schedule.batch_size=1000000"]) == 0
-
-
-def test_a_group_that_no_file_has_is_refused(refused, workflow_file):
-    message = refused(workflow_file, "--set", "metrics.group=user")
-    assert "column 'user' (metrics.group) is missing" in message
 
 
 def test_metrics_asked_for_on_the_command_line_are_reported(workflow_file, tmp_path, capsys):
@@ -480,11 +452,6 @@ def test_explain_is_short_and_with_all_lists_every_buffer(workflow_file, capsys)
     for name in [*names, "read ring", "shuffle window", "key map", "batch", "scores", "slot marks"]:
         assert f"\n{name} " in out
     assert "12 to 16 bytes a key" in out
-
-
-def test_zero_workers_and_more_workers_than_shards_are_refused(refused, workflow_file):
-    assert "--workers 0: give at least 1" in refused(workflow_file, "--workers", "0")
-    assert "the table has 16 shards" in refused(workflow_file, "--workers", "17")
 
 
 @pytest.mark.parametrize(("value", "kind"), [(1, pa.int8()), (0, pa.float32()), (1, pa.bool_())], ids=str)
@@ -557,19 +524,6 @@ def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, m
     set_up(workflow, RAM, run.say, 2, here=False)
     with pytest.raises(ValueError, match="map of 2 workers add up to"):
         set_up(workflow, RAM, run.say, 2)
-
-
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [(("--serial",), "--serial has no dashboard"), (("--scheduler", "tcp://127.0.0.1:9"), "has its own dashboard")],
-)
-def test_an_address_of_a_dashboard_that_is_not_made_is_refused(refused, workflow_file, others, said):
-    assert said in refused(workflow_file, "--dashboard", ":8787", *others)
-
-
-@pytest.mark.parametrize("others", [("--workers", 2), ("--workers", 1), ("--scheduler", "tcp://127.0.0.1:9")])
-def test_serial_is_refused_together_with_worker_processes(refused, workflow_file, others):
-    assert "--serial is for one worker in this process; leave it out" in refused(workflow_file, "--serial", *others)
 
 
 @pytest.fixture

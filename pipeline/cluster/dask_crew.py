@@ -48,7 +48,6 @@ class DaskCrew:
         self.world = pool.world
         self._link()
         self._watch = Watch(pool, workflow.workers.silent_seconds)
-        self._by_collective = pool.world > workflow.workers.pairs_up_to
         self.machines: list[WorkerInfo] = []
         self._token = ""
         self._owned: dict[str, tuple[int, ...]] | None = None
@@ -134,14 +133,8 @@ class DaskCrew:
         stages = self.each(Worker.start, blocks, look_ahead)[0]
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         merge = Merge(self._workflow, self._run_dir, self._scores, watch)
-        executor = CrewExecutor(
-            self._pool.client,
-            self._pool.addresses,
-            self._token,
-            self._watch.results,
-            merge.together,
-            self._by_collective,
-        )
+        pool = self._pool
+        executor = CrewExecutor(pool.client, pool.addresses, self._token, self._watch.results, merge.together)
         refusal = BlockSchedule(numbers, look_ahead, stages, executor, merge.report).run()
         merge.end(self.each(Worker.drain))
         return refusal

@@ -29,7 +29,7 @@ from pipeline.errors import PipelineError
 from pipeline.stages import STAGES
 
 THREADS = len(STAGES) + 4
-"""Threads of a worker: one for each stage, one for key requests, one for calls of the driver, and two to spare."""
+"""Threads of a worker: one for each stage, one for calls of the driver, and three to spare."""
 START_SECONDS = 120.0
 CLOSE_SECONDS = 10.0
 """Time that Dask has to close a cluster before its remaining processes are killed."""

@@ -34,7 +34,7 @@ from pipeline.machine.limits import memory_limits
 from pipeline.machine.stuck import watch_process
 from pipeline.machine.threads import share_of
 from pipeline.own_code.modules import ClassText
-from pipeline.records import KeyRequest, Rank, Refusal, StageResult
+from pipeline.records import Rank, StageResult
 from pipeline.stages import STAGES
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
@@ -119,16 +119,15 @@ class RunPlugin(WorkerPlugin):
         merge = workflow.optimizer.merge
         try:
             group = Group(store, join_request.token, rank, on_hosts)
-            on_gpus = levels = key_group = None
+            key_group = Group(store, f"{join_request.token}/keys", rank, on_hosts, group.traffic)
+            on_gpus = levels = None
             if device.on_gpu:
                 on_gpus = Group(store, f"{join_request.token}/steps", rank, for_steps, group.traffic)
             if merge and merge.inner:
                 levels = two_levels(join_request, partial(Group, store, settings=for_steps, traffic=group.traffic))
-            if rank.world > workflow.workers.pairs_up_to:
-                key_group = Group(store, f"{join_request.token}/keys", rank, on_hosts, group.traffic)
         except RuntimeError as error:
             raise LostTouch(f"worker {rank.number} did not meet the others: {error}") from error
-        membership = Membership(rank, join_request.owner_of_shard, group, levels, key_group, on_gpus)
+        membership = Membership(rank, join_request.owner_of_shard, group, key_group, levels, on_gpus)
         threads, group_column = share_of(workflow.schedule.threads), workflow.metrics.group
         begun = begun_in(json.loads(join_request.data))
         source = Source(workflow.data, workflow.seed, threads, group_column, join_request.scoring, begun=begun)
@@ -271,16 +270,3 @@ def call_worker(token: str, method: Callable[..., T], args: Sequence[Any], named
 def run_worker_stage(stage: str, number: int, token: str, after: Sequence[StageResult]) -> StageResult:
     """Run a stage on this worker. `after` exists so that Dask waits for those tasks."""
     return run_plugin().of(token).stages.run(stage, number)
-
-
-def take_key_request(number: int, owner: int, token: str, after: StageResult) -> KeyRequest | Refusal | None:
-    return run_plugin().of(token).stages.key_request(number, owner)
-
-
-def run_unite(
-    number: int, rank: int, token: str, after: Sequence[StageResult], received: Sequence[KeyRequest | Refusal | None]
-) -> StageResult:
-    """Run `unite` on this worker. `received`: key requests from the other workers, in the order of ranks."""
-    stages = run_plugin().of(token).stages
-    stages.deliver(number, [*received[:rank], stages.key_request(number, rank), *received[rank:]])
-    return stages.run("unite", number)

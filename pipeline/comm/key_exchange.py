@@ -1,4 +1,4 @@
-"""Exchange of key requests by one collective: with more than a few workers, one Dask future per pair is too many."""
+"""Exchange of key requests between all workers, by a collective."""
 
 from __future__ import annotations
 

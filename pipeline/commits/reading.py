@@ -28,6 +28,8 @@ class GivenUp(PipelineError):
     """The commit that a reader held is gone: training has deleted it to make room within the disk's cap, the run was
     moved aside, or a repair has deleted it as damaged."""
 
+    resumes = False
+
 
 class HeldCommit:
     """A commit that training keeps while this object is open. Also a context manager. Thread-safe."""

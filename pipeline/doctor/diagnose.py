@@ -10,7 +10,6 @@ from typing import Any
 from pipeline.doctor.calibration import find_calibration
 from pipeline.doctor.constant_column import find_constant_columns
 from pipeline.doctor.copied_column import find_copied_columns
-from pipeline.doctor.dependence import coarse_columns
 from pipeline.doctor.drift import find_drift
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.importance import find_importance
@@ -37,7 +36,6 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
     say(_looked_at(seen))
     if run_dir is None:
         say("without a run: what needs a model is left out (second_epoch, importance, calibration)")
-    coarse = coarse_columns(seen)
     evaluations = [] if run_dir is None else evaluations_of(run_dir)
     validation_N = seen.rows_of("validation")
     rate = float(seen.labels_NT[validation_N, 0].mean()) if validation_N.any() else 0.0
@@ -45,13 +43,13 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
         *find_leaks(seen, _model_auc(workflow, evaluations)),
         *find_shared_rows(seen),
         *find_time_order(seen),
-        *find_constant_columns(seen, coarse),
-        *find_copied_columns(seen, coarse),
+        *find_constant_columns(seen),
+        *find_copied_columns(seen),
         *find_unscaled_numbers(seen, workflow),
         *find_label_rates(seen),
         *find_second_epoch(evaluations, rate),
         *find_unseen_keys(seen),
-        *find_drift(seen, coarse),
+        *find_drift(seen),
         *(_of_model(seen, workflow, run_dir, say) if run_dir else ()),
     ]
     return sorted(found, key=lambda finding: finding.level != "fault")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
-from pipeline.doctor.dependence import Coarse, coarse_flag, counted_rows, dependence
+from pipeline.doctor.dependence import CELLS, coarse_codes, count_difference, counted_rows
 from pipeline.doctor.finding import Finding, listed
 from pipeline.doctor.seen import F64, SeenRows
 
@@ -16,22 +15,20 @@ LEAST_DRIFT = 0.01
 """Share of the rows, beyond what chance gives, from which on it is reported."""
 
 
-def find_drift(seen: SeenRows, coarse: Mapping[str, Coarse]) -> list[Finding]:
+def find_drift(seen: SeenRows) -> list[Finding]:
     """Compare the first file of train with the last file of all, by the total variation distance of each field: the
     share of the rows that would have to have another value."""
-    files_N = seen.file_N[counted_rows(seen)]
+    rows = counted_rows(seen)
+    files_N = seen.file_N[rows]
     first_N, last_N = files_N == 0, files_N == len(seen.files) - 1
     if len(seen.files) < 2 or not first_N.any() or not last_N.any():
         return []
-    both_N = first_N | last_N
-    flag = coarse_flag(last_N[both_N])
     moved: dict[str, tuple[float, float]] = {}
-    for name, column in coarse.items():
-        codes = column.codes_N
-        size = int(codes.max()) + 1
-        first, last = (np.bincount(codes[some_N], minlength=size).astype(float) for some_N in (first_N, last_N))
-        distance, chance = _distance(first, last)
-        errors = float(dependence(flag, Coarse(codes[both_N], column.tops, column.shares_K)).max())
+    for name, column in seen.features.items():
+        codes_N = coarse_codes(column, rows)
+        first_C, last_C = (np.bincount(codes_N[some_N], minlength=CELLS) for some_N in (first_N, last_N))
+        distance, chance = _distance(first_C.astype(float), last_C.astype(float))
+        errors = max(count_difference(first_C, last_C), count_difference(last_C, first_C))
         if errors >= DRIFT_ERRORS and distance - chance >= LEAST_DRIFT:
             moved[name] = distance, chance
     if not moved:

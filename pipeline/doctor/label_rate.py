@@ -1,18 +1,18 @@
-"""Label rates: files, hours, or stretches of rows in which the labels are not those of the rest.
+"""Label rates: files or hours in which the labels are not those of the rest, and rows in the order of the label.
 
-I units (files, hours, or stretches)
+I units (files, hours, or stretches of rows)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.seen import F64, SeenColumn, SeenRows
+from pipeline.doctor.seen import F64, Mask, SeenColumn, SeenRows
 from pipeline.doctor.times import moments
 from pipeline.records import F32, I32
 
@@ -21,9 +21,9 @@ RATE_ERRORS = 6.0
 units is so far off once in five million times."""
 FEW = 5
 """Number of other units from which on their spread is known."""
-ODDS, ODDS_OF_FEW, ODDS_OF_STRETCH = 1.1, 1.5, 2.0
+ODDS, ODDS_OF_FEW, ODDS_OF_HOUR = 1.1, 1.5, 2.0
 """Ratio of a unit's odds to those of the rest from which on it matters: one of many units; of so few that their natural
-spread is unknown; a stretch of rows or an hour, which may be those of a single user."""
+spread is unknown; an hour, which may be that of a single user."""
 LEAST_LABELS = 10
 """Expected labels of the rarer kind in a unit that is judged."""
 STRETCHES, BUCKETS = 20, 200
@@ -79,7 +79,7 @@ class LabelRates:
 
 
 def find_label_rates(seen: SeenRows) -> list[Finding]:
-    """Compare the rates of each label by file, by stretches of rows within files, and by each column of times."""
+    """Compare the rates of each label by file and by each column of times, and see whether rows are in its order."""
     found = []
     for label, name in enumerate(seen.label_names):
         labels_N = np.ascontiguousarray(seen.labels_NT[:, label])
@@ -88,7 +88,7 @@ def find_label_rates(seen: SeenRows) -> list[Finding]:
             said = f"{name} is {mean:g} in all {len(labels_N):,} rows: there is nothing to learn; correct the files"
             found.append(Finding("label_rate", "fault", (name,), said))
             continue
-        of_label = list(_by_file(seen, labels_N, name)) or list(_by_stretch(seen, labels_N, name))
+        of_label = list(_by_file(seen, labels_N, name)) or list(_in_order(seen, labels_N, name))
         found += [*of_label, *_by_time(seen, labels_N, name)]
     return found
 
@@ -103,16 +103,16 @@ def _by_file(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
             yield _finding(name, rates, number, found, f"the rows of {seen.files[number].path.name}")
 
 
-def _by_stretch(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
+def _in_order(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
+    """Most stretches of rows have one label only."""
     size = math.ceil(LEAST_LABELS / min(float(labels_N.mean()), 1 - float(labels_N.mean())))
-    units_N, files, begin = np.empty(seen.num_rows, np.int32), list[int](), 0
-    for number, file in enumerate(seen.files):
+    units: list[I32] = []
+    total = 0
+    for file in seen.files:
         num = max(1, min(STRETCHES, file.num_seen // size))
-        at_N = np.arange(file.num_seen) * num // file.num_seen
-        units_N[begin : begin + file.num_seen] = len(files) + at_N
-        files += [number] * num
-        begin += file.num_seen
-    rates = LabelRates.of(units_N, labels_N, len(files))
+        units.append(total + np.arange(file.num_seen, dtype=np.int32) * num // file.num_seen)
+        total += num
+    rates = LabelRates.of(np.concatenate(units), labels_N, total)
     one_kind = [n for n in rates.judged if rates.hits_I[n] in (0, rates.size_I[n])]
     if len(rates.judged) > 1 and 2 * len(one_kind) >= len(rates.judged):
         said = (
@@ -120,28 +120,28 @@ def _by_stretch(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
             "rows or more have one label only, and so would batches. Shuffle the rows of the files"
         )
         yield Finding("label_rate", "fault", (name,), said)
-        return
-
-    def rows_of(number: int) -> str:
-        first = int(np.flatnonzero(units_N == number)[0])
-        return f"the rows from {seen.place(first)} on"
-
-    yield from _worst(name, rates, rows_of)
 
 
 def _by_time(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
+    """The time that is farthest off, and how many others are, by each column of times."""
     for column in moments(seen):
         units_N = _buckets(column)
         rates = LabelRates.of(units_N, labels_N, int(units_N.max()) + 1)
+        judged = rates.judged if len(rates.judged) > FEW else ()
+        off = {n: found for n in judged if (found := rates.compare(n))}
+        off = {n: found for n, found in off.items() if found.errors >= RATE_ERRORS and found.odds >= ODDS_OF_HOUR}
+        if off:
+            worst = max(off, key=lambda n: off[n].errors)
+            more = f" ({len(off) - 1} of {len(rates.judged)} others are off, too)" if len(off) > 1 else ""
+            yield _finding(name, rates, worst, off[worst], _rows_at(seen, column, units_N == worst) + more)
 
-        def rows_of(number: int, column: SeenColumn = column, units_N: I32 = units_N) -> str:
-            rows = np.flatnonzero(units_N == number)
-            assert column.raw_N is not None
-            ends = [rows[np.argmin(column.raw_N[rows])], rows[np.argmax(column.raw_N[rows])]]
-            low, high = (seen.shown(column, int(column.codes_N[row])) for row in ends)
-            return f"the rows with {column.name} {low}" + (f" to {high}" if low != high else "")
 
-        yield from _worst(name, rates, rows_of)
+def _rows_at(seen: SeenRows, column: SeenColumn, some_N: Mask) -> str:
+    rows = np.flatnonzero(some_N)
+    assert column.raw_N is not None
+    ends = [rows[np.argmin(column.raw_N[rows])], rows[np.argmax(column.raw_N[rows])]]
+    low, high = (seen.shown(column, int(column.codes_N[row])) for row in ends)
+    return f"the rows with {column.name} {low}" + (f" to {high}" if low != high else "")
 
 
 def _buckets(column: SeenColumn) -> I32:
@@ -152,19 +152,6 @@ def _buckets(column: SeenColumn) -> I32:
     low, high = np.nanmin(column.raw_N), np.nanmax(column.raw_N)
     parts_N = np.nan_to_num((column.raw_N - low) / max(high - low, 1e-300) * BUCKETS, nan=BUCKETS)
     return np.minimum(parts_N, BUCKETS).astype(np.int32)
-
-
-def _worst(name: str, rates: LabelRates, rows_of: Callable[[int], str]) -> Iterator[Finding]:
-    """The unit that is farthest off, and how many others are."""
-    off = {}
-    for number in rates.judged if len(rates.judged) > FEW else ():
-        found = rates.compare(number)
-        if found and found.errors >= RATE_ERRORS and found.odds >= ODDS_OF_STRETCH:
-            off[number] = found
-    if off:
-        worst = max(off, key=lambda number: off[number].errors)
-        more = f" ({len(off) - 1} of {len(rates.judged)} others are off, too)" if len(off) > 1 else ""
-        yield _finding(name, rates, worst, off[worst], rows_of(worst) + more)
 
 
 def _finding(name: str, rates: LabelRates, number: int, found: Off, what: str) -> Finding:

@@ -1,4 +1,4 @@
-"""Leaks: columns that reveal the label, in all rows or in some, or that count it."""
+"""Leaks: columns that reveal the label, in all rows or in those with some values, or that count it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,6 @@ BEATS_BY = 4.0
 PURE_ROWS = 100
 """Rows that must have one value and one label, without exception. If it is the label that is rarer, it is a fault: that
 the other one is certain somewhere is often sound, as that children earn nothing."""
-PART_LABELS = 100
-"""Labels of either kind that must be among the rows without a column's most frequent value, to judge these alone."""
-LIKELY = 0.5
-"""Share of the labels of 1 in such rows that must be where the column makes them likelier than not."""
 COUNTED, CLOSER = 0.1, 4.0
 """Least distance (total variation) of a column's values with the label from those without it, and the factor by which
 it must shrink once 1 is taken off the values with the label: the label is then counted in them."""
@@ -83,30 +79,9 @@ def _of_column(
             f"{column.name} reveals {label} in {pure[1] / len(labels_N):.2%} of the rows: it is {rare:g} in {pure[0]}, "
             f"and in {float((labels_N == rare).mean()):.2%} of all; {WAY}"
         )
-    elif part := _alone_in_part(seen, column, labels_N, half_N):
-        text = f"{column.name} alone predicts {label} {part}; {WAY}"
     elif counted := _counted(column, labels_N):
         text = f"{column.name} seems to count {label} of the row itself: {counted}. Count only what came before the row"
     return Finding("leak", "fault", (column.name,), text) if text else None
-
-
-def _alone_in_part(seen: SeenRows, column: SeenColumn, labels_N: F32, half_N: Mask) -> str:
-    """Say how well the column predicts the label in the rows without its most frequent value, such as null or 0 where
-    it is not known; empty if that is not well."""
-    top = int(np.bincount(column.codes_N).argmax())
-    some_N = column.codes_N != top
-    positive = int(labels_N[some_N].sum())
-    if min(positive, int(some_N.sum()) - positive) < PART_LABELS:
-        return ""
-    rates_M, labels_M = held_out_rates(_codes(column)[some_N], labels_N[some_N], half_N[some_N]), labels_N[some_N]
-    area = rank_auc(rates_M, labels_M > 0)
-    # An area may be as large where the label can never be 1 for most rows, as that of an income for children.
-    if area < LEAK_AREA or labels_M[rates_M >= LIKELY].sum() < LIKELY * positive:
-        return ""
-    return (
-        f"in the {float(some_N.mean()):.2%} of the rows that have another value than {seen.shown(column, top)}: there "
-        f"the label rates of its values have AUC {area:.4f} on rows that they were not counted on"
-    )
 
 
 def _counted(column: SeenColumn, labels_N: F32) -> str:

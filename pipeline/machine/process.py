@@ -18,8 +18,8 @@ SPIN_COUNT = "1000"
 which slows the other stages on the same cores: measured on two cores, a training step next to a busy thread is 2.2
 times as fast with this value, and no slower alone."""
 
-_seen: set[str] = set()
-"""Settings of SPIN that were made in time, or that a warning was given about."""
+_begun = False
+"""True once a training has set SPIN, in time or after a warning."""
 
 
 def begin_command() -> None:
@@ -45,14 +45,15 @@ def brief_spinning() -> Iterator[None]:
     if SPIN in os.environ:
         yield
         return
-    if "torch" in sys.modules and not _seen:
+    global _begun
+    if "torch" in sys.modules and not _begun:
         warnings.warn(
             f"torch was imported before training could set {SPIN}, so that its threads may slow the other stages; "
             f"set {SPIN}={SPIN_COUNT} in the environment before Python starts",
             RuntimeWarning,
             stacklevel=5,
         )
-    _seen.add(SPIN_COUNT)
+    _begun = True
     os.environ[SPIN] = SPIN_COUNT
     try:
         yield

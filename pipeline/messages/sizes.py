@@ -19,6 +19,14 @@ def parse_size(value: object) -> object:
     return int(Decimal(match[1]) * UNITS[match[2]])
 
 
+def bytes_of_memory(memory: str | int) -> int:
+    """Number of bytes of a size such as "512 MiB". Raises ValueError if it is not a size."""
+    num_bytes = parse_size(memory)
+    if not isinstance(num_bytes, int) or isinstance(num_bytes, bool) or num_bytes <= 0:
+        raise ValueError(f'memory is {memory!r}; expected a size such as "512 MiB", or a number of bytes')
+    return num_bytes
+
+
 def _probable(text: str) -> str:
     """Size that a malformed one probably means."""
     match = re.match(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)", text, re.I)

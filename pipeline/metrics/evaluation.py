@@ -52,11 +52,7 @@ def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[
     mean = clicked / weight if weight else math.nan
     entropy = -(mean * math.log(mean) + (1 - mean) * math.log1p(-mean)) if 0 < mean < 1 else math.nan
     logloss = loss / weight if weight else math.nan
-    return {
-        "logloss": logloss,
-        "ne": logloss / entropy,
-        "calibration": predicted / clicked if clicked else math.nan,
-    }
+    return {"logloss": logloss, "ne": logloss / entropy, "calibration": predicted / clicked if clicked else math.nan}
 
 
 class Evaluation:

@@ -1,14 +1,11 @@
-"""Parts that the commands showing a run share: the check of its folder, and how they end."""
+"""Checks that the commands showing a run share: of its folder, and of packages that are not always installed."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipeline.errors import error_text, refuse_remote
-from pipeline.machine.signals import heed_interrupts
+from pipeline.errors import refuse_remote
 from pipeline.monitor.live.lines import LIVE
 
 
@@ -28,19 +25,3 @@ def check_extra(package: str) -> None:
     """Raises ValueError, with the command that installs it, if a package is not installed."""
     if find_spec(package) is None:
         raise ValueError(f"the package {package} is not installed: pip install 'ctr-pipeline[{package}]'")
-
-
-def run_command(work: Callable[[], str], interrupted: str = "interrupted: nothing was written") -> int:
-    """Call `work`, print the line that it returns, if any, and return the exit code: 0, 2 after an error, which is
-    printed in a line, or 130 after an interrupt, which prints `interrupted`."""
-    try:
-        heed_interrupts()
-        if line := work():
-            print(line)
-    except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        return 130
-    return 0

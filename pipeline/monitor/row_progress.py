@@ -32,11 +32,7 @@ class RowProgress(Updates):
     """Progress of a preparation. Rates are averages since the context was entered."""
 
     def __init__(
-        self,
-        what: str,
-        total_bytes: int,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        self, what: str, total_bytes: int, stream: TextIO | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         super().__init__(max(1, total_bytes), stream, clock)
         self._what, self._before = what, (0, 0)

@@ -122,7 +122,8 @@ def run_in(path: Path) -> Run:
         (e for e in of["validation"] if e["epoch"] == chosen), of["validation"][-1] if of["validation"] else {}
     )
     split = "test" if test or not validation else "validation"
-    files = _files_of(path, split, (test or validation).get("data"))
+    _, state = _commit(path, _newest_commit(path))
+    files = _files_of([(result or {}).get("data"), state.get("data")], split, (test or validation).get("data"))
     judged_by = (
         split,
         files or (test or validation).get("data") or settings.get("data.root"),
@@ -130,7 +131,9 @@ def run_in(path: Path) -> Run:
         settings.get("data.weight"),
     )
     num_judged = (len(files), sum(count * rows for _, groups, _ in files for count, rows in groups)) if files else None
-    return Run(str(path), settings, validation, test, judged_by, num_judged, _seconds(path), is_finished(path))
+    is_over = is_finished(path)
+    seconds = (result if is_over and result else state).get("seconds")
+    return Run(str(path), settings, validation, test, judged_by, num_judged, seconds, is_over)
 
 
 def metrics_lines(run_dir: Path) -> list[dict[str, Any]]:
@@ -189,11 +192,11 @@ def _best_epoch(run_dir: Path) -> int | None:
     return None
 
 
-def _files_of(run_dir: Path, split: str, digest: str | None) -> list[tuple[int, Any, str]]:
-    """Size, row groups and checksum of the footer of the files of a split; empty if they are not known. They do not
-    depend on the columns that a run uses, as `digest` does, that of the evaluation."""
-    result, (_, state) = result_of(run_dir) or {}, _commit(run_dir, _newest_commit(run_dir))
-    for known in (result.get("data"), state.get("data")):
+def _files_of(data: Sequence[Mapping[str, Any] | None], split: str, digest: str | None) -> list[tuple[int, Any, str]]:
+    """Size, row groups and checksum of the footer of the files of a split, by the first of these descriptions that has
+    them; empty if none has. They do not depend on the columns that a run uses, as `digest` does, that of the
+    evaluation."""
+    for known in data:
         found = (known or {}).get(split) or {}
         if digest in (None, found.get("digest", digest)) and found.get("files"):
             return [(file["size"], file["row_groups"], file["footer"]) for file in found["files"]]
@@ -208,13 +211,6 @@ def is_finished(run_dir: Path) -> bool:
 
 def _newest_commit(run_dir: Path) -> int | None:
     return max((int(path.stem) for path in (run_dir / "commits").glob("*.json") if path.stem.isdigit()), default=None)
-
-
-def _seconds(run_dir: Path) -> float | None:
-    if is_finished(run_dir):
-        return (result_of(run_dir) or {}).get("seconds")
-    seconds: float | None = _commit(run_dir, _newest_commit(run_dir))[1].get("seconds")
-    return seconds
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:

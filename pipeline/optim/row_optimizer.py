@@ -175,8 +175,7 @@ class RowOptimizer:
             )  # fmt: skip
         rule = StepRule(self._rule, row.embedding_dim, step, table_T4, self._settings, self.clips)
         self._threads.split(
-            len(rows_P),
-            lambda a, b: self._slab_rows.update(self._held, rows_P, a, b, grads_PC, starts_P, rule),
+            len(rows_P), lambda a, b: self._slab_rows.update(self._held, rows_P, a, b, grads_PC, starts_P, rule)
         )
         return clipped_P
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.monitor.history import json_value
+from pipeline.monitor.page.humanized import short_duration
 from pipeline.planner.costs import Basis
 from pipeline.planner.other_memory import WithMemory
 from pipeline.planner.predict import Prediction
@@ -24,17 +25,19 @@ def lines_of(p: Prediction, of: Basis) -> list[str]:
     lines = ["", f"predicted for {of.machine.name}, {'serially' if of.serial else 'with overlap'}:", *stage_lines(p)]
     lines.append(
         f"speed:    {p.examples_per_second:,.0f} examples/s while it trains ({_bound(p)}); an epoch "
-        f"{duration(p.epoch_seconds)} with evaluation and commits, the run {duration(p.run_seconds)}"
+        f"{short_duration(p.epoch_seconds)} with evaluation and commits, the run {short_duration(p.run_seconds)}"
     )
     if of.work.compile_seconds:
-        lines.append(f"compiling: {duration(of.work.compile_seconds)} before the first step; more if nothing is cached")
+        lines.append(
+            f"compiling: {short_duration(of.work.compile_seconds)} before the first step; more if nothing is cached"
+        )
     rates = [f"{tier} {p.hit_rates[tier]:.1%}" for tier in TIERS if not math.isnan(p.hit_rates[tier])]
     lines.append(
         f"hits:     {', '.join(rates) or 'none'} of the keys that reach it; {p.disk_rows_per_second:,.0f} rows/s "
         f"from disk, {format_size_up(int(p.disk_bytes_per_second))}/s{_extrapolated(of)}"
     )
     lines.append(
-        f"commits:  {p.commits:,}, each {duration(p.commit_seconds)} and {format_size_up(int(p.commit_bytes))}"
+        f"commits:  {p.commits:,}, each {short_duration(p.commit_seconds)} and {format_size_up(int(p.commit_bytes))}"
     )
     lines.append(
         f"at most:  {format_size_up(int(p.ram_bytes))} of RAM; at the end {int(of.forecast.keys):,} keys, "
@@ -90,14 +93,6 @@ def as_json(p: Prediction, of: Basis, others: Mapping[str, WithMemory] = Mapping
         "replay": asdict(of.forecast),
         "other_memory": {name: asdict(other) for name, other in others.items()},
     }))  # fmt: skip
-
-
-def duration(seconds: float) -> str:
-    """A time span with the unit that fits."""
-    for unit, scale in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * scale:
-            return f"{seconds / scale:,.1f} {unit}"
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
 
 
 def _bound(p: Prediction) -> str:

@@ -139,10 +139,7 @@ def fit(
 def _rings(spare: int, device: int, host: int, ring_rows: int, on_gpu: bool) -> tuple[int, int]:
     """Rows of the outgoing and of the staging ring. `spare`: the device's rows that the window's union leaves."""
     if not on_gpu:
-        return (
-            min(spare, max(ring_rows, device // RING_SHARE)),
-            min(host, max(ring_rows, host // RING_SHARE)),
-        )
+        return (min(spare, max(ring_rows, device // RING_SHARE)), min(host, max(ring_rows, host // RING_SHARE)))
     both = min(spare // 2, host // 2, max(ring_rows, min(device, host) // (2 * RING_SHARE)))
     return both, both
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 
 from pipeline.arguments import replay_arguments
-from pipeline.errors import PipelineError, error_text, refuse_remote
+from pipeline.errors import refuse_remote
+from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
 
 
@@ -19,22 +21,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if an argument, the data or the record are wrong, 130 after an
     interrupt."""
     args = replay_arguments().parse_args(argv)
-    try:
-        refuse_remote("the workflow or run", args.target)
-        share, pairs = share_of_keys(args.sample), policy_pairs(args.policies)
-        # These imports take seconds, and a mistake in the arguments is reported without them.
-        from pipeline.replay.command import replay
+    return run_command(lambda: replay_command(args), failed=2)
 
-        heed_interrupts()
-        found = replay(args, share, pairs, say)
-        print(found.table())
-        print(json.dumps(found.as_json()))
-    except (ValueError, OSError, MemoryError, PipelineError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+
+def replay_command(args: Namespace) -> str:
+    """Simulate or replay as the arguments ask. Returns the table of hits, and a line with the same as JSON."""
+    refuse_remote("the workflow or run", args.target)
+    share, pairs = share_of_keys(args.sample), policy_pairs(args.policies)
+    # These imports take seconds, and a mistake in the arguments is reported without them.
+    from pipeline.replay.command import replay
+
+    heed_interrupts()
+    found = replay(args, share, pairs, say)
+    return f"{found.table()}\n{json.dumps(found.as_json())}"
 
 
 def say(line: str) -> None:

@@ -11,15 +11,17 @@ from pathlib import Path
 from pipeline.arguments import export_arguments
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.aside import move_output_aside
+from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
-from pipeline.serving.command import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 if the servable is complete, 1 if training deleted the commit, 2 if an
     argument, the commit or the disk is wrong, 130 after an interrupt. The same command resumes where it stopped."""
     args = export_arguments().parse_args(argv)
-    return run_command(lambda: export_command(args), "finished files are kept, and the same command resumes")
+    return run_command(
+        lambda: export_command(args), "finished files are kept, and the same command resumes", "--memory"
+    )
 
 
 def export_command(args: argparse.Namespace) -> str:

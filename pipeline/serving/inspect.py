@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.serving.open_servable import OpenServable
-from pipeline.serving.pages import part_file
+from pipeline.serving.pages import misplaced, part_file
 from pipeline.serving.part_files import PartFiles, Scratch
 from pipeline.serving.servable import ROWS_FOLDER, OpenedServable, ServableRows, open_files
 from pipeline.serving.workflows import checked_workflow, has_own_model
@@ -63,6 +63,8 @@ def _check_opening(opened: OpenedServable) -> Iterator[str]:
 
 def _check_rows(opened: OpenedServable) -> Iterator[str]:
     folder, manifest, num_pages, num_rows = opened.folder / ROWS_FOLDER, opened.manifest, len(opened.fences_N), 0
+    fences_N = opened.fences_N
+    ends_N = np.append(fences_N[1:], [1 << 32]).astype(np.uint64)
     for number, digest in enumerate(manifest.parts):
         if not (path := part_file(folder, number)).is_file():
             yield f"{path}: is missing"
@@ -77,8 +79,13 @@ def _check_rows(opened: OpenedServable) -> Iterator[str]:
         for begin in range(0, num_pages, PAGES_AT_ONCE):
             pages_R = np.arange(begin, min(begin + PAGES_AT_ONCE, num_pages), dtype=np.int32)
             try:
-                num_rows += int(files.read(pages_R, scratch).view(np.uint32)[:, 1].sum(dtype=np.int64))
+                pages_RB = files.read(pages_R, scratch)
             except OSError as error:
                 yield str(error)
+                continue
+            num_rows += int(pages_RB.view(np.uint32)[:, 1].sum(dtype=np.int64))
+            here = slice(begin, begin + len(pages_R))
+            for number, what in misplaced(pages_RB, fences_N[here], ends_N[here], opened.page_format):
+                yield f"{folder}: page {begin + number} is damaged: {what}; export the table again"
     if num_rows != manifest.num_rows:
         yield f"{folder}: {num_rows:,} rows are in undamaged pages, expected {manifest.num_rows:,}"

@@ -16,8 +16,8 @@ from pipeline.data.files import InputColumn, kind_of
 from pipeline.data.outside import BadValues, check_rule
 from pipeline.data.plain import plain
 from pipeline.machine.limits import cpus
+from pipeline.messages.sizes import bytes_of_memory
 from pipeline.records import F32, U64
-from pipeline.serving.command import bytes_of_memory
 from pipeline.serving.features import Features
 from pipeline.serving.onnx_model import OnnxDense
 from pipeline.serving.predictor import DensePart, Predictor

@@ -14,10 +14,10 @@ import torch
 
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.outside import BadValues, Outside, check_rule
+from pipeline.messages.sizes import bytes_of_memory
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.runs import is_finished, result_of
 from pipeline.serving.caught_up import CaughtUp
-from pipeline.serving.command import bytes_of_memory
 from pipeline.serving.commit import OpenedCommit, open_commit
 from pipeline.serving.evaluate import add_scored
 from pipeline.serving.open_servable import keys_of_values, vectors

@@ -146,6 +146,26 @@ def _arrays(pages_MB: U8, format: PageFormat) -> Iterator[NDArray[Any]]:
         at = end
 
 
+def misplaced(pages_RB: U8, fences_R: U32, ends_R: U64, format: PageFormat) -> Iterator[tuple[int, str]]:
+    """Yield the position, and what is wrong, of pages whose tags are right and whose rows are not. `fences_R`: of each
+    page; `ends_R`: fence of the page after each, 2**32 for the last one."""
+    keys_RNV, *weights = _arrays(pages_RB, format)
+    keys_RN = keys_RNV[..., 0]
+    free_RN = np.arange(format.max_rows) >= pages_RB.view(np.uint32)[:, 1:2]
+    prefixes_RN = keys_RN >> np.uint64(32)
+    strange_RN = ((prefixes_RN < fences_R[:, None]) | (prefixes_RN >= ends_R[:, None])) & ~free_RN
+    falling_RN = (keys_RN[:, 1:] <= keys_RN[:, :-1]) & ~free_RN[:, 1:]
+    rest_RB = pages_RB[:, HEADER_BYTES + format.max_rows * format.row_bytes :]
+    filled_R = rest_RB.any(1) | ((keys_RN != 0) & free_RN).any(1)
+    for array_RNV in weights:
+        filled_R |= (array_RNV.view(np.uint8).any(2) & free_RN).any(1)
+    for wrong_R, what in (
+        (strange_RN.any(1), "it has a key of another page"), (falling_RN.any(1), "its keys do not ascend"),
+        (filled_R, "what its rows leave free is not zero"),
+    ):  # fmt: skip
+        yield from ((number, what) for number in np.flatnonzero(wrong_R).tolist())
+
+
 def _encode(keys_N: U64, weights_NC: F32, format: PageFormat) -> list[Array]:
     """Values of each column. Raises ValueError if there are none for a weight."""
     largest = MAX_FLOAT16 if format.precision == "float16" else np.finfo(np.float32).max

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pipeline.arguments import score_arguments
 from pipeline.errors import refuse_remote
 from pipeline.machine.allocator import keep_freed_memory
+from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
-from pipeline.serving.command import run_command
 from pipeline.serving.scoring_record import refuse_another
 
 
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 if all files are scored, 1 if scoring failed, 2 if an argument, the commit or the
     data are wrong, 130 after an interrupt. The same command scores the files that are left."""
     args = score_arguments().parse_args(argv)
-    return run_command(lambda: score_command(args), STAYS, "storage's caps")
+    return run_command(lambda: score_command(args), STAYS)
 
 
 def score_command(args: argparse.Namespace) -> str | None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.arguments import serve_arguments
+from pipeline.machine.command import run_command
 from pipeline.machine.limits import cpus
 from pipeline.machine.loopback import warning_of
 from pipeline.machine.signals import heed_interrupts
-from pipeline.serving.command import run_command
 from pipeline.workflow import load
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None, opener: Callable[[Path, int], Served
     bytes of its page cache; by default as the arguments say."""
     args = serve_arguments().parse_args(argv)
     heed_interrupts()
-    return run_command(lambda: serve_command(args, opener), "before anything was served")
+    return run_command(lambda: serve_command(args, opener), "before anything was served", "--memory")
 
 
 def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], ServedModel] | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.arguments import why_arguments
 from pipeline.errors import refuse_remote
-from pipeline.serving.command import run_command
+from pipeline.machine.command import run_command
 
 COLUMNS = ("number", "name", "step", "count", "last_step", "norm", "file", "row")
 

@@ -57,12 +57,12 @@ def _count(index: BatchIndex, num_fields: int, counts_examples: bool) -> tuple[I
     return occurrences_P, examples_with_key_P
 
 
-def unite(block: Block, received: Sequence[KeyRequest | Refusal | None], union: KeyTable) -> OwnedKeys | Refusal:
+def unite(block: Block, received: Sequence[KeyRequest | Refusal], union: KeyTable) -> OwnedKeys | Refusal:
     """Unite the key requests of all workers, in the order of ranks, into the owner's working set. If a worker refused
     the block, or stopped before reading it, the block is refused. `union` is reused for every block."""
     for key_request in received:
-        if not isinstance(key_request, KeyRequest):
-            return key_request or Refusal(block, "pause", STOPPED_ELSEWHERE)
+        if isinstance(key_request, Refusal):
+            return key_request
     sent = [key_request for key_request in received if isinstance(key_request, KeyRequest)]
     union.clear()
     numbers = []

@@ -20,9 +20,7 @@ class Flight:
     examples: Examples | Refusal | None = None
     unique: Unique | Pending | Refusal | None = None
     key_requests: Sequence[KeyRequest | Refusal] | None = None
-    """Several workers: key requests to each owner, in the order of ranks."""
-    received: Sequence[KeyRequest | Refusal | None] | None = None
-    """Several workers: key requests from each worker, in the order of ranks."""
+    """Several workers: key requests to each owner, in the order of ranks, until they are sent."""
     owned_keys: OwnedKeys | Refusal | None = None
     plan: Plan | Refusal | None = None
     staged: Staged | None = None

@@ -17,10 +17,10 @@ class Membership:
     owner_of_shard: tuple[int, ...]
     """Rank of the owner of each shard of the table."""
     group: Group
+    key_group: Group
+    """Group for key requests, which the thread of `unite` sends; that of `train` uses the others."""
     levels: Collective | None = None
     """The same workers grouped by machine, if the dense part is merged on two levels."""
-    key_group: Group | None = None
-    """Group for key requests, if they travel by a collective and not as Dask tasks."""
     on_gpus: Group | None = None
     """Group for the exchanges of training steps between GPUs, as work of the stream `train`. `group` is then used only
     for what hosts agree upon."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pipeline.comm.key_exchange import exchange_keys
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
-from pipeline.records import Block, Examples, KeyRequest, OwnedKeys, Rank, Refusal, Staged, Unique
+from pipeline.records import Block, Examples, OwnedKeys, Rank, Refusal, Staged, Unique
 from pipeline.stages.dedup import KeyOwners
 from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.stages.unite import STOPPED_ELSEWHERE, key_requests, unite
@@ -42,8 +42,8 @@ class Peers(Protocol):
         """Return the block's working set, for `plan`; may wait for a GPU."""
 
     def unite(self, flight: Flight, refused: bool) -> None:
-        """Unite the key requests of all workers. If this worker has `refused` the block, only take part in the
-        sending."""
+        """Send the key requests, and unite those of all workers. If this worker has `refused` the block, only take part
+        in the sending."""
 
     def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
         """Return the total example weight of each whole batch if all workers have planned the block. Otherwise return
@@ -102,28 +102,17 @@ class OtherWorkers:
             unique = expect(Unique, flight.unique)
             flight.key_requests = key_requests(unique, self._owners, self._num_fields, self._counts_examples)
 
-    def key_request(self, flight: Flight | None, owner: int) -> KeyRequest | Refusal | None:
-        """Return the block's key request to `owner`. None if it is not needed: the block is finished, or its `dedup`
-        did not run because of an earlier refusal."""
-        key_request = flight.key_requests[owner] if flight and flight.key_requests else None
-        if owner != self.rank.number and isinstance(key_request, KeyRequest):
-            self._membership.group.count("keys", key_request.num_bytes, 1)
-        return key_request
-
     def take(self, flight: Flight) -> Unique | OwnedKeys | Refusal:
         assert flight.owned_keys, "expected what unite returns, got None"
         return flight.owned_keys
 
     def unite(self, flight: Flight, refused: bool) -> None:
-        if self._membership.key_group:
-            stopped = Refusal(flight.block, "pause", STOPPED_ELSEWHERE)
-            sent = flight.key_requests or [stopped] * self.rank.world
-            flight.received = exchange_keys(flight.block, sent, self._membership.key_group)
+        stopped = Refusal(flight.block, "pause", STOPPED_ELSEWHERE)
+        sent = flight.key_requests or [stopped] * self.rank.world
+        received = exchange_keys(flight.block, sent, self._membership.key_group)
+        flight.key_requests = None
         if not refused:
-            assert flight.received
-            flight.owned_keys = unite(flight.block, flight.received, self._union)
-            # flight.key_requests stays: other workers may not have fetched theirs yet.
-            flight.received = None
+            flight.owned_keys = unite(flight.block, received, self._union)
 
     def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
         refuses = block.number >= refused.here
@@ -135,8 +124,7 @@ class OtherWorkers:
         return None if refusals else weights_K
 
     def must_run(self, refused: FirstRefused, stage: str, number: int) -> bool:
-        by_collective = self._membership.key_group is not None
-        return (stage == "train" and number <= refused.anywhere) or (stage == "unite" and by_collective)
+        return stage == "unite" or (stage == "train" and number <= refused.anywhere)
 
     def after_train(self, staged: Staged) -> None:
         # `upload` copies from the read buffer, which another block takes once `train` has returned.

@@ -20,20 +20,7 @@ from pipeline.machine.stopwatch import take_parts
 from pipeline.machine.stuck import Stuck, doing
 from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.memory_table import no_room
-from pipeline.records import (
-    U32,
-    Block,
-    Examples,
-    KeyRequest,
-    OwnedKeys,
-    Plan,
-    Refusal,
-    Span,
-    Staged,
-    StageResult,
-    Trained,
-    Unique,
-)
+from pipeline.records import U32, Block, Examples, OwnedKeys, Plan, Refusal, Span, Staged, StageResult, Trained, Unique
 from pipeline.stages import STAGES
 from pipeline.stages.dedup import KeyOwners, Workspace
 from pipeline.stages.plan import RingRows, plan
@@ -162,15 +149,6 @@ class StageRunner:
             return spans + self._unreported.take_all()
         except Exception as error:
             raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
-
-    def key_request(self, i: int, owner: int) -> KeyRequest | Refusal | None:
-        """Return the key request of block i to `owner`; see `OtherWorkers.key_request`."""
-        return expect(OtherWorkers, self._peers).key_request(self._flights.get(i), owner)
-
-    def deliver(self, i: int, received: Sequence[KeyRequest | Refusal | None]) -> None:
-        """Keep the key requests of block i from all workers, in the order of ranks, for `unite`."""
-        if i in self._flights:
-            self._flights[i].received = received
 
     def _buffer(self, i: int) -> ReadBuffer:
         return self._read_ring[i % self._rings.read]

@@ -73,7 +73,7 @@ def test_a_late_spin_count_is_warned_about(late, monkeypatch):
     from pipeline.machine import process
 
     monkeypatch.delenv(process.SPIN, raising=False)
-    monkeypatch.setattr(process, "_seen", set())
+    monkeypatch.setattr(process, "_begun", False)
     if not late:
         monkeypatch.delitem(sys.modules, "torch")
     for warned in (late, False):

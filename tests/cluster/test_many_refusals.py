@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from support.oracle.worker_cases import RULES, workflow_of
-from support.runs.crew_threads import ThreadCrew, crew_driver, train, workers_of
+from support.runs.crew_threads import ThreadCrew, crew_driver, train
 
 from pipeline.comm.group import Disconnected, Group
 from pipeline.driver.driver import Driver
 from pipeline.errors import LostTouch
-from pipeline.records import Block, KeyRequest, Refusal, StageResult
-from pipeline.worker.stage_runner import StageRunner
+from pipeline.records import Block, Refusal, StageResult
 from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow
 
@@ -123,36 +122,6 @@ def test_a_worker_that_pauses_alone_stops_all_at_the_same_block(
     first = watched.refusals[0]
     assert (first.what, first.message, first.block.number) == ("pause", f"worker {who}: asked alone", 5)
     assert watched.moved_only > 0, "no worker had planned further"
-
-
-def run_up_to(stages: StageRunner, *tasks: tuple[str, int]) -> list[StageResult]:
-    return [stages.run(stage, number) for stage, number in tasks]
-
-
-def test_a_key_request_is_kept_until_another_worker_has_taken_it(workflow: Workflow, tmp_path: Path) -> None:
-    """Nothing orders an owner's `unite` and the taking of what it sends to others."""
-    with crew_driver(workflow, tmp_path, 2) as driver:
-        driver.crew.each(Worker.start, list(driver.agenda.blocks(1)), 1)
-        first, other = (worker.stages for worker in workers_of(driver))
-        for stages in (first, other):
-            run_up_to(stages, ("read", 0), ("dedup", 0))
-        first.deliver(0, [first.key_request(0, 0), other.key_request(0, 0)])
-        run_up_to(first, ("unite", 0))
-        assert isinstance(first.key_request(0, 1), KeyRequest)
-
-
-def test_a_block_that_is_read_but_not_needed_sends_no_keys(workflow: Workflow, tmp_path: Path) -> None:
-    """Another worker may still ask for its keys."""
-    with crew_driver(workflow, tmp_path, 2) as driver:
-        driver.crew.each(Worker.start, list(driver.agenda.blocks(1)), 1)
-        stages = workers_of(driver)[0].stages
-        stages.pause = "enough"
-        run_up_to(stages, ("read", 0), ("read", 1), ("dedup", 0))
-        assert run_up_to(stages, ("plan", 0))[0].refusal
-        run_up_to(stages, ("dedup", 1))
-        assert isinstance(stages.key_request(0, 1), KeyRequest)
-        assert stages.key_request(1, 1) is None
-        assert stages.key_request(2, 1) is None
 
 
 def test_a_worker_that_is_gone_is_reported_as_lost_touch(

@@ -116,8 +116,7 @@ def test_tiers_and_blocks_never_change_what_two_workers_train(workflow, pool, tm
     first = undisturbed(workflow, pool, tmp_path, expected)
     schedule = workflow.schedule.model_copy(update={"block_batches": 3, "look_ahead": 1})
     commit = workflow.commit.model_copy(update={"every_blocks": None})
-    workers = workflow.workers.model_copy(update={"pairs_up_to": 8 if form is with_kstep else 0})
-    other = workflow.model_copy(update={"schedule": schedule, "commit": commit, "workers": workers})
+    other = workflow.model_copy(update={"schedule": schedule, "commit": commit})
     second = crew_driver(other, tmp_path / "other", pool, device_rows=4096, host_rows=4096).run()
     assert second["fingerprint"] == first["fingerprint"]
     assert [e["auc"] for e in second["epochs"]] == [e["auc"] for e in first["epochs"]]

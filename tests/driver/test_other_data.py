@@ -50,10 +50,7 @@ def swapped(root):
 OTHER_DATA = {
     "seed": (lambda root: write_data(root, seed=1, num_train=90, num_keys=60), r"train-0\.parquet: "),
     "keys": (rewrite(column("item", lambda c: pc.add(c, 1_000_000))), r"train-0\.parquet: "),
-    "labels": (
-        rewrite(column("click", lambda c: pc.subtract(pa.scalar(1, pa.int8()), c))),
-        r"train-0\.parquet: ",
-    ),
+    "labels": (rewrite(column("click", lambda c: pc.subtract(pa.scalar(1, pa.int8()), c))), r"train-0\.parquet: "),
     "type": (
         lambda root: [
             rewrite(column("item", lambda c: c.cast(pa.string())), file.name)(root) for file in root.glob("*.parquet")

@@ -5,15 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.group_areas import (
-    AREA,
-    COUNTED,
-    NUM_SUMS,
-    WEIGHT,
-    add_groups,
-    end_group,
-    group_areas_reference,
-)
+from pipeline.kernels.group_areas import AREA, COUNTED, NUM_SUMS, WEIGHT, add_groups, end_group, group_areas_reference
 
 weights = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1e6, width=32))
 examples = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.booleans(), weights), max_size=40).map(sorted)

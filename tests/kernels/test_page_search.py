@@ -23,8 +23,7 @@ def pages_of(fences, keys, search=find_pages):
 
 @examples(150, 1000)
 @given(
-    st.lists(PREFIX, min_size=1, max_size=60).map(sorted),
-    st.lists(st.tuples(PREFIX, st.integers(0, TOP)), max_size=40),
+    st.lists(PREFIX, min_size=1, max_size=60).map(sorted), st.lists(st.tuples(PREFIX, st.integers(0, TOP)), max_size=40)
 )
 def test_pages_are_those_of_a_binary_search(fences, keys):
     """Also fences with equal values, far from even, and dense; keys before the first and beyond the last."""

@@ -5,10 +5,7 @@ import pytest
 
 from benchmarks.kernels.ptx import GPUS, SIGNATURES, assemble, assembler, blocks_at_once, kernels, ptx
 
-pytestmark = [
-    pytest.mark.prove(every=True),
-    pytest.mark.skipif(assembler() is None, reason="needs ptxas"),
-]
+pytestmark = [pytest.mark.prove(every=True), pytest.mark.skipif(assembler() is None, reason="needs ptxas")]
 BLOCK_SHARED_BYTES = 48 << 10
 """Shared memory that a block may declare."""
 

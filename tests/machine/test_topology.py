@@ -136,11 +136,7 @@ def test_only_links_that_are_up_between_two_gpus_are_counted(system, monkeypatch
 
 def test_links_to_a_switch_reach_every_gpu_behind_it(system, monkeypatch):
     with_library(monkeypatch, Nvml([["switch"] * 4, ["switch"] * 4, ["switch"] * 3 + ["down"]]))
-    assert read_topology(True, system, [0]).links == (
-        ("X", "NV4", "NV3"),
-        ("NV4", "X", "NV3"),
-        ("NV3", "NV3", "X"),
-    )
+    assert read_topology(True, system, [0]).links == (("X", "NV4", "NV3"), ("NV4", "X", "NV3"), ("NV3", "NV3", "X"))
 
 
 def test_what_the_driver_does_not_report_is_left_unknown(system, monkeypatch):

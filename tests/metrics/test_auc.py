@@ -14,8 +14,7 @@ from pipeline.metrics.auc import Area, ExactAUC, pack_scores
 
 few = settings(max_examples=60, deadline=None)
 scores = st.one_of(
-    st.sampled_from([-1.5, -0.0, 0.0, 0.25, 3.0]),
-    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.sampled_from([-1.5, -0.0, 0.0, 0.25, 3.0]), st.floats(width=32, allow_nan=False, allow_infinity=False)
 )
 weights = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1e6, width=32))
 examples = st.lists(st.tuples(scores, st.booleans(), weights), min_size=1, max_size=60)

@@ -77,7 +77,7 @@ def test_a_model_computes_the_equation_of_its_paper(name, num_numbers, dtype):
 
 
 EXAMPLES = {
-    "pipeline.models": textwrap.dedent(models.__doc__[models.__doc__.index("    class") :].rpartition("\n\n")[0]),
+    "pipeline.models": textwrap.dedent(models.__doc__[models.__doc__.index("    class") :].rpartition("\n\n")[0])
 }
 
 

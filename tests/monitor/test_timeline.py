@@ -30,11 +30,7 @@ def test_seconds_are_summed_by_stage():
 def test_hidden_share_skips_gaps_and_counts_overlaps_once():
     trains = [span("train", 20, 30), span("train", 0, 10), span("train", 5, 12), span("train", 12, 13)]
     spans = [*trains, span("read", 8, 24), span("read", 14, 18), span("plan", 14, 15), span("dedup", 6, 9)]
-    assert StageTimes(spans).hidden() == {
-        "read": pytest.approx((13 - 8 + 24 - 20) / 20),
-        "plan": 0.0,
-        "dedup": 1.0,
-    }
+    assert StageTimes(spans).hidden() == {"read": pytest.approx((13 - 8 + 24 - 20) / 20), "plan": 0.0, "dedup": 1.0}
 
 
 @settings(max_examples=100, deadline=None)

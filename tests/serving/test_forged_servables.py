@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_workflow, write_data
 from support.depth import some
 from support.faults.forging import Forger
-from support.runs.evaluated_runs import bits_of, train_and_evaluate
+from support.runs.evaluated_runs import bits_of
 from test_servable import export
 
 import pipeline
 from pipeline import verify
+from pipeline.kernels.page_tag import set_page_tags
 from pipeline.serving import dense_files
 from pipeline.serving.servable import FEATURES_FILE, FENCES_FILE, ROWS_FOLDER, SERVABLE_MANIFEST, ServableManifest
 from pipeline.storage.files import Damaged, checksum
@@ -33,12 +33,6 @@ MEMORY = 1 << 30
 
 def refuse(opened, model):
     raise NotImplementedError("not in this test")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    root = write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
-    return train_and_evaluate(make_workflow(root), tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +191,33 @@ def test_a_forged_manifest_is_refused_with_its_field(forged, what, capsys):
     beside = [path for path in paths + again if path.startswith((str(forged.parent), "/etc/passwd"))]
     assert beside
     assert all(path.startswith(f"{forged}/") for path in beside), beside
+
+
+def swap_keys(words):
+    words[[2, 3]] = words[[3, 2]]
+
+
+def fill_free_room(words):
+    words[511] = 7
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(swap_keys, "its keys do not ascend"), (fill_free_room, "what its rows leave free is not zero")],
+)
+def test_a_page_of_wrong_rows_under_a_right_tag_is_found(forged, change, said, capsys):
+    """Checksums do not show that somebody wrote a page in another way than an export."""
+    part = forged / ROWS_FOLDER / "0000"
+    words = np.frombuffer(bytearray(part.read_bytes()), np.uint64)
+    change(words)
+    pages = words.view(np.uint32).reshape(-1, 1024)
+    set_page_tags(pages, np.arange(len(pages), dtype=np.uint32))
+    part.write_bytes(words.tobytes())
+    manifest = manifest_of(forged)
+    manifest["parts"] = [checksum(part.read_bytes())]
+    write_manifest(forged, json.dumps(manifest))
+    assert verify.main([str(forged)]) == 1
+    assert f"page 0 is damaged: {said}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("parts", "said"), [(0, "its files have 0 bytes"), (2, "rows/0001")])

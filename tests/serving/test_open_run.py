@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import make_workflow, write_data
+from conftest import make_workflow
 from support.depth import some
 from support.faults.small_disk import need_namespaces
 from support.oracle.models import MODELS
@@ -30,13 +30,8 @@ OPTIMIZERS = EXACT | POWERS | {"ftrl": Optimizer(rows=Ftrl(lr=0.1, l1=0.01, l2=0
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
-
-
-@pytest.fixture(scope="module")
-def trained(root, tmp_path_factory):
-    workflow = make_workflow(root, weight="importance").model_copy(
+def trained(data_root, tmp_path_factory):
+    workflow = make_workflow(data_root, weight="importance").model_copy(
         update={"metrics": Metrics(group="user"), "commit": Commit(every_blocks=3, keep=9)}
     )
     return train_and_evaluate(workflow, tmp_path_factory.mktemp("run"))
@@ -56,17 +51,17 @@ def check_predictions(workflow, run_dir):
 
 
 @pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam with L2", "ftrl"))
-def test_predictions_have_the_bits_of_any_optimizers_evaluation(root, tmp_path, name):
+def test_predictions_have_the_bits_of_any_optimizers_evaluation(data_root, tmp_path, name):
     """Many rows are absent for long, and many test keys were never trained."""
     changes = {"embedding_dim": 0, "kind": LR, "args": {}} if name == "ftrl" else {}
-    workflow = make_workflow(root, **changes)
+    workflow = make_workflow(data_root, **changes)
     check_predictions(workflow.model_copy(update={"optimizer": OPTIMIZERS[name]}), tmp_path)
 
 
 @pytest.mark.parametrize("name", some(MODELS, "AutoInt"))
-def test_predictions_have_the_bits_of_any_models_evaluation(root, tmp_path, name):
+def test_predictions_have_the_bits_of_any_models_evaluation(data_root, tmp_path, name):
     kind, args = MODELS[name]
-    check_predictions(make_workflow(root, kind=kind, args=args, embedding_dim=0 if name == "LR" else 4), tmp_path)
+    check_predictions(make_workflow(data_root, kind=kind, args=args, embedding_dim=0 if name == "LR" else 4), tmp_path)
 
 
 def test_metrics_are_those_of_the_evaluation(trained, opened):

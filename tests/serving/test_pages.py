@@ -11,12 +11,7 @@ from support.depth import examples
 
 from pipeline.kernels.page_rows import PRECISION_NUMBERS
 from pipeline.serving import pages as module
-from pipeline.serving.pages import (
-    PageFormat,
-    pack_part,
-    part_file,
-    write_part,
-)
+from pipeline.serving.pages import PageFormat, misplaced, pack_part, part_file, write_part
 from pipeline.storage.files import Files, checksum_of
 
 WIDE = PageFormat(250, False)
@@ -159,3 +154,14 @@ def test_a_part_with_its_name_is_whole(tmp_path):
     assert part_file(tmp_path, 7).read_bytes() == pages.tobytes()
     assert checksum == checksum_of(part_file(tmp_path, 7))
     assert fences.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("format", [PageFormat(16, False, precision) for precision in PRECISION_NUMBERS])
+def test_a_key_of_another_page_is_found(format):
+    keys_N = np.arange(1, 1000, dtype=np.uint64) << np.uint64(40)
+    pages_MB, fences_M = pack_part(0, format, keys_N, np.ones((len(keys_N), 16), np.float32))
+    ends_M = np.append(fences_M[1:], 1 << 32).astype(np.uint64)
+    assert list(misplaced(pages_MB, fences_M, ends_M, format)) == []
+    # The last row of the first page gets the first key of the next one.
+    pages_MB[0].view(np.uint64)[format.max_rows] = keys_N[format.max_rows]
+    assert list(misplaced(pages_MB, fences_M, ends_M, format)) == [(0, "it has a key of another page")]

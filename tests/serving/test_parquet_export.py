@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_table, make_workflow, write_data
+from conftest import make_table, make_workflow
 from support.oracle.reference import key_of
 from support.runs.evaluated_runs import train_and_evaluate
 from test_scoring import contents
@@ -19,14 +19,8 @@ from pipeline.storage.files import Files
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """Every column is of integers but `country`; `history` and `item` share a table."""
-    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
-
-
-@pytest.fixture(scope="module")
-def trained(root, tmp_path_factory):
-    workflow = make_workflow(root).model_copy(update={"optimizer": OPTIMIZERS["dense adam with L2"]})
+def trained(data_root, tmp_path_factory):
+    workflow = make_workflow(data_root).model_copy(update={"optimizer": OPTIMIZERS["dense adam with L2"]})
     return train_and_evaluate(workflow, tmp_path_factory.mktemp("run"))
 
 
@@ -59,8 +53,8 @@ def test_each_row_has_its_table_value_and_vector(trained, tmp_path, monkeypatch,
     assert len(missing) == 5
 
 
-def test_rows_whose_value_is_gone_are_counted_and_kept(root, tmp_path, capsys):
-    shutil.copytree(root, tmp_path / "data")
+def test_rows_whose_value_is_gone_are_counted_and_kept(data_root, tmp_path, capsys):
+    shutil.copytree(data_root, tmp_path / "data")
     run = train_and_evaluate(make_workflow(tmp_path / "data"), tmp_path / "run")
     table = make_table(np.random.default_rng(1), 30, 5)
     for path in (tmp_path / "data").glob("train-*.parquet"):

@@ -57,16 +57,6 @@ CLOSE = 1e-5
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
-
-
-@pytest.fixture(scope="module")
-def trained(root, tmp_path_factory):
-    return train_and_evaluate(make_workflow(root), tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture(scope="module")
 def servable(trained, tmp_path_factory):
     out = tmp_path_factory.mktemp("servables") / "one"
     assert export(trained, out) == 0
@@ -105,20 +95,20 @@ def check_scores(run, out, backends=BACKENDS):
 
 
 @pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam with L2"))
-def test_scores_are_those_of_the_commit_with_any_optimizer(root, tmp_path, name, without_programs):
+def test_scores_are_those_of_the_commit_with_any_optimizer(data_root, tmp_path, name, without_programs):
     """Many rows are absent for long, and many test keys were never trained."""
     changes = {"embedding_dim": 0, "kind": MODELS["LR"][0], "args": {}} if name == "ftrl" else {}
-    workflow = make_workflow(root, **changes).model_copy(update={"optimizer": OPTIMIZERS[name]})
+    workflow = make_workflow(data_root, **changes).model_copy(update={"optimizer": OPTIMIZERS[name]})
     run = train_and_evaluate(workflow, tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     check_scores(run, tmp_path / "out", ("torch",))
 
 
 @pytest.mark.parametrize("name", some(MODELS))
-def test_scores_are_those_of_the_commit_with_any_model(root, tmp_path, name):
+def test_scores_are_those_of_the_commit_with_any_model(data_root, tmp_path, name):
     pytest.importorskip("onnxruntime")
     kind, args = MODELS[name]
-    workflow = make_workflow(root, kind=kind, args=args, embedding_dim=0 if name == "LR" else 4)
+    workflow = make_workflow(data_root, kind=kind, args=args, embedding_dim=0 if name == "LR" else 4)
     run = train_and_evaluate(workflow, tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     check_scores(run, tmp_path / "out")
@@ -303,10 +293,10 @@ def test_the_prior_correction_multiplies_the_odds(trained, tmp_path, without_pro
     assert np.allclose(found.column("click.logit").to_numpy(), trained.logits_NT[:, 0] + np.log(0.1), atol=1e-5)
 
 
-def test_a_class_of_a_workflow_file_is_served_elsewhere(root, tmp_path, monkeypatch, capsys):
+def test_a_class_of_a_workflow_file_is_served_elsewhere(data_root, tmp_path, monkeypatch, capsys):
     pytest.importorskip("onnxruntime")
     file = tmp_path / "mine.py"
-    text = make_workflow(root, kind=Squared, args={}).model_dump_json()
+    text = make_workflow(data_root, kind=Squared, args={}).model_dump_json()
     file.write_text(OWN.format(text=text.replace("many_rules.Squared", "workflow_mine.Mine")))
     run = train_and_evaluate(load(file), tmp_path / "run")
     monkeypatch.chdir("/")
@@ -331,9 +321,9 @@ class Unsaid(Squared):
         return super().forward(numbers, embeddings, first_order)
 
 
-def test_a_model_that_the_exporter_refuses_is_served_by_torch(root, tmp_path, capsys, monkeypatch):
+def test_a_model_that_the_exporter_refuses_is_served_by_torch(data_root, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("pipeline.serving.workflows.own_models", lambda: {"test_servable.Unsaid"})
-    run = train_and_evaluate(make_workflow(root, kind=Unsaid, args={}), tmp_path / "run")
+    run = train_and_evaluate(make_workflow(data_root, kind=Unsaid, args={}), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     assert f"{ONNX_FILE} is left out: " in capsys.readouterr().out
     check_scores(run, tmp_path / "out", ("torch",))
@@ -368,9 +358,9 @@ def test_poison_in_a_file_runs_nothing(trained, servable, tmp_path, capsys):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_step_without_rates_is_refused(root, tmp_path):
+def test_a_step_without_rates_is_refused(data_root, tmp_path):
     """Rates made up for a trillion of steps end the process."""
-    workflow = make_workflow(root).model_copy(update={"optimizer": OPTIMIZERS["dense adam with L2"]})
+    workflow = make_workflow(data_root).model_copy(update={"optimizer": OPTIMIZERS["dense adam with L2"]})
     run = train_and_evaluate(workflow, tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     manifest = read_servable(tmp_path / "out")
@@ -505,8 +495,8 @@ def test_a_folder_without_a_servable_is_refused(trained):
         pipeline.open_servable(trained.run_dir, memory=0)
 
 
-def test_a_bfloat16_run_is_exported_in_float32(root, tmp_path, without_programs):
-    workflow = make_workflow(root)
+def test_a_bfloat16_run_is_exported_in_float32(data_root, tmp_path, without_programs):
+    workflow = make_workflow(data_root)
     half = workflow.model.model_copy(update={"precision": "bfloat16"})
     run = train_and_evaluate(workflow.model_copy(update={"model": half}), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import make_workflow, write_data
 from support.depth import some
-from support.runs.evaluated_runs import train_and_evaluate
 from test_scoring import command
 from test_servable import export
 from test_stop import ROOT
@@ -25,16 +23,6 @@ triton = pytest.importorskip("tritonclient.http")
 GUIDE = ROOT / "docs" / "use.md"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 """Environment of a process which finds this package from any folder, and no module of the tests."""
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
-
-
-@pytest.fixture(scope="module")
-def trained(root, tmp_path_factory):
-    return train_and_evaluate(make_workflow(root), tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")

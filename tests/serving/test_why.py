@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import make_workflow, write_data
+from conftest import make_workflow
 from support.depth import some
 from support.oracle.optimizers import EXACT
 from support.runs.evaluated_runs import THREE_TIERS
@@ -24,9 +24,9 @@ from pipeline.workflow import Category, Commit
 VALUES = {"item": [None, *range(60)], "country": [None, *(f"c{n}" for n in range(60))], "tags": range(0, 60, 7)}
 
 
-def train(root, folder, optimizer="dense adam with L2", shards=ONE_SHARD):
+def train(data_root, folder, optimizer="dense adam with L2", shards=ONE_SHARD):
     """Train through three tiers, with a commit every few blocks; returns the run directory."""
-    workflow = make_workflow(root).model_copy(
+    workflow = make_workflow(data_root).model_copy(
         update={"commit": Commit(every_blocks=3, keep=9), "optimizer": EXACT[optimizer]}
     )
     assert make_driver(workflow, folder, shards=shards, **THREE_TIERS).run()
@@ -34,13 +34,8 @@ def train(root, folder, optimizer="dense adam with L2", shards=ONE_SHARD):
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
-
-
-@pytest.fixture(scope="module")
-def trained(root, tmp_path_factory):
-    return train(root, tmp_path_factory.mktemp("run"), shards=Shards.all(3))
+def trained(data_root, tmp_path_factory):
+    return train(data_root, tmp_path_factory.mktemp("run"), shards=Shards.all(3))
 
 
 def check(run_dir, field, value):
@@ -64,8 +59,8 @@ def test_a_value_is_shown_as_each_commit_has_it(trained):
 
 
 @pytest.mark.parametrize("optimizer", some(("row-wise", "dense adam in bfloat16"), "dense adam in bfloat16"))
-def test_weights_are_shown_for_other_optimizers(root, tmp_path, optimizer):
-    train(root, tmp_path, optimizer)
+def test_weights_are_shown_for_other_optimizers(data_root, tmp_path, optimizer):
+    train(data_root, tmp_path, optimizer)
     assert True in set().union(*(check(tmp_path, "item", value) for value in range(0, 60, 9)))
 
 

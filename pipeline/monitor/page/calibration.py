@@ -98,7 +98,7 @@ def calibration_panel() -> Panel:
             said[curve.label] = RUN_COLORS[number], "" if value is None else f"{value:.4f}"
         return chips(said)
 
-    return plot_panel("calibration", [shown], update)
+    return plot_panel("calibration", shown, update)
 
 
 def evaluated_with_curves(story: Story) -> Evaluated | None:

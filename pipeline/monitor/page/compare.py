@@ -7,7 +7,9 @@ from pathlib import Path
 
 from pipeline.arguments import MAX_RUNS, compare_arguments
 from pipeline.errors import refuse_remote
-from pipeline.monitor.command import check_run, run_command
+from pipeline.machine.command import run_command
+from pipeline.machine.signals import heed_interrupts
+from pipeline.monitor.command import check_run
 from pipeline.monitor.page.report import known_run, sound_result, story_of
 from pipeline.monitor.story import Story
 
@@ -16,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if a folder is no run or the file cannot be written, 130 if
     interrupted."""
     args = compare_arguments().parse_args(argv)
+    heed_interrupts()
     return run_command(lambda: write_comparison(args.runs, args.out))
 
 

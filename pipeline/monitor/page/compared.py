@@ -138,7 +138,7 @@ def _curves(
         if len(x) < 60:
             shown.scatter("x", "y", source=source, color=run.color, size=5)
         hover_on(shown, line, [("", "@run"), ("", f"@y{{{style}}}")], "mouse")
-    return plot_panel(name, [shown], lambda story: _legend(drawn) if drawn else Nothing(nothing))
+    return plot_panel(name, shown, lambda story: _legend(drawn) if drawn else Nothing(nothing))
 
 
 def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:

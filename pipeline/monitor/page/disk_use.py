@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pipeline.monitor.live.lines import CommitDone
 from pipeline.monitor.page.humanized import short_duration, short_size
-from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, plot_panel
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, lapses_panel
 from pipeline.monitor.page.style import CAUSE_COLORS, RED, hover_on, over_run_time, plain_figure, size_axis
 from pipeline.monitor.story import Lapse, Story
 
@@ -64,12 +64,9 @@ def disk_panel() -> Panel:
     commits = shown.scatter("at", "bytes", source=dots.source, color=COMMIT_COLOR, size=4)
     hover_on(shown, line, [("run time", "@at{00:00:00}"), ("log", "@note")])
     hover_on(shown, commits, [("", "@note"), ("took", "@took{0.00} s")], "mouse")
-    marks = SessionMarks(shown)
 
-    def update(story: Story) -> str:
-        followed.update(story.lapses, story.versions["lapses"])
+    def line_of(story: Story) -> str:
         dots.update(story.commits, story.versions["commits"])
-        marks.update(story)
         if not story.lapses:
             return Nothing("Nothing has been written yet.")
         last, begin = story.lapses[-1].tick, story.begin
@@ -83,7 +80,7 @@ def disk_panel() -> Panel:
             said += f"; {story.num_commits:,} commits, {mean} each on average"
         return f"<p>{said}</p>"
 
-    return plot_panel("disk", [shown], update)
+    return lapses_panel("disk", shown, followed, line_of)
 
 
 def _size_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[object]]:

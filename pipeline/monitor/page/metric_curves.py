@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -13,7 +12,8 @@ from bokeh.plotting import figure
 from pipeline.monitor.live.lines import Evaluated
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, chips, plot_panel, text_panel
 from pipeline.monitor.page.style import SPLIT_COLORS, hover_on, plain_figure
-from pipeline.monitor.report import OF_LABEL, of_labels
+from pipeline.monitor.page.tables import html_table
+from pipeline.monitor.report import OF_LABEL, number, of_labels
 from pipeline.monitor.story import Story
 
 METRIC_TITLES = {"auc": "AUC", "logloss": "logloss, nats"}
@@ -44,7 +44,7 @@ def metric_panel(name: str) -> Panel:
                 last[split] = color, f"{value:.5f}"
         return chips(last) if last else Nothing(NONE_YET)
 
-    return plot_panel(name, [shown], update)
+    return plot_panel(name, shown, update)
 
 
 def by_epoch(title: str) -> figure:
@@ -70,12 +70,8 @@ def metric_table(evaluations: Sequence[Evaluated]) -> str:
     if not rows:
         return f'<p class="nothing">{escape(NONE_YET)}</p>'
     names = [name for name in OF_LABEL if any(name in metrics for _, metrics in rows)]
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        f"<tr><td>{escape(what)}</td>{''.join(f'<td>{_number(metrics.get(name))}</td>' for name in names)}</tr>"
-        for what, metrics in rows
-    )
-    return f"<div class='wide'><table><tr><th>last evaluation</th>{head}</tr>{body}</table></div>"
+    cells = [(what, *(number(metrics.get(name), ".5f") for name in names)) for what, metrics in rows]
+    return html_table(("last evaluation", *names), cells)
 
 
 def _rows(one: Evaluated) -> list[tuple[str, Mapping[str, Any]]]:
@@ -84,7 +80,3 @@ def _rows(one: Evaluated) -> list[tuple[str, Mapping[str, Any]]]:
     common, by_label = of_labels(values)
     what = f"{one.split}, epoch {one.epoch}"
     return [(f"{what}, {label}", of) for label, of in by_label.items()] or [(what, common)]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.5f}"

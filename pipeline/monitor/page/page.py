@@ -24,6 +24,7 @@ from pipeline.monitor.page.stage_lanes import stage_lanes_panel
 from pipeline.monitor.page.tier_use import disk_rows_panel, fill_panel, found_panel
 from pipeline.monitor.page.time_use import binding_panel, time_use_panel
 from pipeline.monitor.story import FollowedStory, Story
+from pipeline.storage.durable import replacing
 
 UPDATE_MILLISECONDS = 1000
 HERE = Path(__file__).parent
@@ -110,9 +111,5 @@ def write_static(path: Path, title: str, cards: Sequence[Card], story: Story, ap
     content = file_html(
         document, INLINE, document.title, template=document.template, template_variables=document.template_variables
     )
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(content, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(content.encode())

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bokeh.models import Column, ColumnDataSource, Div, InlineStyleSheet, UIElement
 from bokeh.plotting import figure
 
-from pipeline.monitor.page.style import mark_at
-from pipeline.monitor.story import Story
+from pipeline.monitor.page.humanized import percent
+from pipeline.monitor.page.style import axis_format, mark_at, over_run_time, plain_figure, stack_areas
+from pipeline.monitor.story import Lapse, Story
 
 T = TypeVar("T")
 INSIDE = (Path(__file__).parent / "inside.css").read_text()
@@ -51,15 +53,14 @@ def fixed_panel(name: str, content: str) -> Panel:
     return text_panel(name, lambda story: content)
 
 
-def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], str]) -> Panel:
-    """A panel of figures with a line of HTML above them. `update` brings them up to date and returns the line, or
-    Nothing: then there are no figures."""
+def plot_panel(name: str, shown: figure, update: Callable[[Story], str]) -> Panel:
+    """A panel of a figure with a line of HTML above it. `update` brings it up to date and returns the line, or
+    Nothing: then there is no figure."""
     line = html_box("")
     column = Column(children=[line], sizing_mode="stretch_width", name=name)
-    for shown in figures:
-        for model in shown.references():
-            # The browser would send the server the ranges that it computes, many times a second.
-            model.syncable = False
+    for model in shown.references():
+        # The browser would send the server the ranges that it computes, many times a second.
+        model.syncable = False
 
     def show(story: Story) -> None:
         said = update(story)
@@ -69,9 +70,62 @@ def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], s
             line.text = content
         # The browser warns about a figure without data.
         if empty == (len(column.children) > 1):
-            column.children = [line] if empty else [line, *figures]
+            column.children = [line] if empty else [line, shown]
 
     return Panel(column, show)
+
+
+def lapses_panel(name: str, shown: figure, followed: Followed[Lapse], line: Callable[[Story], str]) -> Panel:
+    """A panel of a figure over run time that follows the lapses, with marks where later sessions began. `line`: see
+    `update` of `plot_panel`."""
+    marked = 1
+
+    def update(story: Story) -> str:
+        nonlocal marked
+        followed.update(story.lapses, story.versions["lapses"])
+        for at, _ in story.begins[marked:]:
+            mark_at(shown, at)
+        marked = max(1, len(story.begins))
+        return line(story)
+
+    return plot_panel(name, shown, update)
+
+
+def shares_panel(
+    name: str, title: str, colors: Mapping[str, str], shares: Callable[[Sequence[Lapse], int], Mapping[str, float]],
+    line: Callable[[Story], str],
+) -> Panel:  # fmt: skip
+    """A panel of shares over run time, as areas in these colours that fill the figure together. `shares`: those at the
+    end of the lapse of a number, empty if there are none."""
+
+    def columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
+        """Upper edge of each area at the end of each lapse from number `first` on."""
+        found: dict[str, list[Any]] = {column: [] for column in ("at", "note", "zero", *colors)}
+        begun = any(shares(lapses, number) for number in range(first))
+        for number in range(first, len(lapses)):
+            if not (here := shares(lapses, number)):
+                continue
+            note = ", ".join(f"{part} {percent(share)}" for part, share in largest(here)[:4])
+            # The first area begins with its lapse.
+            for at in (lapses[number].end,) if begun else (lapses[number].begin, lapses[number].end):
+                found["at"].append(at)
+                found["note"].append(note)
+                found["zero"].append(0.0)
+                for part, height in zip(colors, accumulate(here.get(part, 0.0) for part in colors), strict=True):
+                    found[part].append(min(height, 1.0))
+            begun = True
+        return found
+
+    shown = over_run_time(plain_figure(title, y_range=(0, 1)))
+    shown.yaxis.formatter = axis_format("percent")
+    followed = Followed(columns)
+    stack_areas(shown, followed.source, colors)
+    return lapses_panel(name, shown, followed, line)
+
+
+def largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Parts and their shares, the largest first, without those that hardly count."""
+    return sorted(((part, share) for part, share in shares.items() if share >= 0.005), key=lambda pair: -pair[1])
 
 
 def html_box(text: str) -> Div:
@@ -97,19 +151,6 @@ class Followed(Generic[T]):
         elif len(items) > self._shown:
             self.source.stream(dict(self._columns(items, self._shown)))
         self._version, self._shown = version, len(items)
-
-
-class SessionMarks:
-    """Marks on a figure where later sessions began."""
-
-    def __init__(self, *figures: figure) -> None:
-        self._figures, self._marked = figures, 1
-
-    def update(self, story: Story) -> None:
-        for at, _ in story.begins[self._marked :]:
-            for shown in self._figures:
-                mark_at(shown, at)
-        self._marked = max(1, len(story.begins))
 
 
 def chips(shares: Mapping[str, tuple[str, str]]) -> str:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.arguments import REPORT, report_arguments
 from pipeline.errors import refuse_remote
-from pipeline.monitor.command import check_run, run_command
+from pipeline.machine.command import run_command
+from pipeline.machine.signals import heed_interrupts
+from pipeline.monitor.command import check_run
 from pipeline.monitor.live.lines import MOST_TICKS, read_live
 from pipeline.monitor.runs import Run, result_of, run_in
 from pipeline.monitor.story import Story
@@ -27,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if there is no run or the file cannot be written, 130 if
     interrupted."""
     args = report_arguments().parse_args(argv)
+    heed_interrupts()
 
     def write() -> str:
         check_run(args.run)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from pipeline.monitor.page.humanized import short_duration, short_number
-from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, plot_panel
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, lapses_panel
 from pipeline.monitor.page.style import BLUE, GREEN, axis_format, hover_on, over_run_time, plain_figure
 from pipeline.monitor.story import Lapse, Story, just_before
 
@@ -34,20 +34,14 @@ def _curve(name: str, title: str, nothing: str, color: str, kind: str, from_zero
     shown.line("at", "raw", source=followed.source, color=color, line_alpha=0.3, line_width=1)
     bold = shown.line("at", "smooth", source=followed.source, color=color, line_width=2.2, line_join="round")
     values = [(title, "@smooth{0,0}" if from_zero else "@smooth{0.0000}")]
-    hover_on(
-        shown,
-        bold,
-        [("run time", "@at{00:00:00}"), *values, ("epoch", "@epoch, @split"), ("learning rate of rows", "@lr")],
-    )
-    marks = SessionMarks(shown)
+    epoch = [("epoch", "@epoch, @split"), ("learning rate of rows", "@lr")]
+    hover_on(shown, bold, [("run time", "@at{00:00:00}"), *values, *epoch])
 
-    def update(story: Story) -> str:
-        followed.update(story.lapses, story.versions["lapses"])
-        marks.update(story)
+    def line(story: Story) -> str:
         has_values = any((i.examples if name == "speed" else i.loss) for i in story.lapses)
         return _line(story, name) if has_values else Nothing(nothing)
 
-    return plot_panel(name, [shown], update)
+    return lapses_panel(name, shown, followed, line)
 
 
 def _line(story: Story, name: str) -> str:

@@ -71,7 +71,7 @@ def stage_lanes_panel() -> Panel:
             return Nothing("No block has been sampled yet.")
         return "<p>A block is a group of batches; the number on a bar is that of its block.</p>"
 
-    return plot_panel("timeline", [shown], update)
+    return plot_panel("timeline", shown, update)
 
 
 def _lanes(calls: Sequence[Call]) -> dict[str, list[object]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
-from typing import Any
 
 from pipeline.monitor.page.humanized import percent, short_number, short_size
-from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, meter, plot_panel, text_panel
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, chips, lapses_panel, meter, shares_panel, text_panel
 from pipeline.monitor.page.speed import RATE_SECONDS
 from pipeline.monitor.page.style import (
     BLUE,
@@ -19,33 +17,28 @@ from pipeline.monitor.page.style import (
     hover_on,
     over_run_time,
     plain_figure,
-    stack_areas,
-)  # fmt: skip
+)
+from pipeline.monitor.page.time_use import shares_of
 from pipeline.monitor.story import Lapse, Story, just_before
 
 FITS = "<p>The whole table fits on the device: no row had to leave it.</p>"
+NOT_PLANNED = Nothing("No block has been planned yet.")
 FOUND = ("device", "host", "disk", "new")
 RATES = {"read from disk": ("read", RED), "written to disk": ("written", PURPLE)}
 
 
 def found_panel() -> Panel:
     """The panel "Where keys were found": shares of the unique keys of blocks."""
-    shown = over_run_time(plain_figure("share of the blocks' unique keys", y_range=(0, 1)))
-    shown.yaxis.formatter = axis_format("percent")
-    followed = Followed(_found_columns)
-    stack_areas(shown, followed.source, {tier: TIER_COLORS[tier] for tier in FOUND})
-    marks = SessionMarks(shown)
+    colors = {tier: TIER_COLORS[tier] for tier in FOUND}
 
-    def update(story: Story) -> str:
-        followed.update(story.lapses, story.versions["lapses"])
-        marks.update(story)
-        counts = _counts(story)
-        keys = sum(counts.values())
-        if not keys:
-            return Nothing("No block has been planned yet.")
-        return chips({tier: (TIER_COLORS[tier], percent(counts[tier] / keys)) for tier in FOUND})
+    def line(story: Story) -> str:
+        found = shares_of(_found(with_moves(story)))
+        return chips({tier: (colors[tier], percent(found[tier])) for tier in FOUND}) if found else NOT_PLANNED
 
-    return plot_panel("found", [shown], update)
+    return shares_panel(
+        "found", "share of the blocks' unique keys", colors, lambda lapses, number: shares_of(_found([lapses[number]])),
+        line,
+    )  # fmt: skip
 
 
 def disk_rows_panel() -> Panel:
@@ -57,20 +50,17 @@ def disk_rows_panel() -> Panel:
     lines = [shown.line("at", c, source=followed.source, color=color, line_width=2) for c, color in RATES.values()]
     values = [(name, f"@{column}{{0,0}} rows/s") for name, (column, _) in RATES.items()]
     hover_on(shown, lines[0], [("run time", "@at{00:00:00}"), *values])
-    marks = SessionMarks(shown)
 
-    def update(story: Story) -> str:
-        followed.update(story.lapses, story.versions["lapses"])
-        marks.update(story)
+    def line(story: Story) -> str:
         moved = with_moves(story)
         if not moved:
-            return Nothing("No block has been planned yet.")
+            return NOT_PLANNED
         seconds = sum(i.seconds for i in moved)
         means = {name: sum(_rows(i)[column] for i in moved) / seconds for name, (column, _) in RATES.items()}
         rates = chips({name: (color, f"{short_number(means[name])}/s") for name, (_, color) in RATES.items()})
         return rates + (FITS if not _evicts(moved[-1]) else "")
 
-    return plot_panel("disk_rows", [shown], update)
+    return lapses_panel("disk_rows", shown, followed, line)
 
 
 def fill_panel() -> Panel:
@@ -106,12 +96,6 @@ def with_moves(story: Story) -> list[Lapse]:
     return [i for i in story.lapses if i.moves and i.moves.get("keys")]
 
 
-def _counts(story: Story) -> dict[str, int]:
-    """Keys found in each tier."""
-    sums = (sum(counts) for counts in zip(*map(_found, with_moves(story)), strict=True))
-    return dict(zip(FOUND, sums, strict=False))
-
-
 def _rows(lapse: Lapse) -> dict[str, float]:
     moves = lapse.moves or {}
     to_disk = moves.get("device_to_disk", 0) + moves.get("host_to_disk", 0) - moves.get("unchanged", 0)
@@ -135,27 +119,7 @@ def _rate_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[float]]
     return columns
 
 
-def _found_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {name: [] for name in ("at", "zero", "note", *FOUND)}
-    begun = any(sum(_found(lapse)) for lapse in lapses[:first])
-    for lapse in lapses[first:]:
-        counts = _found(lapse)
-        total = sum(counts)
-        if not total:
-            continue
-        note = ", ".join(f"{tier} {percent(count / total)}" for tier, count in zip(FOUND, counts, strict=True))
-        # The first area begins with its lapse.
-        for at in (lapse.end,) if begun else (lapse.begin, lapse.end):
-            columns["at"].append(at)
-            columns["zero"].append(0.0)
-            columns["note"].append(note)
-            for tier, height in zip(FOUND, accumulate(counts), strict=True):
-                columns[tier].append(height / total)
-        begun = True
-    return columns
-
-
-def _found(lapse: Lapse) -> list[int]:
-    """Keys found in each tier, in the order of `FOUND`."""
-    moves = lapse.moves or {}
-    return [moves.get("new" if tier == "new" else f"{tier}_hits", 0) for tier in FOUND]
+def _found(lapses: Sequence[Lapse]) -> dict[str, float]:
+    """Number of keys found in each tier."""
+    names = {tier: "new" if tier == "new" else f"{tier}_hits" for tier in FOUND}
+    return {tier: sum((i.moves or {}).get(name, 0) for i in lapses) for tier, name in names.items()}

@@ -4,42 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from itertools import accumulate
-from typing import Any
 
 from pipeline.monitor.live.what_binds import what_binds
 from pipeline.monitor.page.humanized import percent, short_duration
-from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, meter, plot_panel, text_panel
-from pipeline.monitor.page.style import (
-    CAUSE_COLORS,
-    STAGE_COLORS,
-    axis_format,
-    over_run_time,
-    plain_figure,
-    stack_areas,
-)
+from pipeline.monitor.page.panel import Nothing, Panel, chips, largest, meter, shares_panel, text_panel
+from pipeline.monitor.page.style import CAUSE_COLORS, STAGE_COLORS
 from pipeline.monitor.story import Lapse, Story, just_before
 from pipeline.stages import STAGES
 
-ORDER = tuple(CAUSE_COLORS)
 SMOOTH_SECONDS = 5.0
 """Period over which shares are means."""
 
 
 def time_use_panel() -> Panel:
     """The panel "Where the time goes"."""
-    shown = over_run_time(plain_figure("share of the wall time of training", y_range=(0, 1)))
-    shown.yaxis.formatter = axis_format("percent")
-    followed = Followed(_columns)
-    stack_areas(shown, followed.source, CAUSE_COLORS)
-    marks = SessionMarks(shown)
 
-    def update(story: Story) -> str:
-        followed.update(story.lapses, story.versions["lapses"])
-        marks.update(story)
+    def shares(lapses: Sequence[Lapse], number: int) -> Mapping[str, float]:
+        # Means of some seconds, since what a block waited for is known when it is done.
+        return shares_of(spent_in(just_before(lapses, number, SMOOTH_SECONDS)))
+
+    def line(story: Story) -> str:
         return time_use_legend(story) if story.lapses else Nothing("No block has been trained yet.")
 
-    return plot_panel("time_use", [shown], update)
+    return shares_panel("time_use", "share of the wall time of training", CAUSE_COLORS, shares, line)
 
 
 def time_use_legend(story: Story) -> str:
@@ -87,27 +74,6 @@ def waits_of(seconds: Mapping[str, float]) -> tuple[float, str, float]:
     return sum(waits.values()), longest, waits.get(longest, 0.0)
 
 
-def _columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
-    """Columns with the upper edge of each cause's area at the end of each lapse from number `first` on: means of
-    some seconds, since what a block waited for is known when it is done."""
-    columns: dict[str, list[Any]] = {name: [] for name in ("at", "note", "zero", *ORDER)}
-    begun = any(sum(lapse.waits.values()) > 0 for lapse in lapses[:first])
-    for number in range(first, len(lapses)):
-        shares = shares_of(spent_in(just_before(lapses, number, SMOOTH_SECONDS)))
-        if not sum(shares.values()):
-            continue
-        note = ", ".join(f"{cause} {percent(share)}" for cause, share in largest(shares)[:4])
-        # The first area begins with the run.
-        for at in (lapses[number].end,) if begun else (0.0, lapses[number].end):
-            columns["at"].append(at)
-            columns["note"].append(note)
-            columns["zero"].append(0.0)
-            for cause, height in zip(ORDER, accumulate(shares.get(cause, 0.0) for cause in ORDER), strict=True):
-                columns[cause].append(min(height, 1.0))
-        begun = True
-    return columns
-
-
 def spent_in(lapses: Iterable[Lapse]) -> dict[str, float]:
     """Seconds by cause in some lapses."""
     spent: dict[str, float] = {}
@@ -115,8 +81,3 @@ def spent_in(lapses: Iterable[Lapse]) -> dict[str, float]:
         for cause, seconds in lapse.waits.items():
             spent[cause] = spent.get(cause, 0.0) + seconds
     return spent
-
-
-def largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Causes and their shares, the largest first, without those that hardly count."""
-    return sorted(((c, s) for c, s in shares.items() if s >= 0.005), key=lambda pair: -pair[1])

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.arguments import mlflow_arguments
-from pipeline.monitor.command import check_extra, check_run, run_command
+from pipeline.machine.command import run_command
+from pipeline.machine.signals import heed_interrupts
+from pipeline.monitor.command import check_extra, check_run
 from pipeline.monitor.live.lines import Begin, read_live
 from pipeline.monitor.runs import flat_settings, result_of
 from pipeline.monitor.tools.reader import Curves, allowed_name
@@ -31,10 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run, or MLflow is not installed or refuses what
     it is sent, 130 after an interrupt."""
     args = mlflow_arguments().parse_args(argv)
-    return run_command(
-        lambda: log_run(args.run, args.follow, args.tracking_uri, args.experiment),
-        "interrupted: what was read is logged",
-    )
+    heed_interrupts()
+    log = partial(log_run, args.run, args.follow, args.tracking_uri, args.experiment)
+    return run_command(log, "what was read is logged")
 
 
 def log_run(run_dir: Path, follow: bool, tracking_uri: str | None, experiment: str | None) -> str:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.arguments import TRACE, trace_arguments
-from pipeline.monitor.command import check_run, run_command
+from pipeline.machine.command import run_command
+from pipeline.machine.signals import heed_interrupts
+from pipeline.monitor.command import check_run
 from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, read_live
 from pipeline.monitor.story import lapse_between
 from pipeline.monitor.tools.reader import curves_at
 from pipeline.stages import STAGES
+from pipeline.storage.durable import replacing
 
 TRACKS = (*STAGES[: STAGES.index("train") + 1], "gpu train", *STAGES[STAGES.index("train") + 1 :],
           "commits", "evaluations", "messages")  # fmt: skip
@@ -26,6 +29,7 @@ TraceEvent = dict[str, Any]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run, 130 after an interrupt."""
     args = trace_arguments().parse_args(argv)
+    heed_interrupts()
     path = args.out or args.run / TRACE
 
     def write() -> str:
@@ -38,14 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def write_trace(lines: Iterable[LiveLine], path: Path) -> int:
     """Write the timeline of these lines, in memory that does not grow with it. Returns the number of events."""
-    partial, num_events = path.with_name(f"{path.name}.partial"), 0
-    with partial.open("w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit": "ms", "traceEvents": [')
+    num_events = 0
+    with replacing(path) as file:
+        file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
         for event in events_of(lines):
-            file.write(f"{',' if num_events else ''}\n{json.dumps(event)}")
+            file.write(f"{',' if num_events else ''}\n{json.dumps(event)}".encode())
             num_events += 1
-        file.write("\n]}\n")
-    partial.replace(path)
+        file.write(b"\n]}\n")
     return num_events
 
 

@@ -44,11 +44,7 @@ def test_a_report_has_the_result_and_needs_no_network(finished):
     assert path.stat().st_size < 5 * MIB
     assert without_network(path)
     text = path.read_text()
-    for shown in (
-        "embedding_dim",
-        "numpy",
-        json.loads((finished / "result.json").read_text())["fingerprint"],
-    ):
+    for shown in ("embedding_dim", "numpy", json.loads((finished / "result.json").read_text())["fingerprint"]):
         assert shown in text
 
 

@@ -1,7 +1,6 @@
 """Several workers in one process: each stage of each worker in its own thread, collectives over loopback.
 
-All code but `pipeline.cluster` is the product's: futures of threads replace Dask's, and key requests are passed by
-reference."""
+All code but `pipeline.cluster` is the product's: futures of threads replace Dask's."""
 
 from __future__ import annotations
 
@@ -71,12 +70,14 @@ class ThreadCrew:
         on_gpus = self._gpus.groups() if self._gpus else [None] * self.world
         # One after another: initial weights are drawn from the process's only random generator.
         self.workers = [
-            self._open_worker(kept, group, for_steps, owned[str(rank)])
-            for rank, (group, for_steps) in enumerate(zip(make_groups(self.world), on_gpus, strict=True))
+            self._open_worker(kept, group, for_keys, for_steps, owned[str(rank)])
+            for rank, (group, for_keys, for_steps) in enumerate(
+                zip(make_groups(self.world), make_groups(self.world), on_gpus, strict=True)
+            )
         ]
 
     def _open_worker(
-        self, kept: Sequence[Manifest], group: Group, on_gpus: Group | None, mine: tuple[int, ...]
+        self, kept: Sequence[Manifest], group: Group, for_keys: Group, on_gpus: Group | None, mine: tuple[int, ...]
     ) -> Worker:
         workflow, rank = self._workflow, group.rank
         source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
@@ -86,7 +87,7 @@ class ThreadCrew:
             self._setup.agenda.largest_batch, self._run_dir, SPEED, tuple(m.part(mine) for m in kept), dense,
             Shards(NUM_SHARDS, mine),
         )  # fmt: skip
-        membership = Membership(Rank(rank, self.world), self.owner_of_shard, group, on_gpus=on_gpus)
+        membership = Membership(Rank(rank, self.world), self.owner_of_shard, group, for_keys, on_gpus=on_gpus)
         device = self._gpus.devices[rank] if self._gpus else RAM
         return Worker(workflow, config, source, device, Files(), membership)
 
@@ -146,15 +147,10 @@ class ThreadsExecutor:
         ]
 
     def _run(self, rank: int, stage: str, number: int, after: list[list[Future[StageResult]]]) -> StageResult:
-        # `unite` uses key requests of every worker, the other stages wait for their own worker only.
-        waits_for = [f for futures in after for f in (futures if stage == "unite" else [futures[rank]])]
-        if any(future.exception() for future in waits_for):
+        if any(futures[rank].exception() for futures in after):
             raise LostTouch(f"what {stage} of block {number} waits for failed")
         self._crew.before(rank, stage, number)
-        stages = self._crew.workers[rank].stages
-        if stage == "unite":
-            stages.deliver(number, [worker.stages.key_request(number, rank) for worker in self._crew.workers])
-        done = stages.run(stage, number)
+        done = self._crew.workers[rank].stages.run(stage, number)
         self._crew.after(rank, done)
         return done
 
