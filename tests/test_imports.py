@@ -41,6 +41,7 @@ DOORS = {
     "tensorboard": ("pipeline.monitor.tools.tensorboard",),
     "mlflow": ("pipeline.monitor.tools.mlflow",),
     "onnxruntime": ("pipeline.serving.onnx_model",),
+    "duckdb": ("pipeline.prepare.sequences",),
 }  # fmt: skip
 
 LAYERS = (

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.data.bags import Bags
-from pipeline.data.files import InputColumn, is_list
+from pipeline.data.files import InputColumn
 from pipeline.data.outside import Outside
 from pipeline.files.types import is_list
 from pipeline.kernels import assemble, hashing

@@ -18,6 +18,7 @@ KINDS = {
     "libsvm": "lines `label index:value ...`",
     "libffm": "lines `label field:index:value ...`; --fields names those that become columns",
     "parquet": "Parquet files; --schema names the columns that are kept",
+    "sequences": "Parquet files of events; a row gets lists of what its user did before (make Parquet of text first)",
 }
 """Description of each format, one line."""
 TAKES = {
@@ -28,23 +29,33 @@ TAKES = {
     "libsvm": ("numbers", "ignore_values"),
     "libffm": ("fields", "many", "numbers", "ignore_values"),
     "parquet": ("schema", "no_label"),
+    "sequences": ("schema", "user", "time", "items", "last", "least", "examples", "memory", "no_label"),
 }
-"""Additional options of each format; `schema` and `fields` are required, the others optional."""
+"""Additional options of each format; `schema`, `fields`, `user`, `time` and `items` are required, the others
+optional."""
 SCHEMA = {
     "csv": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order. Roles: label, number, category, time, "
     "skip; for a label of other values than 0 and 1, NAME:label:no/yes",
     "json": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each field. Roles: label, number, category, time",
     "parquet": "NAME:ROLE, where NAME may be a pattern. Roles: label, number, category, time",
 }
+SCHEMA["sequences"] = f"columns of the examples that are kept, next to their histories: {SCHEMA['parquet']}"
 SPLIT = (
     "ratio:validation=0.1,test=0.1,seed=0, or time:COLUMN,validation_from=VALUE,test_from=VALUE, or "
-    "file:validation=PATTERN,test=PATTERN (default: all rows are for training)"
+    "file:validation=PATTERN,test=PATTERN; ratio with user=COLUMN keeps the rows of each of its values together; of "
+    "sequences also `last`: each user's last example for the test, the one before it for validation (default: all rows "
+    "are for training)"
 )
 OUT = (
     "folder for the output: Parquet files in train, validation and test; _workflow.py, which trains on them; "
     "_prepared.json, a description; _vocabulary, if there are ids; .prepare, from which a killed preparation resumes"
 )
 PROG = "pipeline prepare"
+
+
+def duckdb_size(text: str) -> int:
+    """Number of bytes of a size, which may also be written as DuckDB has it: 512MB, 2GB."""
+    return size_argument(text.replace("MB", "MiB").replace("GB", "GiB"))
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -83,6 +94,13 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--many", nargs="+", type=int, default=[], metavar="N", help="fields with several indices in a line")
     add("--numbers", nargs="+", type=int, default=[], metavar="N", help="numbers of those whose values become columns")
     add("--ignore-values", action="store_true", help="ignore values other than 1")
+    add("--user", metavar="COLUMN", help="the column of events and examples that names the user")
+    add("--time", metavar="COLUMN", help="their column of times; a history has the events of strictly earlier times")
+    add("--items", nargs="+", default=[], metavar="COLUMN", help="columns of the events; hist_COLUMN has their values")
+    add("--last", type=int, metavar="N", help="the newest events that a history has, latest last (default: 50)")
+    add("--least", type=int, metavar="N", help="leave out the examples of users with fewer events")
+    add("--examples", nargs="+", default=[], metavar="FILE", help="files of examples (default: the events themselves)")
+    add("--memory", type=duckdb_size, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
     add("--no-label", action="store_true", help="rows to score: leave out labels, and put all rows into test/")
     add("--split", metavar="HOW", help=SPLIT)
     add(
@@ -95,7 +113,9 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
         "(default: 1)",
     )  # fmt: skip
     add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: an error)")
-    add("--piece-size", type=size_argument, default="64 MiB", metavar="SIZE", help="text per part (default: 64 MiB)")
+    piece = "32 MiB" if format == "sequences" else "64 MiB"
+    what = "lists" if format == "sequences" else "text"
+    add("--piece-size", type=size_argument, default=piece, metavar="SIZE", help=f"{what} per part (default: {piece})")
     add_workers(parser, "parts made at a time (default: one per CPU)", cpus())
     add_scheduler(parser)
     add_fresh(parser, "what is in DIR")

@@ -17,12 +17,18 @@ from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.pieces import Piece, cut_sources
 from pipeline.prepare.read import names_in
-from pipeline.prepare.splits import ByTime, ToScore, check_split, parse
+from pipeline.prepare.sequences import with_histories
+from pipeline.prepare.splits import ByTime, Last, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
 from pipeline.prepare.times import DAYS
 
-NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
+NOT_OF_OUTPUT = ("out", "sources", "examples", "workers", "memory", "scheduler", "fresh")
 """Options that change no byte of the output, or are recorded elsewhere."""
+
+OF_SEQUENCES = ("user", "time", "items", "last", "least")
+"""Options that are recorded of sequences alone, since earlier versions did not have them."""
+NEEDED = dict.fromkeys(("schema", "fields"), "the columns to make") | dict.fromkeys(OF_SEQUENCES[:3], "columns")
+"""Options without which a format that takes them can do nothing, and what each names."""
 
 
 def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:
@@ -32,15 +38,20 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         raise ValueError(f"--workers {args.workers}: give at least 1")
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
-    parquet = args.format == "parquet"
-    found = sources_of(args.sources, {"parquet": "Parquet", "json": "JSON"}.get(args.format, "text"))[0]
-    paths = [path for path in found if has_rows(path, None)] or found if parquet else found
+    parquet = args.format in ("parquet", "sequences")
+    form = "Parquet" if parquet else {"json": "JSON"}.get(args.format, "text")
+    found, log = (sources_of(sources, form)[0] for sources in (args.examples or args.sources, args.sources))
+    paths, events = ([p for p in ps if has_rows(p, None)] or ps if parquet else ps for ps in (found, log))
     format, split = format_of(args, paths), ToScore() if args.no_label else parse(args.split)
     if args.no_label and (args.split or args.vocabulary):
         raise ValueError(
             "--no-label: rows to be scored are not split, and have the ids of the training data's vocabulary, which "
             "cannot be made of them; leave out --split and --vocabulary"
         )
+    if args.format == "sequences":
+        format = with_histories(format, args, out, paths, events)
+    elif isinstance(split, Last):
+        raise ValueError(f"--split last: {args.format} has no users with times; sequences has")
     if not parquet:
         paths = [path for path in found if has_rows(path, format)] or found
     check_heads(paths, format)
@@ -57,9 +68,11 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     vocabulary = tuple(sorted({*args.vocabulary}))
     minimum, minimum_of = minimums(args.minimum, vocabulary)
     job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, minimum, tuple(minimum_of.items()))
-    options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
+    others = NOT_OF_OUTPUT if args.format == "sequences" else (*NOT_OF_OUTPUT, *OF_SEQUENCES)
+    options = {name: value for name, value in sorted(vars(args).items()) if name not in others}
     options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
-    return job, cut_sources(paths, format, args.piece_size), command_of(options, paths)
+    sources = list(dict.fromkeys((*paths, *events))) if args.examples else paths
+    return job, cut_sources(paths, format, args.piece_size), command_of(options, sources)
 
 
 def sources_of(sources: Sequence[str], form: str = "") -> tuple[list[DataFile], list[DataFile]]:
@@ -96,8 +109,8 @@ def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
     for name in sorted({name for names in TAKES.values() for name in names}):
         if getattr(args, name) and name not in takes:
             raise ValueError(f"--{name.replace('_', '-')} has no meaning for {args.format}; leave it out")
-        if not getattr(args, name) and name in takes and name in ("schema", "fields"):
-            raise ValueError(f"{args.format} needs --{name}, which names the columns to make")
+        if not getattr(args, name) and name in takes and name in NEEDED:
+            raise ValueError(f"{args.format} needs --{name}, which names {NEEDED[name]}")
     match args.format:
         case "csv" | "json":
             is_file = len(args.schema) == 1 and ":" not in args.schema[0]
@@ -112,7 +125,7 @@ def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
             return formats.libsvm(args.numbers, args.ignore_values)
         case "libffm":
             return formats.libffm(args.fields, args.many, args.numbers, args.ignore_values)
-        case "parquet":
+        case "parquet" | "sequences":
             return formats.parquet_format(args.schema, paths, args.no_label)
     found = formats.avazu() if args.format == "avazu" else formats.criteo()
     return formats.without_labels(found) if args.no_label else found
@@ -137,5 +150,6 @@ def described(format: Format) -> dict[str, Any]:
         for f in format.fields
     ]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
-    del options["read.headerless"], options["read.left_out"], options["read.notes"]
+    for name in ("headerless", "left_out", "notes", "histories"):
+        del options[f"read.{name}"]
     return options | {"read.fields": columns}

@@ -166,13 +166,21 @@ def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
         splits={split: (split,) for split in SPLITS if splits[split]["rows"]},
         labels=names["label"],
         numbers=[_number(name, columns[name]) for name in names["number"]],
-        categories=[f"Category(name={quoted(name)})" for name in names["category"]],
+        categories=[_category(name, columns[name], names["category"]) for name in names["category"]],
         num_rows=splits["train"]["rows"],
     )
 
 
 def _number(name: str, column: Mapping[str, Any]) -> str:
     return number_setting(name, column.get("least", 0), column.get("greatest", 2), column["type"].startswith("int"))
+
+
+def _category(name: str, column: Mapping[str, Any], known: Sequence[str]) -> str:
+    """Expression of a category. A history shares the embeddings of the column that it lists, if this is a category."""
+    if not (listed := column.get("history")):
+        return f"Category(name={quoted(name)})"
+    table = f"table={quoted(listed)}, " if listed in known else ""
+    return f'Category(name={quoted(name)}, {table}pooling="mean")'
 
 
 def _lines(items: Sequence[str]) -> list[str]:

@@ -18,6 +18,7 @@ from pipeline.data.files import open_file
 from pipeline.files.find import DataFile, matches_name
 from pipeline.files.flat import United, unite
 from pipeline.files.types import HOLDS, fits, instead, is_list, kind_of, value_of
+from pipeline.prepare.histories import Histories
 from pipeline.prepare.schema import Role, read_schema, roles_of
 
 CALENDAR = ("hour_of_day", "weekday", "weekend")
@@ -42,6 +43,8 @@ class Field(NamedTuple):
     """How values are written, if not plainly: see `SchemaColumn`."""
     nulls: tuple[str, ...] = ()
     """Texts that are null, as an empty one is."""
+    history: str = ""
+    """Column of the events whose earlier values the list has; empty for a column of the source."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -74,6 +77,8 @@ class Format:
     """True if values other than 1 are accepted and ignored (libsvm and libffm)."""
     left_out: tuple[str, ...] = ()
     """Names of skipped columns that lines need not have: the labels, of rows that are to be scored."""
+    histories: Histories | None = None
+    """Where the columns of histories come from."""
 
     notes: tuple[str, ...] = ()
     """Remarks on the sources, a line each."""
@@ -90,6 +95,11 @@ class Format:
     def schema(self) -> pa.Schema:
         """Schema of the tables that are read: all columns but the skipped ones, in the order of `fields`."""
         return pa.schema([(f.name, f.arrow_type) for f in self.fields if f.role != "skip"])
+
+    @property
+    def in_file(self) -> list[str]:
+        """Names of the columns that a Parquet file has."""
+        return [f.name for f in self.fields if f.role != "skip" and not f.history]
 
 
 def criteo() -> Format:

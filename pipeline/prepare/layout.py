@@ -17,6 +17,8 @@ KEPT = ".prepare"
 COMMAND, MANIFEST, STUB = "command.json", "_prepared.json", "_workflow.py"
 COUNT, COUNTS, WRITE = "count", "counts", "write"
 """Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS what the first one saves for each part."""
+SORTED = "events"
+"""Folder in KEPT with sorted events, of which histories are made."""
 VOCABULARY = "_vocabulary"
 EARLIER = ("prepared.json", "vocabulary", f"{KEPT}/uniques")
 """Names of which an output of an earlier version has at least one."""
@@ -31,6 +33,7 @@ NAMES = {
     f"{KEPT}/{COUNT}": rf"{PART}\.json",
     f"{KEPT}/{COUNTS}": rf"{PART}\.(counts|rows)|.+\.merged",
     f"{KEPT}/{WRITE}": rf"{PART}\.json",
+    f"{KEPT}/{SORTED}": r"items\.arrow|frames\.arrow|done\.json|duckdb_temp_.+",
 }
 """Pattern of the file names in each folder."""
 MERGING, RUN = r".+\.merging", r"[0-9]+-[0-9]{6}\.runs"

@@ -148,7 +148,9 @@ def _go_on_with(job: Job, there: Command, here: Command) -> None:
     both = zip(there.sources, here.sources, strict=True)
     changed = {number for number, (before, now) in enumerate(both) if before != now}
     other = {*_different(there, here)} - {"skip_bad"}
-    removed = remove_other_parts(job, changed, "split" in other, bool(other or changed))
+    # A history may have events of any source.
+    otherwise = "split" in other or bool(changed and job.format.histories)
+    removed = remove_other_parts(job, changed, otherwise, bool(other or changed))
     what = [
         *(f"--{name.replace('_', '-')}" for name in _different(there, here)),
         *(here.sources[n].path for n in changed),
@@ -272,6 +274,8 @@ def _column(
 ) -> dict[str, Any]:
     is_id = field.name in job.vocabulary
     column: dict[str, Any] = {"role": field.role, "type": "int32" if is_id else str(field.type), "list": field.many}
+    if field.history:
+        column["history"] = field.history
     if field.name in limits:
         column["least"], column["greatest"] = limits[field.name]
     if is_id:

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow.parquet as pq
+
 from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
 from pipeline.files.stores import stamp_of
@@ -61,7 +63,7 @@ def _pieces_of(file: int, path: DataFile, format: Format, piece_bytes: int) -> I
     if size == 0:
         raise ValueError(f"{path}: is empty; is it complete? Leave it out if it should be")
     if format.kind == "parquet":
-        yield from _row_groups(file, path, piece_bytes)
+        yield from _row_groups(file, path, format, piece_bytes)
     elif is_stream(path, format):
         yield Piece(file, path, 0, 0, size, piece_bytes)
     else:
@@ -69,11 +71,11 @@ def _pieces_of(file: int, path: DataFile, format: Format, piece_bytes: int) -> I
             yield Piece(file, path, number, begin, min(begin + piece_bytes, size), piece_bytes)
 
 
-def _row_groups(file: int, path: DataFile, piece_bytes: int) -> Iterator[Piece]:
+def _row_groups(file: int, path: DataFile, format: Format, piece_bytes: int) -> Iterator[Piece]:
     """Pieces of consecutive row groups of at most `piece_bytes` together; a larger row group is a piece by itself."""
     with open_file(path) as opened:
         metadata = opened.metadata
-    sizes = [metadata.row_group(g).total_byte_size for g in range(metadata.num_row_groups)]
+    sizes = [bytes_of(metadata.row_group(g), format) for g in range(metadata.num_row_groups)]
     if not metadata.num_rows:
         raise ValueError(f"{path}: has no rows; is it the right file? Leave it out if it should be empty")
     number = begin = 0
@@ -85,6 +87,12 @@ def _row_groups(file: int, path: DataFile, piece_bytes: int) -> Iterator[Piece]:
         rows = metadata.row_group(begin).num_rows
         number += 1 if end - begin > 1 else num_parts(rows, sizes[begin], piece_bytes)
         begin = end
+
+
+def bytes_of(group: pq.RowGroupMetaData, format: Format) -> int:
+    """Bytes of a row group's values, and at most of the histories of its rows."""
+    added = format.histories.row_bytes if format.histories else 0
+    return int(group.total_byte_size) + group.num_rows * added
 
 
 def rows_a_part(rows: int, num_bytes: int, part_bytes: int) -> int:

@@ -12,8 +12,9 @@ from pipeline.data.files import open_file
 from pipeline.files.flat import FlatFile
 from pipeline.files.types import kind_of, value_of, whole
 from pipeline.prepare.formats import Field, Format
+from pipeline.prepare.histories import LEFT_OUT, PLACE
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.pieces import Piece, num_parts, rows_a_part
+from pipeline.prepare.pieces import Piece, bytes_of, num_parts, rows_a_part
 from pipeline.prepare.values import bad_values, label_of
 
 
@@ -31,21 +32,28 @@ def tables(
             if number in made:
                 yield number, format.schema.empty_table(), 0, last
             else:
-                good = _good_rows(_typed(table, piece, format, first_row), piece, format, bad, first_row)
-                yield number, good, num_rows - good.num_rows, last
+                typed = _typed(table, piece, format, first_row)
+                if format.histories:
+                    typed = format.histories.added_to(typed, piece.file, first_row)
+                good = _good_rows(typed, piece, format, bad, first_row)
+                num_skipped = num_rows - good.num_rows
+                if format.histories and format.histories.least:
+                    good = good.filter(pc.not_equal(good.column(PLACE), LEFT_OUT))
+                yield number, good, num_skipped, last
             first_row += num_rows
 
 
 def _read(file: FlatFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
-    names, groups = format.schema.names, range(piece.begin, piece.end)
+    names, groups = format.in_file, range(piece.begin, piece.end)
     first = file.metadata.row_group(piece.begin)
-    count = num_parts(first.num_rows, first.total_byte_size, piece.part_bytes) if len(groups) == 1 else 1
+    num_bytes = bytes_of(first, format)
+    count = num_parts(first.num_rows, num_bytes, piece.part_bytes) if len(groups) == 1 else 1
     try:
         # pyarrow returns the columns in the order of the file; `_typed` puts them into that of the format.
         if count == 1:
             yield file.read_row_groups(list(groups), columns=names, use_threads=False)
             return
-        size = rows_a_part(first.num_rows, first.total_byte_size, piece.part_bytes)
+        size = rows_a_part(first.num_rows, num_bytes, piece.part_bytes)
         for batch in file.iter_batches(size, row_groups=list(groups), columns=names, use_threads=False):
             yield pa.Table.from_batches([batch])
     except (pa.ArrowException, OSError) as error:
@@ -53,14 +61,14 @@ def _read(file: FlatFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
 
 
 def _typed(table: pa.Table, piece: Piece, format: Format, first_row: int) -> pa.Table:
-    columns = []
-    for field in (field for field in format.fields if field.name in format.schema.names):
+    columns = {}
+    for field in (field for field in format.fields if field.name in format.in_file):
         what = f"{piece.path}: column {field.name!r}"
         try:
-            columns.append(_cast(table.column(field.name), field, what, first_row + 1))
+            columns[field.name] = _cast(table.column(field.name), field, what, first_row + 1)
         except pa.ArrowException as error:
             raise ValueError(f"{what} has values that {field.arrow_type} does not hold: {error}") from error
-    return pa.table(columns, schema=format.schema)
+    return pa.table([*columns.values()], schema=pa.schema([format.schema.field(name) for name in columns]))
 
 
 def _cast(column: pa.ChunkedArray, field: Field, what: str, first_row: int) -> pa.ChunkedArray:

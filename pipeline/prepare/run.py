@@ -15,15 +15,16 @@ from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
 from pipeline.monitor.row_progress import RowProgress
 from pipeline.prepare.draft import stub_text
-from pipeline.prepare.layout import COUNT, COUNTS, STUB, WRITE, remove_kept, remove_partials
+from pipeline.prepare.layout import COUNT, COUNTS, SORTED, STUB, WRITE, remove_kept, remove_partials
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Made, Records, joined_span
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.saved import saved_pieces
+from pipeline.prepare.sequences import sort_events
 from pipeline.prepare.splits import ToScore, asked_for, reaches
 from pipeline.prepare.steps import Job, check_parts, do_piece
 from pipeline.prepare.vocabulary import merge, path_of
-from pipeline.storage.files import Files
+from pipeline.storage.files import Files, checksum
 
 TICK_SECONDS = 0.5
 PARTS_A_CHECK = 64
@@ -42,7 +43,7 @@ class Tasks(Protocol):
 
 def begin(job: Job) -> None:
     """Make the folders of the output, and remove temporary files that a killed process left in them."""
-    steps = (COUNT, COUNTS) if job.vocabulary else ()
+    steps = ((COUNT, COUNTS) if job.vocabulary else ()) + ((SORTED,) if job.format.histories else ())
     splits = asked_for(job.split) if isinstance(job.split, ToScore) else SPLITS
     for folder in (*(job.out / split for split in splits), *(job.kept / kept for kept in (*steps, WRITE))):
         Files().make_folder(folder)
@@ -53,6 +54,11 @@ def begin(job: Job) -> None:
 def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event) -> bool:
     """Make what is not made yet; return False if stopped before the end. After a ValueError, OSError or PipelineError
     all finished parts are kept, and calling it again resumes from there."""
+    if histories := job.format.histories:
+        sources = checksum(command.model_dump_json(include={"sources"}).encode())
+        if not sort_events(histories, sources, tasks.num_threads, stop):
+            return False
+        check_sources(command, (*histories.examples, *histories.events))
     # In this order, since the count step's rows of a part are not needed once the part is written.
     for step in (WRITE, COUNT) if job.vocabulary else (WRITE,):
         check_done(job, step, tasks, stop)

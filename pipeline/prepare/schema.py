@@ -24,7 +24,8 @@ from pipeline.errors import system_text
 from pipeline.prepare.times import DAYS
 from pipeline.settings import Strict
 
-Role = Literal["label", "number", "category", "time", "skip"]
+Role = Literal["label", "number", "category", "time", "skip", "list"]
+"""`list` is that of lists which are made here and which no workflow reads."""
 TYPES: dict[str, tuple[str, ...]] = {
     "label": ("int8",),
     "number": ("float32", "int32", "int64", "whole", "comma", "bool"),

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.files import SPLITS
+from pipeline.data.files import SPLITS, kind_of
 from pipeline.files.find import DataFile, matches_name
+from pipeline.prepare.counts import keys_of, value_type
+from pipeline.prepare.histories import PLACE
 from pipeline.prepare.times import micros_of
 from pipeline.records import RESERVED
 
@@ -43,11 +45,13 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Ratio:
-    """Random division: each row has its own draw, the key (kernels/hashing.py) of (seed, file, part, row)."""
+    """Random division: each row has its own draw, the key (kernels/hashing.py) of (seed, file, part, row); with `user`,
+    each value of that column has one."""
 
     validation: float = 0.0
     test: float = 0.0
     seed: int = 0
+    user: str = ""
 
     def __post_init__(self) -> None:
         if not (self.validation >= 0 and self.test >= 0 and self.validation + self.test < 1):
@@ -57,8 +61,13 @@ class Ratio:
             )
 
     def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
-        salt = mixed(mixed(mixed(self.seed) ^ file) ^ number)
-        draws_N = mixed(np.arange(table.num_rows, dtype=np.uint64) ^ np.uint64(salt))
+        salt = mixed(self.seed)
+        if self.user:
+            values = table.column(self.user)
+            keys_N: NDArray[Any] = keys_of(values.cast(value_type(values.type)).combine_chunks(), self.user)
+        else:
+            salt, keys_N = mixed(mixed(salt ^ file) ^ number), np.arange(table.num_rows, dtype=np.uint64)
+        draws_N = mixed(keys_N ^ np.uint64(salt))
         draws_N[draws_N == RESERVED] = INSTEAD_OF_RESERVED
         split_N = np.zeros(table.num_rows, np.int8)
         split_N[draws_N < int((self.validation + self.test) * DRAWS)] = TEST
@@ -132,6 +141,17 @@ class ByFile:
 
 
 @dataclass(frozen=True)
+class Last:
+    """Division by time within each user: the last example is for the test, the one before it for validation."""
+
+    validation: bool = True
+    test: bool = True
+
+    def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
+        return np.asarray(table.column(PLACE), np.int8)
+
+
+@dataclass(frozen=True)
 class ToScore:
     """No division: rows without labels, all of them in the test."""
 
@@ -168,6 +188,9 @@ def check_split(split: Split, schema: pa.Schema, paths: Sequence[DataFile]) -> N
                     )
                 if since is not None:
                     split.parsed(since, schema.field(split.column).type)
+        case Ratio() if split.user:
+            if split.user not in schema.names or kind_of(schema.field(split.user).type) not in ("integers", "text"):
+                raise ValueError(f"--split ratio: {split.user!r} is no column of integers or text; keep it by --schema")
         case ByFile():
             for pattern in (*split.validation, *split.test):
                 if not any(_matches(path, (pattern,)) for path in paths):
@@ -187,10 +210,12 @@ def parse(text: str | None) -> Split:
     words = [word for word in rest.split(",") if word]
     try:
         if kind == "ratio" and colon:
-            options = _options(words, {"validation": float, "test": float, "seed": int})
+            options = _options(words, {"validation": float, "test": float, "seed": int, "user": str})
             return Ratio(**options)
         if kind == "time" and (found := TIME.fullmatch(rest)):
             return ByTime(found[1], **_options(found[2].split(",")[1:], {"validation_from": str, "test_from": str}))
+        if text == "last":
+            return Last()
         if kind == "file" and words:
             return ByFile(**_patterns(words))
     except (ValueError, KeyError) as error:
@@ -222,8 +247,8 @@ def _patterns(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _expected(text: str) -> str:
     return (
-        f"--split {text}: expected ratio:validation=0.1,test=0.1,seed=0, or "
-        "time:COLUMN,validation_from=VALUE,test_from=VALUE, or file:validation=PATTERN,test=PATTERN"
+        f"--split {text}: expected ratio:validation=0.1,test=0.1,seed=0 (and user=COLUMN), or "
+        "time:COLUMN,validation_from=VALUE,test_from=VALUE, or file:validation=PATTERN,test=PATTERN, or last"
     )
 
 

@@ -73,6 +73,7 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
         for part in _parts(job, step, piece, made):
             if part.number not in made:
                 split_N = job.split.of(part.file, part.number, piece.path, part.table)
+                part.table = part.table.select(job.format.schema.names)
                 records.write(_record(part, STEPS[step](job, part, split_N)))
             # Its memory is for the next part.
             del part

@@ -1,0 +1,70 @@
+"""Lists of what each example's user did before it, as columns of the parts of the examples.
+
+The events are kept once, sorted by user and time, in a file that is mapped into memory. A history is a range of them,
+its frame, so memory is that of one part's lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.files.find import DataFile
+
+PREFIX = "hist_"
+ITEMS, FRAMES = "items.arrow", "frames.arrow"
+"""Files of the sorted events' items, and of each example, in the order of the files: `begin` and `end` of its history
+in them, and its PLACE."""
+PLACE = "\1place"
+"""Column, which no file has, of an example's place in SPLITS by `--split last`, or LEFT_OUT."""
+LEFT_OUT = -1
+
+
+@dataclass(frozen=True)
+class Histories:
+    """Description of the histories, and where they are kept while parts are made."""
+
+    folder: Path
+    examples: tuple[DataFile, ...]
+    events: tuple[DataFile, ...]
+    types: tuple[tuple[str, pa.DataType], ...]
+    """Name and type, over all files, of the user, of the time, and of each column of items."""
+    starts: tuple[int, ...]
+    """Number of examples before each of their files, and of all."""
+    last: int
+    """Maximum number of events of a history."""
+    least: int
+    """Minimum number of events of a user whose examples are kept."""
+    memory: int
+    """Bytes for sorting events."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Upper bound of the bytes of an example's lists; a text counts as 16 bytes."""
+        kinds = [kind for _, kind in self.types[2:]]
+        return self.last * sum(max(1, k.bit_width // 8) if pa.types.is_primitive(k) else 16 for k in kinds)
+
+    def added_to(self, table: pa.Table, file: int, first_row: int) -> pa.Table:
+        """Return consecutive rows of a file of examples with their histories, and with PLACE."""
+        items, frames = (_mapped(path, path.stat().st_mtime_ns) for path in (self.folder / n for n in (ITEMS, FRAMES)))
+        frames = frames.slice(self.starts[file] + first_row, table.num_rows)
+        begin_N, end_N = (frames.column(name).to_numpy() for name in ("begin", "end"))
+        starts = np.concatenate([[0], np.cumsum(end_N - begin_N)])
+        at_V = pa.array(np.repeat(begin_N - starts[:-1], end_N - begin_N) + np.arange(starts[-1]))
+        for (name, kind), column in zip(self.types[2:], items.columns, strict=True):
+            values = column.take(at_V).combine_chunks()
+            values = values.view(kind) if values.type != kind else values
+            table = table.append_column(
+                f"{PREFIX}{name}", pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values)
+            )
+        return table.append_column(PLACE, frames.column(PLACE))
+
+
+@lru_cache(8)
+def _mapped(path: Path, made_at: int) -> pa.Table:
+    """Map a file into memory, once per process; `made_at` distinguishes it from an earlier one at the same path."""
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

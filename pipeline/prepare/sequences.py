@@ -1,0 +1,235 @@
+"""`pipeline prepare sequences`: events of users in, examples with lists of their users' earlier events out.
+
+DuckDB sorts events and examples by user, time and position in the files, in bounded memory, and finds the frame of rows
+of each example's history: the last N events before the first row of its user and time. So events of an equal time are
+in no history, and no list is longer than N while it is made, whatever the user. The lists come from the frames part by
+part (`histories`), so a killed preparation loses the sort at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from shutil import disk_usage
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.data.files import kind_of, open_file
+from pipeline.errors import PipelineError
+from pipeline.files.find import DataFile
+from pipeline.prepare.formats import Field, Format
+from pipeline.prepare.histories import FRAMES, ITEMS, LEFT_OUT, PLACE, PREFIX, Histories
+from pipeline.prepare.layout import KEPT, NAMES, SORTED, remove
+from pipeline.prepare.splits import TEST, TRAIN, VALIDATION
+from pipeline.settings import Strict
+from pipeline.storage.durable import has_checksum, read_sealed, write_sealed
+from pipeline.storage.files import Files, checksum_of
+
+LAST, MEMORY, LEAST_MEMORY = 50, 512 << 20, 128 << 20
+"""Default length of a history, and of the memory for sorting; that which DuckDB needs for each thread."""
+PART_FACTOR = 6
+"""Upper bound of a worker's memory per byte of a part, as for text; measured: 3."""
+ROWS = 1 << 16
+DONE = "done.json"
+SORT = """
+CREATE TABLE sorted AS
+SELECT *, (sum(is_event) OVER (ROWS UNBOUNDED PRECEDING) - is_event)::BIGINT AS before
+FROM (SELECT *, (place >= {first_event})::INT AS is_event FROM rows ORDER BY c0, c1, place)"""
+"""c0: user, c1: time, c2 ...: items; place: number of the row in the files; before: number of events before it."""
+FRAME = f"""
+SELECT greatest(of_user, of_time - {{last}}) AS begin, of_time AS end, CASE WHEN num < {{least}} THEN {LEFT_OUT}
+    WHEN newest = 1 THEN {TEST} WHEN newest = 2 THEN {VALIDATION} ELSE {TRAIN} END::TINYINT AS "{PLACE}"
+FROM (SELECT place, min(before) OVER (PARTITION BY c0) AS of_user, min(before) OVER (PARTITION BY c0, c1) AS of_time,
+        sum(is_event) OVER (PARTITION BY c0) AS num, row_number() OVER (
+            PARTITION BY c0, place < {{num_examples}} ORDER BY c1 DESC, place DESC) AS newest FROM sorted)
+WHERE place < {{num_examples}} ORDER BY place"""
+
+
+class Done(Strict):
+    """Record that the events are sorted."""
+
+    sources: str
+    """Checksum of the files that they came from, as they were."""
+    files: dict[str, str]
+    """Checksum of each file that was written."""
+
+
+def with_histories(
+    format: Format, args: argparse.Namespace, out: Path, examples: Sequence[DataFile], events: Sequence[DataFile]
+) -> Format:
+    """Return the format of the examples with their histories. Raises ValueError if DuckDB is missing, or if a column is
+    missing, has a type that does not fit, or has a user or time that is null."""
+    _duckdb()
+    if args.vocabulary:
+        raise ValueError("--vocabulary: ids of a history would be others than those of its column; leave it out")
+    args.memory = args.memory or MEMORY
+    args.workers = max(1, min(args.workers, args.memory // (PART_FACTOR * args.piece_size)))
+    for name, lowest in (("last", 1), ("least", 0), ("memory", LEAST_MEMORY)):
+        if (value := getattr(args, name)) is not None and value < lowest:
+            raise ValueError(f"--{name} {value:,}: give at least {lowest:,}")
+    names = list(dict.fromkeys((args.user, args.time, *args.items)))
+    of_events, of_both = _types(events, names), _types([*events, *examples], names[:2])
+    types = [*zip((args.user, args.time), of_both, strict=True), *((n, of_events[names.index(n)]) for n in args.items)]
+    for option, (name, kind) in zip(("user", "time", *["items"] * len(args.items)), types, strict=True):
+        if not _fits(kind, option):
+            raise ValueError(f"--{option} {name}: has type {kind} in {events[0]}, expected {EXPECTED[option]}")
+    fields = [
+        Field(f"{PREFIX}{n}", "list" if kind_of(k) == "numbers" else "category", k, many=True, history=n)
+        for n, k in types[2:]
+    ]
+    lists = [field.name for field in fields]
+    if twice := sorted({n for n in lists if lists.count(n) + format.schema.names.count(n) > 1}):
+        raise ValueError(f"--items: there would be two columns {', '.join(twice)}; leave one out, or rename it")
+    rows = {path: _count(path, types[:2]) for path in dict.fromkeys((*events, *examples))}
+    starts = tuple(accumulate((rows[path] for path in examples), initial=0))
+    folder = out.absolute() / KEPT / SORTED
+    files = tuple(examples), tuple(events)
+    found = Histories(folder, *files, tuple(types), starts, args.last or LAST, args.least or 0, args.memory)
+    return replace(format, name="sequences", fields=(*format.fields, *fields), histories=found)
+
+
+def _duckdb() -> Any:
+    """The module. Raises ValueError if it is not installed, or has a version that was not tried."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise ValueError("sequences needs DuckDB: pip install 'ctr-pipeline[sequences]'") from error
+    if not (1, 2) <= tuple(map(int, duckdb.__version__.split(".")[:2])) < (3, 0):
+        raise ValueError(f"sequences needs DuckDB from 1.2 to below 3, and {duckdb.__version__} is installed")
+    return duckdb
+
+
+def _types(paths: Sequence[DataFile], names: Sequence[str]) -> list[pa.DataType]:
+    """Types of columns that hold the values of all files."""
+    found = pa.schema([])
+    for path in paths:
+        with open_file(path) as file:
+            schema = file.schema_arrow
+        if missing := [name for name in names if name not in schema.names]:
+            raise ValueError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(schema.names)}")
+        here = pa.schema([(name, _plain(schema.field(name).type)) for name in names])
+        try:
+            found = pa.unify_schemas([found, here], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise ValueError(f"{path}: {error}, which {paths[0]} has; write the column alike in all files") from error
+    return list(found.types)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
+
+
+EXPECTED = {
+    "user": "integers or text",
+    "time": "integers, floating-point numbers, text, dates or times",
+    "items": "integers, numbers or text",
+}
+
+
+def _fits(kind: pa.DataType, option: str) -> bool:
+    if option == "time" and (pa.types.is_temporal(kind) or pa.types.is_boolean(kind)):
+        return not pa.types.is_boolean(kind) and not pa.types.is_interval(kind)
+    return kind_of(kind) in ("integers", "text", *(["numbers"] if option != "user" else []))
+
+
+def _count(path: DataFile, types: Sequence[tuple[str, pa.DataType]]) -> int:
+    """Number of rows. Raises ValueError if one has no user or no time, or one that the type over all files cannot
+    hold."""
+    count = 0
+    for columns in _read([path], types):
+        for (name, _), column in zip(types, columns, strict=True):
+            empty_N = np.asarray(pc.is_null(column, nan_is_null=True))
+            if empty_N.any():
+                row = count + int(np.argmax(empty_N)) + 1
+                raise ValueError(f"{path}: row {row:,} has no {name}, so its history is unknown; remove such rows")
+        count += len(columns[0])
+    return count
+
+
+def _read(paths: Sequence[DataFile], types: Sequence[tuple[str, pa.DataType]]) -> Iterator[list[pa.Array]]:
+    """Columns of consecutive rows, as DuckDB sorts them: integers for times, bytes for text, which may be invalid."""
+    for path in paths:
+        with open_file(path) as file:
+            for batch in file.iter_batches(ROWS, columns=sorted({name for name, _ in types}), use_threads=False):
+                columns = (batch.column(name) for name, _ in types)
+                plain = (c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in columns)
+                yield [c.cast(kind).cast(_sorted_as(kind)) for c, (_, kind) in zip(plain, types, strict=True)]
+
+
+def _sorted_as(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    return {pa.string(): pa.binary(), pa.float16(): pa.float32()}.get(kind, kind)
+
+
+def sort_events(found: Histories, sources: str, threads: int, stop: threading.Event) -> bool:
+    """Sort the events and find the frame of each example, unless that is done; return False if stopped before the end.
+    `sources`: a checksum of the files. Raises PipelineError if DuckDB cannot sort them, OSError if the disk is full."""
+    done, duckdb = found.folder / DONE, _duckdb()
+    if _is_done(done, sources):
+        return True
+    remove(found.folder, NAMES[f"{KEPT}/{SORTED}"])
+    options = {
+        "memory_limit": f"{found.memory}B",
+        "threads": max(1, min(threads, found.memory // LEAST_MEMORY)),
+        "temp_directory": str(found.folder),
+        "preserve_insertion_order": True,
+    }
+    schema = pa.schema([("place", pa.int64()), *((f"c{n}", _sorted_as(k)) for n, (_, k) in enumerate(found.types))])
+    num_examples, items = found.starts[-1], ", ".join(f"c{n}" for n in range(2, len(found.types)))
+    first_event = 0 if found.examples == found.events else num_examples
+    try:
+        with duckdb.connect(config=options) as base:
+            base.register("rows", pa.RecordBatchReader.from_batches(schema, _rows(found, schema, stop)))
+            base.execute(SORT.format(first_event=first_event))
+            frames = FRAME.format(last=found.last, least=found.least, num_examples=num_examples)
+            for name, query in ((ITEMS, f"SELECT {items} FROM sorted WHERE is_event = 1"), (FRAMES, frames)):
+                rows = pa.RecordBatchReader.from_stream(base.sql(query))
+                with open(found.folder / name, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+                    for batch in rows:
+                        if stop.is_set():
+                            return False
+                        writer.write_batch(batch)
+                    writer.close()
+                    file.flush()
+                    Files.system.fsync(file.fileno())
+    except (duckdb.Error, pa.ArrowException) as error:
+        raise PipelineError(
+            f"DuckDB: {str(error).splitlines()[0]} Give a larger --memory (it is {found.memory >> 20} MiB), or make "
+            f"room in {found.folder} ({disk_usage(found.folder).free >> 20:,} MiB are free)"
+        ) from error
+    files = {name: checksum_of(found.folder / name) for name in (ITEMS, FRAMES)}
+    write_sealed(done, Done(sources=sources, files=files))
+    return True
+
+
+def _is_done(path: Path, sources: str) -> bool:
+    try:
+        done = read_sealed(path, Done)
+    except (ValueError, OSError):
+        return False
+    return done.sources == sources and all(
+        has_checksum(path.parent / name, found) for name, found in done.files.items()
+    )
+
+
+def _rows(found: Histories, schema: pa.Schema, stop: threading.Event) -> Iterator[pa.RecordBatch]:
+    """Rows of the examples without items, then of the events; only the latter if they are the examples."""
+    place = 0
+    others = [] if found.examples == found.events else [(found.examples, found.types[:2])]
+    for paths, types in (*others, (found.events, found.types)):
+        for columns in _read(paths, types):
+            if stop.is_set():
+                return
+            places = pa.array(np.arange(place, place + len(columns[0])))
+            absent = [pa.nulls(len(places), kind) for kind in schema.types[1 + len(types) :]]
+            yield pa.record_batch([places, *columns, *absent], schema)
+            place += len(places)
