@@ -175,15 +175,31 @@ def find_places(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
     need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
     for u in range(keys_U.size):
         _prefetch_home(tables_P2, keys_U, u + AHEAD)
-        p, mixed = _split(keys_U[u])
-        words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
-        at = _find(words_L8, halves_L32, mixed, lines, slots, (np.uint64(1) << shift) - np.uint64(1))
-        if at < 0:
-            places_U[u] = UNKNOWN
-        else:
-            line, slot = np.uint64(at >> 3), np.uint64(at & 7)
-            high = _high(halves_L32, line, slot, slots)
-            places_U[u] = np.int64(words_L8[line, slot] >> shift | high << (np.uint64(64) - shift))
+        places_U[u] = _place_of(tables_P2, keys_U[u])
+
+
+@cpu
+def find_again(tables_P2: I64, keys_U: U64, below: np.int64, places_U: I64) -> None:
+    """Write the place of each key, unless the one that is there is known and below a bound."""
+    need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
+    for u in range(keys_U.size):
+        ahead = u + AHEAD
+        if ahead < keys_U.size and not 0 <= places_U[ahead] < below:
+            _prefetch_home(tables_P2, keys_U, ahead)
+        if not 0 <= places_U[u] < below:
+            places_U[u] = _place_of(tables_P2, keys_U[u])
+
+
+@cpu
+def _place_of(tables_P2: I64, key: np.uint64) -> np.int64:
+    p, mixed = _split(key)
+    words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
+    at = _find(words_L8, halves_L32, mixed, lines, slots, (np.uint64(1) << shift) - np.uint64(1))
+    if at < 0:
+        return UNKNOWN
+    line, slot = np.uint64(at >> 3), np.uint64(at & 7)
+    high = _high(halves_L32, line, slot, slots)
+    return np.int64(words_L8[line, slot] >> shift | high << (np.uint64(64) - shift))
 
 
 @cpu

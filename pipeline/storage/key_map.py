@@ -13,22 +13,24 @@ from pipeline.kernels.key_map import (
     MAX_GROWTH,
     MIN_LINES_OF_6,
     NUM_PARTITIONS,
-    PLACE_BITS,
     SPARE_LINES,
     copy_tables,
     count_keys,
     enter_keys,
+    find_again,
     find_places,
     least_sizes,
     move_keys,
     remove_keys,
 )
+from pipeline.kernels.tiers import DEVICE as DEVICE
+from pipeline.kernels.tiers import DISK as DISK
+from pipeline.kernels.tiers import HOST as HOST
+from pipeline.kernels.tiers import TIER_SHIFT
 from pipeline.machine.memory import aligned_empty
 from pipeline.machine.threads import Threads
 from pipeline.records import I32, I64, U64
 
-DEVICE, HOST, DISK = 0, 1, 2
-TIER_SHIFT = PLACE_BITS - 2
 MAX_ROWS = 1 << TIER_SHIFT
 """Maximum number of rows of a tier that places can distinguish."""
 MAX_LOAD = 0.925
@@ -86,6 +88,12 @@ class KeyMap:
         places_U = np.empty(len(keys_U), np.int64)
         self._by_key(len(keys_U), lambda a, b: find_places(self._tables_P2, keys_U[a:b], places_U[a:b]))
         return places_U
+
+    def find_again(self, keys_U: U64, places_U: I64) -> None:
+        """Look up again those of the keys whose place, when it was looked up before, was not on the device."""
+        self._by_key(
+            len(keys_U), lambda a, b: find_again(self._tables_P2, keys_U[a:b], np.int64(MAX_ROWS), places_U[a:b])
+        )
 
     def move(self, keys_U: U64, places_U: I64) -> None:
         """Change the places of keys that the map holds."""
