@@ -122,7 +122,7 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
     for chunk in manifest.chunks:
         _check_size(log, chunk.number)
     insert_chunks(places, [chunk.number for chunk in manifest.chunks], log.keys)
-    places.map.release()
+    places.map.shrink()
     wrong = [c.number for c in manifest.chunks if chunks.stale(c.number) != c.stale]
     if wrong or len(places.map) != manifest.live_rows:
         raise Damaged(

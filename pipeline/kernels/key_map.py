@@ -19,13 +19,19 @@ A table with B = 6 needs at least MIN_LINES_OF_6 lines, so that 44 bits distingu
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
 from pipeline.kernels.hint import AHEAD, LINE_BYTES, equal_words, prefetch_line, trailing_zeros
 from pipeline.kernels.mix import mix
 from pipeline.kernels.room import need_cpu
-from pipeline.records import I32, I64, U64
+from pipeline.records import I64, U64
 
 PARTITION_BITS = 8
 NUM_PARTITIONS = 1 << PARTITION_BITS
@@ -38,34 +44,53 @@ SPARE_LINES = 32
 """Lines after the last home, for entries that are pushed past it. The last one stays empty, since a search reads two
 lines at a time. Random keys at a load of 0.925 need more with a probability of about 1e-12."""
 MAX_GROWTH = 2
-"""Maximum factor by which `copy_entries` enlarges a table."""
+"""Maximum factor by which `copy_tables` enlarges a table."""
 MIN_LINES_OF_6 = 1 << (RANGE_BITS + LOW_BITS - 44)
 
 
-def stored_bits(slots: int) -> int:
-    """R: number of bits of the mixed key that an entry of a line of `slots` entries holds."""
-    return 44 if slots == 6 else 60
+@intrinsic
+def _pointer(typingctx: Any, address: Any) -> Any:
+    """Untyped pointer to an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), codegen
 
 
 @cpu
-def partition_keys(keys_U: U64, members_U: I32, mixed_U: U64, starts: I64) -> None:
-    """Sort mixed keys by their partition with a stable counting sort: `mixed_U` in that order without the bits of the
-    partition, the position of each in `members_U`. `starts` [257] bounds each partition."""
-    shift, low = np.uint64(64 - PARTITION_BITS), np.uint64((1 << (64 - PARTITION_BITS)) - 1)
-    need_cpu(min(members_U.size, mixed_U.size), keys_U.size)
-    need_cpu(starts.size, NUM_PARTITIONS + 1)
-    starts[:] = 0
+def _split(key: np.uint64) -> tuple[np.int64, np.uint64]:
+    """Partition of a key, and the mixed key without the bits of the partition."""
+    mixed, shift = mix(key), np.uint64(64 - PARTITION_BITS)
+    return np.int64(mixed >> shift), mixed & ((np.uint64(1) << shift) - np.uint64(1))
+
+
+@cpu
+def _table(tables_P2: I64, p: np.int64) -> tuple[U64, np.ndarray, np.uint64, np.uint64, np.uint64]:
+    """Table of a partition: its words and half words, number of home lines, entries per line, and R."""
+    address, lines = _pointer(tables_P2[p, 0]), tables_P2[p, 1]
+    words_L8 = carray(address, (lines + SPARE_LINES, 8), np.uint64)
+    halves_L32 = carray(address, (lines + SPARE_LINES, 32), np.uint16)
+    if lines >= MIN_LINES_OF_6:
+        return words_L8, halves_L32, np.uint64(lines), np.uint64(6), np.uint64(44)
+    return words_L8, halves_L32, np.uint64(lines), np.uint64(5), np.uint64(60)
+
+
+@cpu
+def count_keys(keys_U: U64, counts_P: I64) -> None:
+    """Count the keys of each partition."""
+    need_cpu(counts_P.size, NUM_PARTITIONS)
+    counts_P[:] = 0
     for u in range(keys_U.size):
-        starts[np.int64(mix(keys_U[u]) >> shift) + 1] += 1
-    for p in range(NUM_PARTITIONS):
-        starts[p + 1] += starts[p]
-    cursor = starts[:-1].copy()
-    for u in range(keys_U.size):
-        mixed = mix(keys_U[u])
-        p = int(mixed >> shift)
-        members_U[cursor[p]] = u
-        mixed_U[cursor[p]] = mixed & low
-        cursor[p] += 1
+        counts_P[_split(keys_U[u])[0]] += 1
+
+
+@cpu
+def least_sizes(needed_P: NDArray[np.float64], sizes_PS: I64, lines_P: I64) -> None:
+    """Write the least of each partition's sizes, which ascend, that is not below what is needed."""
+    need_cpu(min(lines_P.size, sizes_PS.shape[0]), needed_P.size)
+    for p in range(needed_P.size):
+        lines_P[p] = sizes_PS[p, np.searchsorted(sizes_PS[p], needed_P[p])]
 
 
 @cpu
@@ -74,10 +99,11 @@ def _home(mixed: np.uint64, lines: np.uint64) -> np.uint64:
 
 
 @cpu
-def _prefetch_home(base: int, mixed_N: U64, i: int, lines: np.uint64) -> None:
-    """Prefetch the home line of key i, if there is such a key, and the next line."""
-    if i < mixed_N.size:
-        line = base + np.int64(_home(mixed_N[i], lines)) * LINE_BYTES
+def _prefetch_home(tables_P2: I64, keys_U: U64, u: int) -> None:
+    """Prefetch the home line of key u, if there is such a key, and the next line."""
+    if u < keys_U.size:
+        p, mixed = _split(keys_U[u])
+        line = tables_P2[p, 0] + np.int64(_home(mixed, np.uint64(tables_P2[p, 1]))) * LINE_BYTES
         prefetch_line(line)
         prefetch_line(line + LINE_BYTES)
 
@@ -143,46 +169,51 @@ def _find(
 
 
 @cpu
-def _need_lines(words_L8: U64, halves_L32: U64, mixed_N: U64, members_N: I32) -> None:
-    need_cpu(min(words_L8.shape[0], halves_L32.shape[0]), SPARE_LINES + 1)
-    need_cpu(members_N.size, mixed_N.size)
+def find_places(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
+    """Write the place of each key, `UNKNOWN` if the map does not hold it. `tables_P2`: address of each partition's
+    table, and its number of home lines."""
+    need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
+    for u in range(keys_U.size):
+        _prefetch_home(tables_P2, keys_U, u + AHEAD)
+        places_U[u] = _place_of(tables_P2, keys_U[u])
 
 
 @cpu
-def find_places(
-    words_L8: U64, halves_L32: U64, num_slots: int, stored: int, mixed_N: U64, members_N: I32, places_U: I64
-) -> None:
-    """Write the place of each member's key, `UNKNOWN` if the table does not hold it."""
-    _need_lines(words_L8, halves_L32, mixed_N, members_N)
-    lines, slots = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(num_slots)
-    mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
-    base = words_L8.ctypes.data
-    for i in range(mixed_N.size):
-        _prefetch_home(base, mixed_N, i + AHEAD, lines)
-        at = _find(words_L8, halves_L32, mixed_N[i], lines, slots, mask)
-        if at < 0:
-            places_U[members_N[i]] = UNKNOWN
-        else:
-            line, slot = np.uint64(at >> 3), np.uint64(at & 7)
-            high = _high(halves_L32, line, slot, slots)
-            places_U[members_N[i]] = np.int64(words_L8[line, slot] >> shift | high << (np.uint64(64) - shift))
+def find_again(tables_P2: I64, keys_U: U64, below: np.int64, places_U: I64) -> None:
+    """Write the place of each key, unless the one that is there is known and below a bound."""
+    need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
+    for u in range(keys_U.size):
+        ahead = u + AHEAD
+        if ahead < keys_U.size and not 0 <= places_U[ahead] < below:
+            _prefetch_home(tables_P2, keys_U, ahead)
+        if not 0 <= places_U[u] < below:
+            places_U[u] = _place_of(tables_P2, keys_U[u])
 
 
 @cpu
-def move_keys(
-    words_L8: U64, halves_L32: U64, num_slots: int, stored: int, mixed_N: U64, members_N: I32, places_U: I64
-) -> None:
-    """Change the place of each member's key, which the table holds."""
-    _need_lines(words_L8, halves_L32, mixed_N, members_N)
-    lines, slots = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(num_slots)
-    mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
-    base = words_L8.ctypes.data
-    for i in range(mixed_N.size):
-        _prefetch_home(base, mixed_N, i + AHEAD, lines)
-        at = _find(words_L8, halves_L32, mixed_N[i], lines, slots, mask)
-        place = np.uint64(places_U[members_N[i]])
-        word = mixed_N[i] & mask | place << shift
-        _set(words_L8, halves_L32, np.uint64(at >> 3), np.uint64(at & 7), slots, word, place >> (np.uint64(64) - shift))
+def _place_of(tables_P2: I64, key: np.uint64) -> np.int64:
+    p, mixed = _split(key)
+    words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
+    at = _find(words_L8, halves_L32, mixed, lines, slots, (np.uint64(1) << shift) - np.uint64(1))
+    if at < 0:
+        return UNKNOWN
+    line, slot = np.uint64(at >> 3), np.uint64(at & 7)
+    high = _high(halves_L32, line, slot, slots)
+    return np.int64(words_L8[line, slot] >> shift | high << (np.uint64(64) - shift))
+
+
+@cpu
+def move_keys(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
+    """Change the place of each key, all of which the map holds."""
+    need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
+    for u in range(keys_U.size):
+        _prefetch_home(tables_P2, keys_U, u + AHEAD)
+        p, mixed = _split(keys_U[u])
+        words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
+        mask, place = (np.uint64(1) << shift) - np.uint64(1), np.uint64(places_U[u])
+        at = _find(words_L8, halves_L32, mixed, lines, slots, mask)
+        line, slot, word = np.uint64(at >> 3), np.uint64(at & 7), mixed & mask | place << shift
+        _set(words_L8, halves_L32, line, slot, slots, word, place >> (np.uint64(64) - shift))
 
 
 @cpu
@@ -218,41 +249,74 @@ def _add(
 
 
 @cpu
-def enter(
-    words_L8: U64, halves_L32: U64, num_slots: int, stored: int, mixed_N: U64, members_N: I32, places_U: I64
-) -> bool:
-    """Add keys that the table does not hold. Returns False if there was no room for one of them."""
-    _need_lines(words_L8, halves_L32, mixed_N, members_N)
-    lines, slots = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(num_slots)
-    mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
-    base = words_L8.ctypes.data
-    for i in range(mixed_N.size):
-        _prefetch_home(base, mixed_N, i + AHEAD, lines)
-        place = np.uint64(places_U[members_N[i]])
-        word = mixed_N[i] & mask | place << shift
-        if not _add(words_L8, halves_L32, mixed_N[i], word, place >> (np.uint64(64) - shift), lines, slots):
-            return False
+def enter_keys(tables_P2: I64, begin: int, end: int, keys_U: U64, places_U: I64) -> bool:
+    """Add those of the keys, none of which the map holds, that belong to the partitions from `begin` to `end`. Returns
+    False if there was no room for one of them."""
+    need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
+    for u in range(keys_U.size):
+        _prefetch_home(tables_P2, keys_U, u + AHEAD)
+        p, mixed = _split(keys_U[u])
+        if begin <= p < end:
+            words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
+            place = np.uint64(places_U[u])
+            word = mixed & ((np.uint64(1) << shift) - np.uint64(1)) | place << shift
+            if not _add(words_L8, halves_L32, mixed, word, place >> (np.uint64(64) - shift), lines, slots):
+                return False
     return True
 
 
 @cpu
-def copy_entries(
-    words_L8: U64,
-    halves_L32: U64,
-    num_slots: int,
-    stored: int,
-    into_M8: U64,
-    half_M32: U64,
-    num_into_slots: int,
-    into_stored: int,
-) -> bool:
-    """Copy all entries of a table into an empty one of at most MAX_GROWTH times as many homes, in one pass: the entries
-    of one home go to at most three neighbouring homes, after those of the home before. Returns False if there was no
-    room."""
-    lines, into_lines = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(into_M8.shape[0] - SPARE_LINES)
-    slots, into_slots, one = np.uint64(num_slots), np.uint64(num_into_slots), np.uint64(1)
-    first, count = np.uint64(30), np.uint64(31)
-    shift, into_shift = np.uint64(stored), np.uint64(into_stored)
+def remove_keys(tables_P2: I64, begin: int, end: int, keys_U: U64) -> None:
+    """Remove those of the keys, all of which the map holds, that belong to the partitions from `begin` to `end`."""
+    need_cpu(tables_P2.size // 2, NUM_PARTITIONS)
+    for u in range(keys_U.size):
+        _prefetch_home(tables_P2, keys_U, u + AHEAD)
+        p, mixed = _split(keys_U[u])
+        if begin <= p < end:
+            words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
+            _remove(words_L8, halves_L32, mixed, lines, slots, (np.uint64(1) << shift) - np.uint64(1))
+
+
+@cpu
+def _remove(
+    words_L8: U64, halves_L32: U64, mixed: np.uint64, lines: np.uint64, slots: np.uint64, mask: np.uint64
+) -> None:
+    """Remove an entry: the inverse of `_add`."""
+    one, first, count = np.uint64(1), np.uint64(30), np.uint64(31)
+    found = _find(words_L8, halves_L32, mixed, lines, slots, mask)
+    home = _home(mixed, lines)
+    halves_L32[home, count] -= 1
+    # The home's last entry fills the gap; the last entry of each home that was pushed on fills that of the home before.
+    gap, gap_slot = np.uint64(found >> 3), np.uint64(found & 7)
+    line, slot = _reached(home, np.uint64(halves_L32[home, first]) + np.uint64(halves_L32[home, count]), slots)
+    _set(words_L8, halves_L32, gap, gap_slot, slots, words_L8[line, slot], _high(halves_L32, line, slot, slots))
+    home += one
+    while home < np.uint64(words_L8.shape[0]) and halves_L32[home, first] > 0:
+        begin = np.uint64(halves_L32[home, first]) - one
+        halves_L32[home, first] = begin
+        gap, gap_slot = _reached(home, begin, slots)
+        line, slot = _reached(home, begin + np.uint64(halves_L32[home, count]), slots)
+        _set(words_L8, halves_L32, gap, gap_slot, slots, words_L8[line, slot], _high(halves_L32, line, slot, slots))
+        home += one
+
+
+@cpu
+def copy_tables(tables_P2: I64, partitions_N: I64, into_tables_P2: I64) -> bool:
+    """Copy the tables of these partitions (see `_copy_table`). Returns False if there was no room in one of them."""
+    enough = True
+    for n in range(partitions_N.size):
+        enough &= _copy_table(tables_P2, partitions_N[n], into_tables_P2)
+    return enough
+
+
+@cpu
+def _copy_table(tables_P2: I64, p: int, into_tables_P2: I64) -> bool:
+    """Copy all entries of a partition's table into an empty one of at most MAX_GROWTH times as many homes, in one pass:
+    the entries of one home go to at most three neighbouring homes, after those of the home before. Returns False if
+    there was no room."""
+    words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
+    into_M8, half_M32, into_lines, into_slots, into_shift = _table(into_tables_P2, p)
+    one, first, count = np.uint64(1), np.uint64(30), np.uint64(31)
     mask, into_mask = (one << shift) - one, (one << into_shift) - one
     # Floor(n * reciprocal >> 18) is n // into_slots for n below 2**16.
     reciprocal = ((one << np.uint64(18)) + into_slots - one) // into_slots

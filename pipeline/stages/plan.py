@@ -20,11 +20,11 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.key_map import UNKNOWN
+from pipeline.kernels.tiers import sort_by_tier
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import I32, I64, Block, Moves, OwnedKeys, Plan, Refusal, Unique
 from pipeline.stages.to_disk import Going, send_to_disk
-from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
+from pipeline.storage.key_map import DEVICE, HOST, place, row_of
 from pipeline.storage.places import NO_COPY, Places
 from pipeline.storage.policies import Uses
 
@@ -102,9 +102,11 @@ def plan(window: Sequence[Unique | OwnedKeys | Refusal], places: Places, room: R
 
 
 def _find(unique: Unique | OwnedKeys, places: Places) -> _Found:
-    places_U = places.map.find(unique.keys_U)
-    tier_U = tier_of(places_U)
-    return _Found(unique, places_U, *(np.flatnonzero(tier_U == tier) for tier in (DEVICE, UNKNOWN, HOST, DISK)))
+    places_U = places.of(unique.keys_U)
+    order_U, ends_4 = np.empty(len(places_U), np.int64), np.empty(4, np.int64)
+    sort_by_tier(places_U, order_U, ends_4)
+    device, new, host, _ = ends_4.tolist()
+    return _Found(unique, places_U, order_U[:device], order_U[device:new], order_U[new:host], order_U[host:])
 
 
 def _plan_evaluation(found: _Found, places: Places) -> Plan:
@@ -138,7 +140,9 @@ class _Leaving:
 
 def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Places, room: RingRows) -> Plan | Refusal:
     victims = max(0, len(found.arrivals_A) - places.device.num_free)
-    device_S, host_S = _evictable(found, window[1:], places) if victims else (np.empty(0, np.uint8),) * 2
+    device_S = host_S = np.empty(0, np.uint8)
+    if victims:
+        device_S, host_S = places.evictable(found.places_U, [unique.keys_U for unique in window[1:]])
     if victims > room.outgoing_rows:
         return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "outgoing_rows")
     evictable = int(device_S.sum())
@@ -150,18 +154,6 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
     stale_at = found.stale_at(places)
     exceeded = _exceeded(found, leaving, stale_at, places)
     return exceeded or _apply(found, leaving, stale_at, device_S, host_S, places)
-
-
-def _evictable(
-    found: _Found, later: list[Unique | OwnedKeys], places: Places
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Masks [S] of the slots of device and host whose row no block of the window needs."""
-    device_S, host_S = places.device.occupied(), places.host.occupied()
-    for places_U in (found.places_U, *(places.map.find(unique.keys_U) for unique in later)):
-        tier_U = tier_of(places_U)
-        device_S[row_of(places_U[tier_U == DEVICE])] = 0
-        host_S[row_of(places_U[tier_U == HOST])] = 0
-    return device_S, host_S
 
 
 def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places: Places) -> _Leaving:

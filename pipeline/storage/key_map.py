@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,20 +13,24 @@ from pipeline.kernels.key_map import (
     MAX_GROWTH,
     MIN_LINES_OF_6,
     NUM_PARTITIONS,
-    PLACE_BITS,
     SPARE_LINES,
-    copy_entries,
-    enter,
+    copy_tables,
+    count_keys,
+    enter_keys,
+    find_again,
     find_places,
+    least_sizes,
     move_keys,
-    partition_keys,
-    stored_bits,
+    remove_keys,
 )
+from pipeline.kernels.tiers import DEVICE as DEVICE
+from pipeline.kernels.tiers import DISK as DISK
+from pipeline.kernels.tiers import HOST as HOST
+from pipeline.kernels.tiers import TIER_SHIFT
 from pipeline.machine.memory import aligned_empty
+from pipeline.machine.threads import Threads
 from pipeline.records import I32, I64, U64
 
-DEVICE, HOST, DISK = 0, 1, 2
-TIER_SHIFT = PLACE_BITS - 2
 MAX_ROWS = 1 << TIER_SHIFT
 """Maximum number of rows of a tier that places can distinguish."""
 MAX_LOAD = 0.925
@@ -33,6 +38,8 @@ MIN_BYTES = int(LINE_BYTES / 6 / MAX_LOAD)
 """Minimum bytes of the map per key."""
 FIRST_LINES = 8
 """Initial number of home lines of a partition."""
+MIN_PART = 1 << 12
+"""Minimum number of keys that is worth another thread."""
 GROWTH_STEPS = 10
 """Number of steps in which a partition doubles."""
 
@@ -53,48 +60,6 @@ def row_of(places_U: I64) -> I64:
     return places_U & np.int64(MAX_ROWS - 1)
 
 
-class _Table:
-    """Table of one partition."""
-
-    def __init__(self, num_lines: int) -> None:
-        self.num_lines = num_lines
-        """Number of home lines."""
-        self.slots = _slots_of(num_lines)
-        self._stored = stored_bits(self.slots)
-        self.words_L8 = aligned_empty((num_lines + SPARE_LINES, 8), np.uint64)
-        self.words_L8[:] = 0
-        self._halves_L32 = self.words_L8.view(np.uint16)
-
-    @property
-    def _form(self) -> tuple[U64, np.ndarray, int, int]:
-        return self.words_L8, self._halves_L32, self.slots, self._stored
-
-    def find(self, mixed_N: U64, members_N: I32, places_U: I64) -> None:
-        find_places(*self._form, mixed_N, members_N, places_U)
-
-    def move(self, mixed_N: U64, members_N: I32, places_U: I64) -> None:
-        move_keys(*self._form, mixed_N, members_N, places_U)
-
-    def enter(self, mixed_N: U64, members_N: I32, places_U: I64) -> None:
-        self._check_room(enter(*self._form, mixed_N, members_N, places_U))
-
-    def resized(self, num_lines: int) -> _Table:
-        """Return a table of so many home lines with the same entries."""
-        table = self
-        while table.num_lines != num_lines:
-            next_table = _Table(min(num_lines, MAX_GROWTH * table.num_lines))
-            next_table._check_room(copy_entries(*table._form, *next_table._form))
-            table = next_table
-        return table
-
-    def _check_room(self, was_enough: bool) -> None:
-        if not was_enough:
-            raise ValueError(
-                f"more than {SPARE_LINES * self.slots} keys are alike in the bits that choose their place in the key "
-                "map, as only keys made for it are; hash their values to other ones"
-            )
-
-
 class KeyMap:
     """Hash table in 256 partitions. A partition that is 92.5 % full grows by 7 % by itself, at other sizes than the
     other partitions, so that few of them grow at a time.
@@ -102,59 +67,110 @@ class KeyMap:
     The map takes 12.0 bytes per key from 7 million keys on, at most 14.9 from 1 million on, and at least 640 KiB.
     """
 
-    def __init__(self) -> None:
-        self._tables = [_Table(int(lines)) for lines in SIZES[:, 0]]
-        self._counts = np.zeros(NUM_PARTITIONS, np.int64)
+    def __init__(self, num_threads: int = 1) -> None:
+        """`num_threads`: number of threads that share the work of a call; it changes no result."""
+        self._threads = Threads(num_threads, "plan")
+        self._words: list[U64] = []
+        self._tables_P2 = np.zeros((NUM_PARTITIONS, 2), np.int64)
+        """Address and number of home lines of each partition's table; `_words` holds its memory."""
+        self._counts_P: I64 = np.zeros(NUM_PARTITIONS, np.int64)
+        self._make(SIZES[:, 0])
 
     def __len__(self) -> int:
-        return int(self._counts.sum())
+        return int(self._counts_P.sum())
 
     @property
     def num_bytes(self) -> int:
-        return sum(table.words_L8.nbytes for table in self._tables)
+        return _bytes_of(self._tables_P2[:, 1])
 
     def find(self, keys_U: U64) -> I64:
         """[U] place of each key; -1 for a key that the map does not hold."""
         places_U = np.empty(len(keys_U), np.int64)
-        members, mixed, starts = _partition(keys_U)
-        for p in np.flatnonzero(np.diff(starts)):
-            part = slice(starts[p], starts[p + 1])
-            self._tables[p].find(mixed[part], members[part], places_U)
+        self._by_key(len(keys_U), lambda a, b: find_places(self._tables_P2, keys_U[a:b], places_U[a:b]))
         return places_U
+
+    def find_again(self, keys_U: U64, places_U: I64) -> None:
+        """Look up again those of the keys whose place, when it was looked up before, was not on the device."""
+        self._by_key(
+            len(keys_U), lambda a, b: find_again(self._tables_P2, keys_U[a:b], np.int64(MAX_ROWS), places_U[a:b])
+        )
+
+    def move(self, keys_U: U64, places_U: I64) -> None:
+        """Change the places of keys that the map holds."""
+        self._by_key(len(keys_U), lambda a, b: move_keys(self._tables_P2, keys_U[a:b], places_U[a:b]))
+
+    def insert(self, keys_U: U64, places_U: I64) -> None:
+        """Add keys that the map does not hold yet."""
+        counts_P = self._counts_P + _counts_of(keys_U)
+        lines_P = _lines_for(counts_P)
+        self._resize(np.flatnonzero(lines_P > self._tables_P2[:, 1]), lines_P)
+        self._counts_P = counts_P
+        self._by_partition(len(keys_U), lambda a, b: _check_room(enter_keys(self._tables_P2, a, b, keys_U, places_U)))
+
+    def remove(self, keys_U: U64) -> None:
+        """Remove keys that the map holds. Its memory stays until `shrink`."""
+        self._counts_P -= _counts_of(keys_U)
+        self._by_partition(len(keys_U), lambda a, b: remove_keys(self._tables_P2, a, b, keys_U))
 
     def bytes_with(self, new_keys_U: U64) -> int:
         """Bytes of the map after insertion of these keys, none of which it holds yet."""
-        counts = self._counts + np.diff(_partition(new_keys_U)[2])
-        return _bytes_of(_lines_for(counts))
+        return _bytes_of(np.maximum(_lines_for(self._counts_P + _counts_of(new_keys_U)), self._tables_P2[:, 1]))
 
     def reserve(self, num_keys: int) -> None:
         """Take an empty map to the size of so many keys at once: growing there would copy a key 14 times."""
         assert not len(self)
-        lines_P = _lines_for(np.full(NUM_PARTITIONS, num_keys / NUM_PARTITIONS))
-        self._tables = [_Table(num_lines) for num_lines in lines_P.tolist()]
+        self._make(_lines_for(np.full(NUM_PARTITIONS, num_keys / NUM_PARTITIONS)))
 
-    def release(self) -> None:
-        """Give back what was reserved for more keys than there are."""
-        for p, num_lines in enumerate(_lines_for(self._counts).tolist()):
-            self._tables[p] = self._tables[p].resized(num_lines)
+    def shrink(self) -> None:
+        """Give back the memory of more keys than there are."""
+        lines_P = _lines_for(self._counts_P)
+        self._resize(np.flatnonzero(lines_P < self._tables_P2[:, 1]), lines_P)
 
-    def insert(self, keys_U: U64, places_U: I64) -> None:
-        """Add keys that the map does not hold yet."""
-        members, mixed, starts = _partition(keys_U)
-        self._counts += np.diff(starts)
-        lines_P = _lines_for(self._counts)
-        for p in np.flatnonzero(np.diff(starts)):
-            if lines_P[p] > self._tables[p].num_lines:
-                self._tables[p] = self._tables[p].resized(int(lines_P[p]))
-            part = slice(starts[p], starts[p + 1])
-            self._tables[p].enter(mixed[part], members[part], places_U)
+    def _by_key(self, num_keys: int, work: Callable[[int, int], None]) -> None:
+        self._threads.split(num_keys, work, max(MIN_PART, -(-num_keys // self._threads.num_threads)))
 
-    def move(self, keys_U: U64, places_U: I64) -> None:
-        """Change the places of keys that the map holds."""
-        members, mixed, starts = _partition(keys_U)
-        for p in np.flatnonzero(np.diff(starts)):
-            part = slice(starts[p], starts[p + 1])
-            self._tables[p].move(mixed[part], members[part], places_U)
+    def _by_partition(self, num_keys: int, work: Callable[[int, int], None]) -> None:
+        """Do work on keys, divided by their partitions: each part looks at all keys."""
+        if num_keys:
+            num_parts = min(self._threads.num_threads, -(-num_keys // MIN_PART))
+            self._threads.split(NUM_PARTITIONS, work, -(-NUM_PARTITIONS // num_parts))
+
+    def _make(self, lines_P: I64) -> None:
+        self._words = [np.empty((0, 8), np.uint64)] * NUM_PARTITIONS
+        for p, num_lines in enumerate(lines_P.tolist()):
+            self._words[p], self._tables_P2[p] = _table(num_lines)
+
+    def _resize(self, partitions: I64, lines_P: I64) -> None:
+        """Give these partitions so many home lines."""
+        while len(partitions):
+            self._copy(partitions, np.minimum(lines_P[partitions], MAX_GROWTH * self._tables_P2[partitions, 1]))
+            partitions = partitions[self._tables_P2[partitions, 1] != lines_P[partitions]]
+
+    def _copy(self, partitions: I64, lines_N: I64) -> None:
+        """Copy these partitions into tables of so many home lines, MAX_GROWTH times as many as now at most."""
+        tables_P2, words = self._tables_P2.copy(), self._words.copy()
+        for p, num_lines in zip(partitions.tolist(), lines_N.tolist(), strict=True):
+            words[p], tables_P2[p] = _table(num_lines)
+        was_P2 = self._tables_P2
+        self._threads.split(
+            len(partitions), lambda a, b: _check_room(copy_tables(was_P2, partitions[a:b], tables_P2)), 1
+        )
+        self._tables_P2, self._words = tables_P2, words
+
+
+def _table(num_lines: int) -> tuple[U64, tuple[int, int]]:
+    """Memory of an empty table of so many home lines, and its entry in `_tables_P2`."""
+    words_L8 = aligned_empty((num_lines + SPARE_LINES, 8), np.uint64)
+    words_L8[:] = 0
+    return words_L8, (words_L8.ctypes.data, num_lines)
+
+
+def _check_room(was_enough: bool) -> None:
+    if not was_enough:
+        raise ValueError(
+            f"more than {5 * SPARE_LINES} keys are alike in the bits that choose their place in the key map, as only "
+            "keys made for it are; hash their values to other ones"
+        )
 
 
 def bytes_for(num_keys: int) -> int:
@@ -167,15 +183,10 @@ def most_bytes_for(num_keys: int) -> int:
     return bytes_for(num_keys + int(5 * math.sqrt(NUM_PARTITIONS * num_keys)))
 
 
-def _partition(keys_U: U64) -> tuple[I32, U64, I64]:
-    members, mixed = np.empty(len(keys_U), np.int32), np.empty(len(keys_U), np.uint64)
-    starts = np.empty(NUM_PARTITIONS + 1, np.int64)
-    partition_keys(keys_U, members, mixed, starts)
-    return members, mixed, starts
-
-
-def _slots_of(num_lines: int) -> int:
-    return 6 if num_lines >= MIN_LINES_OF_6 else 5
+def _counts_of(keys_U: U64) -> I64:
+    counts_P = np.empty(NUM_PARTITIONS, np.int64)
+    count_keys(keys_U, counts_P)
+    return counts_P
 
 
 def _sizes() -> I64:
@@ -197,8 +208,10 @@ def _lines_for(counts_P: I64) -> I64:
     )
 
 
-def _least_size(lines_P: NDArray[np.float64]) -> I64:
-    return SIZES[np.arange(NUM_PARTITIONS), (lines_P[:, None] > SIZES).sum(axis=1)]
+def _least_size(needed_P: NDArray[np.float64]) -> I64:
+    lines_P = np.empty(NUM_PARTITIONS, np.int64)
+    least_sizes(needed_P, SIZES, lines_P)
+    return lines_P
 
 
 def _bytes_of(lines_P: I64) -> int:

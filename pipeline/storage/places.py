@@ -3,12 +3,13 @@ of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.kernels.tiers import pin_rows
 from pipeline.records import I32, I64, RESERVED, U64
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import MIN_BYTES, KeyMap
@@ -87,12 +88,32 @@ class Places:
         self.map = KeyMap()
         self.device = Slots(device_rows, policies[0])
         self.host = Slots(host_rows, policies[1])
+        self.window: list[tuple[U64, I64]] = []
+        """Keys of each later block of the window, when rows left last, and their places then: those on the device are
+        still there, since no row leaves that a block of the window needs."""
         self.next_uses = NextUses(self.map, self.device.uses, self.host.uses)
         self.trained = 0
         """Number of training blocks planned."""
         self.caps = caps
         self.chunks = chunks
         self.begin_growth()
+
+    def of(self, keys_U: U64) -> I64:
+        """[U] places of the keys of a block, -1 for unknown ones."""
+        for of_block_U, places_U in self.window:
+            if of_block_U is keys_U:
+                self.map.find_again(keys_U, places_U)
+                return places_U
+        return self.map.find(keys_U)
+
+    def evictable(self, block_U: I64, later: Sequence[U64]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Masks [S] of the slots of device and host whose row may leave: no block of the window needs it. `block_U`:
+        places of the block that is planned; `later`: keys of the later ones."""
+        self.window = [(keys_U, self.of(keys_U)) for keys_U in later]
+        device_S, host_S = self.device.occupied(), self.host.occupied()
+        for places_U in (block_U, *(places_U for _, places_U in self.window)):
+            pin_rows(places_U, device_S, host_S)
+        return device_S, host_S
 
     def use(self, slots_U: I32) -> None:
         """Record that a training block, the next one, uses the rows in these slots of the device."""

@@ -1,9 +1,10 @@
-"""The map's tables against a dict."""
+"""The tables of the map's partitions against a dict."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.oracle.unmix import unmixed
 
 from pipeline.kernels.key_map import (
     MAX_GROWTH,
@@ -13,17 +14,18 @@ from pipeline.kernels.key_map import (
     PLACE_BITS,
     SPARE_LINES,
     UNKNOWN,
-    copy_entries,
-    enter,
+    copy_tables,
+    count_keys,
+    enter_keys,
     find_places,
+    least_sizes,
     move_keys,
-    partition_keys,
-    stored_bits,
+    remove_keys,
 )
 from pipeline.kernels.mix import mix_reference
 from pipeline.machine.memory import aligned_empty
-from pipeline.records import RESERVED
 
+PARTITION = 77
 BITS = 64 - PARTITION_BITS
 """Bits of a mixed key within its partition."""
 # Mixed keys: one home for all, differing in the lowest and in the highest stored bits; the last homes; anywhere.
@@ -35,40 +37,53 @@ PLACES = st.integers(0, 2**PLACE_BITS - 1)
 
 
 class Table:
-    """A table of the kernels with its own dict."""
+    """The table of one partition, whose keys are given by their mixed forms, with 255 others that stay empty."""
 
     def __init__(self, lines):
         self.slots = 6 if lines >= MIN_LINES_OF_6 else 5
-        words = aligned_empty((lines + SPARE_LINES, 8), np.uint64)
-        words[:] = 0
-        self.form = words, words.view(np.uint16), self.slots, stored_bits(self.slots)
-
-    def _call(self, kernel, entries):
-        mixed, places = np.array([*entries], np.uint64), np.array([*entries.values()], np.int64)
-        return kernel(*self.form, mixed, np.arange(len(mixed), dtype=np.int32), places)
+        self.words = aligned_empty((lines + SPARE_LINES, 8), np.uint64)
+        self.words[:] = 0
+        self.tables = np.zeros((NUM_PARTITIONS, 2), np.int64)
+        self.tables[PARTITION] = self.words.ctypes.data, lines
 
     def enter(self, entries):
-        return self._call(enter, entries)
+        places = np.array([*entries.values()], np.int64)
+        return enter_keys(self.tables, PARTITION, PARTITION + 1, keys_of(entries), places)
 
     def move(self, entries):
-        self._call(move_keys, entries)
+        move_keys(self.tables, keys_of(entries), np.array([*entries.values()], np.int64))
+
+    def remove(self, mixed):
+        remove_keys(self.tables, PARTITION, PARTITION + 1, keys_of(mixed))
 
     def find(self, mixed):
         places = np.full(len(mixed), -7, np.int64)
-        find_places(*self.form, np.array(mixed, np.uint64), np.arange(len(mixed), dtype=np.int32), places)
+        find_places(self.tables, keys_of(mixed), places)
         return places.tolist()
+
+    def copied_into(self, table):
+        return copy_tables(self.tables, np.array([PARTITION]), table.tables)
+
+
+def keys_of(mixed):
+    return unmixed(PARTITION << BITS | one for one in mixed)
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 2**64 - 2), max_size=200))
-def test_a_mixed_key_lands_in_the_partition_of_its_high_bits(keys):
-    members_U, mixed_U = np.empty(len(keys), np.int32), np.empty(len(keys), np.uint64)
-    starts = np.empty(NUM_PARTITIONS + 1, np.int64)
-    partition_keys(np.array(keys, np.uint64), members_U, mixed_U, starts)
-    mixed = [mix_reference(key) for key in keys]
-    assert members_U.tolist() == sorted(range(len(keys)), key=lambda u: mixed[u] >> BITS)
-    assert mixed_U.tolist() == [mixed[u] % 2**BITS for u in members_U]
-    assert starts.tolist() == [sum(m >> BITS < bound for m in mixed) for bound in range(NUM_PARTITIONS + 1)]
+def test_a_key_is_counted_in_the_partition_of_its_high_bits(keys):
+    counts_P = np.full(NUM_PARTITIONS, 7, np.int64)
+    count_keys(np.array(keys, np.uint64), counts_P)
+    partitions = [mix_reference(key) >> BITS for key in keys]
+    assert counts_P.tolist() == [partitions.count(p) for p in range(NUM_PARTITIONS)]
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.lists(st.floats(0, 50), min_size=1, max_size=5))
+def test_the_least_size_is_the_first_that_is_enough(steps, needed):
+    sizes = np.cumsum([*steps, 60])
+    found = np.empty(len(needed), np.int64)
+    least_sizes(np.array(needed), np.tile(sizes, (len(needed), 1)), found)
+    assert found.tolist() == [min(size for size in sizes.tolist() if size >= wanted) for wanted in needed]
 
 
 @pytest.mark.parametrize(
@@ -88,8 +103,11 @@ def test_a_table_answers_as_a_dict(lines, larger, rounds, asked):
         table.move(moved)
         held |= moved
         assert table.find([*held, *asked]) == [held.get(mixed, UNKNOWN) for mixed in [*held, *asked]]
+        table.remove(removed := [mixed for mixed in held if mixed % 5 == 0])
+        held = {mixed: at for mixed, at in held.items() if mixed % 5}
+        assert table.find([*held, *removed]) == [*held.values()] + [UNKNOWN] * len(removed)
     grown = Table(larger)
-    assert copy_entries(*table.form, *grown.form)
+    assert table.copied_into(grown)
     assert grown.find([*held, *asked]) == [held.get(mixed, UNKNOWN) for mixed in [*held, *asked]]
     more = {mixed: 5 for mixed in asked if mixed not in held}
     assert grown.enter(more), "the copy takes further keys"
@@ -104,7 +122,7 @@ def test_a_full_table_keeps_every_key(lines, larger):
     rng.shuffle(mixed)
     entries = dict(zip(mixed.tolist(), rng.integers(0, 2**PLACE_BITS, len(mixed)).tolist(), strict=True))
     assert table.enter(entries)
-    assert copy_entries(*table.form, *grown.form)
+    assert table.copied_into(grown)
     others = [mixed ^ 1 for mixed in entries if mixed ^ 1 not in entries]
     for full in (table, grown):
         assert full.find([*entries]) == [*entries.values()]
@@ -120,20 +138,33 @@ def test_a_table_without_room_for_a_key_says_so():
     assert table.find([last, last - room + 1, last - room]) == [0, room - 1, UNKNOWN]
     assert not table.enter({last - room: 7})
     assert table.find([last, last - room]) == [0, UNKNOWN]
-    assert copy_entries(*table.form, *smaller.form), "they fill it to its last entry"
+    assert table.copied_into(smaller), "they fill it to its last entry"
     assert smaller.find([last, last - room + 1]) == [0, room - 1]
 
 
-def test_kernels_touch_only_the_places_of_members():
+def test_a_call_enters_and_removes_only_keys_of_its_partitions():
     table = Table(8)
-    mixed, places = np.array([64, 192], np.uint64), np.array([5, 6, 7], np.int64)
-    enter(*table.form, mixed, np.array([0, 2], np.int32), places)
-    assert table.find([64, 128, 192]) == [5, UNKNOWN, 7]
-    out = np.full(3, -7, np.int64)
-    find_places(*table.form, mixed[:1], np.array([1], np.int32), out)
-    assert out.tolist() == [-7, 5, -7]
+    entries, places = keys_of([64, 192]), np.array([5, 6])
+    for begin, end in ((0, PARTITION), (PARTITION + 1, NUM_PARTITIONS)):
+        assert enter_keys(table.tables, begin, end, entries, places)
+    assert table.find([64, 192]) == [UNKNOWN, UNKNOWN]
+    table.enter({64: 5, 192: 6})
+    remove_keys(table.tables, 0, PARTITION, entries)
+    assert table.find([64, 192]) == [5, 6]
 
 
-def test_the_reserved_key_is_never_found():
-    """Padding of the log is looked up at the end of a run, and must not look alive."""
-    assert Table(8).find([mix_reference(int(RESERVED)) % 2**BITS]) == [UNKNOWN]
+@pytest.mark.parametrize("lines", [300, 4300])
+def test_a_table_filled_again_after_removals_keeps_every_key(lines):
+    rng, table = np.random.default_rng(lines), Table(lines)
+    held, full = {}, int(0.925 * lines * table.slots)
+    for _ in range(6):
+        new = [mixed for mixed in rng.integers(0, 2**BITS, full - len(held)).tolist() if mixed not in held]
+        entries = dict(zip(new, rng.integers(0, 2**PLACE_BITS, len(new)).tolist(), strict=True))
+        assert table.enter(entries)
+        held |= entries
+        table.remove(removed := [mixed for mixed in held if rng.random() < 0.6])
+        for mixed in removed:
+            del held[mixed]
+        assert table.find([*held, *removed]) == [*held.values()] + [UNKNOWN] * len(removed)
+    table.remove([*held])
+    assert not table.words.view(np.uint16).reshape(-1, 32)[:, 30:].any(), "an empty table is as a new one"

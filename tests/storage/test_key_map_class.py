@@ -8,8 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.depth import some
+from support.oracle.unmix import unmixed
 
-from pipeline.kernels.key_map import NUM_PARTITIONS, PLACE_BITS, UNKNOWN, partition_keys
+from pipeline.kernels.key_map import PLACE_BITS, UNKNOWN
+from pipeline.records import RESERVED
 from pipeline.storage.key_map import DEVICE, DISK, HOST, MAX_ROWS, KeyMap, bytes_for, place, row_of, tier_of
 
 KEYS = st.one_of(st.integers(0, 300), st.integers(0, 30).map(lambda k: k << 40), st.integers(0, 2**64 - 2))
@@ -67,11 +69,7 @@ def test_a_growing_map_keeps_every_key_in_the_predicted_bytes(seed, nums, one_pa
 
 def keys_of_one_partition(num):
     """Keys of one partition: their mixed keys have the same high bits."""
-    keys = np.arange(NUM_PARTITIONS * (num + num // 2 + 99), dtype=np.uint64)
-    members, mixed = np.empty(len(keys), np.int32), np.empty_like(keys)
-    starts = np.empty(NUM_PARTITIONS + 1, np.int64)
-    partition_keys(keys, members, mixed, starts)
-    return keys[members[starts[77] : starts[78]]][:num]
+    return unmixed(77 << 56 | n * 0x9E3779B97F4A7C15 % 2**56 for n in range(num))
 
 
 @settings(deadline=None, max_examples=20)
@@ -84,7 +82,7 @@ def test_a_reserved_map_is_that_of_its_keys_once_it_is_released(seed, num, reser
     key_map.reserve(reserved)
     for part in np.array_split(np.arange(num), 3):
         key_map.insert(keys[part], places[part])
-    key_map.release()
+    key_map.shrink()
     grown.insert(keys, places)
     assert key_map.num_bytes == grown.num_bytes
     same(key_map, dict(zip(keys.tolist(), places.tolist(), strict=True)), (1 << 50, 1 << 51))
@@ -121,22 +119,8 @@ def test_a_map_takes_the_bytes_expected_of_its_keys(num_keys):
     np.testing.assert_array_equal(key_map.find(keys), keys.astype(np.int64))
 
 
-def unmixed(mixed):
-    """Key with this mixed key: the inverse of SplitMix64's output function."""
-
-    def unshifted(x, shift):
-        y = x
-        for _ in range(64 // shift):
-            y = x ^ (y >> shift)
-        return y
-
-    x = unshifted(mixed, 31) * pow(0x94D049BB133111EB, -1, 2**64) % 2**64
-    x = unshifted(x, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) % 2**64
-    return unshifted(x, 30)
-
-
 def test_keys_that_are_made_to_share_one_place_are_refused():
-    keys = keys_of(unmixed(2**64 - 2 - n) for n in range(300))
+    keys = unmixed(2**64 - 2 - n for n in range(300))
     key_map = KeyMap()
     key_map.insert(keys[:160], np.arange(160))
     assert key_map.find(keys[:160]).tolist() == [*range(160)]
@@ -145,11 +129,11 @@ def test_keys_that_are_made_to_share_one_place_are_refused():
 
 
 def test_keys_that_collide_in_a_smaller_map_are_refused_at_once():
-    keys, key_map = keys_of(unmixed(2**64 - 2 - n * 2**44) for n in range(300)), KeyMap()
+    keys, key_map = unmixed(2**64 - 2 - n * 2**44 for n in range(300)), KeyMap()
     key_map.reserve(2_000_000)
     key_map.insert(keys, np.arange(300))
     with pytest.raises(ValueError, match="keys are alike in the bits that choose their place"):
-        key_map.release()
+        key_map.shrink()
 
 
 def test_a_map_that_grows_without_assertions_keeps_every_key():
@@ -175,10 +159,50 @@ def test_predicting_the_bytes_of_keys_adds_none():
     assert (key_map.find(keys) == UNKNOWN).all()
 
 
+def test_the_reserved_key_is_never_found():
+    """Padding of the log is looked up at the end of a run, and must not look alive."""
+    key_map = KeyMap()
+    key_map.insert(np.arange(5000, dtype=np.uint64), np.arange(5000))
+    assert key_map.find(keys_of([RESERVED])).tolist() == [UNKNOWN]
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(0, 2**32), st.integers(1, 40_000), st.floats(0, 1))
+def test_a_shrunk_map_has_the_bytes_of_the_keys_that_are_left(seed, num, share):
+    key_map, left, rng = KeyMap(), KeyMap(), np.random.default_rng(seed)
+    keys, places = rng.permutation(num).astype(np.uint64), rng.integers(0, MAX_PLACE, num)
+    key_map.insert(keys, places)
+    gone = rng.random(num) < share
+    key_map.remove(keys[gone])
+    assert key_map.bytes_with(keys[gone]) == key_map.num_bytes, "until then the room is kept"
+    key_map.shrink()
+    left.insert(keys[~gone], places[~gone])
+    assert key_map.num_bytes == left.num_bytes
+    same(key_map, dict(zip(keys[~gone].tolist(), places[~gone].tolist(), strict=True)), keys[gone].tolist())
+
+
+@pytest.mark.parametrize("num_threads", [2, 3, 16])
+def test_threads_change_no_entry(num_threads):
+    rng = np.random.default_rng(num_threads)
+    keys = np.unique(rng.integers(0, 2**64 - 1, 150_000, np.uint64))
+    rng.shuffle(keys)
+    maps = KeyMap(), KeyMap(num_threads)
+    for key_map in maps:
+        key_map.insert(keys, np.arange(len(keys)))
+        key_map.move(keys[::3], np.arange(len(keys[::3])))
+        key_map.remove(keys[1::3])
+        key_map.shrink()
+    found = [key_map.find(keys) for key_map in maps]
+    np.testing.assert_array_equal(*found)
+    assert (found[0][1::3] == UNKNOWN).all()
+
+
 def test_calls_with_no_keys_succeed():
     key_map, none = KeyMap(), keys_of([])
     key_map.insert(none, places_of([]))
     key_map.move(none, places_of([]))
+    key_map.remove(none)
+    key_map.shrink()
     assert key_map.find(none).tolist() == []
     assert key_map.bytes_with(none) == key_map.num_bytes
 

@@ -50,7 +50,7 @@ def policy_state(policy):
 
 def state_of(places):
     """All state that a plan may change, as bytes."""
-    arrays = [places.map._counts, *(table.words_L8 for table in places.map._tables)]
+    arrays = [places.map._counts_P, *places.map._words]
     chunks = places.chunks
     arrays += [chunks._stale_C, chunks._on_disk._of_C, chunks._on_disk._chunk_O]
     numbers = [*chunks.tails, chunks.present, chunks.growth, chunks.allowance]
