@@ -57,7 +57,7 @@ def cut_sources(paths: Sequence[DataFile], format: Format, piece_bytes: int) -> 
 
 
 def _pieces_of(file: int, path: DataFile, format: Format, piece_bytes: int) -> Iterator[Piece]:
-    if not (is_remote(path.place) or os.path.isfile(path)):
+    if not (is_remote(str(path)) or os.path.isfile(path)):
         raise ValueError(f"{path}: is no file; correct the name, or leave it out")
     size = stamp_of(str(path)).size
     if size == 0:
