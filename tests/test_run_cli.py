@@ -13,6 +13,7 @@ import pytest
 
 from pipeline import run
 from pipeline.arguments import train_arguments
+from pipeline.data.files import SPLITS
 from pipeline.device.device import RAM
 from pipeline.driver import open as config
 from pipeline.machine import limits
@@ -36,7 +37,7 @@ workflow = Workflow(
     data=Data(
         root="{root}",
         train=("train.parquet",),
-        validation=("train.parquet",),
+        validation=("validation.parquet",),
         labels=("label",),
         numbers=(Number(name="i0"),),
         categories=(Category(name="c0"), Category(name="c1")),
@@ -59,7 +60,8 @@ def make_columns(num_examples=40):
 def workflow_file(tmp_path, monkeypatch):
     """A valid workflow and its data; the run directory, too, lies in the test's own folder."""
     monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table(make_columns()), tmp_path / "train.parquet")
+    for split in SPLITS:
+        pq.write_table(pa.table(make_columns()), tmp_path / f"{split}.parquet")
     path = tmp_path / "tiny.py"
     path.write_text(WORKFLOW.format(root=tmp_path))
     return path
@@ -301,7 +303,7 @@ def test_a_look_ahead_reduced_to_fit_is_reported_with_its_cap(workflow_file, cap
 
 
 def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_path, capsys, monkeypatch):
-    argv = [str(workflow_file), "--serial", "--set", 'data.test=["train.parquet"]']
+    argv = [str(workflow_file), "--serial", "--set", 'data.test=["test.parquet"]']
     assert main(argv) == 0
     assert "error" not in capsys.readouterr().err
     run_dir = tmp_path / "runs" / "tiny"

@@ -114,7 +114,7 @@ def load(workflow: Workflow) -> Copy:
     files: dict[str, I64] = {}
     splits: dict[str, tuple[str, ...]] = {}
     for split in SPLITS:
-        paths = resolve(workflow.data, split)
+        paths = [Path(str(file)) for file in resolve(workflow.data, split, {})]
         splits[split] = tuple(str(path.relative_to(root)) for path in paths)
         for name, path in zip(splits[split], paths, strict=True):
             tables.append(pq.ParquetFile(path).read())

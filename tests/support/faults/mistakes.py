@@ -23,7 +23,7 @@ workflow = Workflow(
     data=Data(
         root="{root}",
         train=("train.parquet",),
-        validation=("train.parquet",),
+        validation=("validation.parquet",),
         labels=("clicked",),
         numbers=(
             Number(name="age", fill=0.5),
@@ -89,11 +89,12 @@ class Mistake:
 
 
 def write_data(folder: Path) -> None:
-    """Write the Parquet file that the good workflow reads."""
+    """Write the Parquet files that the good workflow reads."""
     rng = np.random.default_rng(0)
     columns = {name: rng.integers(0, 9, 40) for name in COLUMNS} | {"clicked": rng.integers(0, 2, 40)}
     columns |= {"age": rng.random(40), "price": rng.random(40)}
-    pq.write_table(pa.table(columns), folder / "train.parquet")
+    for split in ("train", "validation"):
+        pq.write_table(pa.table(columns), folder / f"{split}.parquet")
 
 
 def good(folder: Path) -> Case:
