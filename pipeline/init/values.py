@@ -155,7 +155,9 @@ class WholeNumbers:
         values_M, counts_M = self._counts(name)
         num, known, (least, greatest) = len(values_M), counts_M.sum(), values_M[[0, -1]]
         steps = np.diff(values_M)[counts_M[:-1] >= OFTEN]
-        is_even = len(steps) >= 8 and np.unique(steps, return_counts=True)[1].max() >= len(steps) / 2
+        sizes, times = np.unique(steps, return_counts=True) if len(steps) else (np.ones(1), np.zeros(1))
+        # Amounts in steps of five are multiples of five; numbers of things may begin anywhere.
+        is_even = len(steps) >= 8 and times.max() >= len(steps) / 2 and least % sizes[times.argmax()] == 0
         if num >= SCALES[0] and is_even and _likeness(counts_M) > SMOOTH and not self._jumps(name):
             return "neighbouring values are about as frequent, as of counts"
         rest = values_M[values_M != 0]
