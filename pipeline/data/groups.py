@@ -192,7 +192,7 @@ class GroupReader:
 
 
 def stamp_of(file: DataFile) -> stores.Stamp:
-    """What changes when a file is replaced or written. Raises ValueError if it is gone."""
+    """Stamp of a file, which another content changes. Raises ValueError if the file is gone."""
     try:
         return stores.stamp_of(str(file))
     except OSError as error:

@@ -38,7 +38,7 @@ PIECE = 8 << 20
 IN_VAIN = re.compile(
     r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|EXPIRED|NO_SUCH|NOT_FOUND|does not exist|HTTP status 4(?!08|29)"
 )
-"""What an error of a store says if further tries would fail as well."""
+"""Words in errors of a store after which further tries would fail as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What changes if a file is replaced or written again."""
+    """Facts of a file that change if it is replaced or written again."""
 
     size: int
     """Bytes."""

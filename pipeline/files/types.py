@@ -114,7 +114,7 @@ def fits(found: pa.DataType, *roles: str) -> bool:
 
 
 def instead(found: pa.DataType) -> str:
-    """What to write instead of a type that does not fit, as the end of a sentence."""
+    """Advice on what to write instead of a type that does not fit, as the end of a sentence."""
     types, plain = pa.types, plain_type(found)
     if types.is_struct(plain):
         names = ", ".join(f".{plain.field(n).name}" for n in range(min(3, plain.num_fields)))

@@ -31,12 +31,12 @@ several texts, and this share of the texts has separators."""
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a column of texts holds."""
+    """Content of a column of texts: types that it may have, and doubts."""
 
     types: dict[Role, str] = field(default_factory=dict)
     """Type of the column in a schema, by the role that it may be given."""
     note: str = ""
-    """What is in doubt, with the setting that changes it; said if the column becomes a category."""
+    """Doubt about a column that becomes a category, with the setting that changes it."""
 
 
 def form_of(name: str, texts: pa.ChunkedArray, only_text: bool = False) -> Form:

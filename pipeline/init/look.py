@@ -19,7 +19,7 @@ from pipeline.files.find import DataFile
 from pipeline.files.flat import unite
 from pipeline.files.partitions import with_columns
 from pipeline.files.stores import open_bytes
-from pipeline.files.types import concatenated, kind_of
+from pipeline.files.types import concatenated, is_list, kind_of
 from pipeline.init.forms import Form, form_of
 from pipeline.init.text import sample_text
 from pipeline.prepare.schema import Role
@@ -51,7 +51,7 @@ class Column:
     types: Mapping[Role, str] = field(default_factory=dict)
     """Type of a column of text in the schema of `prepare`, by the role that it is given."""
     note: str = ""
-    """What is in doubt about a column of text if it becomes a category, with the setting that changes it."""
+    """Doubt about a column of text that becomes a category, with the setting that changes it."""
 
     @property
     def whole(self) -> bool:
@@ -73,7 +73,7 @@ class Look:
     """Delimiter of text, empty for objects of JSON; None for Parquet."""
     has_header: bool
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the schema of delimited text says besides the columns."""
+    """Settings of the schema of delimited text, other than the columns."""
 
 
 def look_at_files(paths: Sequence[DataFile]) -> Look:
@@ -183,7 +183,7 @@ def _column(name: str, values: pa.ChunkedArray, limits: dict[str, tuple[Any, Any
         )
     # Arrow compares no floats of 16 bits.
     flat = values = values.cast(pa.float32()) if pa.types.is_float16(found) else values
-    if pa.types.is_list(found) or pa.types.is_large_list(found):
+    if is_list(found):
         flat = pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], found.value_type)
     different = pc.unique(flat.combine_chunks() if pa.types.is_dictionary(flat.type) else flat)
     different = different.filter(pc.is_valid(different)) if len(different) else different

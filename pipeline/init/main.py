@@ -120,7 +120,7 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
 
 
 def _note(choice: Choice) -> str:
-    """What is in doubt of a column, and the option that changes it; empty if nothing is, or a warning says it."""
+    """Doubt about a column, and the option that changes it; empty if there is none, or a warning says it."""
     column = choice.column
     if choice.role in ("category", "skip") and column.note and column.kind != "time":
         return column.note

@@ -31,8 +31,8 @@ from pipeline.records import I64
 SAMPLE_BYTES = 32 << 20
 """Bytes of the sample."""
 STREAM_BYTES, EXPANDED = 128 << 20, 5
-"""Bytes of text that are read of files that can only be read from their beginning, to take the sample from; and the
-size of a compressed file's text, as a multiple of its own, by which this is planned."""
+"""Maximum number of bytes of text that the sample of a file is taken from if the file can only be read from its
+beginning; and how many times larger than a compressed file its text is expected to be."""
 DELIMITERS = ",\t;|"
 HEAD_BYTES = 1 << 16
 NO_NAME = re.compile(r"\s*([-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?)\s*")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.files.types import is_list
 from pipeline.init.look import Look
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import forms_of
@@ -79,7 +80,7 @@ class WholeNumbers:
         if named:
             return True
         values, within_N = self._look.sample.column(name), self._look.file_of
-        if _is_list(values.type):
+        if is_list(values.type):
             within_N = pc.list_parent_indices(values.combine_chunks()).to_numpy()
         values_N = _floats(values)
         known_N = np.isfinite(values_N)
@@ -186,13 +187,9 @@ class WholeNumbers:
         return False
 
 
-def _is_list(found: pa.DataType) -> bool:
-    return pa.types.is_list(found) or pa.types.is_large_list(found)
-
-
 def _floats(values: pa.ChunkedArray) -> F8:
     """[N] values of a column, or of its lists one after another; null is NaN."""
-    if _is_list(values.type):
+    if is_list(values.type):
         values = pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], values.type.value_type)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)

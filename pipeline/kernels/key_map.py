@@ -172,7 +172,8 @@ def _find(
 def find_places(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
     """Write the place of each key, `UNKNOWN` if the map does not hold it. `tables_P2`: address of each partition's
     table, and its number of home lines."""
-    need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
+    need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
+    need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
         _prefetch_home(tables_P2, keys_U, u + AHEAD)
         places_U[u] = _place_of(tables_P2, keys_U[u])
@@ -181,7 +182,8 @@ def find_places(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
 @cpu
 def find_again(tables_P2: I64, keys_U: U64, below: np.int64, places_U: I64) -> None:
     """Write the place of each key, unless the one that is there is known and below a bound."""
-    need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
+    need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
+    need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
         ahead = u + AHEAD
         if ahead < keys_U.size and not 0 <= places_U[ahead] < below:
@@ -205,7 +207,8 @@ def _place_of(tables_P2: I64, key: np.uint64) -> np.int64:
 @cpu
 def move_keys(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
     """Change the place of each key, all of which the map holds."""
-    need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
+    need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
+    need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
         _prefetch_home(tables_P2, keys_U, u + AHEAD)
         p, mixed = _split(keys_U[u])
@@ -252,7 +255,8 @@ def _add(
 def enter_keys(tables_P2: I64, begin: int, end: int, keys_U: U64, places_U: I64) -> bool:
     """Add those of the keys, none of which the map holds, that belong to the partitions from `begin` to `end`. Returns
     False if there was no room for one of them."""
-    need_cpu(min(tables_P2.size // 2, NUM_PARTITIONS + places_U.size - keys_U.size), NUM_PARTITIONS)
+    need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
+    need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
         _prefetch_home(tables_P2, keys_U, u + AHEAD)
         p, mixed = _split(keys_U[u])
@@ -268,7 +272,7 @@ def enter_keys(tables_P2: I64, begin: int, end: int, keys_U: U64, places_U: I64)
 @cpu
 def remove_keys(tables_P2: I64, begin: int, end: int, keys_U: U64) -> None:
     """Remove those of the keys, all of which the map holds, that belong to the partitions from `begin` to `end`."""
-    need_cpu(tables_P2.size // 2, NUM_PARTITIONS)
+    need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     for u in range(keys_U.size):
         _prefetch_home(tables_P2, keys_U, u + AHEAD)
         p, mixed = _split(keys_U[u])

@@ -1,4 +1,4 @@
-"""Places of a block's rows, taken apart by tier in one pass.
+"""Places of a block's rows, sorted by tier in one pass.
 
 A place has the tier in its highest two bits (`TIER_SHIFT`) and the row within it in the others; -1 is an unknown key.
 """
