@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, Listing, find, typed
 from pipeline.files.flat import FlatFile
-from pipeline.files.partitions import PartitionedFile
 from pipeline.files.stores import is_remote, open_to_read, retried
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 
@@ -92,19 +90,16 @@ def listings_of(data: Data, begun: Collection[str] = ()) -> dict[str, Listing]:
     return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 
-def open_file(path: DataFile | Path, is_flat: bool = True, **options: Any) -> Any:
-    """Open a Parquet file. `is_flat`: False for its columns and types as they are. Raises ValueError, with the cause,
-    if it is not Parquet or is damaged."""
+def open_file(path: DataFile | Path, is_flat: bool = True, **options: Any) -> FlatFile:
+    """Open a Parquet file. `is_flat`: see `FlatFile`. Raises ValueError, with the cause, if it is not Parquet or is
+    damaged."""
     try:
-        place = str(path)
-        opener = FlatFile if is_flat else pq.ParquetFile
-        if is_remote(place):
-            # The ranges of all columns of a row group are asked for at once.
-            options = {"pre_buffer": True, **options}
-            opened = retried("read its footer", place, lambda: opener(open_to_read(place), **options))
-        else:
-            opened = opener(place, **options)
-        return PartitionedFile(path, opened) if isinstance(path, DataFile) and path.partitions else opened
+        place, file = str(path), path if isinstance(path, DataFile) else None
+        if not is_remote(place):
+            return FlatFile(place, file, is_flat, **options)
+        # The ranges of all columns of a row group are asked for at once.
+        options = {"pre_buffer": True, **options}
+        return retried("read its footer", place, lambda: FlatFile(open_to_read(place), file, is_flat, **options))
     except (pa.ArrowException, OSError) as error:
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:

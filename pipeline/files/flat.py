@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.files.find import DataFile
+from pipeline.files.partitions import check_equal, column_of
 from pipeline.files.types import WIDE, is_list, plain_type, to_plain, unified
 
 Place = tuple[int, ...]
@@ -61,31 +62,44 @@ def at_place(column: pa.ChunkedArray, place: Place) -> pa.ChunkedArray:
 
 
 class FlatFile(pq.ParquetFile):
-    """Parquet file whose columns are flat and have plain types. A column that is read and not there is null."""
+    """Parquet file whose columns are flat and have plain types, with the columns of its path. A column that is read and
+    not there is null."""
+
+    def __init__(self, source: Any, file: DataFile | None = None, is_flat: bool = True, **options: Any) -> None:
+        """`source`: an open file, or its path. `file`: the file, whose path may name columns. `is_flat`: False for the
+        columns and types of the file as they are."""
+        super().__init__(source, **options)
+        self._file, self._is_flat = file, is_flat
 
     @cached_property
     def _flat(self) -> Mapping[str, tuple[Place, pa.DataType]]:
-        """Place and plain type of each column, by name."""
+        """Place and type of each column, by name."""
         schema = self.reader.schema_arrow
+        if not self._is_flat:
+            return {field.name: ((n,), field.type) for n, field in enumerate(schema)}
         return {name: (place, self._plain_type(field.type, place)) for name, place, field in places(schema)}
 
     @cached_property
     def _schema(self) -> pa.Schema:
         schema = self.reader.schema_arrow
-        found = [field.with_name(name).with_type(self._flat[name][1]) for name, _, field in places(schema)]
-        return pa.schema(found, schema.metadata)
+        found = schema if not self._is_flat else [
+            field.with_name(name).with_type(self._flat[name][1]) for name, _, field in places(schema)
+        ]  # fmt: skip
+        in_path = [name for name, _ in self._file.partitions if name not in self._flat] if self._file else []
+        added = [pa.field(name, column_of(self._file, name, 0).type) for name in in_path]
+        return pa.schema([*found, *added], schema.metadata)
 
     @property
     def schema_arrow(self) -> pa.Schema:
-        """Schema of the flat columns; of a name that is there twice, both."""
+        """Schema of the columns; of a name that is there twice, both."""
         return self._schema
 
     def leaf(self, name: str) -> int | None:
-        """Number of the column chunk of a column; None if there is no such column."""
+        """Number of the column chunk of a column; None if the file has no such column."""
         return leaf_of(self.reader.schema_arrow, self._flat[name][0]) if name in self._flat else None
 
     def read_row_group(self, i: int, columns: Sequence[str], **options: Any) -> pa.Table:
-        return self._chosen(super().read_row_group(i, columns=list(columns), **options), columns)
+        return self.read_row_groups([i], columns, **options)
 
     def read_row_groups(self, row_groups: Sequence[int], columns: Sequence[str], **options: Any) -> pa.Table:
         return self._chosen(super().read_row_groups(list(row_groups), columns=list(columns), **options), columns)
@@ -97,16 +111,20 @@ class FlatFile(pq.ParquetFile):
 
     def _chosen(self, table: pa.Table, columns: Sequence[str]) -> pa.Table:
         """The named columns of a table that was read, in this order."""
-        names = self.reader.schema_arrow.names
-        chosen: list[pa.ChunkedArray] = []
-        for name in columns:
-            if name not in self._flat:
-                chosen.append(pa.chunked_array([pa.nulls(table.num_rows)]))
-                continue
-            place, into = self._flat[name]
-            column = at_place(table.column(names[place[0]]), self._place_in(table, place))
-            chosen.append(to_plain(column, into, f"column {name!r}"))
+        chosen = [self._column(table, name) for name in columns]
         return pa.table(chosen, list(columns)) if chosen else table.select([])
+
+    def _column(self, table: pa.Table, name: str) -> pa.ChunkedArray:
+        in_path = {name for name, _ in self._file.partitions} if self._file else set()
+        if name not in self._flat:
+            rows = table.num_rows
+            return pa.chunked_array([column_of(self._file, name, rows) if name in in_path else pa.nulls(rows)])
+        place, into = self._flat[name]
+        column = at_place(table.column(self.reader.schema_arrow.names[place[0]]), self._place_in(table, place))
+        column = to_plain(column, into, f"column {name!r}")
+        if name in in_path:
+            check_equal(self._file, name, column)
+        return column
 
     def _place_in(self, table: pa.Table, place: Place) -> Place:
         """A place in the file as one in a table, whose structs have only the fields that were read."""

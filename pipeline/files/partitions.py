@@ -3,13 +3,10 @@ others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.files.find import DataFile
 
@@ -41,60 +38,3 @@ def check_equal(file: DataFile, name: str, values: pa.ChunkedArray | pa.Array) -
             f"{file}: column {name!r} has {other!r}, and the path says {value!r}; leave the column out of the file, or "
             "move the file to the folder of its values"
         )
-
-
-def with_columns(table: pa.Table, files: Sequence[DataFile], file_of: Any) -> pa.Table:
-    """Add the columns of the paths, integers or strings, to rows of several files. `file_of`: [N] number of the file
-    of each row."""
-    for name in dict.fromkeys(name for file in files for name, _ in getattr(file, "partitions", ())):
-        if name not in table.schema.names and all(name in dict(file.partitions) for file in files):
-            found = pa.int64() if name in files[0].whole else pa.string()
-            values = pa.concat_arrays([column_of(file, name, 1).cast(found) for file in files])
-            table = table.append_column(name, values.take(pa.array(file_of)))
-    return table
-
-
-class PartitionedFile:
-    """A Parquet file that also has the columns of its path, with the methods of `pyarrow.parquet.ParquetFile`."""
-
-    def __init__(self, file: DataFile, opened: pq.ParquetFile) -> None:
-        self._file, self._opened = file, opened
-        stored = opened.schema_arrow
-        fields = (pa.field(name, column_of(file, name, 0).type) for name, _ in file.partitions)
-        self._added = [field for field in fields if field.name not in stored.names]
-        self.schema_arrow: pa.Schema = pa.schema([*stored, *self._added], stored.metadata)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._opened, name)
-
-    def __enter__(self) -> PartitionedFile:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._opened.close()
-
-    def read_row_group(self, number: int, columns: Sequence[str], **options: Any) -> pa.Table:
-        return self.read_row_groups([number], columns, **options)
-
-    def read_row_groups(self, numbers: Sequence[int], columns: Sequence[str], **options: Any) -> pa.Table:
-        return self._whole(self._opened.read_row_groups(numbers, columns=self._stored(columns), **options), columns)
-
-    def iter_batches(
-        self, batch_size: int, columns: Sequence[str] | None = None, **options: Any
-    ) -> Iterator[pa.RecordBatch]:
-        columns = self.schema_arrow.names if columns is None else columns
-        for batch in self._opened.iter_batches(batch_size, columns=self._stored(columns), **options):
-            yield self._whole(batch, columns)
-
-    def _stored(self, columns: Sequence[str]) -> list[str]:
-        added = {field.name for field in self._added}
-        return [name for name in columns if name not in added]
-
-    def _whole(self, rows: Any, columns: Sequence[str]) -> Any:
-        for name, _ in self._file.partitions:
-            if name in rows.schema.names:
-                check_equal(self._file, name, rows.column(name))
-        for field in self._added:
-            if field.name in columns:
-                rows = rows.append_column(field, column_of(self._file, field.name, rows.num_rows))
-        return rows

@@ -17,10 +17,9 @@ from pipeline.data.files import open_file
 from pipeline.doctor.sample import spaced
 from pipeline.files.find import DataFile
 from pipeline.files.flat import unite
-from pipeline.files.partitions import with_columns
 from pipeline.files.stores import open_bytes
 from pipeline.files.types import concatenated, is_list, kind_of
-from pipeline.init.forms import Form, form_of
+from pipeline.init.forms import Form
 from pipeline.init.text import sample_text
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import DAYS, micros_of
@@ -71,9 +70,10 @@ class Look:
     columns: tuple[Column, ...]
     delimiter: str | None
     """Delimiter of text, empty for objects of JSON; None for Parquet."""
-    has_header: bool
     options: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the schema of delimited text, other than the columns."""
+    lacking: Mapping[str, frozenset[DataFile]] = field(default_factory=dict)
+    """Parquet files without a column, by its name."""
 
 
 def look_at_files(paths: Sequence[DataFile]) -> Look:
@@ -114,7 +114,9 @@ def _parquet(paths: Sequence[DataFile]) -> Look:
     file_of = np.repeat(chosen, [table.num_rows for table in tables])
     types = pa.schema([(column.name, column.type) for column in columns])
     sample = concatenated([types.empty_table(), *tables])
-    return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, limits), None, True)
+    described = tuple(_column(name, sample.column(name), limits) for name in names)
+    lacking = {column.name: frozenset(column.lacking) for column in columns}
+    return Look(tuple(paths), tuple(rows), sample, file_of, described, None, lacking=lacking)
 
 
 def _spread_rows(path: DataFile, names: Sequence[str], quota: int) -> pa.Table:
@@ -152,11 +154,9 @@ def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> Non
 
 def _text(paths: Sequence[DataFile]) -> Look:
     found = sample_text(paths, LOOKED_AT_FILES)
-    table = with_columns(found.table, found.paths, found.file_of)
-    in_paths = {n: form_of(n, table.column(n).cast(pa.string())) for n in table.schema.names if n not in found.forms}
-    columns = tuple(_of_text(name, table.column(name), form) for name, form in {**found.forms, **in_paths}.items())
-    delimiter, header = found.options.get("delimiter", ""), found.options.get("header", True)
-    return Look(found.paths, found.rows, table, found.file_of, columns, delimiter, header, found.options)
+    columns = tuple(_of_text(name, found.table.column(name), form) for name, form in found.forms.items())
+    delimiter = found.options.get("delimiter", "")
+    return Look(found.paths, found.rows, found.table, found.file_of, columns, delimiter, found.options)
 
 
 def _of_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:
@@ -167,10 +167,6 @@ def _of_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:
     known = values.drop_null()
     order = pc.sort_indices(micros_of(known, form.types["time"]))
     return replace(column, kind="time", minimum=known[order[0].as_py()], maximum=known[order[-1].as_py()])
-
-
-def _columns(sample: pa.Table, limits: dict[str, tuple[Any, Any]]) -> tuple[Column, ...]:
-    return tuple(_column(name, sample.column(name), limits) for name in sample.schema.names)
 
 
 def _column(name: str, values: pa.ChunkedArray, limits: dict[str, tuple[Any, Any]]) -> Column:

@@ -22,7 +22,7 @@ from pipeline.init.choice import Choice, as_option, given_to, of_role
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, shown_time, split_table
 from pipeline.init.labels import is_binary
 from pipeline.init.look import Column, Look, look_at_files
-from pipeline.init.roles import choose_roles, shared_table, without_unseen
+from pipeline.init.roles import choose_roles, fit_to_splits, shared_table
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.uris import cut, is_remote, uri_of
@@ -65,11 +65,10 @@ def init_command(args: argparse.Namespace) -> int:
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
     choices = choose_roles(look, args.label, args.roles)
-    weight, group = (given_to(choices, role) for role in ("weight", "group"))
     division = divide(look)
     if division:
-        train = set(division[0]["train"])
-        choices = without_unseen(choices, look, [n for n, path in enumerate(look.paths) if path not in train])
+        choices = fit_to_splits(choices, look, division[0])
+    weight, group = (given_to(choices, role) for role in ("weight", "group"))
     print(table_of(look, choices))
     folder, schema = (out.with_name(f"{out.stem}_{name}") for name in ("data", "schema.json"))
     if args.fresh:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.doctor.measures import rank_auc
 from pipeline.init.choice import Choice, as_option, given_role, split_role
+from pipeline.init.division import Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.look import Column, Look
 from pipeline.init.names import TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
@@ -55,8 +56,12 @@ def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -
     choices = [made.get(column.name) or _choice(column, whole, column.name in numbered) for column in look.columns]
     for label in labels_N:
         choices = [choice if choice.column.name in made else _warned(choice, look, label) for choice in choices]
+    return _with_category(choices)
+
+
+def _with_category(choices: list[Choice]) -> list[Choice]:
     if not any(choice.role == "category" for choice in choices):
-        names = ", ".join(column.name for column in look.columns)
+        names = ", ".join(choice.column.name for choice in choices)
         raise ValueError(
             f"none of the columns {names} is a category, and a model needs one: integers or texts that name things, "
             "such as users, in several rows each; add such a column to the files, or name one by --as COLUMN=category"
@@ -161,13 +166,24 @@ def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
     return replace(_unless_unique(column, role == "skip", why), either=either)
 
 
-def without_unseen(choices: Sequence[Choice], look: Look, held_out: Sequence[int]) -> list[Choice]:
-    """The choices without categories whose values in the held-out files were never seen in the others, such as the
-    number of a day. `held_out`: numbers of these files."""
+def fit_to_splits(choices: Sequence[Choice], look: Look, division: Division) -> list[Choice]:
+    """The choices without columns that no file of a split has, and without categories whose values in the held-out
+    files were never seen in the others, such as the number of a day. Raises ValueError if no category is left."""
+    choices = [_unless_absent(choice, look, division) for choice in choices]
+    held_out = [number for number, path in enumerate(look.paths) if path not in {*division["train"]}]
     held_N = np.isin(look.file_of, held_out)
-    if held_N.all() or not held_N.any():
-        return list(choices)
-    return [_unless_unseen(choice, look, held_N) for choice in choices]
+    if held_N.any() and not held_N.all():
+        choices = [_unless_unseen(choice, look, held_N) for choice in choices]
+    return _with_category(choices)
+
+
+def _unless_absent(choice: Choice, look: Look, division: Division) -> Choice:
+    name, lacking = choice.column.name, look.lacking.get(choice.column.name, frozenset())
+    for split, paths in division.items():
+        if lacking.issuperset(paths):
+            said = f"{name} is in no file of {split}: left out; to take it, add it to one of them"
+            return Choice(choice.column, "skip", f"in no file of {split}", said)
+    return choice
 
 
 def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Choice:
