@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipeline.data.bags import Bags
 from pipeline.data.buffer import BufferTooSmall, Widths
+from pipeline.data.files import InputColumn
 from pipeline.data.window import Window
 from pipeline.kernels import assemble
-from pipeline.records import U64, Examples
+from pipeline.records import U64, Examples, FieldLayout
+
+
+def widths_of(columns: Sequence[InputColumn], layout: FieldLayout) -> Widths:
+    """Number of columns of each kind among those that are read. `layout`: that of their categorical fields."""
+    settings = [column.setting for column in columns]
+    return Widths(
+        num_labels=settings.count("data.labels"),
+        weighted="data.weight" in settings,
+        num_numbers=settings.count("data.numbers"),
+        num_single=len(layout.single_S),
+        num_multi=len(layout.multi_M),
+        grouped="metrics.group" in settings,
+    )
 
 
 class BatchWriter:

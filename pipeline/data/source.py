@@ -10,8 +10,8 @@ import numpy as np
 
 from pipeline.data import order
 from pipeline.data.ahead import AHEAD
-from pipeline.data.batches import BatchWriter
-from pipeline.data.buffer import ReadBuffer, Widths
+from pipeline.data.batches import BatchWriter, widths_of
+from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import SPLITS, SchemaCheck, columns_of, listings_of
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
 from pipeline.data.identity import FileIdentity, SplitIdentity, name_of, split_identity
@@ -91,14 +91,7 @@ class Source:
         if self.num_examples["train"] == 0 and not scoring:
             raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
         self.layout = layout_of(data, check.kinds)
-        self._widths = Widths(
-            num_labels=0 if keys_only else len(data.labels),
-            weighted=data.weight is not None and not keys_only,
-            num_numbers=0 if keys_only else len(data.numbers),
-            num_single=len(self.layout.single_S),
-            num_multi=len(self.layout.multi_M),
-            grouped=group is not None,
-        )
+        self._widths = widths_of(columns, self.layout)
         self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, max(self.num_examples.values()))
         self._reader = GroupReader(check, files)
         self._window = Window(columns, check.kinds, self._window_examples, self._threads)

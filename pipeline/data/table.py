@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.batches import BatchWriter
-from pipeline.data.buffer import ReadBuffer, Widths
+from pipeline.data.batches import BatchWriter, widths_of
+from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import InputColumn, SchemaCheck
 from pipeline.data.groups import Chunk, chunks_of
 from pipeline.data.outside import Outside
@@ -28,15 +28,7 @@ class TableReader:
         """`columns`: all columns to read, as `columns_of` orders them. `kinds`: kind of each column of keys (see
         `SchemaCheck`). `layout`: that of their categorical fields."""
         self._columns, self._kinds = columns, dict(kinds)
-        settings = [column.setting for column in columns]
-        self._widths = Widths(
-            num_labels=settings.count("data.labels"),
-            weighted="data.weight" in settings,
-            num_numbers=settings.count("data.numbers"),
-            num_single=len(layout.single_S),
-            num_multi=len(layout.multi_M),
-            grouped="metrics.group" in settings,
-        )
+        self._widths = widths_of(columns, layout)
         self._threads = Threads(1, "read table")
         self._writer = BatchWriter(self._widths)
         self._buffer = ReadBuffer(0)

@@ -69,7 +69,7 @@ class FlatFile(pq.ParquetFile):
         """`source`: an open file, or its path. `file`: the file, whose path may name columns. `is_flat`: False for the
         columns and types of the file as they are."""
         super().__init__(source, **options)
-        self._file, self._is_flat = file, is_flat
+        self._file, self._is_flat = file or DataFile(""), is_flat
 
     @cached_property
     def _flat(self) -> Mapping[str, tuple[Place, pa.DataType]]:
@@ -85,7 +85,7 @@ class FlatFile(pq.ParquetFile):
         found = schema if not self._is_flat else [
             field.with_name(name).with_type(self._flat[name][1]) for name, _, field in places(schema)
         ]  # fmt: skip
-        in_path = [name for name, _ in self._file.partitions if name not in self._flat] if self._file else []
+        in_path = [name for name, _ in self._file.partitions if name not in self._flat]
         added = [pa.field(name, column_of(self._file, name, 0).type) for name in in_path]
         return pa.schema([*found, *added], schema.metadata)
 
@@ -115,7 +115,7 @@ class FlatFile(pq.ParquetFile):
         return pa.table(chosen, list(columns)) if chosen else table.select([])
 
     def _column(self, table: pa.Table, name: str) -> pa.ChunkedArray:
-        in_path = {name for name, _ in self._file.partitions} if self._file else set()
+        in_path = {name for name, _ in self._file.partitions}
         if name not in self._flat:
             rows = table.num_rows
             return pa.chunked_array([column_of(self._file, name, rows) if name in in_path else pa.nulls(rows)])

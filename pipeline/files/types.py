@@ -229,19 +229,22 @@ def _wider(one: pa.DataType | None, other: pa.DataType) -> pa.DataType | None:
         inner = _wider(one.value_type, other.value_type)
         return None if inner is None else pa.large_list(inner)
     kinds = {kind_of(one), kind_of(other)}
-    if kinds == {"text"}:
-        is_text = all(types.is_string(kind) or types.is_large_string(kind) for kind in (one, other))
-        is_large = any(types.is_large_string(kind) or types.is_large_binary(kind) for kind in (one, other))
-        name = f"{'large_' * is_large}{'string' if is_text else 'binary'}"
-        return pa.type_for_alias(name)
-    if kinds == {"integers"}:
-        return _wider_integer(one, other)
-    if kinds <= {"integers", "numbers"}:
-        floats = [kind for kind in (one, other) if types.is_floating(kind)]
-        if not floats or any(types.is_boolean(kind) for kind in (one, other)):
-            return floats[0] if floats else next(kind for kind in (one, other) if types.is_integer(kind))
-        return max(floats, key=lambda kind: kind.bit_width) if len(floats) == 2 else pa.float64()
-    return _wider_time(one, other) if kinds == {"times"} else None
+    if kinds == {"times"}:
+        if types.is_date(one) and types.is_date(other):
+            return pa.date32()
+        if types.is_date(one) or types.is_date(other) or (one.tz is None) != (other.tz is None):
+            return None
+        other = pa.timestamp(other.unit, one.tz)
+    if kinds in ({"text"}, {"integers"}, {"times"}):
+        pair = (pa.schema([("", kind)]) for kind in (one, other))
+        return pa.unify_schemas(list(pair), promote_options="permissive").field(0).type
+    if not kinds <= {"integers", "numbers"}:
+        return None
+    # Arrow makes float32 of float32 and int16, and does not unite booleans with numbers.
+    floats = [kind for kind in (one, other) if types.is_floating(kind)]
+    if any(types.is_boolean(kind) for kind in (one, other)):
+        return floats[0] if floats else next(kind for kind in (one, other) if types.is_integer(kind))
+    return max(floats, key=lambda kind: kind.bit_width) if len(floats) == 2 else pa.float64()
 
 
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
@@ -267,22 +270,3 @@ def as_type(column: pa.ChunkedArray, into: pa.DataType) -> pa.ChunkedArray:
 def value_of(found: pa.DataType) -> pa.DataType:
     """Type of the values of a dictionary; any other type itself."""
     return found.value_type if pa.types.is_dictionary(found) else found
-
-
-def _wider_integer(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    signed = [pa.types.is_signed_integer(kind) for kind in (one, other)]
-    if signed[0] == signed[1]:
-        return max(one, other, key=lambda kind: kind.bit_width)
-    integer, natural = (one, other) if signed[0] else (other, one)
-    bits = min(64, max(integer.bit_width, 2 * natural.bit_width))
-    return pa.type_for_alias(f"int{bits}")
-
-
-def _wider_time(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Dates with dates, and times with a zone, or without one, with others such, in the finer unit."""
-    if pa.types.is_date(one) and pa.types.is_date(other):
-        return pa.date32()
-    if pa.types.is_date(one) or pa.types.is_date(other) or (one.tz is None) != (other.tz is None):
-        return None
-    units = ("s", "ms", "us", "ns")
-    return pa.timestamp(units[max(units.index(one.unit), units.index(other.unit))], one.tz)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import SPLITS, open_file
 from pipeline.files.find import DataFile, natural_order
+from pipeline.files.types import concatenated, value_of
 from pipeline.init.choice import Choice
 from pipeline.init.look import Column, Look
 from pipeline.init.values import CLOCKS, EPOCH
@@ -74,7 +75,8 @@ def by_prepare(look: Look, choices: Sequence[Choice]) -> ByPrepare:
     """Division of the rows of files: by the first column of times that can divide them, else at random."""
     unfit = ""
     for column in (choice.column for choice in choices if choice.role == "time"):
-        name, times = column.name, all_of(look, column.name)
+        name = column.name
+        times = column_of(look.paths, name) if look.delimiter is None else look.sample.column(name)
         moments_N = moments_of(times, column.types.get("time", ""))
         if moments_N is None:
             unfit += f"; {name} is not in every row, or not in one form"
@@ -106,18 +108,14 @@ def _borders(counts: NDArray[np.int64]) -> tuple[int, int] | None:
     return (validation, test) if ends[validation - 1] >= 0.5 else None
 
 
-def all_of(look: Look, name: str) -> pa.ChunkedArray:
-    """A column of all rows of Parquet, or of the sample of text."""
-    if look.delimiter is not None:
-        return look.sample.column(name)
-    return pa.chunked_array([chunk for path in look.paths for chunk in column_of(path, name).chunks])
-
-
-def column_of(path: DataFile, name: str) -> pa.ChunkedArray:
-    with open_file(path) as file:
-        groups = range(file.metadata.num_row_groups)
-        values = file.read_row_groups(groups, columns=[name], use_threads=False).column(0)
-    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+def column_of(paths: Sequence[DataFile], name: str) -> pa.ChunkedArray:
+    """A column of all rows of Parquet files."""
+    tables = []
+    for path in paths:
+        with open_file(path) as file:
+            tables.append(file.read_row_groups(range(file.metadata.num_row_groups), [name], use_threads=False))
+    column = concatenated(tables).column(0)
+    return column.cast(value_of(column.type))
 
 
 def moments_of(times: pa.ChunkedArray, form: str) -> NDArray[np.int64] | None:
@@ -141,18 +139,16 @@ def split_table(division: Division, choices: Sequence[Choice]) -> str:
         ["split", "rows", *(f"positive: {name}" for name in labels), *([f"{time.name} from .. to"] if time else [])]
     ]
     for split, paths in division.items():
-        values = {name: [column_of(path, name) for path in paths] for name in labels}
-        rows = sum(map(len, values[labels[0]]))
-        sums = [sum(pc.sum(chunk.cast(pa.float64())).as_py() or 0 for chunk in values[name]) for name in labels]
-        lines.append([split, f"{rows:,}", *(f"{total / max(1, rows):.2%}" for total in sums)])
+        values = [column_of(paths, name).cast(pa.float64()) for name in labels]
+        rates = (pc.sum(column, min_count=0).as_py() / max(1, len(column)) for column in values)
+        lines.append([split, f"{len(values[0]):,}", *(f"{rate:.2%}" for rate in rates)])
         lines[-1] += [_span(paths, time)] if time else []
     return "\n".join(aligned(lines))
 
 
 def _span(paths: Sequence[DataFile], column: Column) -> str:
     """First and last time of files."""
-    first, *others = (column_of(path, column.name) for path in paths)
-    times = pa.chunked_array([*first.chunks, *(chunk for other in others for chunk in other.cast(first.type).chunks)])
+    times = column_of(paths, column.name)
     moments_N = moments_of(times, column.types.get("time", ""))
     if moments_N is None or not len(moments_N):
         return " .. ".join(shown_time(end) for end in pc.min_max(times).values())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Container
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pipeline.init.choice import Choice
 from pipeline.init.look import Column, Look
@@ -78,12 +80,12 @@ def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str
     return next((one for one in known if sorted(one) == sorted(pair)), None)
 
 
-def label_of_rows(look: Look, choice: Choice) -> pa.ChunkedArray:
-    """0 or 1 of each row of the sample."""
+def label_of_rows(look: Look, choice: Choice) -> NDArray[np.float64]:
+    """[N] 0 or 1 of each row of the sample."""
     values = look.sample.column(choice.column.name)
-    if not choice.values:
-        return values
-    return pa.chunked_array([[int(str(value).lower() == choice.values[1]) for value in values.to_pylist()]], pa.int8())
+    if choice.values:
+        return np.array([str(value).lower() == choice.values[1] for value in values.to_pylist()], np.float64)
+    return np.asarray(values.cast(pa.float64(), safe=False))
 
 
 def is_binary(column: Column) -> bool:

@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.doctor.measures import rank_auc
+from pipeline.files.types import value_of
 from pipeline.init.choice import Choice, as_option, given_role, split_role
 from pipeline.init.division import Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.look import Column, Look
 from pipeline.init.names import TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
-from pipeline.init.values import FEW, WholeNumbers
+from pipeline.init.values import F8, FEW, WholeNumbers
 
 VERY_FEW = 8
 """Number of different whole numbers up to which a column is a category, though its name says amounts: each of so few
@@ -47,7 +48,7 @@ def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -
     chosen = [named_label(label, look) for label in labels] or [found_label(look, given)]
     made = {choice.column.name: choice for choice in chosen}
     labels_N = [label_of_rows(look, choice) for choice in chosen]
-    whole = WholeNumbers(look, [label.cast(pa.float64(), safe=False).to_numpy() for label in labels_N])
+    whole = WholeNumbers(look, labels_N)
     for column in look.columns:
         if column.name in given and column.name not in made:
             is_whole = column.kind == "numbers" and whole.are_whole(column.name)
@@ -225,15 +226,18 @@ def _number(column: Column, why: str) -> Choice:
     return Choice(column, "number", why, warning)
 
 
-def _warned(choice: Choice, look: Look, label: pa.ChunkedArray) -> Choice:
+def _warned(choice: Choice, look: Look, label_N: F8) -> Choice:
     """Leave out a column that predicts the label by itself: it is probably known only after the label is."""
     column = choice.column
     values = look.sample.column(column.name)
     if choice.role == "category" and column.num_different <= FEW and not (column.kind or "").startswith("lists"):
-        values = _rates(values, label)
-    elif choice.role != "number":
+        scores_N = _rates(values, label_N)
+    elif choice.role == "number":
+        scores_N = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0).to_numpy()
+    else:
         return choice
-    found = _auc(values, label)
+    auc = rank_auc(scores_N, label_N > 0)
+    found = max(auc, 1 - auc)
     if found < (TWIN_AUC if is_binary(column) else LEAK_AUC):
         asked = f"{column.name} goes with the label (AUC {found:.2f} by itself): is it known before it?"
         return replace(choice, warning=asked) if found > SUSPECT_AUC else choice
@@ -244,20 +248,8 @@ def _warned(choice: Choice, look: Look, label: pa.ChunkedArray) -> Choice:
     return Choice(column, "skip", "goes with the label", said)
 
 
-def _rates(values: pa.ChunkedArray, label: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Mean label of the rows with the same value, for each row."""
-    codes = values.combine_chunks() if pa.types.is_dictionary(values.type) else values
-    codes_N = pc.rank(
-        codes.cast(codes.type.value_type) if pa.types.is_dictionary(codes.type) else codes, tiebreaker="dense"
-    )
-    inverse_N = codes_N.to_numpy().astype(np.int64)
-    sums = np.bincount(inverse_N, label.cast(pa.float64(), safe=False).to_numpy())
-    return pa.chunked_array([sums[inverse_N] / np.maximum(1, np.bincount(inverse_N))[inverse_N]])
-
-
-def _auc(values: pa.ChunkedArray, label: pa.ChunkedArray) -> float:
-    """AUC of a column as a score, in the better direction; 0.5 if it cannot be said."""
-    scores = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0).to_numpy()
-    positive = label.cast(pa.float64(), safe=False).to_numpy() > 0
-    auc = rank_auc(scores, positive)
-    return max(auc, 1 - auc)
+def _rates(values: pa.ChunkedArray, label_N: F8) -> F8:
+    """[N] mean label of the rows with the same value, for each row."""
+    plain = values.cast(value_of(values.type))
+    codes_N = pc.index_in(plain, pc.unique(plain)).to_numpy()
+    return (np.bincount(codes_N, label_N) / np.bincount(codes_N))[codes_N]

@@ -13,10 +13,10 @@ from pipeline.data.source import Source
 from pipeline.workflow import Number
 
 
-def refusal(data):
+def refusal(data, group=None):
     """The message with which the data is refused, when opened or when read."""
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (each caller checks the words)
-        epoch_of(Source(data, 0))
+        epoch_of(Source(data, 0, group=group))
     return str(caught.value)
 
 
@@ -45,23 +45,27 @@ BAD_TYPES = [
     ("x", [[1]], "list<element: int64>", "data.numbers", "integers, floating-point numbers or booleans"),
     ("c", [1.5], "double", "data.categories", "1.5 at row 0 is no integer"),
     ("c", [[[1]]], "list<element: list<element: int64>>", "data.categories", "a list of those"),
+    ("user", [[1]], "list<element: int64>", "metrics.group", "integers, strings or binary, or a dictionary of those"),
 ]
 
 
 @pytest.mark.parametrize(("name", "values", "found", "setting", "expected"), BAD_TYPES)
 def test_a_wrong_column_type_is_refused_by_name(tmp_path, name, values, found, setting, expected):
-    write(tmp_path / "train/a.parquet", **{"label": [0], "x": [0.0], "c": [1]} | {name: values})
-    message = refusal(data_of(tmp_path, numbers=(Number(name="x"),)))
+    write(tmp_path / "train/a.parquet", **{"label": [0], "x": [0.0], "c": [1], "user": [1]} | {name: values})
+    message = refusal(data_of(tmp_path, numbers=(Number(name="x"),)), group="user")
     for words in (str(tmp_path / "train/a.parquet"), f"column {name!r} ({setting})", found, expected, "convert"):
         assert words in message
 
 
-@pytest.mark.parametrize(("other", "found"), [([[1]], "lists of integers"), (["1"], "text")])
-def test_files_of_different_column_types_are_refused(tmp_path, other, found):
-    write(tmp_path / "train/a.parquet", label=[0], c=[1])
-    write(tmp_path / "test/b.parquet", label=[0], c=other)
-    message = refusal(data_of(tmp_path, test=("test",)))
-    assert f"test/b.parquet: column 'c' (data.categories) holds {found}, expected integers as in" in message
+@pytest.mark.parametrize(
+    ("column", "other", "found"), [("c", [[1]], "lists of integers"), ("c", ["1"], "text"), ("user", ["1"], "text")]
+)
+def test_files_of_different_column_types_are_refused(tmp_path, column, other, found):
+    write(tmp_path / "train/a.parquet", label=[0], c=[1], user=[1])
+    write(tmp_path / "test/b.parquet", **{"label": [0], "c": [1], "user": [1]} | {column: other})
+    message = refusal(data_of(tmp_path, test=("test",)), group="user")
+    assert f"test/b.parquet: column {column!r} (" in message
+    assert f") holds {found}, expected integers as in" in message
     assert "train/a.parquet; write the column alike" in message
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, key, numbers_of, write
+from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, key, write
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
@@ -33,26 +33,6 @@ def test_a_null_has_the_missing_key_of_its_field(tmp_path):
     assert one_column(tmp_path, [5, None], other) == [(key(5, "other"),), (missing,)]
 
 
-TEXTS = ["a", None, "bb", "", "a", "a longer text than one word"]
-
-
-@pytest.mark.parametrize(
-    "found",
-    [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int8(), pa.string())],
-    ids=str,
-)
-@pytest.mark.parametrize("in_lists", [False, True])
-def test_the_key_of_a_text_is_the_same_however_it_is_stored(tmp_path, found, in_lists):
-    missing = int(missing_key("c"))
-    expected = [missing if t is None else key(t.encode()) for t in TEXTS]
-    flat = pa.array(TEXTS, pa.string()).cast(found)
-    if not in_lists:
-        assert one_column(tmp_path, flat) == [(k,) for k in expected]
-        return
-    lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 6], pa.int32()), flat)
-    assert one_column(tmp_path, lists) == [tuple(expected[:2]), (), tuple(expected[2:])]
-
-
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("in_lists", [False, True])
 def test_a_text_column_keeps_its_keys_beyond_a_dictionary(tmp_path, dictionary, in_lists):
@@ -63,19 +43,6 @@ def test_a_text_column_keeps_its_keys_beyond_a_dictionary(tmp_path, dictionary, 
     pq.write_table(pa.table({"label": [0] * 1500, "c": values}), tmp_path / "train/a.parquet", **options)
     examples = epoch_of(Source(data_of(tmp_path, shuffle_window=0), 0), 100, 2)
     assert [keys[0] for _, _, keys in examples] == [(key(t.encode()),) for t in texts]
-
-
-@pytest.mark.parametrize("found", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
-def test_the_key_of_an_integer_is_the_same_at_every_width(tmp_path, found):
-    assert one_column(tmp_path, pa.array([0, 100, None], found))[:2] == [(key(0),), (key(100),)]
-    dictionary = pa.array([7, 9, 7], found).dictionary_encode()
-    assert one_column(tmp_path, dictionary) == [(key(7),), (key(9),), (key(7),)]
-    large = pa.array([[7, 9], []], pa.large_list(pa.type_for_alias(found)))
-    assert one_column(tmp_path, large) == [(key(7), key(9)), ()]
-
-
-def test_true_and_false_as_a_category_are_one_and_zero(tmp_path):
-    assert one_column(tmp_path, pa.array([False, True, None]))[:2] == [(key(0),), (key(1),)]
 
 
 def test_fields_share_keys_only_within_one_table(tmp_path):
@@ -105,11 +72,3 @@ def test_numbers_are_filled_then_shifted_then_log_transformed(tmp_path):
     found = np.array([numbers for _, numbers, _ in examples])
     np.testing.assert_allclose(found[:, 0], np.log1p([3.0, 7.0, 7.0, 1.0]), rtol=1e-6)
     assert found[:, 1].tolist() == [1, 0, 2, 3]
-
-
-@pytest.mark.parametrize("found", [pa.bool_(), pa.float16(), pa.int8(), pa.uint64()], ids=str)
-def test_a_number_of_an_unusual_type_keeps_its_value(tmp_path, found):
-    values = pa.array([1, 0, None], pa.int8()).cast(pa.float32()).cast(found)
-    write(tmp_path / "train/a.parquet", label=[0] * 3, c=[0] * 3, x=values)
-    data = data_of(tmp_path, numbers=(Number(name="x", fill=3.0),), shuffle_window=0)
-    assert numbers_of(epoch_of(Source(data, 0))) == [1, 0, 3]

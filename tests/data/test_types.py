@@ -92,6 +92,8 @@ TYPES = {
                     pa.large_list_view(pa.int64()), pa.list_(pa.float64()))},
     "list of views": (pa.array([["b", None], None, [], [""]], pa.list_(pa.string_view())),
                       [["b", None], None, [], [""]]),
+    "list of categories": (pa.ListArray.from_arrays([0, 2, 2, 4, 4], dictionary(TEXTS, pa.string())),
+                           [["b", None], [], ["", "b"], []]),
     "list of nothing": (pa.array([[None], None, [], []], pa.list_(pa.null())), [[None], None, [], []]),
     **{str(kind): (pa.array(TIMES, pa.timestamp("us")).cast(kind), None)
        for kind in (*(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")), pa.timestamp("us", "Europe/Berlin"),

@@ -9,12 +9,11 @@ import pyarrow.csv as pa_csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_workflow
 
 from pipeline.init.main import main as init
 from pipeline.run import main as run
 from pipeline.serving.score import main as score
-from pipeline.workflow import Category, load
+from pipeline.workflow import load
 
 
 def write_days(root, suffix, days=10, rows=300):
@@ -70,25 +69,3 @@ def test_a_log_of_days_is_trained_and_scored_with_its_days(tmp_path, monkeypatch
             table = pq.read_table(one, partitioning=None)
             assert set(table.column("site").to_pylist()) == {int(re.search(r"site=(\d+)", str(one))[1])}
             assert set(table.column("day").to_pylist()) == {"2026-11-10"}
-
-
-@pytest.mark.prove
-def test_a_run_with_columns_of_paths_has_the_fingerprint_of_real_columns(tmp_path):
-    write_days(tmp_path / "log", ".parquet", days=3, rows=40)
-    for path in sorted((tmp_path / "log").rglob("*.parquet")):
-        day, site = re.search(r"day=([^/]+)/site=(\d+)", str(path)).groups()
-        table = pq.read_table(path, partitioning=None)
-        columns = {"day": pa.array([day] * len(table)), "site": pa.array([int(site)] * len(table))}
-        other = tmp_path / "real" / f"{day}-{int(site):02}.parquet"
-        other.parent.mkdir(exist_ok=True)
-        pq.write_table(pa.table({**{n: table.column(n) for n in table.column_names}, **columns}), other)
-    found = []
-    for name in ("log", "real"):
-        categories = (Category(name="user_id"), Category(name="day"), Category(name="site"))
-        small = make_workflow(tmp_path, categories=categories)
-        splits = {"train": (name,), "validation": (), "test": (), "numbers": ()}
-        workflow = small.model_copy(update={"data": small.data.model_copy(update=splits)})
-        (tmp_path / f"{name}.json").write_text(workflow.model_dump_json())
-        assert run([str(tmp_path / f"{name}.json"), "--serial", "--run-dir", str(tmp_path / f"run-{name}")]) == 0
-        found.append(json.loads((tmp_path / f"run-{name}" / "result.json").read_bytes())["fingerprint"])
-    assert found[0] == found[1]

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from support.data.parquet_files import data_of, epoch_of, write
+from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, write
 
+from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.doctor.look_at_rows import look_at_rows
 from pipeline.files.find import DataFile, find, partitions_of, typed
@@ -69,6 +70,7 @@ USES = {
     "number": {"numbers": (Number(name="x"), Number(name="site", log1p=True))},
     "label": {"labels": ("click", "label")},
     "weight": {"weight": "site"},
+    "group": {"group": "day"},
     "alone": {"labels": ("click",), "categories": (Category(name="day"),)},
 }
 
@@ -77,15 +79,13 @@ USES = {
 def test_examples_are_those_of_the_same_columns_in_files(both, use):
     found = []
     for root in both:
-        source = Source(data_of(root, train=(".",), **USES[use]), 3)
-        found.append((epoch_of(source), source.num_examples, source.layout))
+        settings = {"train": (".",)} | USES[use]
+        group = settings.pop("group", None)
+        source = Source(data_of(root, **settings), 3, group=group)
+        read = source.read(next(blocks_of(48, 48, 1)), ReadBuffer(LIMIT))
+        found.append((epoch_of(source), source.num_examples, source.layout, group and read.groups_N.tolist()))
         source.close()
     assert found[0] == found[1]
-
-
-def test_groups_of_metrics_are_those_of_the_same_column_in_files(both):
-    sources = [Source(data_of(root, train=(".",)), 3, group="day") for root in both]
-    assert epoch_of(sources[0]) == epoch_of(sources[1])
 
 
 def test_types_are_decided_over_the_files_of_all_splits(tmp_path):
