@@ -78,11 +78,10 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
 def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
     """Raises ValueError if keys that were integers are floats, and none is missing, which would have made them so."""
     for column in check.columns:
-        leaf = file.leaf(column.name) if column.has_keys else None
-        if leaf is None or not pa.types.is_floating(found := file.schema_arrow.field(column.name).type):
+        groups = file.statistics(column.name) if column.has_keys else []
+        if not groups or not pa.types.is_floating(found := file.schema_arrow.field(column.name).type):
             continue
-        groups = [file.metadata.row_group(g).column(leaf).statistics for g in range(file.metadata.num_row_groups)]
-        if groups and all(s and s.has_null_count and not s.null_count for s in groups):
+        if all(s and s.has_null_count and not s.null_count for s in groups):
             raise ValueError(
                 f"{path}: column {column.name!r} ({column.setting}) has type {found} though no value is missing, "
                 f"expected integers as in the training data; {convert(path)}"

@@ -98,6 +98,12 @@ class FlatFile(pq.ParquetFile):
         """Number of the column chunk of a column; None if the file has no such column."""
         return leaf_of(self.reader.schema_arrow, self._flat[name][0]) if name in self._flat else None
 
+    def statistics(self, name: str) -> list[pq.Statistics | None]:
+        """Statistics of a column in each row group; none if the file has no such column."""
+        leaf = self.leaf(name)
+        groups = range(self.metadata.num_row_groups if leaf is not None else 0)
+        return [self.metadata.row_group(group).column(leaf).statistics for group in groups]
+
     def read_row_group(self, i: int, columns: Sequence[str], **options: Any) -> pa.Table:
         return self.read_row_groups([i], columns, **options)
 

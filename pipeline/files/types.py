@@ -160,16 +160,20 @@ def _plain(array: pa.Array, into: pa.DataType) -> pa.Array:
     if types.is_dictionary(found):
         return _plain(array.dictionary, into).take(array.indices)
     if is_list(found):
-        # Arrow's conversion of list views has wrong ends.
-        ends_N = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy())])
-        mask = array.is_null() if array.null_count else None
-        values = _plain(array.flatten(), into.value_type)
-        return pa.LargeListArray.from_arrays(pa.array(ends_N, pa.int64()), values, type=into, mask=mask)
+        return _of_lists(array, _plain(array.flatten(), into.value_type))
     if types.is_decimal(found):
         # Arrow's conversion of decimals to floats is not the nearest one, and that of short decimals to integers fails.
         wide = array.cast(pa.decimal256(76, max(0, found.scale)))
         return wide.cast(pa.string()).cast(into) if types.is_floating(into) else wide.cast(into)
     return array.cast(into)
+
+
+def _of_lists(lists: pa.Array, values: pa.Array) -> pa.Array:
+    """Lists with other values in place of theirs, in order."""
+    # Arrow's conversion of list views has wrong ends.
+    ends_N = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())])
+    mask = lists.is_null() if lists.null_count else None
+    return pa.LargeListArray.from_arrays(pa.array(ends_N, pa.int64()), values, mask=mask)
 
 
 def in_memory_type(column: pa.ChunkedArray) -> pa.DataType:
@@ -187,8 +191,9 @@ def whole(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedA
     if pa.types.is_boolean(column.type):
         return column.cast(pa.uint8())
     if is_list(column.type):
-        into = pa.large_list(pa.uint8() if pa.types.is_boolean(column.type.value_type) else pa.int64())
-        return pa.chunked_array([_whole_lists(chunk, what) for chunk in column.chunks], into)
+        inside = [whole(pa.chunked_array([chunk.flatten()]), f"{what}, a value in a list,") for chunk in column.chunks]
+        lists = [_of_lists(chunk, one.combine_chunks()) for chunk, one in zip(column.chunks, inside, strict=True)]
+        return pa.chunked_array(lists, None if lists else pa.large_list(pa.int64()))
     values_N = column.to_numpy()
     is_null_N = np.isnan(values_N)
     exact = 2.0 ** (np.finfo(values_N.dtype).nmant + 1)
@@ -200,14 +205,6 @@ def whole(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedA
             f"{exact:,.0f}, which this type has exactly; convert the column to integers or to text"
         )
     return pa.chunked_array([pa.array(np.where(is_null_N, 0, values_N).astype(np.int64), mask=is_null_N)])
-
-
-def _whole_lists(lists: pa.Array, what: str) -> pa.Array:
-    ends_N = np.asarray(lists.offsets, np.int64)
-    values = lists.values.slice(ends_N[0], ends_N[-1] - ends_N[0])
-    inside = whole(pa.chunked_array([values]), f"{what}, a value in a list,").combine_chunks()
-    mask = lists.is_null() if lists.null_count else None
-    return pa.LargeListArray.from_arrays(pa.array(ends_N - ends_N[0]), inside, mask=mask)
 
 
 def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:

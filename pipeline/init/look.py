@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.data.files import open_file
 from pipeline.doctor.sample import spaced
 from pipeline.files.find import DataFile
-from pipeline.files.flat import unite
+from pipeline.files.flat import FlatFile, unite
 from pipeline.files.stores import open_bytes
 from pipeline.files.types import concatenated, is_list, kind_of
 from pipeline.init.forms import Form
@@ -94,13 +93,14 @@ def is_parquet(path: DataFile) -> bool:
 
 def _parquet(paths: Sequence[DataFile]) -> Look:
     rows: list[int] = []
-    limits: dict[str, tuple[Any, Any]] = {}
+    ends: dict[str, list[Any]] = {}
     schemas: dict[DataFile, pa.Schema] = {}
     for path in paths:
         with open_file(path) as file:
             rows.append(file.metadata.num_rows)
             schemas[path] = file.schema_arrow
-            _widen(limits, file.metadata)
+            for name in file.schema_arrow.names:
+                ends.setdefault(name, []).extend(_ends(file, name))
     columns = unite(schemas)
     if conflict := next((column.conflict for column in columns if column.conflict), ""):
         raise ValueError(conflict)
@@ -114,6 +114,7 @@ def _parquet(paths: Sequence[DataFile]) -> Look:
     file_of = np.repeat(chosen, [table.num_rows for table in tables])
     types = pa.schema([(column.name, column.type) for column in columns])
     sample = concatenated([types.empty_table(), *tables])
+    limits = {name: (min(values), max(values)) for name, values in ends.items() if values}
     described = tuple(_column(name, sample.column(name), limits) for name in names)
     lacking = {column.name: frozenset(column.lacking) for column in columns}
     return Look(tuple(paths), tuple(rows), sample, file_of, described, None, lacking=lacking)
@@ -138,18 +139,11 @@ def _spread_rows(path: DataFile, names: Sequence[str], quota: int) -> pa.Table:
     return concatenated([pa.table({name: pa.nulls(0) for name in names}), *tables])
 
 
-def _widen(limits: dict[str, tuple[Any, Any]], metadata: pq.FileMetaData) -> None:
-    """Extend the limits of each column by the statistics of a file. A column without statistics gets none."""
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for number in range(row_group.num_columns):
-            chunk = row_group.column(number)
-            name, found = chunk.path_in_schema, chunk.statistics
-            if found is None or not found.has_min_max or isinstance(found.min, bytes | str):
-                continue
-            least, greatest = (float(end) if isinstance(end, Decimal) else end for end in (found.min, found.max))
-            low, high = limits.get(name, (least, greatest))
-            limits[name] = (min(low, least), max(high, greatest))
+def _ends(file: FlatFile, name: str) -> list[Any]:
+    """Least and greatest values of a column by the statistics of those row groups that have them."""
+    known = [one for one in file.statistics(name) if one is not None and one.has_min_max]
+    ends = [end for one in known for end in (one.min, one.max) if not isinstance(end, bytes | str)]
+    return [float(end) if isinstance(end, Decimal) else end for end in ends]
 
 
 def _text(paths: Sequence[DataFile]) -> Look:

@@ -232,6 +232,13 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         (lambda f: (f / "my.py").write_text(""), "is there already"),
         (lambda f: pq.write_table(table(0), f / "data" / "a.parquet"), "there are no rows"),
         (
+            lambda f: [
+                pq.write_table(table(9, at=pa.array([0] * 9, kind)), f / "data" / f"{kind}.parquet")
+                for kind in (pa.date32(), pa.timestamp("ns"))
+            ],
+            "column 'at' has type timestamp[ns], and date32[day] in files before it",
+        ),
+        (
             lambda f: write_texts(f / "data", b"click,n\n1,2\n", b"click,n,m\n0,1,2\n"),
             "b.csv: line 1 should name the columns of csv, but has 'm'",
         ),
@@ -242,7 +249,7 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         ),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
     ],
-    ids=["file", "empty", "columns", "widths", "packed", "ragged"],
+    ids=["file", "empty", "types", "columns", "widths", "packed", "ragged"],
 )
 def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, write, said):
     (tmp_path / "data").mkdir()
