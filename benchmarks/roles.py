@@ -14,7 +14,8 @@ from pathlib import Path
 
 from benchmarks.common import arguments, finish
 from pipeline.files.find import named
-from pipeline.init.look import Look, look_at_files
+from pipeline.init.columns import Look
+from pipeline.init.look import look_at_files
 from pipeline.init.roles import choose_roles
 
 LOGS = Path(__file__).parents[2] / "shared" / "data"

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.init.look import Column, Look
+from pipeline.init.columns import Column, Look
 from pipeline.prepare.schema import Role
 
 

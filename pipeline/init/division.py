@@ -15,7 +15,7 @@ from pipeline.data.files import SPLITS, open_file
 from pipeline.files.find import DataFile, natural_order
 from pipeline.files.types import concatenated, value_of
 from pipeline.init.choice import Choice
-from pipeline.init.look import Column, Look
+from pipeline.init.columns import Column, Look
 from pipeline.init.values import CLOCKS, EPOCH
 from pipeline.prepare.report import aligned
 from pipeline.prepare.times import DAYS, forms_of, micros_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.init.choice import Choice
-from pipeline.init.look import Column, Look
+from pipeline.init.columns import Column, Look
 from pipeline.init.names import words_of
 
 LABEL_NAMES = (

@@ -19,9 +19,10 @@ from pipeline.data.files import SPLITS
 from pipeline.errors import refuse_remote
 from pipeline.files.find import DataFile, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, of_role
+from pipeline.init.columns import Column, Look
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, shown_time, split_table
 from pipeline.init.labels import is_binary
-from pipeline.init.look import Column, Look, look_at_files
+from pipeline.init.look import look_at_files
 from pipeline.init.roles import choose_roles, fit_to_splits, shared_table
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts

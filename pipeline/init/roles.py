@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pipeline.doctor.measures import rank_auc
 from pipeline.files.types import value_of
 from pipeline.init.choice import Choice, as_option, given_role, split_role
+from pipeline.init.columns import Column, Look
 from pipeline.init.division import Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
-from pipeline.init.look import Column, Look
 from pipeline.init.names import TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
 from pipeline.init.values import F8, FEW, WholeNumbers
 

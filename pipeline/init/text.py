@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pipeline.doctor.sample import PLACES, spaced
 from pipeline.files.find import DataFile
 from pipeline.files.stores import stamp_of
+from pipeline.init.columns import Look, described_text
 from pipeline.init.forms import SPELLINGS, Form, form_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.heads import check_heads, has_rows
@@ -41,25 +42,10 @@ TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", r
 """Text in the last line of a table that sums up the lines before."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextSample:
-    paths: tuple[DataFile, ...]
-    """The files that have rows."""
-    options: Mapping[str, Any]
-    """What the schema says besides the columns; empty for objects of JSON."""
-    forms: Mapping[str, Form]
-    """Form of each column, in order."""
-    table: pa.Table
-    """Rows of the sample, as `prepare` reads them."""
-    file_of: I64
-    """[N] number of the file of each row of the sample."""
-    rows: tuple[int, ...]
-    """Number of rows of each file, estimated from the bytes of those in the sample."""
-
-
-def sample_text(paths: Sequence[DataFile], most: int) -> TextSample:
-    """Sample of files of delimited text, or of objects of JSON, taken from at most so many. Raises ValueError, with
-    file and line, if they are neither, of several shapes, or not as `prepare` could read them."""
+def look_at_text(paths: Sequence[DataFile], most: int) -> Look:
+    """Look at files of delimited text, or of objects of JSON, of which at most so many are read. The rows of each are
+    estimated from the bytes of those in the sample. Raises ValueError, with file and line, if they are neither, of
+    several shapes, or not as `prepare` could read them."""
     paths = [path for path in paths if stamp_of(str(path)).size] or paths
     check_heads(paths, Format("csv", "text", ()))
     if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
@@ -84,12 +70,13 @@ def sample_text(paths: Sequence[DataFile], most: int) -> TextSample:
                 raise error from None
         forms = {name: form_of(name, table.column(name)) for name in table.column_names}
         options = {name: getattr(format, name) for name in ("delimiter", "header", "newlines")} | {"nulls": SPELLINGS}
-    for name in dict.fromkeys(name for path in paths for name, _ in getattr(path, "partitions", ())):
+    for name in dict.fromkeys(name for path in paths for name, _ in path.partitions):
         values = [dict(path.partitions).get(name) for path in paths]
         forms.setdefault(name, form_of(name, pa.chunked_array([pa.array(values, pa.string())])))
     fields = [_field(name, form) for name, form in forms.items()]
     table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)))
-    return TextSample(tuple(paths), options, forms, table, file_of, rows)
+    columns = tuple(described_text(name, table.column(name), form) for name, form in forms.items())
+    return Look(tuple(paths), rows, table, file_of, columns, options.get("delimiter", ""), options)
 
 
 def _field(name: str, form: Form) -> Field:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.files.types import is_list
-from pipeline.init.look import Look
+from pipeline.init.columns import Look
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import forms_of
 

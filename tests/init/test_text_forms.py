@@ -14,7 +14,7 @@ from support.depth import examples
 from pipeline.files.find import named
 from pipeline.init.forms import SPELLINGS, form_of
 from pipeline.init.main import main
-from pipeline.init.text import sample_text
+from pipeline.init.text import look_at_text
 from pipeline.prepare import formats
 from pipeline.prepare.json_lines import json_parser
 from pipeline.prepare.lines import RefusedLine
@@ -199,20 +199,20 @@ def test_the_sample_reaches_the_middle_and_the_end_of_a_file(tmp_path, monkeypat
     monkeypatch.setattr("pipeline.init.text.SAMPLE_BYTES", 1 << 14)
     for at in (60_000, 99_999):
         rows = [[n % 2, "007" if at - 5000 <= n <= at else n % 90] for n in range(100_000)]
-        found = sample_text([written(tmp_path / "log.csv", ["click", "shop"], rows)], 16)
-        assert found.forms["shop"].types == {"category": "string", "time": "string"}
+        found = look_at_text([written(tmp_path / "log.csv", ["click", "shop"], rows)], 16)
+        assert found.columns[1].types == {"category": "string", "time": "string"}
         assert found.rows == (pytest.approx(100_000, rel=0.1),)
 
 
 def test_line_ends_in_quotes_and_trailing_delimiters_are_read(tmp_path):
     rows = [[n % 2, n % 9, f"two\nlines {n % 3}", ""] for n in range(300)]
-    found = sample_text([written(tmp_path / "log.csv", ["click", "user", "title", ""], rows)], 16)
+    found = look_at_text([written(tmp_path / "log.csv", ["click", "user", "title", ""], rows)], 16)
     assert found.options["newlines"]
-    assert found.table.column("title").to_pylist() == [row[2] for row in rows]
+    assert found.sample.column("title").to_pylist() == [row[2] for row in rows]
     file = written(tmp_path / "log.csv", ["click", "user", "title"], [[1, row[1], "shoes", ""] for row in rows])
-    assert sample_text([file], 16).table.column_names == ["click", "user", "title"]
+    assert look_at_text([file], 16).sample.column_names == ["click", "user", "title"]
     rows = [["0,5", "1,25"], ["7,0", "3,1"]] * 20
-    assert sample_text([written(tmp_path / "log.csv", *rows[:1], rows, delimiter=";")], 16).options["delimiter"] == ";"
+    assert look_at_text([written(tmp_path / "log.csv", *rows[:1], rows, delimiter=";")], 16).options["delimiter"] == ";"
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_line_ends_in_quotes_and_trailing_delimiters_are_read(tmp_path):
 def test_tables_of_people_are_refused_with_what_is_wrong(tmp_path, head, last, said):
     file = written(tmp_path / "log.csv", head, [*[[str(n % 2), f"u{n}", ""] for n in range(99)], last])
     with pytest.raises(ValueError, match=said):
-        sample_text([file], 16)
+        look_at_text([file], 16)
 
 
 @pytest.mark.prove

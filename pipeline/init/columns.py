@@ -1,0 +1,101 @@
+"""Columns of a sample of rows: types, nulls, ranges and numbers of different values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.files.find import DataFile
+from pipeline.files.types import is_list, kind_of
+from pipeline.init.forms import Form
+from pipeline.prepare.schema import Role
+from pipeline.prepare.times import DAYS, micros_of
+from pipeline.records import I64
+
+NO_LIMITS: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Column of the sample, described."""
+
+    name: str
+    type: pa.DataType
+    kind: str | None
+    """See `pipeline.files.types.kind_of`; also "time", and None for what no workflow can read."""
+    num_rows: int
+    num_nulls: int
+    num_different: int
+    """Number of different values, without null; of a list column, of the values in the lists."""
+    minimum: Any
+    maximum: Any
+    """Least and greatest value: exact where the files have statistics, else of the sample. None for text and lists."""
+    examples: tuple[Any, ...]
+    types: Mapping[Role, str] = field(default_factory=dict)
+    """Type of a column of text in the schema of `prepare`, by the role that it is given."""
+    note: str = ""
+    """Doubt about a column of text that becomes a category, with the setting that changes it."""
+
+    @property
+    def whole(self) -> bool:
+        return self.kind is not None and self.kind.endswith("integers")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Sample of a set of files, with its columns described."""
+
+    paths: tuple[DataFile, ...]
+    rows: tuple[int, ...]
+    """Number of rows of each file: exact for Parquet, estimated from the number of bytes for CSV."""
+    sample: pa.Table
+    file_of: I64
+    """[N] number of the file of each row of the sample."""
+    columns: tuple[Column, ...]
+    delimiter: str | None
+    """Delimiter of text, empty for objects of JSON; None for Parquet."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the schema of delimited text, other than the columns."""
+    lacking: Mapping[str, frozenset[DataFile]] = field(default_factory=dict)
+    """Parquet files without a column, by its name."""
+
+
+def described_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:
+    """Column of text; texts in a form of times are of the kind "time"."""
+    column = replace(described_column(name, values), types=form.types, note=form.note)
+    if form.types.get("time") not in DAYS:
+        return column
+    known = values.drop_null()
+    order = pc.sort_indices(micros_of(known, form.types["time"]))
+    return replace(column, kind="time", minimum=known[order[0].as_py()], maximum=known[order[-1].as_py()])
+
+
+def described_column(name: str, values: pa.ChunkedArray, limits: Mapping[str, tuple[Any, Any]] = NO_LIMITS) -> Column:
+    """Description of a column of the sample. `limits`: least and greatest values of columns by statistics of files."""
+    found = values.type
+    # Lists of floats may be whole in the sample, and not in other rows.
+    kind = {"times": "time", "lists of numbers": None}.get(str(kind_of(found)), kind_of(found))
+    if kind is None:
+        return Column(
+            name, found, None, len(values), values.null_count, len(values) - values.null_count, None, None, ()
+        )
+    # Arrow compares no floats of 16 bits.
+    flat = values = values.cast(pa.float32()) if pa.types.is_float16(found) else values
+    if is_list(found):
+        flat = pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], found.value_type)
+    different = pc.unique(flat.combine_chunks() if pa.types.is_dictionary(flat.type) else flat)
+    different = different.filter(pc.is_valid(different)) if len(different) else different
+    minimum = maximum = None
+    if kind in ("integers", "numbers", "time") and len(different):
+        known = flat.cast(flat.type.value_type) if pa.types.is_dictionary(flat.type) else flat
+        if pa.types.is_floating(known.type):
+            known = known.filter(pc.fill_null(pc.is_finite(known), False))
+        ends = pc.min_max(known)
+        minimum, maximum = limits.get(name) or (ends["min"].as_py(), ends["max"].as_py())
+    examples = tuple(different.slice(0, 3).to_pylist())
+    return Column(name, found, kind, len(values), values.null_count, len(different), minimum, maximum, examples)
