@@ -186,6 +186,17 @@ def test_fresh_leaves_a_folder_of_data_in_its_place(tmp_path):
     assert (tmp_path / "my_data" / "0.parquet").exists()
 
 
+def test_a_column_that_no_file_of_a_split_has_is_left_out(tmp_path, capsys):
+    pq.write_table(table(99), tmp_path / "train.parquet")
+    pq.write_table(table(99, seed=1).drop(["price"]), tmp_path / "test.parquet")
+    assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
+    assert "warning: price is in no file of test: left out; to take it, add it to one" in capsys.readouterr().out
+    assert load(tmp_path / "my.py").data.numbers == ()
+    pq.write_table(table(99, seed=1).drop(["user_id", "colour"]), tmp_path / "test.parquet")
+    assert main([str(tmp_path), "--out", str(tmp_path / "my.py"), "--fresh"]) == 2
+    assert "none of the columns click, price, user_id, colour is a category" in capsys.readouterr().err
+
+
 def test_a_list_shares_the_table_of_the_column_of_its_values(tmp_path):
     found = table().append_column("hist_users", pa.array([[n % 50, n % 49] for n in range(ROWS)]))
     pq.write_table(found, tmp_path / "all.parquet")
@@ -243,13 +254,14 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
             "b.csv: line 1 should name the columns of csv, but has 'm'",
         ),
         (lambda f: write_texts(f / "data", b"7,1\n1,2\n", b"7,1,2\n"), "expected 2 columns, got 3"),
+        (lambda f: write_texts(f / "data", b"click,n\n1,2\n", b"1,2\n"), "b.csv: has no header, "),
         (
             lambda f: write_texts(f / "data", gzip.compress(b"click,n\n")),
             "a.csv: is compressed as .gz, which its name does not say",
         ),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
     ],
-    ids=["file", "empty", "types", "columns", "widths", "packed", "ragged"],
+    ids=["file", "empty", "types", "columns", "widths", "header", "packed", "ragged"],
 )
 def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, write, said):
     (tmp_path / "data").mkdir()
@@ -259,13 +271,6 @@ def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, wri
     assert main([str(tmp_path / "data"), "--out", str(tmp_path / "my.py")]) == 2
     assert said in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_text_files_with_and_without_a_header_are_named(tmp_path, capsys):
-    pa_csv.write_csv(table(9), tmp_path / "a.csv")
-    pa_csv.write_csv(table(9), tmp_path / "b.csv", pa_csv.WriteOptions(include_header=False))
-    assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 2
-    assert f"{tmp_path / 'b.csv'}: has no header, {tmp_path / 'a.csv'} has one" in capsys.readouterr().err
 
 
 def test_a_workflow_is_written_to_a_python_file_alone(tmp_path, capsys):
