@@ -65,7 +65,7 @@ def _opened(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
 
 def first_lines(path: DataFile, count: int) -> list[bytes]:
     """The first lines of a file with their line ends, without the byte order mark; empty after the end of the file."""
-    with open_text(path) as file, _damage_told(path, lambda: 1):
+    with open_text(path) as file, _naming_damage(path, lambda: 1):
         first, *others = (_line(file, path, lambda: 1) for _ in range(count))
     return [first.removeprefix(BOM), *others]
 
@@ -76,7 +76,7 @@ def first_line(path: DataFile) -> bytes:
 
 
 @contextmanager
-def _damage_told(path: DataFile, line: Callable[[], int]) -> Iterator[None]:
+def _naming_damage(path: DataFile, line: Callable[[], int]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -134,7 +134,7 @@ def _newlines_before(path: DataFile, offset: int) -> int:
 def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
     path, number, line = piece.path, piece.number, 1
     file, place = _opened(path)
-    with file, _damage_told(path, lambda: line):
+    with file, _naming_damage(path, lambda: line):
         if format.has_header(path):
             line += _line(file, path, lambda: 1).count(b"\n")
         last = not file.peek(1)

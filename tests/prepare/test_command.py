@@ -254,7 +254,7 @@ def test_help_lists_the_formats_and_shows_the_options_of_one(capsys):
     assert ("--schema" in libffm, "--fields" in libffm, "--split" in libffm) == (False, True, True)
 
 
-def test_a_wrong_size_is_told_with_one_that_is_right(capsys):
+def test_a_wrong_size_is_refused_with_one_that_is_right(capsys):
     with pytest.raises(SystemExit):
         main(["criteo", "day", "--out", "out", "--piece-size", "64 MB"])
     assert """argument --piece-size: expected a size such as "64 MiB" (units""" in capsys.readouterr().err
