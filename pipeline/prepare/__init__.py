@@ -11,5 +11,10 @@ of the files of its part; a part that does not match is made again.
 pyarrow.csv parses text with given types and guesses nothing. If it refuses a block, the bad lines are found by halving:
 a line is bad if the parser refuses it alone. Input lines equal output rows plus skipped lines in each part.
 
+The order of calls: `main` reads the command line (`arguments`, `command`), claims the folder (`manifest`) and calls
+`run`, whose tasks make parts (`steps`): they read a piece (`pieces`, `read`), divide its rows (`splits`), and write
+files and a record (`parts`). `resume` says what is made again. Text comes by `stretches` and goes through the parser
+of its format (`text`, `json_lines`, `sparse`); histories come from events that `sequences` has sorted.
+
 Vocabularies are an external merge sort by key, then value; ids are positions in that order.
 """

@@ -12,11 +12,10 @@ from pipeline.files.find import DataFile, check_once, find, matches_name, natura
 from pipeline.prepare import formats
 from pipeline.prepare.arguments import TAKES
 from pipeline.prepare.formats import Format
-from pipeline.prepare.heads import check_heads, has_rows
+from pipeline.prepare.heads import check_heads, has_rows, names_in
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.pieces import Piece, cut_sources
-from pipeline.prepare.read import names_in
 from pipeline.prepare.sequences import with_histories
 from pipeline.prepare.splits import ByTime, Last, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
@@ -65,9 +64,9 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         forms = {field.name: field.form for field in format.fields if field.form in DAYS}
         split = dataclasses.replace(split, form=forms.get(split.column, ""))
     check_split(split, format.schema, paths)
-    vocabulary = tuple(sorted({*args.vocabulary}))
-    minimum, minimum_of = minimums(args.minimum, vocabulary)
-    job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, minimum, tuple(minimum_of.items()))
+    minimum, minimum_of = minimums(args.minimum, args.vocabulary)
+    vocabulary = {column: minimum_of.get(column, minimum) for column in sorted({*args.vocabulary})}
+    job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary)
     others = NOT_OF_OUTPUT if args.format == "sequences" else (*NOT_OF_OUTPUT, *OF_SEQUENCES)
     options = {name: value for name, value in sorted(vars(args).items()) if name not in others}
     options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
@@ -93,7 +92,7 @@ def minimums(words: Sequence[str], vocabulary: Sequence[str]) -> tuple[int, dict
         if not (number.isascii() and number.isdigit() and int(number) >= 1):
             raise ValueError(f"--minimum {word}: expected N or COLUMN=N; give at least 1")
         if equals and column not in vocabulary:
-            there = ", ".join(vocabulary) or "none"
+            there = ", ".join(sorted({*vocabulary})) or "none"
             raise ValueError(f"--minimum {word}: {column!r} is not in --vocabulary, where there is {there}")
         if equals:
             of_column[column] = int(number)
@@ -112,22 +111,22 @@ def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
         if not getattr(args, name) and name in takes and name in NEEDED:
             raise ValueError(f"{args.format} needs --{name}, which names {NEEDED[name]}")
     match args.format:
-        case "csv" | "json":
-            is_file = len(args.schema) == 1 and ":" not in args.schema[0]
-            schema = Path(args.schema[0]) if is_file else args.schema
-            found = formats.csv(schema, "json" if args.format == "json" else "text")
-            for pattern in args.no_header:
-                if not any(matches_name(path, pattern) for path in paths):
-                    raise ValueError(f"--no-header {pattern}: matches none of the sources")
-            found = dataclasses.replace(found, headerless=tuple(args.no_header))
-            return formats.without_labels(found) if args.no_label else found
+        case "parquet" | "sequences":
+            return formats.parquet_format(args.schema, paths, args.no_label)
         case "libsvm":
             return formats.libsvm(args.numbers, args.ignore_values)
         case "libffm":
             return formats.libffm(args.fields, args.many, args.numbers, args.ignore_values)
-        case "parquet" | "sequences":
-            return formats.parquet_format(args.schema, paths, args.no_label)
-    found = formats.avazu() if args.format == "avazu" else formats.criteo()
+        case "criteo" | "avazu":
+            found = formats.criteo() if args.format == "criteo" else formats.avazu()
+        case _:
+            is_file = len(args.schema) == 1 and ":" not in args.schema[0]
+            schema = Path(args.schema[0]) if is_file else args.schema
+            found = formats.csv(schema, "json" if args.format == "json" else "text")
+    for pattern in args.no_header:
+        if not any(matches_name(path, pattern) for path in paths):
+            raise ValueError(f"--no-header {pattern}: matches none of the sources")
+    found = dataclasses.replace(found, headerless=tuple(args.no_header))
     return formats.without_labels(found) if args.no_label else found
 
 
@@ -136,7 +135,7 @@ def in_order_of(path: DataFile, format: Format) -> Format:
     the schema's order."""
     if format.kind != "text" or not format.header or format.headerless:
         return format
-    names = names_in(path, format, [field.name for field in format.in_lines])
+    names = names_in(path, format)
     # Derived columns are in no line, and stay last.
     at = {name: number for number, name in enumerate(names)}
     return dataclasses.replace(format, fields=tuple(sorted(format.fields, key=lambda f: at.get(f.name, len(at)))))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.data.files import InputColumn
-from pipeline.files.types import is_list
+from pipeline.files.types import is_list, value_of
 from pipeline.records import I64, U64
 
 
@@ -102,8 +102,7 @@ def counted(column: pa.ChunkedArray | pa.Array, name: str) -> Counts:
 
 def value_type(found: pa.DataType) -> pa.DataType:
     """Type of the values in a column of this type: the type inside lists and dictionaries."""
-    inner = found.value_type if is_list(found) else found
-    return inner.value_type if pa.types.is_dictionary(inner) else inner
+    return value_of(found.value_type if is_list(found) else found)
 
 
 def _counted(chunk: pa.Array, name: str) -> Counts:

@@ -88,12 +88,10 @@ class Draft:
 def workflow_text(draft: Draft) -> str:
     """Text of a Python file that `pipeline run` can train."""
     batch, again = batch_size_of(draft.num_rows), draft.num_rows < LARGE_ROWS
-    epochs = MAX_EPOCHS if again else 1
     small = draft.num_rows < SMALL_ROWS
-    dim = SMALL_DIM if small else DIM
-    stops = epochs > 1 and bool(draft.splits.get("validation"))
+    stops = again and bool(draft.splits.get("validation"))
     # Without a validation split nothing says when to stop.
-    epochs = epochs if stops else min(epochs, 3)
+    epochs = (MAX_EPOCHS if stops else 3) if again else 1
     schedule = f"batch_size={batch}, epochs={epochs}"
     if stops:
         # The rate stays: the logloss of a small validation split is noisy, and one worse epoch is no plateau.
@@ -117,9 +115,9 @@ def workflow_text(draft: Draft) -> str:
             if draft.splits.get(split)
         ),
         labels=", ".join(map(quoted, draft.labels)) + ("" if several else ","),
-        numbers="".join(["        numbers=(\n", *_lines(draft.numbers), "        ),\n"]) if draft.numbers else "",
-        categories="".join(_lines(draft.categories)).rstrip("\n"),
-        dim=dim,
+        numbers=f"        numbers=(\n{_lines(draft.numbers)}        ),\n" if draft.numbers else "",
+        categories=_lines(draft.categories).rstrip("\n"),
+        dim=SMALL_DIM if small else DIM,
         init_std=f"init_std={SMALL_STD}, " if again else "",
         rows=f"lr={SMALL_LR if small else LR}, l2={L2_OF_EXAMPLE / batch:.1g}" if again else "lr=1e-3",
         hidden="(64, 32)" if small else "(400, 400)",
@@ -130,7 +128,8 @@ def workflow_text(draft: Draft) -> str:
 
 def batch_size_of(num_rows: int) -> int:
     """Batch size for so many training rows: about STEPS_PER_EPOCH steps in an epoch, within MIN_BATCH and MAX_BATCH."""
-    return min(MAX_BATCH, max(MIN_BATCH, power_of_two(num_rows // STEPS_PER_EPOCH)))
+    power_of_two = 1 << max(0, num_rows // STEPS_PER_EPOCH - 1).bit_length()
+    return min(MAX_BATCH, max(MIN_BATCH, power_of_two))
 
 
 def number_setting(name: str, minimum: float, maximum: float, whole: bool) -> str:
@@ -148,13 +147,9 @@ def workflow_name(stem: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", stem).lstrip("._-") or "workflow"
 
 
-def stub_text(summary: Mapping[str, Any], folder: str) -> str:
-    """Text of a workflow file; `summary` as in _prepared.json. `folder`: name of the output's folder."""
-    return workflow_text(draft_of(summary, workflow_name(folder), "Path(__file__).parent"))
-
-
 def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
-    """Draft of the workflow of a prepared data set. `root`: expression of the data's folder."""
+    """Draft of the workflow of a prepared data set. `summary`: as in _prepared.json; `root`: expression of the data's
+    folder."""
     columns, splits = summary["columns"], summary["splits"]
     names = {role: [n for n, c in columns.items() if c["role"] == role] for role in ("label", "number", "category")}
     rate = ", ".join(f"{rate:.4f}" for rate in splits["train"]["positive_rate"].values())
@@ -183,15 +178,10 @@ def _category(name: str, column: Mapping[str, Any], known: Sequence[str]) -> str
     return f'Category(name={quoted(name)}, {table}pooling="mean")'
 
 
-def _lines(items: Sequence[str]) -> list[str]:
-    return [f"            {item},\n" for item in items]
+def _lines(items: Sequence[str]) -> str:
+    return "".join(f"            {item},\n" for item in items)
 
 
 def quoted(text: str) -> str:
     """The text as a literal in Python."""
     return visible(json.dumps(text, ensure_ascii=False))
-
-
-def power_of_two(size: int) -> int:
-    """The least power of two that is not below `size`."""
-    return 1 << max(0, size - 1).bit_length()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from pipeline.files.find import DataFile, matches_name
 from pipeline.files.flat import United, unite
 from pipeline.files.types import HOLDS, fits, instead, is_list, kind_of, value_of
 from pipeline.prepare.histories import Histories
-from pipeline.prepare.schema import Role, read_schema, roles_of
+from pipeline.prepare.schema import Field, Role, read_schema, roles_of
 
 CALENDAR = ("hour_of_day", "weekday", "weekend")
 """Columns derived from a column of hours written YYMMDDHH: 0 .. 23; 0 (Monday) .. 6; 1 if the weekday is 5 or 6."""
@@ -28,27 +28,6 @@ CALENDAR = ("hour_of_day", "weekday", "weekend")
 MAX_COLUMNS = 10_000
 LARGEST_NUMBER = (1 << 20) - 1
 """Largest number of a field or an index that becomes a column."""
-
-
-class Field(NamedTuple):
-    name: str
-    role: Role
-    type: pa.DataType
-    """Type of a single value, also if `many`."""
-    many: bool = False
-    """True if an example has a list of values."""
-    values: tuple[str, str] | None = None
-    """Values of a label that become 0 and 1, in any case of letters; None: 0 and 1."""
-    form: str = ""
-    """How values are written, if not plainly: see `SchemaColumn`."""
-    nulls: tuple[str, ...] = ()
-    """Texts that are null, as an empty one is."""
-    history: str = ""
-    """Column of the events whose earlier values the list has; empty for a column of the source."""
-
-    @property
-    def arrow_type(self) -> pa.DataType:
-        return pa.list_(self.type) if self.many else self.type
 
 
 @dataclass(frozen=True)
@@ -104,30 +83,24 @@ class Format:
 
 def criteo() -> Format:
     """Tab-separated lines without a header: label, 13 counts (may be negative), 26 categories of 8 hex digits each."""
-    numbers = (Field(f"i{n}", "number", pa.int32()) for n in range(1, 14))
-    categories = (Field(f"c{n}", "category", pa.string()) for n in range(1, 27))
-    return Format("criteo", "text", (Field("label", "label", pa.int8()), *numbers, *categories), last_bytes=8)
+    numbers, categories = (f"i{n}:number:int32" for n in range(1, 14)), (f"c{n}:category" for n in range(1, 27))
+    return Format("criteo", "text", tuple(roles_of(["label:label", *numbers, *categories])), last_bytes=8)
 
 
-AVAZU_TEXTS = ("site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category", "device_id",
-               "device_ip", "device_model")  # fmt: skip
-AVAZU_INTEGERS = ("C1", "banner_pos", "device_type", "device_conn_type", *(f"C{n}" for n in range(14, 22)))
-AVAZU_LINE = ("id", "click", "hour", "C1", "banner_pos", *AVAZU_TEXTS, "device_type", "device_conn_type",
-              *(f"C{n}" for n in range(14, 22)))  # fmt: skip
+AVAZU = (
+    "click:label", "hour:time:int32", *(f"{name}:category:int32" for name in ("C1", "banner_pos")),
+    *(f"{kind}_{what}:category" for kind in ("site", "app") for what in ("id", "domain", "category")),
+    *(f"device_{what}:category" for what in ("id", "ip", "model")),
+    *(f"{name}:category:int32" for name in ("device_type", "device_conn_type", *(f"C{n}" for n in range(14, 22)))),
+)  # fmt: skip
+"""Columns of Avazu's lines after `id`, in order."""
 
 
 def avazu() -> Format:
     """CSV with a header. `id`, unique in every row, is skipped. `hour` is kept as an integer YYMMDDHH for splits by
     time; the CALENDAR columns, for models, are derived from it here, since a workflow cannot do that."""
-    known = {
-        "id": Field("id", "skip", pa.string()),
-        "click": Field("click", "label", pa.int8()),
-        "hour": Field("hour", "time", pa.int32()),
-        **{name: Field(name, "category", pa.string()) for name in AVAZU_TEXTS},
-        **{name: Field(name, "category", pa.int32()) for name in AVAZU_INTEGERS},
-    }
     made = (Field(name, "category", pa.int8()) for name in CALENDAR)
-    fields = (*(known[name] for name in AVAZU_LINE), *made)
+    fields = (Field("id", "skip", pa.string()), *roles_of(AVAZU), *made)
     return Format("avazu", "text", fields, delimiter=",", header=True, calendar="hour")
 
 
@@ -138,13 +111,11 @@ def csv(schema: Path | Sequence[str], kind: Literal["text", "json"] = "text") ->
     Raises ValueError, with the cause, if the schema is wrong.
     """
     found = read_schema(schema)
+    nulls = {"number": found.nulls, "time": found.nulls}
     fields = tuple(
-        Field(
-            c.name, c.role, c.type, c.many, c.values, c.form,
-            (found.nulls_of or {}).get(c.name, found.nulls if c.role in ("number", "time") else ()),
-        )
-        for c in roles_of(found.columns)
-    )  # fmt: skip
+        field._replace(nulls=(found.nulls_of or {}).get(field.name, nulls.get(field.role, ())))
+        for field in roles_of(found.columns)
+    )
     _check(fields)
     if kind == "json":
         return Format("json", "json", fields)

@@ -1,8 +1,9 @@
-"""Checks of the first bytes of each source before anything is made: what kind of file it is, and whether it has a
-header."""
+"""The first bytes of each source, which are checked before anything is made: what kind of file it is, and the columns
+that its header names."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 
 from pipeline.data.files import open_file
@@ -10,11 +11,16 @@ from pipeline.files.find import DataFile
 from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.prepare.formats import Format
 from pipeline.prepare.pieces import COMPRESSED
-from pipeline.prepare.read import names_in
-from pipeline.prepare.stretches import first_line, has_second_line
+from pipeline.prepare.stretches import first_line, first_lines
+from pipeline.prepare.text import NAMELESS
 
 PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"PK\x03\x04": ".zip"}
 """First bytes of compressed files, and the suffix of their names."""
+FOREIGN = {
+    "csv": "Else name the columns that are there in --schema (NAME:skip leaves one out; skip_others = true in a schema "
+    "file leaves out all that it does not name)"
+}
+"""Way out for a format whose header names other columns."""
 
 
 def check_heads(paths: Sequence[DataFile], format: Format) -> None:
@@ -23,8 +29,7 @@ def check_heads(paths: Sequence[DataFile], format: Format) -> None:
         return
     for path in paths:
         _check_kind(path)
-    if format.header:
-        _check_headers([path for path in paths if format.has_header(path)], format)
+    _check_headers([path for path in paths if format.has_header(path)], format)
 
 
 def has_rows(path: DataFile, format: Format | None) -> bool:
@@ -36,11 +41,11 @@ def has_rows(path: DataFile, format: Format | None) -> bool:
         with open_file(path) as opened:
             return bool(opened.metadata.num_rows)
     try:
-        if has_second_line(path):
+        first, second = first_lines(path, 2)
+        if second:
             return True
-        head = first_line(path)
-        if head and format.has_header(path):
-            names_in(path, format, [f.name for f in format.in_lines])
+        if (head := first.rstrip(b"\r\n")) and format.has_header(path):
+            names_in(path, format)
         return bool(head) and not format.has_header(path)
     except ValueError:
         return True
@@ -67,10 +72,10 @@ def _check_kind(path: DataFile) -> None:
 
 
 def _check_headers(paths: Sequence[DataFile], format: Format) -> None:
-    names, refused, first = [f.name for f in format.in_lines], {}, None
+    refused, first = {}, None
     for path in paths:
         try:
-            names_in(path, format, names)
+            names_in(path, format)
             first = first or path
         except ValueError as error:
             refused[path] = error
@@ -78,7 +83,7 @@ def _check_headers(paths: Sequence[DataFile], format: Format) -> None:
         return
     path, reason = next(iter(refused.items()))
     line = first_line(path).decode(errors="replace")
-    if first is None or any(name in line for name in names):
+    if first is None or any(field.name in line for field in format.in_lines):
         raise reason
     ours = " ".join(path.name for path in refused)
     way = (
@@ -87,3 +92,34 @@ def _check_headers(paths: Sequence[DataFile], format: Format) -> None:
         else "put the header of the other before its lines"
     )
     raise ValueError(f"{path}: has no header, {first} has one; {way}")
+
+
+def values_in(path: DataFile, format: Format, count: int = 1) -> list[list[str]]:
+    """Values of each of the first lines, without regard to line ends in quotes."""
+    quote = '"' if format.quoting else None
+    lines = (line.rstrip(b"\r\n").decode(errors="replace") for line in first_lines(path, count))
+    return [next(csv.reader([line], delimiter=format.delimiter, quotechar=quote), []) for line in lines]
+
+
+def names_in(path: DataFile, format: Format) -> list[str]:
+    """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
+    columns."""
+    found = [name or f"{NAMELESS}{number}" for number, name in enumerate(values_in(path, format)[0], 1)]
+    names, in_path = [f.name for f in format.in_lines], dict(getattr(path, "partitions", ()))
+    lacking = [name for name in names if name not in found and name not in format.left_out and name not in in_path]
+    strangers = [] if format.skip_others else [name for name in found if name not in names]
+    strangers = [name for name in strangers if not name.startswith(NAMELESS)]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if not (lacking or strangers or twice):
+        return found
+    problems = {"lacks": lacking, "has": strangers, "has more than once": twice}
+    if lacking and {*lacking} <= {f.name for f in format.fields if f.role == "label"}:
+        raise ValueError(
+            f"{path}: has no column {', '.join(map(repr, lacking))}, a label; if its rows are to be scored, give "
+            "--no-label"
+        )
+    said = ", and ".join(f"{verb} {', '.join(map(repr, names[:8]))}" for verb, names in problems.items() if names)
+    raise ValueError(
+        f"{path}: line 1 should name the columns of {format.name}, but {said}; is the header missing? "
+        f"{FOREIGN.get(format.name, 'Else use csv, with --schema')}"
+    )

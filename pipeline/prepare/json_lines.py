@@ -37,20 +37,17 @@ def json_parser(format: Format) -> Parser:
             # Of a value that does not fit its type pyarrow.json does not name the column.
             if value := re.fullmatch(r"Failed to convert JSON to (\S+), couldn't parse:(.*)", str(error), re.DOTALL):
                 for field in fields if count_lines(text, False) == 1 else ():
-                    _fits(text, field, value[2])
+                    try:
+                        read_objects(text, nested([field]))
+                    except RefusedLine as error:
+                        said = f"column {field.name!r}: {value[2][:80]!r} is no {field.type}"
+                        raise RefusedLine(said) from error
             raise
         if found.num_rows != count_lines(text, False):
             raise RefusedLine("more than one object in the line")
         return finished(pa.table([_column(found, field) for field in fields], [f.name for f in fields]), format)
 
     return parse
-
-
-def _fits(text: Text, field: Field, value: str) -> None:
-    try:
-        read_objects(text, nested([field]))
-    except RefusedLine as error:
-        raise RefusedLine(f"column {field.name!r}: {value[:80]!r} is no {field.type}") from error
 
 
 def read_objects(text: Text, schema: pa.Schema | None = None) -> pa.Table:

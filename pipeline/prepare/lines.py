@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from pipeline.records import I64
 
@@ -39,16 +38,6 @@ class BadLines:
         return 0 if self.share is None else max(1, math.floor(self.share * num_lines))
 
 
-def is_newline(text: Text, newlines_in_quotes: bool) -> NDArray[np.bool_]:
-    """[bytes] True at each byte that ends a line."""
-    values = np.frombuffer(text, np.uint8)
-    ends = values == NEWLINE
-    if newlines_in_quotes:
-        # A byte is inside quotes if an odd number of quotes precedes it; a doubled quote does not change that.
-        ends &= np.bitwise_xor.accumulate((values == QUOTE).view(np.uint8)) == 0
-    return ends
-
-
 def count_lines(text: Text, newlines_in_quotes: bool) -> int:
     """Number of lines; a last line without a line end counts."""
     if newlines_in_quotes:
@@ -62,7 +51,12 @@ def count_lines(text: Text, newlines_in_quotes: bool) -> int:
 
 def line_starts(text: Text, newlines_in_quotes: bool) -> I64:
     """[lines + 1] offsets at which lines begin, and the end of the last one."""
-    starts = np.flatnonzero(is_newline(text, newlines_in_quotes)) + 1
+    values = np.frombuffer(text, np.uint8)
+    is_end = values == NEWLINE
+    if newlines_in_quotes:
+        # A byte is inside quotes if an odd number of quotes precedes it; a doubled quote does not change that.
+        is_end &= np.bitwise_xor.accumulate((values == QUOTE).view(np.uint8)) == 0
+    starts = np.flatnonzero(is_end) + 1
     last = [] if not text or (len(starts) and starts[-1] == len(text)) else [len(text)]
     return np.concatenate([[0], starts, last]).astype(np.int64)
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
@@ -102,7 +102,13 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
         else:
             begin(job)
             stop.job = job
-            tasks = stack.enter_context(_tasks_of(args.scheduler)) if args.scheduler else TaskThreads(args.workers)
+            if args.scheduler:
+                # Dask is imported only for a scheduler: its import takes longer than a small preparation.
+                from pipeline.cluster.tasks import tasks_of
+
+                tasks: Tasks = stack.enter_context(tasks_of(args.scheduler))
+            else:
+                tasks = TaskThreads(args.workers)
             print(memory_of(tasks.num_threads, args.piece_size, bool(job.vocabulary)))
             stop.begun = True
             try:
@@ -122,13 +128,6 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
         else:
             print(f"workflow: {out / STUB}; pipeline run {out / STUB} trains it")
     return 0
-
-
-def _tasks_of(scheduler: str) -> AbstractContextManager[Tasks]:
-    # Dask is imported only for a scheduler: its import takes longer than a small preparation.
-    from pipeline.cluster.tasks import tasks_of
-
-    return tasks_of(scheduler)
 
 
 class Hiding(MetaPathFinder):

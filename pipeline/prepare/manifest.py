@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pipeline.data.files import SPLITS
 from pipeline.errors import shortened
@@ -16,17 +16,16 @@ from pipeline.files.find import DataFile
 from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.machine.aside import move_aside
 from pipeline.messages.uris import cut, is_remote
-from pipeline.prepare.corrected import remove_other_parts
-from pipeline.prepare.formats import Field
 from pipeline.prepare.layout import COMMAND, EARLIER, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
 from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
+from pipeline.prepare.resume import remove_other_parts
+from pipeline.prepare.schema import Field
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
 from pipeline.settings import Strict, read_json
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files, checksum
 
-T = TypeVar("T", bound=Strict)
 HEAD_BYTES = 1 << 16
 MAX_SHOWN = 200
 CORRECTABLE = ("skip_bad", "split", "minimum", "minimum_of")
@@ -113,22 +112,23 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
             "--fresh moves it aside, --out names another place"
         )
     if path.exists():
-        there = _read(path, Command)
-        if (out / KEPT / REFUSED_DATA).exists() and not (out / MANIFEST).exists() and _corrects(there, command):
+        there = _read(path)
+        was_refused = (out / KEPT / REFUSED_DATA).exists() and not (out / MANIFEST).exists()
+        if is_new := was_refused and _corrects(there, command):
             _go_on_with(job, there, command)
-            Files().replace(path, [_written(command)])
-        else:
-            check_same(out, there, command)
+        elif differ := _differences(there, command):
+            raise ValueError(
+                f"{out} was begun with another command: {'; '.join(differ[:8])}; --fresh moves it aside, --out names "
+                "another place"
+            )
     elif _holds_anything(out):
         raise ValueError(f"{out} holds something else; --fresh moves it aside, --out names another place")
     else:
         Files().make_folder(path.parent)
-        Files().replace(path, [_written(command)])
+        is_new = True
+    if is_new:
+        Files().replace(path, [json.dumps(command.model_dump(), indent=1).encode() + b"\n"])
     return read_prepared(out, command) if (out / MANIFEST).exists() else None
-
-
-def _written(command: Command) -> bytes:
-    return json.dumps(command.model_dump(), indent=1).encode() + b"\n"
 
 
 def _corrects(there: Command, here: Command) -> bool:
@@ -163,10 +163,10 @@ def _holds_anything(out: Path) -> bool:
     return any(child.name not in (KEPT, f"{COMMAND}.partial") for child in children)
 
 
-def _read(path: Path, kind: type[T]) -> T:
+def _read(path: Path) -> Command:
     try:
         # Parsed by json, not by pydantic: an option may be invalid UTF-8, which pydantic refuses.
-        return kind.model_validate(json.loads(path.read_bytes()))
+        return Command.model_validate(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is damaged; --fresh moves {path.parent.parent} aside") from error
 
@@ -191,15 +191,6 @@ def read_prepared(out: Path, command: Command) -> Prepared:
                 f"{out / file.name}: is not of {file.bytes:,} bytes as {MANIFEST} says; remove {path}, and {again}"
             )
     return prepared
-
-
-def check_same(out: Path, there: Command, here: Command) -> None:
-    """Raises ValueError, with the differences, if two commands differ."""
-    if differ := _differences(there, here):
-        raise ValueError(
-            f"{out} was begun with another command: {'; '.join(differ[:8])}; --fresh moves it aside, --out names "
-            "another place"
-        )
 
 
 def _differences(there: Command, here: Command) -> list[str]:
@@ -242,14 +233,13 @@ def summarize(job: Job, command: Command) -> dict[str, Any]:
     splits: dict[str, dict[str, Any]] = {
         split: {"rows": 0, "positives": dict.fromkeys(job.of_role("label"), 0)} for split in SPLITS
     }
-    limits: dict[str, tuple[float, float]] = {}
+    limits: dict[str, Any] = {}
     unknown = dict.fromkeys(job.vocabulary, 0)
     for record in job.records("write"):
         sources[record.file]["lines"] += record.lines
         sources[record.file]["skipped"] += record.skipped
-        for name, (minimum, maximum) in record.numbers.items():
-            before = limits.get(name, (minimum, maximum))
-            limits[name] = (min(minimum, before[0]), max(maximum, before[1]))
+        for name, both in record.numbers.items():
+            limits[name] = joined_span([limits.get(name), both])
         for name, count in record.unknown.items():
             unknown[name] += count
         for file in record.files:
@@ -269,9 +259,7 @@ def summarize(job: Job, command: Command) -> dict[str, Any]:
     }
 
 
-def _column(
-    job: Job, field: Field, limits: Mapping[str, tuple[float, float]], unknown: Mapping[str, int]
-) -> dict[str, Any]:
+def _column(job: Job, field: Field, limits: Mapping[str, Any], unknown: Mapping[str, int]) -> dict[str, Any]:
     is_id = field.name in job.vocabulary
     column: dict[str, Any] = {"role": field.role, "type": "int32" if is_id else str(field.type), "list": field.many}
     if field.history:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pipeline.prepare.counts import value_type
 from pipeline.prepare.layout import PART, named
 from pipeline.settings import Strict
 from pipeline.storage.durable import has_checksum, read_sealed, replacing, size_of, write_sealed
-from pipeline.storage.files import checksum
+from pipeline.storage.files import checksum, checksum_of
 
 ROW_GROUP = 1 << 16
 """Rows of a row group. `Source`, which shuffles, reads 2.0 M rows of Criteo's layout per second and core; with groups
@@ -136,20 +136,33 @@ class Made:
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int) and self._records.path(part_name(self._file, number)).exists()
 
-    def is_last(self, number: int) -> bool:
-        """True if a part that is done is the last of its source."""
-        return self._records.read(part_name(self._file, number)).last
+
+class Done(Strict):
+    """Record that files which belong to no single part were made."""
+
+    of: str
+    """What they were made of."""
+    files: dict[str, str]
+    """Checksum of each file, by its name."""
+
+    @classmethod
+    def write(cls, path: Path, of: str, *files: Path) -> None:
+        write_sealed(path, cls(of=of, files={file.name: checksum_of(file) for file in files}))
+
+    @classmethod
+    def is_true(cls, path: Path, of: str, *files: Path) -> bool:
+        """True if there is the record that these files were made of this, and they are as they were then."""
+        try:
+            done = read_sealed(path, cls)
+        except (ValueError, OSError):
+            return False
+        return done.of == of and all(has_checksum(file, done.files.get(file.name, "")) for file in files)
 
 
-def in_row_groups(table: pa.Table, split_N: NDArray[np.int8]) -> dict[str, list[pa.Table]]:
-    """Row groups of each split that has rows of the part, in order. Texts become dictionaries of the values that occur
-    in the group: Parquet would write, and readers would hash, unused ones as well."""
-    found: dict[str, list[pa.Table]] = {}
-    for place, split in enumerate(SPLITS):
-        rows = table.filter(pa.array(split_N == place))
-        if rows.num_rows:
-            found[split] = [_encoded(rows.slice(at, ROW_GROUP)) for at in range(0, rows.num_rows, ROW_GROUP)]
-    return found
+def in_row_groups(rows: pa.Table) -> list[pa.Table]:
+    """The rows in groups of `ROW_GROUP`. Texts become dictionaries of the values that occur in the group: Parquet would
+    write, and readers would hash, unused ones as well."""
+    return [_encoded(rows.slice(at, ROW_GROUP)) for at in range(0, rows.num_rows, ROW_GROUP)]
 
 
 def _encoded(rows: pa.Table) -> pa.Table:
@@ -158,17 +171,18 @@ def _encoded(rows: pa.Table) -> pa.Table:
 
 
 def write_splits(
-    out: Path,
-    name: str,
-    splits: Mapping[str, Sequence[pa.Table]],
-    labels: Sequence[str],
-    times: Mapping[str, pa.ChunkedArray] | None = None,
-) -> tuple[OutputFile, ...]:
-    """Write the part's Parquet files durably, one per split that has rows of the part, from its row groups. `times`:
-    column of a split by time, as it was read, for each split."""
+    out: Path, name: str, table: pa.Table, split_N: NDArray[np.int8], labels: Sequence[str],
+    times: pa.ChunkedArray | None = None,
+) -> tuple[OutputFile, ...]:  # fmt: skip
+    """Write the part's Parquet files durably, one per split that has rows of the part. `times`: column of a split by
+    time, as it was read."""
     written = []
-    for split, groups in splits.items():
-        content = parquet_bytes(groups)
+    for place, split in enumerate(SPLITS):
+        of_split = pa.array(split_N == place)
+        rows = table.filter(of_split)
+        if not rows.num_rows:
+            continue
+        content = parquet_bytes(in_row_groups(rows))
         path = Path(split) / f"{name}.parquet"
         with replacing(out / path) as file:
             file.write(content)
@@ -176,11 +190,11 @@ def write_splits(
             OutputFile(
                 split=split,
                 name=str(path),
-                rows=sum(group.num_rows for group in groups),
-                positives={label: sum(pc.sum(group.column(label)).as_py() for group in groups) for label in labels},
+                rows=rows.num_rows,
+                positives={label: pc.sum(rows.column(label)).as_py() for label in labels},
                 bytes=content.size,
                 checksum=checksum(content),
-                span=None if times is None else span_of(times[split]),
+                span=None if times is None else span_of(times.filter(of_split)),
             )
         )
     return tuple(written)

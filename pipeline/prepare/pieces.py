@@ -4,7 +4,6 @@ file."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
 from pipeline.files.stores import stamp_of
 from pipeline.messages.sizes import format_size_down
-from pipeline.messages.uris import is_remote
 from pipeline.prepare.formats import Format
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -47,8 +45,8 @@ def is_stream(path: DataFile, format: Format) -> bool:
 
 
 def cut_sources(paths: Sequence[DataFile], format: Format, piece_bytes: int) -> list[Piece]:
-    """Pieces of all files, in order. Raises ValueError if a path is no file, a file is empty, or `piece_bytes` is out
-    of range."""
+    """Pieces of all files, in order. Raises ValueError if a Parquet file has no rows, or `piece_bytes` is out of
+    range."""
     if not 1 <= piece_bytes <= LARGEST:
         raise ValueError(
             f"--piece-size {format_size_down(piece_bytes)}: choose a size from 1 B to {format_size_down(LARGEST)}"
@@ -57,18 +55,13 @@ def cut_sources(paths: Sequence[DataFile], format: Format, piece_bytes: int) -> 
 
 
 def _pieces_of(file: int, path: DataFile, format: Format, piece_bytes: int) -> Iterator[Piece]:
-    if not (is_remote(str(path)) or os.path.isfile(path)):
-        raise ValueError(f"{path}: is no file; correct the name, or leave it out")
-    size = stamp_of(str(path)).size
-    if size == 0:
-        raise ValueError(f"{path}: is empty; is it complete? Leave it out if it should be")
     if format.kind == "parquet":
         yield from _row_groups(file, path, format, piece_bytes)
-    elif is_stream(path, format):
-        yield Piece(file, path, 0, 0, size, piece_bytes)
-    else:
-        for number, begin in enumerate(range(0, size, piece_bytes)):
-            yield Piece(file, path, number, begin, min(begin + piece_bytes, size), piece_bytes)
+        return
+    size = stamp_of(str(path)).size
+    step = max(1, size) if is_stream(path, format) else piece_bytes
+    for number, begin in enumerate(range(0, size, step)):
+        yield Piece(file, path, number, begin, min(begin + step, size), piece_bytes)
 
 
 def _row_groups(file: int, path: DataFile, format: Format, piece_bytes: int) -> Iterator[Piece]:
@@ -84,8 +77,9 @@ def _row_groups(file: int, path: DataFile, format: Format, piece_bytes: int) -> 
         while end < len(sizes) and sum(sizes[begin : end + 1]) <= piece_bytes:
             end += 1
         yield Piece(file, path, number, begin, end, piece_bytes)
-        rows = metadata.row_group(begin).num_rows
-        number += 1 if end - begin > 1 else num_parts(rows, sizes[begin], piece_bytes)
+        group = metadata.row_group(begin)
+        is_one = end - begin > 1 or not group.num_rows
+        number += 1 if is_one else math.ceil(group.num_rows / rows_a_part(group, format, piece_bytes))
         begin = end
 
 
@@ -95,10 +89,7 @@ def bytes_of(group: pq.RowGroupMetaData, format: Format) -> int:
     return int(group.total_byte_size) + group.num_rows * added
 
 
-def rows_a_part(rows: int, num_bytes: int, part_bytes: int) -> int:
-    """Rows per part, of about `part_bytes` each, if a row group is a piece by itself."""
-    return max(1, math.ceil(rows / max(1, math.ceil(num_bytes / part_bytes))))
-
-
-def num_parts(rows: int, num_bytes: int, part_bytes: int) -> int:
-    return max(1, math.ceil(rows / rows_a_part(rows, num_bytes, part_bytes)))
+def rows_a_part(group: pq.RowGroupMetaData, format: Format, part_bytes: int) -> int:
+    """Rows per part, of about `part_bytes` each, of a row group that is a piece by itself."""
+    num_parts = max(1, math.ceil(bytes_of(group, format) / part_bytes))
+    return max(1, math.ceil(group.num_rows / num_parts))

@@ -1,29 +1,35 @@
-"""Parts of a piece as Arrow tables: one row per line, in order; skipped lines are counted."""
+"""Parts of a piece as Arrow tables: one row per line of text, or per row of Parquet, in order; those that are bad and
+skipped are counted."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
+from pipeline.files.flat import FlatFile
 from pipeline.files.partitions import check_equal
-from pipeline.prepare import json_lines, row_groups, text
+from pipeline.files.types import kind_of, value_of, whole
 from pipeline.prepare.formats import Format
+from pipeline.prepare.heads import names_in, values_in
+from pipeline.prepare.histories import LEFT_OUT, PLACE
+from pipeline.prepare.json_lines import json_parser
 from pipeline.prepare.lines import BadLines, Parser, count_lines, parse_lines
-from pipeline.prepare.pieces import Piece
-from pipeline.prepare.stretches import Stretch, first_line, stretches
+from pipeline.prepare.pieces import Piece, rows_a_part
+from pipeline.prepare.schema import Field
+from pipeline.prepare.stretches import Stretch, stretches
+from pipeline.prepare.text import NAMELESS, text_parser
 from pipeline.prepare.values import bad_values, label_of
 
 RAISE = BadLines()
-FOREIGN = {
-    "csv": "Else name the columns that are there in --schema (NAME:skip leaves one out; skip_others = true in a schema "
-    "file leaves out all that it does not name)"
-}
-"""Way out for a format whose header names other columns."""
 
 
 @dataclass
@@ -32,10 +38,10 @@ class SourcePart:
     number: int
     table: pa.Table
     """Table with `Format.schema`: the part's lines without the skipped ones."""
-    num_lines: int
+    num_lines: int = 0
     """Number of lines without the header: `table.num_rows + num_skipped`, unless the part's number is in `made`."""
-    num_skipped: int
-    last: bool
+    num_skipped: int = 0
+    last: bool = False
     """True if the file has no later part."""
     end: int = 0
     """Bytes of the file read up to the part's end, if it is read as a stream."""
@@ -47,20 +53,19 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
     One part is in memory at a time: its table, and for text during parsing its bytes and as much again. Raises
     ValueError, with file and line (Parquet: file and row, counted from 1), if something does not fit the format.
     """
-    if format.kind == "parquet":
-        for number, table, num_skipped, last in row_groups.tables(piece, format, bad, made):
-            yield SourcePart(piece.file, number, table, table.num_rows + num_skipped, num_skipped, last)
-        return
-    inside = in_files_of(piece.path, format)
-    parse = _parser(piece.path, inside)
+    return (_of_row_groups if format.kind == "parquet" else _of_lines)(piece, format, bad, made)
+
+
+def _of_lines(piece: Piece, format: Format, bad: BadLines, made: Container[int]) -> Iterator[SourcePart]:
+    parse = _parser(piece.path, in_files_of(piece.path, format))
     for stretch in stretches(piece, format):
-        if stretch.number in made:
-            num_lines = count_lines(stretch.text, format.newlines)
-            part = SourcePart(
-                piece.file, stretch.number, format.schema.empty_table(), num_lines, 0, stretch.last, stretch.end
-            )
+        part = SourcePart(piece.file, stretch.number, format.schema.empty_table(), last=stretch.last, end=stretch.end)
+        if part.number in made:
+            part.num_lines = count_lines(stretch.text, format.newlines)
         else:
-            part = _part_of(stretch, piece, inside, parse, bad)
+            where = partial(_place, stretch, piece.path, format)
+            part.table, part.num_skipped = parse_lines(stretch.text, format.newlines, parse, bad, where)
+            part.num_lines = part.table.num_rows + part.num_skipped
             part.table = with_path(part.table, piece.path, format)
         # The table is all that is needed of the text, and what is made of it may take the text's memory.
         stretch.text = b""
@@ -69,11 +74,18 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
         del part
 
 
+def _place(stretch: Stretch, path: DataFile, format: Format, at: int) -> str:
+    """The line that begins at an offset of the stretch's text, for messages."""
+    line = stretch.line_at(at)
+    headless = line == 1 and format.kind != "json" and not format.has_header(path)
+    return f"{path}: line {line:,}{' (a header? this format has none)' if headless else ''}"
+
+
 def in_files_of(path: DataFile, format: Format) -> Format:
     """The format without those columns that a file has from its path alone."""
     names = {name for name, _ in getattr(path, "partitions", ())}
     if format.kind == "text" and names and format.has_header(path):
-        names -= {*_values(path, format)}
+        names -= {*values_in(path, format)[0]}
     return replace(format, fields=tuple(f for f in format.fields if f.name not in names)) if names else format
 
 
@@ -97,21 +109,9 @@ def with_path(table: pa.Table, path: DataFile, format: Format) -> pa.Table:
     return table.select(format.schema.names)
 
 
-def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad: BadLines) -> SourcePart:
-    def where(at: int) -> str:
-        line = stretch.line_at(at)
-        headless = line == 1 and format.kind != "json" and not format.has_header(piece.path)
-        hint = " (a header? this format has none)" if headless else ""
-        return f"{piece.path}: line {line:,}{hint}"
-
-    table, num_skipped = parse_lines(stretch.text, format.newlines, parse, bad, where)
-    num_lines = table.num_rows + num_skipped
-    return SourcePart(piece.file, stretch.number, table, num_lines, num_skipped, stretch.last, stretch.end)
-
-
 def _parser(path: DataFile, format: Format) -> Parser:
     if format.kind == "json":
-        return json_lines.json_parser(format)
+        return json_parser(format)
     if format.kind != "text":
         # Its kernels need Numba, whose import takes longer than a small preparation.
         from pipeline.prepare.sparse import sparse_parser
@@ -119,43 +119,89 @@ def _parser(path: DataFile, format: Format) -> Parser:
         return sparse_parser(format)
     names = [f.name for f in format.in_lines]
     if format.has_header(path):
-        found = names_in(path, format, names)
+        found = names_in(path, format)
         with suppress(ValueError, csv.Error):
-            below = [values for number in (2, 3) if (values := _values(path, format, number))]
+            below = [values for values in values_in(path, format, 3)[1:] if values]
             # Lines may end in a delimiter that the header does not have.
             if below and all(len(values) == len(found) + 1 and not values[-1] for values in below):
-                found.append(f"{text.NAMELESS}{len(found) + 1}")
-        return text.text_parser(format, found)
-    if format.left_out and len(_values(path, format)) < len(names):
+                found.append(f"{NAMELESS}{len(found) + 1}")
+        return text_parser(format, found)
+    if format.left_out and len(values_in(path, format)[0]) < len(names):
         names = [name for name in names if name not in format.left_out]
-    return text.text_parser(format, names)
+    return text_parser(format, names)
 
 
-def _values(path: DataFile, format: Format, number: int = 1) -> list[str]:
-    """Values of the line with this number, without regard to line ends in quotes."""
-    line = first_line(path, number).decode(errors="replace")
-    return next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
+def _of_row_groups(piece: Piece, format: Format, bad: BadLines, made: Container[int]) -> Iterator[SourcePart]:
+    with open_file(piece.path) as file:
+        metadata = file.metadata
+        first_row = sum(metadata.row_group(g).num_rows for g in range(piece.begin))
+        for number, table in enumerate(_tables(file, piece, format), piece.number):
+            num_rows = table.num_rows
+            last = piece.end == metadata.num_row_groups and first_row + num_rows == metadata.num_rows
+            part = SourcePart(piece.file, number, format.schema.empty_table(), num_rows, last=last)
+            if number not in made:
+                table = _typed(table, piece, format, first_row)
+                if format.histories:
+                    table = format.histories.added_to(table, piece.file, first_row)
+                part.table = _good_rows(table, piece, format, bad, first_row)
+                part.num_skipped = num_rows - part.table.num_rows
+                if format.histories and format.histories.least:
+                    part.table = part.table.filter(pc.not_equal(part.table.column(PLACE), LEFT_OUT))
+                part.num_lines = part.table.num_rows + part.num_skipped
+            yield part
+            first_row += num_rows
 
 
-def names_in(path: DataFile, format: Format, names: Sequence[str]) -> list[str]:
-    """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
-    columns."""
-    found = [name or f"{text.NAMELESS}{number}" for number, name in enumerate(_values(path, format), 1)]
-    in_path = dict(getattr(path, "partitions", ()))
-    lacking = [name for name in names if name not in found and name not in format.left_out and name not in in_path]
-    strangers = [] if format.skip_others else [name for name in found if name not in names]
-    strangers = [name for name in strangers if not name.startswith(text.NAMELESS)]
-    twice = sorted({name for name in found if found.count(name) > 1})
-    if not (lacking or strangers or twice):
-        return found
-    problems = {"lacks": lacking, "has": strangers, "has more than once": twice}
-    if lacking and {*lacking} <= {f.name for f in format.fields if f.role == "label"}:
+def _tables(file: FlatFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
+    """Rows of each part, with columns in the order of the file."""
+    names, groups, group = format.in_file, list(range(piece.begin, piece.end)), file.metadata.row_group(piece.begin)
+    size = rows_a_part(group, format, piece.part_bytes)
+    try:
+        if len(groups) > 1 or size >= group.num_rows:
+            yield file.read_row_groups(groups, columns=names, use_threads=False)
+            return
+        for batch in file.iter_batches(size, row_groups=groups, columns=names, use_threads=False):
+            yield pa.Table.from_batches([batch])
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{piece.path}: row group {piece.begin}: cannot be read, is it complete? ({error})") from error
+
+
+def _typed(table: pa.Table, piece: Piece, format: Format, first_row: int) -> pa.Table:
+    columns = {}
+    for field in (field for field in format.fields if field.name in format.in_file):
+        what = f"{piece.path}: column {field.name!r}"
+        try:
+            columns[field.name] = _cast(table.column(field.name), field, what, first_row + 1)
+        except pa.ArrowException as error:
+            raise ValueError(f"{what} has values that {field.arrow_type} does not hold: {error}") from error
+    return pa.table([*columns.values()], schema=pa.schema([format.schema.field(name) for name in columns]))
+
+
+def _cast(column: pa.ChunkedArray, field: Field, what: str, first_row: int) -> pa.ChunkedArray:
+    if field.values:
+        return label_of(column, field.values)
+    if pa.types.is_null(column.type):
+        return pa.chunked_array([pa.nulls(len(column), field.arrow_type)])
+    if field.role == "label" and pa.types.is_floating(value_of(column.type)):
+        # A cast keeps only 0 and 1 as they were. Others become null here, so that they are reported as bad labels.
+        column = column.cast(value_of(column.type))
+        whole_ones = pc.if_else(pc.is_in(column, pa.array([0, 1], column.type)), column, None)
+        return whole_ones.cast(field.arrow_type)
+    if field.role == "category" and str(kind_of(column.type)).endswith("numbers"):
+        column = whole(column, what, first_row)
+    return column.cast(value_of(column.type)).cast(field.arrow_type)
+
+
+def _good_rows(table: pa.Table, piece: Piece, format: Format, bad: BadLines, first_row: int) -> pa.Table:
+    found = bad_values(table, format.fields)
+    if found is None:
+        return table
+    bad_N, reason = found
+    num_bad, allowed = int(bad_N.sum()), bad.allowed(table.num_rows)
+    if num_bad > allowed:
         raise ValueError(
-            f"{path}: has no column {', '.join(map(repr, lacking))}, a label; if its rows are to be scored, give "
-            "--no-label"
+            f"{piece.path}: row {first_row + int(np.flatnonzero(bad_N)[0]) + 1:,}: {reason}; {num_bad:,} of "
+            f"{table.num_rows:,} rows of this part are bad, {allowed:,} may be skipped; correct them, or give "
+            f"{'--skip-bad SHARE' if bad.share is None else 'a larger --skip-bad'}"
         )
-    said = ", and ".join(f"{verb} {', '.join(map(repr, names[:8]))}" for verb, names in problems.items() if names)
-    raise ValueError(
-        f"{path}: line 1 should name the columns of {format.name}, but {said}; is the header missing? "
-        f"{FOREIGN.get(format.name, 'Else use csv, with --schema')}"
-    )
+    return table.filter(pa.array(~bad_N))

@@ -21,8 +21,13 @@ def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:
             f", in {files:,} of {len(prepared.sources):,} files; {MANIFEST} says how many of each" if skipped else ""
         )
         yield f"skipped as bad: {skipped:,} of {lines:,} lines{where}"
-    if with_ids := {name: column for name, column in prepared.columns.items() if "vocabulary" in column}:
-        yield from aligned([("vocabulary", "ids", "values that became 0 (rare, unknown)"), *_ids(with_ids)])
+    ids = [
+        (name, f"{column['vocabulary']:,}", f"{column['unknown']:,}")
+        for name, column in prepared.columns.items()
+        if "vocabulary" in column
+    ]
+    if ids:
+        yield from aligned([("vocabulary", "ids", "values that became 0 (rare, unknown)"), *ids])
 
 
 def _split_rows(job: Job, prepared: Prepared) -> Iterator[Sequence[str]]:
@@ -36,11 +41,6 @@ def _split_rows(job: Job, prepared: Prepared) -> Iterator[Sequence[str]]:
             rates = (f"{split.positives[label]:,} ({split.positive_rate.get(label, 0):.2%})" for label in labels)
             span = (f"{split.span[0]} .. {split.span[1]}" if split.span else "-",) if column else ()
             yield name, f"{split.rows:,}", *rates, *span
-
-
-def _ids(columns: dict[str, dict[str, object]]) -> Iterator[Sequence[str]]:
-    for name, column in columns.items():
-        yield name, f"{column['vocabulary']:,}", f"{column['unknown']:,}"
 
 
 def aligned(rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:

@@ -7,22 +7,21 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
 from pipeline.monitor.row_progress import RowProgress
-from pipeline.prepare.draft import stub_text
+from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
 from pipeline.prepare.layout import COUNT, COUNTS, SORTED, STUB, WRITE, remove_kept, remove_partials
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
-from pipeline.prepare.parts import Made, Records, joined_span
+from pipeline.prepare.parts import Records, joined_span
 from pipeline.prepare.pieces import Piece
-from pipeline.prepare.saved import saved_pieces
+from pipeline.prepare.resume import check_parts_are_those, remove_damaged_parts, unfinished
 from pipeline.prepare.sequences import sort_events
 from pipeline.prepare.splits import ToScore, asked_for, reaches
-from pipeline.prepare.steps import Job, check_parts, do_piece
+from pipeline.prepare.steps import Job, do_piece, saved_pieces
 from pipeline.prepare.vocabulary import merge, path_of
 from pipeline.storage.files import Files, checksum
 
@@ -81,14 +80,14 @@ def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop:
 
 
 def merge_one(job: Job, column: str) -> None:
-    merge(job.kept / COUNTS, column, dict(job.minimum_of).get(column, job.minimum), path_of(job.out, column))
+    merge(job.kept / COUNTS, column, job.vocabulary[column], path_of(job.out, column))
 
 
 def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None:
     """Check the parts that earlier processes made; those that are not as they were written will be made again."""
     names = sorted(job.records(step).names())
     batches = [names[at : at + PARTS_A_CHECK] for at in range(0, len(names), PARTS_A_CHECK)]
-    for _ in tasks.each("check", partial(check_parts, job, step), batches, TICK_SECONDS):
+    for _ in tasks.each("check", partial(remove_damaged_parts, job, step), batches, TICK_SECONDS):
         if stop.is_set():
             return
     if lost := len(names) - len(job.records(step).names()):
@@ -145,21 +144,6 @@ def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
     return {p: sizes[p.file] * (p.end - p.begin) // max(1, whole[p.file]) for p in pieces}
 
 
-def unfinished(pieces: Sequence[Piece], records: Records) -> list[Piece]:
-    """Pieces with at least one part that has no record."""
-    following = {first: second for first, second in pairwise(pieces) if first.file == second.file}
-    left = []
-    for piece in pieces:
-        number, made = piece.number, Made(records, piece.file)
-        end = following[piece].number if piece in following else None
-        # A file's last piece has as many parts as there are up to the one whose record says that it is the last.
-        while number in made and not (number + 1 == end or (end is None and made.is_last(number))):
-            number += 1
-        if number not in made:
-            left.append(piece)
-    return left
-
-
 def check_skipped(job: Job, step: str) -> None:
     """Raises ValueError if more of all lines were skipped than --skip-bad allows, although no part had too many."""
     totals = [(record.lines, record.skipped) for record in job.records(step)]
@@ -178,7 +162,8 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     summary = summarize(job, command)
     check_rows(job, command, summary["splits"])
     if summary["splits"]["train"]["rows"]:
-        stub, text = job.out / STUB, stub_text(summary, job.out.name).encode()
+        draft = draft_of(summary, workflow_name(job.out.name), "Path(__file__).parent")
+        stub, text = job.out / STUB, workflow_text(draft).encode()
         if stub.exists() and stub.read_bytes() != text:
             raise ValueError(f"{stub} differs from the one that would be written; move it to keep it")
         Files().replace(stub, [text])
@@ -196,15 +181,3 @@ def check_rows(job: Job, command: Command, splits: Mapping[str, Mapping[str, Any
         raise ValueError(
             f"{text}no row is for {' or '.join(empty)}{why}; give another --split, without what no row can be for"
         )
-
-
-def check_parts_are_those(job: Job, step: str, pieces: Sequence[Piece]) -> None:
-    """Raises ValueError if a record does not belong to a part of the sources."""
-    file, number, last = 0, 0, False
-    for record in job.records(step):
-        if last:
-            file, number = file + 1, 0
-        path = job.records(step).path(record.name)
-        if (record.file, record.number) != (file, number) or file > pieces[-1].file:
-            raise ValueError(f"{path}: is the record of a part that the sources do not have; remove it")
-        number, last = number + 1, record.last

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
@@ -59,15 +59,25 @@ class Schema(Strict):
     """The same of single columns, of any role but labels, instead of `nulls`."""
 
 
-class SchemaColumn(NamedTuple):
+class Field(NamedTuple):
     name: str
     role: Role
     type: pa.DataType
-    values: tuple[str, str] | None = None
-    """Values of a label that become 0 and 1."""
-    form: str = ""
-    """How values are written: one of FORMS, or the separator of lists."""
+    """Type of a single value, also if `many`."""
     many: bool = False
+    """True if an example has a list of values."""
+    values: tuple[str, str] | None = None
+    """Values of a label that become 0 and 1, in any case of letters; None: 0 and 1."""
+    form: str = ""
+    """How values are written, if not plainly: one of FORMS, or the separator of lists."""
+    nulls: tuple[str, ...] = ()
+    """Texts that are null, as an empty one is."""
+    history: str = ""
+    """Column of the events whose earlier values the list has; empty for a column of the source."""
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return pa.list_(self.type) if self.many else self.type
 
 
 def read_schema(schema: Path | Sequence[str]) -> Schema:
@@ -88,12 +98,12 @@ def read_schema(schema: Path | Sequence[str]) -> Schema:
     return read
 
 
-def roles_of(columns: Sequence[str], typed: bool = True) -> list[SchemaColumn]:
+def roles_of(columns: Iterable[str], typed: bool = True) -> list[Field]:
     """Parse each NAME:ROLE[:TYPE], or NAME:ROLE if not `typed`."""
     return [_column_of(column, typed) for column in columns]
 
 
-def _column_of(column: str, typed: bool) -> SchemaColumn:
+def _column_of(column: str, typed: bool) -> Field:
     # A name may have colons; the first word after one that is a role ends it.
     found = NAMED.match(column)
     name, role, given = found.groups("") if found else (*column.split(":", 2), "", "")[:3]
@@ -103,13 +113,13 @@ def _column_of(column: str, typed: bool) -> SchemaColumn:
             f"expected NAME:ROLE{'[:TYPE]' if typed else ''} with a role of {', '.join(TYPES)}, got {column!r}"
         )
     if spelled:
-        return SchemaColumn(name, "label", pa.int8(), _label_values(column, given))
+        return Field(name, "label", pa.int8(), values=_label_values(column, given))
     if role == "category" and (lists := LISTS.fullmatch(given)):
-        return SchemaColumn(name, "category", pa.type_for_alias(lists[1]), form=lists[2], many=True)
+        return Field(name, "category", pa.type_for_alias(lists[1]), many=True, form=lists[2])
     if given and given not in TYPES[role]:
         raise ValueError(f"{column!r}: a {role} has type {' or '.join(TYPES[role])}, got {given!r}")
     kind = pa.type_for_alias(FORMS.get(given, given) or TYPES[role][0])
-    return SchemaColumn(name, cast(Role, role), kind, form=given if given in FORMS else "")
+    return Field(name, cast(Role, role), kind, form=given if given in FORMS else "")
 
 
 def _label_values(column: str, given: str) -> tuple[str, str]:

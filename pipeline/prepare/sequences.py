@@ -21,21 +21,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.data.files import kind_of, open_file
+from pipeline.data.files import open_file
 from pipeline.errors import PipelineError
 from pipeline.files.find import DataFile
+from pipeline.files.types import HOLDS, kind_of, value_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.histories import FRAMES, ITEMS, LEFT_OUT, PLACE, PREFIX, Histories
 from pipeline.prepare.layout import KEPT, NAMES, SORTED, remove
+from pipeline.prepare.parts import Done
 from pipeline.prepare.splits import TEST, TRAIN, VALIDATION
-from pipeline.settings import Strict
-from pipeline.storage.durable import has_checksum, read_sealed, write_sealed
-from pipeline.storage.files import Files, checksum_of
+from pipeline.storage.files import Files
 
 LAST, MEMORY, LEAST_MEMORY = 50, 512 << 20, 128 << 20
 """Default length of a history, and of the memory for sorting; that which DuckDB needs for each thread."""
 PART_FACTOR = 6
 """Upper bound of a worker's memory per byte of a part, as for text; measured: 3."""
+KINDS = {"user": ("integers", "text"), "time": HOLDS["time"], "items": HOLDS["category"]}
+"""Kinds of values (see `files.types`) of the columns that each option names."""
+NARROW = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 ROWS = 1 << 16
 DONE = "done.json"
 SORT = """
@@ -50,15 +53,6 @@ FROM (SELECT place, min(before) OVER (PARTITION BY c0) AS of_user, min(before) O
         sum(is_event) OVER (PARTITION BY c0) AS num, row_number() OVER (
             PARTITION BY c0, place < {{num_examples}} ORDER BY c1 DESC, place DESC) AS newest FROM sorted)
 WHERE place < {{num_examples}} ORDER BY place"""
-
-
-class Done(Strict):
-    """Record that the events are sorted."""
-
-    sources: str
-    """Checksum of the files that they came from, as they were."""
-    files: dict[str, str]
-    """Checksum of each file that was written."""
 
 
 def with_histories(
@@ -78,8 +72,13 @@ def with_histories(
     of_events, of_both = _types(events, names), _types([*events, *examples], names[:2])
     types = [*zip((args.user, args.time), of_both, strict=True), *((n, of_events[names.index(n)]) for n in args.items)]
     for option, (name, kind) in zip(("user", "time", *["items"] * len(args.items)), types, strict=True):
-        if not _fits(kind, option):
-            raise ValueError(f"--{option} {name}: has type {kind} in {events[0]}, expected {EXPECTED[option]}")
+        # Times of day and durations are of no kind that other commands read, but have an order.
+        is_clock = option == "time" and (pa.types.is_time(kind) or pa.types.is_duration(kind))
+        is_truth = option == "time" and pa.types.is_boolean(kind)
+        if is_truth or not (is_clock or kind_of(kind) in KINDS[option]):
+            *several, last = KINDS[option]
+            expected = f"{', '.join(several)} or {last}"
+            raise ValueError(f"--{option} {name}: has type {kind} in {events[0]}, expected {expected}")
     fields = [
         Field(f"{PREFIX}{n}", "list" if kind_of(k) == "numbers" else "category", k, many=True, history=n)
         for n, k in types[2:]
@@ -114,30 +113,13 @@ def _types(paths: Sequence[DataFile], names: Sequence[str]) -> list[pa.DataType]
             schema = file.schema_arrow
         if missing := [name for name in names if name not in schema.names]:
             raise ValueError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(schema.names)}")
-        here = pa.schema([(name, _plain(schema.field(name).type)) for name in names])
+        kinds = [value_of(schema.field(name).type) for name in names]
+        here = pa.schema([(n, NARROW.get(kind, kind)) for n, kind in zip(names, kinds, strict=True)])
         try:
             found = pa.unify_schemas([found, here], promote_options="permissive")
         except pa.ArrowException as error:
             raise ValueError(f"{path}: {error}, which {paths[0]} has; write the column alike in all files") from error
     return list(found.types)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
-
-
-EXPECTED = {
-    "user": "integers or text",
-    "time": "integers, floating-point numbers, text, dates or times",
-    "items": "integers, numbers or text",
-}
-
-
-def _fits(kind: pa.DataType, option: str) -> bool:
-    if option == "time" and (pa.types.is_temporal(kind) or pa.types.is_boolean(kind)):
-        return not pa.types.is_boolean(kind) and not pa.types.is_interval(kind)
-    return kind_of(kind) in ("integers", "text", *(["numbers"] if option != "user" else []))
 
 
 def _count(path: DataFile, types: Sequence[tuple[str, pa.DataType]]) -> int:
@@ -173,8 +155,8 @@ def _sorted_as(kind: pa.DataType) -> pa.DataType:
 def sort_events(found: Histories, sources: str, threads: int, stop: threading.Event) -> bool:
     """Sort the events and find the frame of each example, unless that is done; return False if stopped before the end.
     `sources`: a checksum of the files. Raises PipelineError if DuckDB cannot sort them, OSError if the disk is full."""
-    done, duckdb = found.folder / DONE, _duckdb()
-    if _is_done(done, sources):
+    duckdb, done, files = _duckdb(), found.folder / DONE, [found.folder / name for name in (ITEMS, FRAMES)]
+    if Done.is_true(done, sources, *files):
         return True
     remove(found.folder, NAMES[f"{KEPT}/{SORTED}"])
     options = {
@@ -191,9 +173,9 @@ def sort_events(found: Histories, sources: str, threads: int, stop: threading.Ev
             base.register("rows", pa.RecordBatchReader.from_batches(schema, _rows(found, schema, stop)))
             base.execute(SORT.format(first_event=first_event))
             frames = FRAME.format(last=found.last, least=found.least, num_examples=num_examples)
-            for name, query in ((ITEMS, f"SELECT {items} FROM sorted WHERE is_event = 1"), (FRAMES, frames)):
+            for path, query in zip(files, (f"SELECT {items} FROM sorted WHERE is_event = 1", frames), strict=True):
                 rows = pa.RecordBatchReader.from_stream(base.sql(query))
-                with open(found.folder / name, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+                with open(path, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
                     for batch in rows:
                         if stop.is_set():
                             return False
@@ -206,19 +188,8 @@ def sort_events(found: Histories, sources: str, threads: int, stop: threading.Ev
             f"DuckDB: {str(error).splitlines()[0]} Give a larger --memory (it is {found.memory >> 20} MiB), or make "
             f"room in {found.folder} ({disk_usage(found.folder).free >> 20:,} MiB are free)"
         ) from error
-    files = {name: checksum_of(found.folder / name) for name in (ITEMS, FRAMES)}
-    write_sealed(done, Done(sources=sources, files=files))
+    Done.write(done, sources, *files)
     return True
-
-
-def _is_done(path: Path, sources: str) -> bool:
-    try:
-        done = read_sealed(path, Done)
-    except (ValueError, OSError):
-        return False
-    return done.sources == sources and all(
-        has_checksum(path.parent / name, found) for name, found in done.files.items()
-    )
 
 
 def _rows(found: Histories, schema: pa.Schema, stop: threading.Event) -> Iterator[pa.RecordBatch]:

@@ -135,9 +135,11 @@ class ByFile:
         return np.full(table.num_rows, self.split_of(path), np.int8)
 
     def split_of(self, path: DataFile) -> int:
-        if _matches(path, self.test):
-            return TEST
-        return VALIDATION if _matches(path, self.validation) else TRAIN
+        found = TRAIN
+        for split, patterns in ((VALIDATION, self.validation), (TEST, self.test)):
+            if any(matches_name(path, pattern) for pattern in patterns):
+                found = split
+        return found
 
 
 @dataclass(frozen=True)
@@ -181,20 +183,20 @@ def check_split(split: Split, schema: pa.Schema, paths: Sequence[DataFile]) -> N
                 raise ValueError(
                     f"--split time: there is no column {split.column!r}; there are {', '.join(schema.names)}"
                 )
-            for since in (split.validation_from, split.test_from):
-                if since is not None and split.form and micros_of(pa.array([since]), split.form).null_count:
+            for since in (one for one in (split.validation_from, split.test_from) if one is not None):
+                if split.form and micros_of(pa.array([since]), split.form).null_count:
                     raise ValueError(
                         f"--split time: {since!r} is not written as the times of {split.column} are: {split.form}"
                     )
-                if since is not None:
-                    split.parsed(since, schema.field(split.column).type)
+                split.parsed(since, schema.field(split.column).type)
         case Ratio() if split.user:
             if split.user not in schema.names or kind_of(schema.field(split.user).type) not in ("integers", "text"):
                 raise ValueError(f"--split ratio: {split.user!r} is no column of integers or text; keep it by --schema")
         case ByFile():
             for pattern in (*split.validation, *split.test):
-                if not any(_matches(path, (pattern,)) for path in paths):
-                    raise ValueError(f"--split file: {pattern!r} matches none of the sources: {_names(paths)}")
+                if not any(matches_name(path, pattern) for path in paths):
+                    names = ", ".join(path.name for path in paths[:8]) + (", ..." if len(paths) > 8 else "")
+                    raise ValueError(f"--split file: {pattern!r} matches none of the sources: {names}")
             if all(split.split_of(path) != TRAIN for path in paths):
                 raise ValueError("--split file: no source is left for training; give more, or other patterns")
 
@@ -204,25 +206,24 @@ def parse(text: str | None) -> Split:
 
     Raises ValueError if it cannot be parsed.
     """
-    if text is None:
-        return Ratio()
+    if text is None or text == "last":
+        return Ratio() if text is None else Last()
     kind, colon, rest = text.partition(":")
     words = [word for word in rest.split(",") if word]
     try:
-        if kind == "ratio" and colon:
-            options = _options(words, {"validation": float, "test": float, "seed": int, "user": str})
-            return Ratio(**options)
         if kind == "time" and (found := TIME.fullmatch(rest)):
             return ByTime(found[1], **_options(found[2].split(",")[1:], {"validation_from": str, "test_from": str}))
-        if text == "last":
-            return Last()
         if kind == "file" and words:
             return ByFile(**_patterns(words))
+        if kind != "ratio" or not colon:
+            raise KeyError(kind)
+        options = _options(words, {"validation": float, "test": float, "seed": int, "user": str})
     except (ValueError, KeyError) as error:
-        if isinstance(error, ValueError) and str(error).startswith("--split"):
-            raise
-        raise ValueError(_expected(text)) from error
-    raise ValueError(_expected(text))
+        raise ValueError(
+            f"--split {text}: expected ratio:validation=0.1,test=0.1,seed=0 (and user=COLUMN), or "
+            "time:COLUMN,validation_from=VALUE,test_from=VALUE, or file:validation=PATTERN,test=PATTERN, or last"
+        ) from error
+    return Ratio(**options)
 
 
 def _options(words: Sequence[str], kinds: Mapping[str, type]) -> dict[str, Any]:
@@ -243,19 +244,3 @@ def _patterns(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
             raise KeyError(name)
         found[name] = (*found.get(name, ()), pattern)
     return found
-
-
-def _expected(text: str) -> str:
-    return (
-        f"--split {text}: expected ratio:validation=0.1,test=0.1,seed=0 (and user=COLUMN), or "
-        "time:COLUMN,validation_from=VALUE,test_from=VALUE, or file:validation=PATTERN,test=PATTERN, or last"
-    )
-
-
-def _matches(path: DataFile, patterns: Sequence[str]) -> bool:
-    return any(matches_name(path, pattern) for pattern in patterns)
-
-
-def _names(paths: Sequence[DataFile]) -> str:
-    shown = ", ".join(path.name for path in paths[:8])
-    return f"{shown}, ..." if len(paths) > 8 else shown

@@ -63,21 +63,20 @@ def _opened(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
     return io.BufferedReader(raw, LONGEST_LINE), source.tell
 
 
-def first_line(path: DataFile, number: int = 1) -> bytes:
-    """First line of a file, or that with this number, without line end and byte order mark."""
-    with open_text(path) as file, _damage_told(path, lambda: 1):
-        lines = [_line(file, path, lambda: 1) for _ in range(number)]
-    return lines[-1].removeprefix(BOM).rstrip(b"\r\n")
+def first_lines(path: DataFile, count: int) -> list[bytes]:
+    """The first lines of a file with their line ends, without the byte order mark; empty after the end of the file."""
+    with open_text(path) as file, _naming_damage(path, lambda: 1):
+        first, *others = (_line(file, path, lambda: 1) for _ in range(count))
+    return [first.removeprefix(BOM), *others]
 
 
-def has_second_line(path: DataFile) -> bool:
-    with open_text(path) as file, _damage_told(path, lambda: 1):
-        _line(file, path, lambda: 1)
-        return bool(file.peek(1))
+def first_line(path: DataFile) -> bytes:
+    """First line of a file, without line end and byte order mark."""
+    return first_lines(path, 1)[0].rstrip(b"\r\n")
 
 
 @contextmanager
-def _damage_told(path: DataFile, line: Callable[[], int]) -> Iterator[None]:
+def _naming_damage(path: DataFile, line: Callable[[], int]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -135,7 +134,7 @@ def _newlines_before(path: DataFile, offset: int) -> int:
 def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
     path, number, line = piece.path, piece.number, 1
     file, place = _opened(path)
-    with file, _damage_told(path, lambda: line):
+    with file, _naming_damage(path, lambda: line):
         if format.has_header(path):
             line += _line(file, path, lambda: 1).count(b"\n")
         last = not file.peek(1)

@@ -1,7 +1,7 @@
 """Vocabularies: an id for each value of a column that occurs often enough, made and used in bounded memory.
 
 There are two steps. In the first, `count_part` saves the counts of values in each part (`runs.py`), next to its rows
-(`saved.py`); then `merge` makes a column's vocabulary: ids 1, 2, ... in the order of (key, value), where the key is the
+(`steps.py`); then `merge` makes a column's vocabulary: ids 1, 2, ... in the order of (key, value), where the key is the
 one used in training (`counts.keys_of`), so ids depend on the values and their counts alone. In the second,
 `Vocabulary.look_up` turns the values of the saved rows into ids: 0 for an unknown or rare value, null for a null.
 
@@ -12,7 +12,7 @@ keys. The first key of each is in the file's metadata.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from threading import Lock
@@ -29,10 +29,10 @@ from pipeline.data.files import open_file
 from pipeline.files.types import is_list
 from pipeline.prepare.counts import Counts, chunks, counted, gather, in_dictionary, joined, keys_of
 from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder
+from pipeline.prepare.parts import Done
 from pipeline.prepare.runs import few, merge_counts, write_runs
 from pipeline.records import I32, I64, U64
-from pipeline.settings import Strict
-from pipeline.storage.durable import checksum_so_far, damage_told, has_checksum, read_sealed, replacing, write_sealed
+from pipeline.storage.durable import damage_told, replacing
 from pipeline.storage.files import Files
 
 PARTITION_ROWS = 1 << 18
@@ -40,13 +40,6 @@ PARTITION_ROWS = 1 << 18
 CACHE_BYTES = 256 << 20
 MAX_IDS = 2**31 - 1
 FIRST_KEYS_ENTRY = b"first_keys"
-
-
-class Merged(Strict):
-    """Record that a vocabulary was made."""
-
-    column: str
-    checksum: str
 
 
 def path_of(out: Path, column: str) -> Path:
@@ -58,10 +51,10 @@ def path_of_counts(folder: Path, part: str) -> Path:
     return folder / f"{part}.counts"
 
 
-def count_part(table: pa.Table, columns: Sequence[str], folder: Path, part: str) -> str:
-    """Save the counts of a part's columns durably under the part's name in `folder`, which must exist. The bytes are
-    the same every time. Returns the file's checksum."""
-    return write_runs(path_of_counts(folder, part), {name: [counted(table[name], name)] for name in columns})
+def count_part(table: pa.Table, folder: Path, part: str) -> str:
+    """Save the counts of all columns of a part durably under the part's name in `folder`, which must exist. The bytes
+    are the same every time. Returns the file's checksum."""
+    return write_runs(path_of_counts(folder, part), {name: [counted(table[name], name)] for name in table.column_names})
 
 
 def merge(folder: Path, column: str, minimum: int, out: Path) -> None:
@@ -73,7 +66,7 @@ def merge(folder: Path, column: str, minimum: int, out: Path) -> None:
     (113 M counts): 170 to 210 MB.
     """
     unfinished, record = (folder / f"{quote(column, safe='')}.{what}" for what in ("merging", "merged"))
-    if not _is_made(out, column, record):
+    if not Done.is_true(record, column, out):
         files = Files()
         for path in (unfinished, out.parent):
             files.make_folder(path)
@@ -81,38 +74,28 @@ def merge(folder: Path, column: str, minimum: int, out: Path) -> None:
         assert parts, f"no part was counted in {folder}"
         whole = merge_counts(few(parts, column, unfinished), column)
         often = (part.take(np.flatnonzero(part.counts_U >= minimum)) for part in whole)
-        write_sealed(record, Merged(column=column, checksum=_write(out, often, column)))
+        _write(out, often, column)
+        Done.write(record, column, out)
     remove_folder(unfinished)
 
 
-def _is_made(out: Path, column: str, record: Path) -> bool:
-    try:
-        merged = read_sealed(record, Merged)
-    except (ValueError, OSError):
-        return False
-    return merged.column == column and has_checksum(out, merged.checksum)
-
-
-def _write(out: Path, parts: Iterator[Counts], column: str) -> str:
-    """Write a vocabulary, and return the file's checksum."""
+def _write(out: Path, parts: Iterator[Counts], column: str) -> None:
     first = next(parts)
     schema = pa.schema({"value": first.values_U.type, "count": pa.int64(), "id": pa.int32()})
     first_keys: list[int] = []
     num_ids = 0
-    with replacing(out) as file:
-        with pq.ParquetWriter(file, schema, compression="lz4", use_dictionary=False) as writer:
-            for counts in _partitions(chain([first], parts)):
-                ids = np.arange(num_ids + 1, num_ids + 1 + counts.size)
-                num_ids += len(ids)
-                if num_ids > MAX_IDS:
-                    raise ValueError(
-                        f"column {column!r}: more than {MAX_IDS:,} values occur often enough for an id; "
-                        f"raise the minimum, or leave the column's values as they are"
-                    )
-                writer.write_table(pa.table([counts.values_U, counts.counts_U, ids.astype(np.int32)], schema))
-                first_keys.append(int(counts.keys_U[0]))
-            writer.add_key_value_metadata({FIRST_KEYS_ENTRY: json.dumps(first_keys)})
-        return checksum_so_far(file)
+    with replacing(out) as file, pq.ParquetWriter(file, schema, compression="lz4", use_dictionary=False) as writer:
+        for counts in _partitions(chain([first], parts)):
+            ids = np.arange(num_ids + 1, num_ids + 1 + counts.size)
+            num_ids += len(ids)
+            if num_ids > MAX_IDS:
+                raise ValueError(
+                    f"column {column!r}: more than {MAX_IDS:,} values occur often enough for an id; "
+                    f"raise the minimum, or leave the column's values as they are"
+                )
+            writer.write_table(pa.table([counts.values_U, counts.counts_U, ids.astype(np.int32)], schema))
+            first_keys.append(int(counts.keys_U[0]))
+        writer.add_key_value_metadata({FIRST_KEYS_ENTRY: json.dumps(first_keys)})
 
 
 def _partitions(parts: Iterator[Counts]) -> Iterator[Counts]:

@@ -12,6 +12,7 @@ from support.data.raw_formats import BIG, RAWS, parts_of, skipped_of, small_csv,
 
 from pipeline.prepare import formats
 from pipeline.prepare.lines import BadLines
+from pipeline.prepare.main import main
 from pipeline.prepare.pieces import cut_sources
 
 
@@ -202,9 +203,8 @@ def test_a_damaged_compressed_file_is_always_refused(tmp_path, name, piece_bytes
     assert message.startswith(f"{path}: is cut off or damaged after line ")
 
 
-def test_an_empty_or_missing_file_is_refused(tmp_path):
+def test_a_file_without_lines_is_refused(tmp_path):
     for name, content in (
-        ("log", b""),
         ("log.gz", gzip.compress(b"")),
         ("header", b"click,x,city\n"),
         ("h.gz", gzip.compress(b"click,x,city")),
@@ -212,8 +212,6 @@ def test_an_empty_or_missing_file_is_refused(tmp_path):
         (tmp_path / name).write_bytes(content)
         assert f"{tmp_path / name}: " in refusal(tmp_path / name, small_csv(), 5)
     assert f"{tmp_path}/log.gz: has no lines" in refusal(tmp_path / "log.gz", formats.criteo())
-    with pytest.raises(ValueError, match="is no file"):
-        cut_sources([tmp_path / "absent"], small_csv(), BIG)
     with pytest.raises(ValueError, match="--piece-size 0 B: choose"):
         cut_sources([], small_csv(), 0)
 
@@ -275,3 +273,30 @@ def test_an_unclosed_quote_in_a_skipped_column_is_refused(tmp_path):
     format = replace(small_csv("click:label", "city:category", "note:skip"), header=False)
     (tmp_path / "log").write_bytes(b'1,a,"x\n')
     assert "log: line 1" in refusal(tmp_path / "log", format)
+
+
+SCHEMA = ("--schema", "click:label", "city:category")
+
+
+def test_a_file_without_header_is_named_with_the_option_for_it(tmp_path, capsys):
+    (tmp_path / "train.csv").write_text("city,click\na,1\nb,0\n")
+    (tmp_path / "dev.csv").write_text("1,c\n0,d\n")
+    sources = (tmp_path / "dev.csv", tmp_path / "train.csv")
+    argv = ["csv", *map(str, sources), *SCHEMA, "--out", str(tmp_path / "out")]
+    assert main(argv) == 2
+    said = capsys.readouterr().err
+    assert f"{sources[0]}: has no header, {sources[1]} has one; " in said
+    assert said.endswith("give --no-header dev.csv\n")
+    assert main([*argv, "--no-header", "dev.csv"]) == 0
+    rows = [row for path in sorted((tmp_path / "out/train").iterdir()) for row in pq.read_table(path).to_pylist()]
+    assert [(row["click"], row["city"]) for row in rows] == [(1, "c"), (0, "d"), (1, "a"), (0, "b")]
+
+
+def test_a_damaged_row_group_is_named(tmp_path, capsys):
+    columns = {"click": [0, 1] * 1000, "city": [f"{n}" for n in range(2000)]}
+    pq.write_table(pa.table(columns), path := tmp_path / "log.parquet", use_dictionary=False)
+    at, content = pq.read_metadata(path).row_group(0).column(1).data_page_offset, bytearray(path.read_bytes())
+    content[at : at + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    assert main(["parquet", str(path), *SCHEMA, "--out", str(tmp_path / "out")]) == 1
+    assert f"{path}: row group 0: cannot be read, is it complete?" in capsys.readouterr().err

@@ -1,11 +1,15 @@
 """What the command line refuses, and what it accepts."""
 
+import gzip
 import json
 import os
 
 import dask
+import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
+from support.data import raw_lines as made
 from support.data.preparations import SPLIT, contents, prepare, write_lines
 
 from pipeline.prepare.arguments import OUT
@@ -32,35 +36,90 @@ def refused(tmp_path, capsys):
     return of
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (("criteo", "nowhere"), "nowhere matches no text file"),
-        (("criteo", "day", "--schema", "a:label"), "--schema has no meaning for criteo"),
-        (("csv", "day"), "csv needs --schema"),
-        (("csv", "day", "--schema", "a:price"), "expected NAME:ROLE"),
-        (("csv", "day", "--schema", "nowhere.json"), "nowhere.json"),
-        (("libffm", "day"), "libffm needs --fields"),
-        (("libsvm", "day", "--many", "3"), "--many has no meaning for libsvm"),
-        (("criteo", "day", "--vocabulary", "i1"), "--vocabulary: i1 is no category"),
-        (("criteo", "day", "--minimum", "5"), "--minimum needs --vocabulary"),
-        (("criteo", "day", "--vocabulary", "c1", "--minimum", "0"), "give at least 1"),
-        (
-            ("criteo", "day", "--vocabulary", "c1", "--minimum", "c2=5"),
-            "'c2' is not in --vocabulary, where there is c1",
-        ),
-        (("criteo", "day", "--vocabulary", "all", "c1"), "--vocabulary: all is no category"),
-        (("criteo", "day", "--workers", "0"), "--workers 0"),
-        (("criteo", "day", "--skip-bad", "2"), "--skip-bad 2.0: give a share"),
-        (("criteo", "day", "--split", "time:hour,test_from=3"), "there is no column 'hour'"),
-        (("criteo", "day", "--piece-size", "0 B"), "--piece-size 0 B: choose a size"),
-        (("criteo", "day", "--scheduler", "127.0.0.1:1"), "--scheduler 127.0.0.1:1: nobody answers"),
-    ],
-)
-def test_an_impossible_request_is_refused_with_its_reason(tmp_path, source, refused, monkeypatch, argv, said):
-    monkeypatch.chdir(tmp_path)
+PACKED = gzip.compress(made.criteo_lines(5))
+SOURCES = {
+    "day": made.criteo_lines(200),
+    "avazu": made.avazu_lines(200),
+    "log": b"click,city\n1,a\n0,b\n",
+    "more": b"click,city,more\n1,a,b\n",
+    "unlabeled": b"city\na\n",
+    "empty": b"",
+    "text.gz": made.criteo_lines(5),
+    "packed.zst": PACKED,
+    "packed.tsv": PACKED,
+    "packed.bz2": b"BZh91AY",
+    "deep.json": b"[" * 100_000,
+}
+"""Content of the files that the requests below name."""
+OTHER_SUFFIX = "is compressed as .gz, which its name does not say; rename it to end in .gz"
+REFUSED = [
+    ("criteo nowhere", "nowhere matches no text file"),
+    ("criteo day --schema a:label", "--schema has no meaning for criteo"),
+    ("libsvm day --many 3", "--many has no meaning for libsvm"),
+    ("csv log", "csv needs --schema"),
+    ("csv log --schema a:price", "expected NAME:ROLE"),
+    ("csv log --schema nowhere.json", "nowhere.json"),
+    ("csv log --schema deep.json", "error: deep.json: is no schema of columns"),
+    ("csv log --schema x:number", "no column has the role `label`"),
+    ("csv log --schema y:label x:number x:category", "more than once: x"),
+    *((f"csv log --schema click:label:{values}", "the two values that become 0 and 1, as in no/yes")
+      for values in ("no", "no/NO", "a/b/c")),
+    ("csv log --schema click:label city:category --no-header dev*", "--no-header dev*: matches none of the sources"),
+    ("csv more --schema click:label city:category", "has 'more'; is the header missing? Else name the columns"),
+    ("csv unlabeled --schema click:label city:category",
+     "has no column 'click', a label; if its rows are to be scored, give --no-label"),
+    ("csv log --schema click:label --no-label --split ratio:test=0.5", "leave out --split and --vocabulary"),
+    ("csv clicks.parquet --schema click:label",
+     "clicks.parquet: is a Parquet file, not lines of text; give the format parquet"),
+    ("parquet clicks.parquet --schema click:label x:number", "no column is named x; it has: click, i1, c2"),
+    ("parquet clicks.parquet --schema click:label c2:number", "column 'c2' has type dictionary"),
+    ("parquet clicks.parquet --schema i1:number", "no column has the role `label`"),
+    ("parquet clicks.parquet --schema click:label:int8", "expected NAME:ROLE with"),
+    ("criteo text.gz", "text.gz: is not compressed, although its name ends in .gz; rename it"),
+    ("criteo packed.zst", f"packed.zst: {OTHER_SUFFIX}"),
+    ("criteo packed.tsv", f"packed.tsv: {OTHER_SUFFIX}"),
+    ("criteo packed.bz2", "packed.bz2: is compressed (.bz2); decompress it"),
+    ("criteo empty", "empty: is empty; is it complete? Leave it out"),
+    ("libffm day", "libffm needs --fields"),
+    ("libffm day --fields 1 --many 2", "libffm: fields [2] are named in `many` or `numbers` but not in `fields`"),
+    ("libffm day --fields 1 --many 1 --numbers 1", "libffm: fields [1] are named"),
+    ("libffm day --fields 1099511627776", "libffm: fields: expected at most 10,000 from 0 to 1,048,575"),
+    ("criteo day --vocabulary i1", "--vocabulary: i1 is no category"),
+    ("criteo day --vocabulary all c1", "--vocabulary: all is no category"),
+    ("criteo day --minimum 5", "--minimum needs --vocabulary"),
+    ("criteo day --vocabulary c1 --minimum 0", "give at least 1"),
+    ("criteo day --vocabulary c1 --minimum c2=5", "'c2' is not in --vocabulary, where there is c1"),
+    ("criteo day --workers 0", "--workers 0"),
+    ("criteo day --skip-bad 2", "--skip-bad 2.0: give a share"),
+    ("criteo day --piece-size 0B", "--piece-size 0 B: choose a size"),
+    ("criteo day --scheduler 127.0.0.1:1", "--scheduler 127.0.0.1:1: nobody answers"),
+    ("criteo day --split time:hour,test_from=3", "there is no column 'hour'; there are label, i1"),
+    ("avazu avazu --split time:hour,test_from=2014-10-28", "'2014-10-28' is no int32, which hour is"),
+    ("avazu avazu --split file:test=c*", "'c*' matches none of the sources: avazu"),
+    ("avazu avazu --split file:test=*", "no source is left for training"),
+    *((f"avazu avazu --split {text}", f"--split {text}: expected ratio:") for text in (
+        "ratio", "ratio:valid=0.1", "ratio:test=much", "time:", "time:x", "time:x=3", "time:x,from=3", "file:",
+        "file:a", "file:train=a", "day:1")),
+    *((f"avazu avazu --split {text}", "--split ratio: validation is 0.0 and test") for text in (
+        "ratio:test=1.5", "ratio:test=-0.1")),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sources")
+    for name, content in SOURCES.items():
+        (folder / name).write_bytes(content)
+    table = pa.table({"click": [True], "i1": [1.0], "c2": pa.array(["a"]).dictionary_encode()})
+    pq.write_table(table, folder / "clicks.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED, ids=[words for words, _ in REFUSED])
+def test_an_impossible_request_is_refused_with_its_reason(tmp_path, sources, refused, monkeypatch, words, said):
+    monkeypatch.chdir(sources)
     monkeypatch.setitem(dask.config.config["distributed"]["comm"]["timeouts"], "connect", "1s")
-    assert said in refused(*argv)
+    assert said in refused(*words.split())
     assert not (tmp_path / "out" / "_prepared.json").exists()
 
 
@@ -166,26 +225,12 @@ def test_skipped_lines_are_reported_at_the_end_and_on_a_rerun(tmp_path, source, 
         assert "skipped as bad: 1 of 211 lines, in 1 of 2 files; _prepared.json says" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("suffix", "text"), [("json", "[" * 100_000), ("toml", "columns = 2020-01-01"), ("json", "1")])
-def test_an_invalid_schema_file_is_refused(tmp_path, suffix, text, capsys):
-    source, schema = write_lines(tmp_path / "log", "csv", 5), tmp_path / f"schema.{suffix}"
-    schema.write_text(text)
-    assert main(["csv", str(source), "--schema", str(schema), "--out", str(tmp_path / "out")]) == 2
-    assert f"error: {schema}: is no schema of columns" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["file", "file/below", "/proc/out", "a\nb/" + "x" * 300])
 def test_an_output_that_cannot_be_created_is_refused(tmp_path, source, refused, name):
     (tmp_path / "file").write_text("")
     said = refused("criteo", source, out=tmp_path / name)
     assert "[Errno" not in said
     assert "place" in said or "permissions" in said
-
-
-def test_a_split_value_of_another_type_is_refused(tmp_path, refused):
-    lines = write_lines(tmp_path / "log", "avazu", 200)
-    said = refused("avazu", lines, "--split", "time:hour,test_from=2014-10-28")
-    assert "'2014-10-28' is no int32, which hour is" in said
 
 
 def test_paths_that_are_not_utf8_are_accepted_and_known_again(tmp_path, source, capsys):
@@ -207,3 +252,9 @@ def test_help_lists_the_formats_and_shows_the_options_of_one(capsys):
     assert "--split" not in formats
     assert ("--schema" in csv, "--fields" in csv, "--split" in csv) == (True, False, True)
     assert ("--schema" in libffm, "--fields" in libffm, "--split" in libffm) == (False, True, True)
+
+
+def test_a_wrong_size_is_refused_with_one_that_is_right(capsys):
+    with pytest.raises(SystemExit):
+        main(["criteo", "day", "--out", "out", "--piece-size", "64 MB"])
+    assert """argument --piece-size: expected a size such as "64 MiB" (units""" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 import pytest
 from support.faults.hostile_names import NAMES
 
-from pipeline.prepare.draft import stub_text
+from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
 from pipeline.run import load
 from pipeline.workflow import Number, Storage
 
@@ -25,12 +25,16 @@ def summary(columns):
 
 
 def loaded(tmp_path, columns):
-    (tmp_path / "workflow.py").write_text(stub_text(summary(columns), "my clicks"))
+    draft = draft_of(summary(columns), workflow_name("my clicks"), "Path(__file__).parent")
+    (tmp_path / "workflow.py").write_text(workflow_text(draft))
     return load(tmp_path / "workflow.py")
 
 
 def test_every_column_keeps_its_role_in_the_workflow(tmp_path):
-    data = loaded(tmp_path, COLUMNS).data
+    workflow = loaded(tmp_path, COLUMNS)
+    # Memory and disk are left to the run.
+    assert (workflow.name, workflow.storage) == ("my_clicks", Storage())
+    data = workflow.data
     assert (data.labels, [c.name for c in data.categories]) == (("click",), ['na"me'])
     assert (data.train, data.validation, data.test) == (("train",), (), ("test",))
     assert data.root == tmp_path
@@ -40,14 +44,6 @@ def test_every_column_keeps_its_role_in_the_workflow(tmp_path):
         Number(name="count", fill=-3.0, shift=3.0, log1p=True),
         Number(name="empty", log1p=True),
     )
-
-
-def test_the_workflow_has_the_name_of_its_folder(tmp_path):
-    assert loaded(tmp_path, COLUMNS).name == "my_clicks"
-
-
-def test_memory_and_disk_are_left_to_the_run(tmp_path):
-    assert loaded(tmp_path, COLUMNS).storage == Storage()
 
 
 def test_a_workflow_without_numbers_can_be_loaded(tmp_path):

@@ -1,4 +1,5 @@
-"""Signals at any instant: a pause changes nothing, and an interrupt is one message or none."""
+"""Signals at any instant: a pause changes nothing, and an interrupt is one message or none. A disk that is full, or can
+suddenly only be read, ends a preparation with one message; the same command resumes."""
 
 import os
 import random
@@ -9,8 +10,10 @@ import time
 
 import pytest
 from support.data.preparations import ROOT, SPLIT, command, contents, prepare, start, wait_for, write_lines
+from support.faults.small_disk import Disk, need_namespaces
 
-PIECE = ("--piece-size", "50 KiB", "--workers", 2, *SPLIT)
+IDS = ("--vocabulary", "c1", "c3")
+PIECE = ("--piece-size", "50 KiB", "--workers", 1, *SPLIT)
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +23,55 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(source, tmp_path_factory):
-    out = tmp_path_factory.mktemp("whole") / "out"
-    assert prepare("criteo", source, out, *PIECE) == 0
-    return contents(out)
+    """By options, what undisturbed preparations leave."""
+    left = {}
+    for options in ((), IDS):
+        out = tmp_path_factory.mktemp("whole") / "out"
+        assert prepare("criteo", source, out, *PIECE, *options) == 0
+        left[options] = contents(out)
+    return left
+
+
+def ended_with_one_message(process):
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1, err
+    assert [line.split(":")[0] for line in err.splitlines() if not line.endswith(" left")] == [
+        "error", "what is done stays"
+    ], err  # fmt: skip
+    return err
+
+
+INSTANTS = [
+    ((), ".prepare/write/*.json", 3),
+    ((), "train/*.parquet", 12),
+    (IDS, ".prepare/count/*.json", 4),
+    (IDS, ".prepare/counts/*.merged", 1),
+    (IDS, ".prepare/write/*.json", 2),
+]
+
+
+FAILURES = {
+    "No space left on device": (Disk.fill, Disk.free, INSTANTS),
+    "Read-only file system": (lambda disk: disk.remount("ro"), lambda disk: disk.remount("rw"), INSTANTS[:3:2]),
+}
+"""By the message: what happens to the disk, what repairs it, and at which instants it is tried."""
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize(("said", "instant"), [(said, one) for said, (*_, some) in FAILURES.items() for one in some])
+def test_a_rerun_completes_after_the_one_message_of_a_disk(tmp_path, source, whole, said, instant):
+    need_namespaces()
+    (options, pattern, count), (fail, repair, _) = instant, FAILURES[said]
+    with Disk(tmp_path / "disk", "64m") as disk:
+        process = disk.prepare("criteo", source, *PIECE, *options)
+        wait_for(process, disk.seen, pattern, count)
+        fail(disk)
+        assert said in ended_with_one_message(process)
+        repair(disk)
+        process = disk.prepare("criteo", source, *PIECE, *options)
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert contents(disk.seen) == whole[options]
 
 
 @pytest.mark.prove
@@ -40,7 +89,7 @@ def test_a_pause_longer_than_dask_waits_changes_nothing(tmp_path, source, whole)
             process.kill()
             raise
     assert process.returncode == 0, err
-    assert contents(tmp_path / "out") == whole
+    assert contents(tmp_path / "out") == whole[()]
 
 
 BEGUN = """
@@ -54,15 +103,15 @@ runpy.run_module("pipeline.prepare", run_name="__main__")
 
 
 def interrupted(source, out, seconds):
-    """The exit code and stderr of one that is interrupted so long after its modules were imported."""
+    """The exit code, stdout and stderr of one that is interrupted so long after its modules were imported."""
     argv = [sys.executable, "-c", BEGUN, *command("criteo", source, out, *PIECE)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    return process.returncode, err
+        out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
 
 
 @pytest.mark.prove
@@ -70,8 +119,11 @@ def test_a_rerun_completes_after_an_interrupt_at_any_time(tmp_path, source, whol
     random.seed(0)
     codes = set()
     for number in range(12):
-        code, err = interrupted(source, tmp_path / "out", random.uniform(0.02, 0.3 * (1 + number)))
+        code, out, err = interrupted(source, tmp_path / "out", random.uniform(0.02, 0.3 * (1 + number)))
         assert "Traceback" not in err
+        if code == 1:
+            assert "SIGINT: ending after the parts" in err
+            assert "stopped: what is done stays" in out
         done = (tmp_path / "out" / "_prepared.json").exists()
         # One that comes while Python ends has its usual effect: nothing is left to be lost.
         assert code in (0, 1, 130) or (done and code == -signal.SIGINT), err
@@ -80,4 +132,4 @@ def test_a_rerun_completes_after_an_interrupt_at_any_time(tmp_path, source, whol
             break
     assert 1 in codes
     assert prepare("criteo", source, tmp_path / "out", *PIECE) == 0
-    assert contents(tmp_path / "out") == whole
+    assert contents(tmp_path / "out") == whole[()]

@@ -36,13 +36,6 @@ def test_a_third_value_of_a_label_is_refused_with_its_line(tmp_path, capsys):
     assert "line 3: column 'click': a label must be no or yes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("column", ["click:label:no", "click:label:no/NO", "click:label:a/b/c"])
-def test_a_label_names_two_different_values(tmp_path, capsys, column):
-    (tmp_path / "log").write_text("click\nno\n")
-    assert prepared(tmp_path / "out", "csv", tmp_path / "log", "--schema", column)[0] == 2
-    assert "the two values that become 0 and 1, as in no/yes" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("header", "text"),
     [(True, "user\n7\n8\n"), (True, "user,click\n7,maybe\n8,\n"), (False, "7\n8\n"), (False, "no,7\n,8\n")],
@@ -64,16 +57,3 @@ def test_parquet_to_be_scored_needs_no_label(tmp_path):
         tmp_path / "out", "parquet", tmp_path / "log", "--no-label", "--schema", "c:label", "user:category"
     )
     assert (code, tables["test"].to_pydict()) == (0, {"user": [7, 8]})
-
-
-def test_a_missing_label_is_refused_with_the_way_to_do_without(tmp_path, capsys):
-    (tmp_path / "log").write_text("user\n7\n")
-    assert prepared(tmp_path / "out", "csv", tmp_path / "log", "--schema", *SCHEMA)[0] == 2
-    assert "has no column 'click', a label; if its rows are to be scored, give --no-label" in capsys.readouterr().err
-
-
-def test_rows_to_be_scored_are_not_split(tmp_path, capsys):
-    (tmp_path / "log").write_text("user\n7\n")
-    more = ("--no-label", "--split", "ratio:test=0.5")
-    assert prepared(tmp_path / "out", "csv", tmp_path / "log", "--schema", *SCHEMA, *more)[0] == 2
-    assert "leave out --split and --vocabulary" in capsys.readouterr().err

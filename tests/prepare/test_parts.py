@@ -44,7 +44,7 @@ def decoded(content):
 
 def content_of(table):
     """Parquet file of a part without a split."""
-    return parquet_bytes(in_row_groups(table, np.zeros(len(table), np.int8))["train"])
+    return parquet_bytes(in_row_groups(table))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_each_split_holds_its_rows_and_matches_its_record(tmp_path):
     split_N[5:10] = 2
     for split in ("train", "validation", "test"):
         (tmp_path / split).mkdir()
-    written = write_splits(tmp_path, "part-0000-00001", in_row_groups(table, split_N), ["label"])
+    written = write_splits(tmp_path, "part-0000-00001", table, split_N, ["label"])
     assert [w.name for w in written] == ["train/part-0000-00001.parquet", "test/part-0000-00001.parquet"]
     assert sorted(p.name for p in tmp_path.rglob("*.*")) == ["part-0000-00001.parquet"] * 2
     labels = table["label"].to_numpy()
@@ -110,6 +110,9 @@ def test_each_split_holds_its_rows_and_matches_its_record(tmp_path):
 def test_limits_are_the_minimum_and_maximum_of_a_column():
     table = pa.table({"a": [3, None, -2], "b": pa.array([None, None, None], pa.int32()), "c": [0.5, -0.5, 9.0]})
     assert limits(table, ["a", "b", "c"]) == {"a": (-2, 3), "c": (-0.5, 9.0)}
+    found = limits(pa.table({"b": [True, None, False]}), ["b"])
+    assert found == {"b": (0, 1)}
+    assert [type(value) for value in found["b"]] == [int, int]
 
 
 def test_records_are_read_back_unchanged_and_in_order(tmp_path):
@@ -129,15 +132,7 @@ def test_records_are_read_back_unchanged_and_in_order(tmp_path):
     assert 3 in made
     assert 100_000 in made
     assert 4 not in made
-    assert made.is_last(3)
-    assert not made.is_last(100_000)
     assert part_name(2, 3) in records.names()
-
-
-def test_limits_of_truth_values_are_integers():
-    found = limits(pa.table({"b": [True, None, False]}), ["b"])
-    assert found == {"b": (0, 1)}
-    assert [type(value) for value in found["b"]] == [int, int]
 
 
 def test_a_record_under_the_name_of_another_part_is_refused(tmp_path):

@@ -182,14 +182,6 @@ def test_line_ends_and_byte_order_marks_never_enter_a_value(tmp_path, raw):
     assert table_of(tmp_path / "windows.gz", raw.format, 500).equals(expected)
 
 
-def test_a_quoted_line_end_belongs_to_its_value_if_allowed(tmp_path):
-    text = b'click,x,city\n1,2,"a\nb"\n0,,"c ""d""\n\n"\n1,3,e\n'
-    (tmp_path / "log").write_bytes(text)
-    for piece_bytes in (1, 20, BIG):
-        found = table_of(tmp_path / "log", small_csv(newlines=True), piece_bytes)
-        assert found.column("city").to_pylist() == ["a\nb", 'c "d"\n\n', "e"]
-
-
 def test_columns_are_found_by_the_names_in_the_header(tmp_path):
     (tmp_path / "log").write_bytes(b"city,click,other,x\na,1,?,5\n")
     assert table_of(tmp_path / "log", small_csv(skip_others=True)).to_pylist() == [{"city": "a", "click": 1, "x": 5.0}]
@@ -212,12 +204,3 @@ def test_rows_of_a_parquet_file_are_the_same_for_any_row_groups(tmp_path, rows_a
     found = table_of(tmp_path / "a.parquet", format, piece_bytes)
     assert found.drop_columns("age").equals(table.drop_columns("age"))
     assert found.column("age").equals(table.column("age").cast(pa.float32()))
-
-
-def test_pieces_cover_a_file_without_overlap(tmp_path):
-    (tmp_path / "log").write_bytes(b"x" * 1000)
-    pieces = cut_sources([tmp_path / "log"] * 2, formats.criteo(), 300)
-    assert [(p.file, p.number, p.begin, p.end) for p in pieces[:4]] == [
-        (0, 0, 0, 300), (0, 1, 300, 600), (0, 2, 600, 900), (0, 3, 900, 1000),
-    ]  # fmt: skip
-    assert [p.file for p in pieces] == [0] * 4 + [1] * 4

@@ -61,7 +61,7 @@ def make(folder, parts, minimum):
     for number, column in enumerate(parts):
         name = f"part-0000-{number:05}"
         if not path_of_counts(folder, name).exists():
-            count_part(pa.table({NAME: column}), [NAME], folder, name)
+            count_part(pa.table({NAME: column}), folder, name)
     out = path_of(folder / "out", NAME)
     merge(folder, NAME, minimum, out)
     return out
@@ -132,21 +132,6 @@ def test_a_source_is_read_once_for_its_ids(tmp_path, monkeypatch):
     assert len(read) == len(list((tmp_path / "out/train").iterdir())) > 3
 
 
-def test_ids_do_not_depend_on_blocks_partitions_and_merges(tmp_path):
-    rng = np.random.default_rng(5)
-    texts = [f"{n:x}" for n in rng.zipf(1.3, 8_000) % 2_000]
-    tables = []
-    for number, (num_parts, fan_in, block_bytes, rows) in enumerate([
-        (1, 2, 1 << 30, 1 << 30), (7, 2, 900, 700), (40, 3, 5_000, 1), (40, 64, 1, 5_000),
-    ]):  # fmt: skip
-        folder = tmp_path / f"{number}"
-        folder.mkdir()
-        with small(None, block_bytes, fan_in, rows if rows > 1 else 100):
-            tables.append(pq.read_table(make(folder, map(pa.array, np.array_split(texts, num_parts)), 2)))
-    assert tables[0].to_pydict()["value"]
-    assert all(table.equals(tables[0]) for table in tables)
-
-
 ARRAYS = {
     "string": pa.array(["x", None, "yy", "x", "z"]),
     "large_string": pa.array(["x", None, "yy", "x", "z"], pa.large_string()),
@@ -176,17 +161,6 @@ def test_lists_of_values_become_lists_of_their_ids(tmp_path):
     got = Vocabulary(path, NAME).look_up(pa.chunked_array([column, column[3:]]))
     assert got.to_pylist() == [[0, 1], None, [], [1, None], [0], [1, None], [0]]
     assert Vocabulary(path, NAME).look_up(pa.chunked_array([], column.type)).to_pylist() == []
-
-
-@pytest.mark.parametrize("column", [pa.array([], pa.string()), pa.nulls(3, pa.int64()), pa.array([1, 2])])
-def test_an_empty_vocabulary_gives_every_value_the_id_zero(tmp_path, column):
-    path = make(tmp_path, [column], 2)
-    found = Vocabulary(path, NAME)
-    assert len(found) == 0
-    assert found.look_up(pa.chunked_array([column])).to_pylist() == [
-        None if v is None else 0 for v in column.to_pylist()
-    ]
-    assert pq.read_schema(path).field("value").type == column.type
 
 
 @pytest.mark.prove
@@ -249,7 +223,7 @@ def test_memory_stays_bounded_as_the_vocabulary_grows(tmp_path, num_parts):
     with small(None, block_bytes=64 << 10, fan_in=8, partition_rows=10_000):
         for part in range(num_parts):
             texts = pa.array([f"a text of some length, number {n:07}" for n in range(part * rows, (part + 1) * rows)])
-            count_part(pa.table({NAME: texts}), [NAME], tmp_path, part_name(0, part))
+            count_part(pa.table({NAME: texts}), tmp_path, part_name(0, part))
         with peak_bytes(peak):
             merge(tmp_path, NAME, 1, tmp_path / "v")
         with peak_bytes(peak):
