@@ -100,7 +100,6 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--tables",
         "--all",
         "--explain",
-        "--price",
         "--json",
         "--workers",
         "--scheduler",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.data.agenda import Leg
 from pipeline.machine.limits import cpus
-from pipeline.metrics.totals import COUNTS
+from pipeline.metrics.totals import COUNTS, lookups_of
 from pipeline.preflight.guesses import HEAPS_GROWTH
 from pipeline.preflight.setup import Setup
 from pipeline.replay.capacities import NO_LIMIT, Capacities
@@ -78,10 +78,8 @@ class Forecast:
     @property
     def hit_rates(self) -> dict[str, float]:
         """Hit rate of each tier, as `TierTotals.report` defines it."""
-        keys, device, host = (self.total(name) for name in ("keys", "device_hits", "host_hits"))
-        disk, new = self.total("disk_hits"), self.total("new")
-        pairs = {"device": (device, keys), "host": (host, keys - device), "disk": (disk, keys - device - host - new)}
-        return {tier: hits / asked if asked > 0 else math.nan for tier, (hits, asked) in pairs.items()}
+        found = lookups_of({name: self.total(name) for name in COUNTS})
+        return {tier: hits / asked if asked > 0 else math.nan for tier, (hits, asked) in found.items()}
 
 
 def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUES) -> Forecast:
