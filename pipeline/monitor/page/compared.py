@@ -14,10 +14,10 @@ from bokeh.plotting import figure
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
 from pipeline.monitor.page.metric_curves import METRIC_TITLES, by_epoch
 from pipeline.monitor.page.page import Card
-from pipeline.monitor.page.panel import Nothing, Panel, chips, fixed_panel, plot_panel
+from pipeline.monitor.page.panel import Nothing, Panel, bar, chips, fixed_panel, plot_panel
 from pipeline.monitor.page.speed import speed_columns
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
-from pipeline.monitor.page.tables import setting_text
+from pipeline.monitor.page.tables import html_table, setting_text
 from pipeline.monitor.page.time_use import shares_of, spent_in, waits_of
 from pipeline.monitor.runs import Run, different_settings, titles_of
 from pipeline.monitor.story import Story
@@ -68,12 +68,7 @@ def _legend(runs: Sequence[Compared]) -> str:
 
 def _columns(runs: Sequence[Compared], rows: Mapping[str, Sequence[str]]) -> str:
     """A table with a column for each run."""
-    head = "".join(f'<th><i class="dot" style="background:{run.color}"></i> {escape(run.name)}</th>' for run in runs)
-    body = "".join(
-        f"<tr><td>{escape(name)}</td>{''.join(f'<td>{escape(text)}</td>' for text in texts)}</tr>"
-        for name, texts in rows.items()
-    )
-    return f"<div class='wide'><table><tr><th></th>{head}</tr>{body}</table></div>"
+    return html_table(("", *(run.name for run in runs)), ((name, *texts) for name, texts in rows.items()))
 
 
 def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
@@ -116,7 +111,7 @@ def _settings(runs: Sequence[Compared]) -> str:
         name: different_texts([run.run.settings.get(name, NOT_SET) if run.run else NOT_SET for run in runs])
         for name in different_settings([run.run for run in runs if run.run])
     }
-    return _columns(runs, differ) if differ else '<p class="nothing">No setting differs.</p>'
+    return _columns(runs, differ) if differ else Nothing("No setting differs.")
 
 
 def different_texts(values: Sequence[Any]) -> list[str]:
@@ -181,15 +176,11 @@ def _time_use(runs: Sequence[Compared]) -> str:
     spent = {run.name: shares_of(spent_in(run.story.lapses)) for run in runs}
     causes = [cause for cause in CAUSE_COLORS if any(shares.get(cause, 0.0) >= 0.005 for shares in spent.values())]
     if not causes:
-        return '<p class="nothing">No run has recorded where its time went.</p>'
+        return Nothing("No run has recorded where its time went.")
     bars = []
     for name, shares in spent.items():
-        parts = "".join(
-            f'<i style="width:{100 * shares.get(cause, 0.0):.2f}%;background:{CAUSE_COLORS[cause]}"></i>'
-            for cause in causes
-        )
+        parts = bar([(CAUSE_COLORS[cause], shares.get(cause, 0.0)) for cause in causes], "bar thick")
         train = percent(shares.get("train"))
-        bar = f'<span class="bar thick">{parts}</span>'
-        bars.append(f'<div class="meter named"><span>{escape(name)}</span>{bar}<b>{train}</b></div>')
+        bars.append(f'<div class="meter named"><span>{escape(name)}</span>{parts}<b>{train}</b></div>')
     legend = chips({cause: (CAUSE_COLORS[cause], "") for cause in causes})
     return f"{legend}{''.join(bars)}<p>Share of the wall time; the number is that of training.</p>"

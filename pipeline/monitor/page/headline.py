@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.monitor.page.disk_use import disk_left, left_text
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
-from pipeline.monitor.page.panel import Panel, text_panel
+from pipeline.monitor.page.panel import Nothing, Panel, text_panel
 from pipeline.monitor.page.time_use import waits_of
 from pipeline.monitor.story import Story
 from pipeline.storage.lock import lock_file
@@ -156,6 +156,6 @@ def messages_panel() -> Panel:
             f"<li><time>{time.strftime('%d %b %H:%M:%S', time.localtime(one.at))}</time>{escape(one.text)}</li>"
             for one in reversed(story.messages)
         ]
-        return f"<ul class='messages'>{''.join(said)}</ul>" if said else '<p class="nothing">No message.</p>'
+        return f"<ul class='messages'>{''.join(said)}</ul>" if said else Nothing("No message.")
 
     return text_panel("messages", text)

@@ -43,7 +43,7 @@ def binding_panel() -> Panel:
     def text(story: Story) -> str:
         spent, seconds, stages = _lately(story)
         if not seconds:
-            return '<p class="nothing">No block is done yet.</p>'
+            return Nothing("No block is done yet.")
         busy = {stage: stages[stage] / seconds for stage in STAGES if stages.get(stage)}
         bars = "".join(meter(stage, share, STAGE_COLORS[stage], percent(share)) for stage, share in busy.items())
         period = "the whole session" if story.ended else "the last seconds"
