@@ -57,9 +57,6 @@ def train_arguments() -> argparse.ArgumentParser:
         "or off; the next free port if it is taken (default: any port, this machine only)",
     )  # fmt: skip
     parser.add_argument(
-        "--tables", action="store_true", help="at the end, also print where the time went and where rows were found"
-    )
-    parser.add_argument(
         "--explain", action="store_true",
         help="train nothing: show what the run does and what space it takes, and predict its speed, memory and disk",
     )  # fmt: skip

@@ -1,12 +1,12 @@
-"""Tiers: where keys were found, and how full each tier is."""
+"""Where keys were found: shares of the tiers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.monitor.page.humanized import percent, short_number, short_size
-from pipeline.monitor.page.panel import Nothing, Panel, chips, meter, shares_panel, text_panel
-from pipeline.monitor.page.style import BLUE, ORANGE, RED, TIER_COLORS
+from pipeline.monitor.page.humanized import percent
+from pipeline.monitor.page.panel import Nothing, Panel, chips, shares_panel
+from pipeline.monitor.page.style import TIER_COLORS
 from pipeline.monitor.page.time_use import shares_of
 from pipeline.monitor.story import Lapse, Story
 
@@ -29,30 +29,6 @@ def found_panel() -> Panel:
         "found", "share of the blocks' unique keys", colors, lambda lapses, number: shares_of(_found([lapses[number]])),
         line,
     )  # fmt: skip
-
-
-def fill_panel() -> Panel:
-    """The panel "How full the tiers are"."""
-
-    def text(story: Story) -> str:
-        begin, tick = story.begin, story.tick or (story.lapses[-1].tick if story.lapses else None)
-        if not begin or not tick:
-            return Nothing("No tick yet.")
-        rows = begin.row_bytes
-        tiers = (
-            ("device", tick.device_rows, begin.device_rows, BLUE),
-            ("host", tick.host_rows, begin.host_rows, ORANGE),
-        )
-        lines = [
-            meter(tier, used / cap if cap else 0.0, color, f"{short_number(used)} of {short_number(cap)} rows")
-            for tier, used, cap, color in tiers
-        ]
-        used, cap = tick.disk_bytes, begin.disk_cap_bytes
-        lines.append(meter("disk", used / cap if cap else 0.0, RED, f"{short_size(used)} of {short_size(cap)}"))
-        device, host = short_size(rows * begin.device_rows), short_size(rows * begin.host_rows)
-        return f"{''.join(lines)}<p>a row has {rows} bytes; device {device}, host {host}</p>"
-
-    return text_panel("fill", text)
 
 
 def with_moves(story: Story) -> list[Lapse]:

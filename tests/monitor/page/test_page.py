@@ -47,7 +47,7 @@ def columns(model):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path):
     document = page(RUNS[name]().write(tmp_path))
-    assert len(document.roots) == 16
+    assert len(document.roots) == 15
     shown = figures(document)
     assert all(any(len(column) for column in columns(model)) for model in shown)
     assert (len(shown) == 0) == (name in ("begun", "empty"))
