@@ -38,8 +38,7 @@ DOORS = {
     "starlette": ("pipeline.serving.http",),
     "uvicorn": ("pipeline.serving.http",),
     "prometheus_client": ("pipeline.serving.http",),
-    "tensorboard": ("pipeline.monitor.tools.tensorboard",),
-    "mlflow": ("pipeline.monitor.tools.mlflow",),
+    "tensorboard": ("pipeline.monitor.tensorboard",),
     "onnxruntime": ("pipeline.serving.onnx_model",),
     "duckdb": ("pipeline.prepare.sequences",),
 }  # fmt: skip

@@ -1,1 +1,0 @@
-"""Exports of a run to other tools, each on the reader of its curves: TensorBoard, MLflow."""
