@@ -70,7 +70,6 @@ class LiveObserver(Observer):
         self._log_rows, self._written_rows = commit.log_rows if commit else 0, 0
         self._tick_at = self._fields_at = -math.inf
         self._newest: BlockResult | None = None
-        self._stages: dict[str, float] = {}
         self._parts: dict[str, float] = {}
         self._losses: list[tuple[float, float]] = []
         self._blocks: list[BlockSpans] = []
@@ -87,7 +86,6 @@ class LiveObserver(Observer):
         with self._counted():
             if span := done.span:
                 self.waits.add(span)
-                self._stages[span.stage] = self._stages.get(span.stage, 0.0) + span.stop - span.start
                 for name, seconds in span.parts:
                     self._parts[name] = self._parts.get(name, 0.0) + seconds
             if done.moves:
@@ -195,7 +193,7 @@ class LiveObserver(Observer):
                 trained=self._history.trained, epoch=block.epoch, split=block.split, block=block.number,
                 block_batches=self._stretch.block_batches, look_ahead=self._stretch.look_ahead, loss=loss,
                 lr_rows=self._stretch.lr_rows, lr_dense=self._stretch.lr_dense, ready=max(0, self._history.ready),
-                stages=_rounded(self._stages), waits=_rounded(self.waits.seconds),
+                stages=_rounded(self._history.times.seconds), waits=_rounded(self.waits.seconds),
                 moves={name: sum(counts[name] for counts in totals) for name in COUNTS},
                 device_rows=max(0, self._device_rows), host_rows=max(0, self._host_rows), disk_bytes=self._log_bytes,
                 free_bytes=space.f_bavail * space.f_frsize, rss_bytes=_resident_bytes(),
