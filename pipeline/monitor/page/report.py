@@ -41,23 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
-    """Write the report of a run, and return its path. Raises OSError if it cannot be written."""
-    cards, story, appendix = report_parts(run_dir)
-    path = out or run_dir / REPORT
-    write_static(path, run_dir.resolve().name, cards, story, appendix)
-    return path
-
-
-def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
-    """The cards of a report, the story that they show, and the HTML below them: the content of result.json."""
-    run, result = known_run(run_dir), sound_result(run_dir)
-    story = story_of(run_dir)
-    shown = cards_of(run_dir, live=False)
-    last = [card for card in shown if card.panel.root.name == "messages"]
-    cards = [*(card for card in shown if card not in last), *more_cards(run, story, result), *last]
+    """Write the report of a run, with the content of result.json, and return its path. Raises OSError if it cannot be
+    written."""
+    run, result, story = known_run(run_dir), sound_result(run_dir), story_of(run_dir)
+    *cards, messages = cards_of(run_dir, live=False)
     # To a browser, "</script>" ends the element, and "<!--<script>" continues it after that.
     embedded = json.dumps(result).replace("<", "\\u003c")
-    return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
+    appendix = f'<script type="application/json" id="result">{embedded}</script>' if result else ""
+    path = out or run_dir / REPORT
+    write_static(path, run_dir.resolve().name, [*cards, *more_cards(run, story, result), messages], story, appendix)
+    return path
 
 
 def known_run(run_dir: Path) -> Run | None:
