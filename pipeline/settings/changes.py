@@ -17,7 +17,7 @@ from pipeline.settings.optimizer import ROW_OPTIMIZERS
 from pipeline.settings.problems import Location, problems
 
 COLUMNS = ("data.categories", "data.numbers")
-"""Lists of columns, which may be given by their names alone: a column that is there already keeps its settings."""
+"""Lists of columns, which may be given by their names alone: one that the workflow has keeps its settings."""
 
 
 def kind_name(kind: Any) -> str:
@@ -42,7 +42,7 @@ def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any
                 raise ValueError(f"{option}{path}: the workflow has no {path}; did you mean {meant}?")
             value = _in_json(given, f"{option}{path}", classes)
             if path in COLUMNS and isinstance(value, list):
-                known = {column["name"]: column for column in at[last]}
+                known = {column.name: column.model_dump(mode="json") for column in getattr(workflow.data, last)}
                 value = [known.get(each, {"name": each}) if isinstance(each, str) else each for each in value]
             if path == "optimizer.rows.kind" and value != at["kind"]:
                 _switch_rows(at, value, rows_given)
