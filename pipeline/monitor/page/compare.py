@@ -26,7 +26,7 @@ from pipeline.monitor.page.report import known_run, sound_result, story_of
 from pipeline.monitor.page.speed import speed_columns
 from pipeline.monitor.page.style import CAUSE_COLORS, RUN_COLORS, axis_format, hover_on, over_run_time, plain_figure
 from pipeline.monitor.page.tables import html_table, setting_text
-from pipeline.monitor.page.time_use import shares_of, spent_in, waits_of
+from pipeline.monitor.page.time_use import shares_of, spent_in, waiting_share
 from pipeline.monitor.runs import Run, different_settings, titles_of
 from pipeline.monitor.story import Story
 
@@ -129,7 +129,7 @@ def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     yield "run time", [short_duration(_seconds(run)) for run in runs]
     yield "examples trained on", [short_number(_trained(run)) for run in runs]
     yield "size of the log", [short_size(i[-1].tick.disk_bytes) if (i := run.story.lapses) else "-" for run in runs]
-    yield "training waits", [percent(waits_of(spent_in(i))[0]) if (i := run.story.lapses) else "-" for run in runs]
+    yield "training waits", [percent(waiting_share(spent_in(i))) if (i := run.story.lapses) else "-" for run in runs]
 
 
 def _seconds(run: Compared) -> float | None:

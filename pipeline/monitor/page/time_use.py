@@ -67,11 +67,9 @@ def shares_of(seconds: Mapping[str, float]) -> dict[str, float]:
     return {cause: value / total for cause, value in seconds.items()} if total else {}
 
 
-def waits_of(seconds: Mapping[str, float]) -> tuple[float, str, float]:
-    """Share of the time that training waited, the cause for which it waited longest, and its share."""
-    waits = {cause: share for cause, share in shares_of(seconds).items() if cause not in ("train", "unattributed")}
-    longest = max(waits, key=waits.__getitem__, default="")
-    return sum(waits.values()), longest, waits.get(longest, 0.0)
+def waiting_share(seconds: Mapping[str, float]) -> float:
+    """Share of the time that training waited."""
+    return sum(share for cause, share in shares_of(seconds).items() if cause not in ("train", "unattributed"))
 
 
 def spent_in(lapses: Iterable[Lapse]) -> dict[str, float]:
