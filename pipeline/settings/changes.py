@@ -42,8 +42,8 @@ def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any
                 raise ValueError(f"{option}{path}: the workflow has no {path}; did you mean {meant}?")
             value = _in_json(given, f"{option}{path}", classes)
             if path in COLUMNS and isinstance(value, list):
-                known = {column.name: column.model_dump(mode="json") for column in getattr(workflow.data, last)}
-                value = [known.get(each, {"name": each}) if isinstance(each, str) else each for each in value]
+                there = {column.name: column.model_dump(mode="json") for column in getattr(workflow.data, last)}
+                value = [there.get(each, {"name": each}) if isinstance(each, str) else each for each in value]
             if path == "optimizer.rows.kind" and value != at["kind"]:
                 _switch_rows(at, value, rows_given)
             elif parents == ["optimizer", "rows"]:

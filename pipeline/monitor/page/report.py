@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,6 @@ from pipeline.monitor.runs import Run, result_of, run_in
 from pipeline.monitor.story import Story
 from pipeline.storage.durable import own_checksum
 
-NICE = 10
-"""A report has less priority than a run that may be training at the same time."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if there is no run or the file cannot be written, 130 if
@@ -34,7 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     def write() -> str:
         check_run(args.run)
         refuse_remote("--out", args.out)
-        os.nice(NICE)
         return f"wrote {write_report(args.run, args.out)}: open it in a browser"
 
     return run_command(write)
