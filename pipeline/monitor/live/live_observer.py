@@ -26,8 +26,7 @@ from pipeline.monitor.live.lines import (
     Tick,
     every_second,
 )
-from pipeline.monitor.live.waits import Edges, Waits
-from pipeline.monitor.live.what_binds import what_binds
+from pipeline.monitor.live.waits import Edges, Waits, what_binds
 from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
 from pipeline.records import Block, BlockResult, Moves, StageResult
 

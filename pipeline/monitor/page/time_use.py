@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from pipeline.monitor.live.what_binds import what_binds
+from pipeline.monitor.live.waits import what_binds
 from pipeline.monitor.page.humanized import percent, short_duration
 from pipeline.monitor.page.panel import Nothing, Panel, chips, largest, meter, shares_panel, text_panel
 from pipeline.monitor.page.style import CAUSE_COLORS, STAGE_COLORS
