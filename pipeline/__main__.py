@@ -27,7 +27,8 @@ GROUPS = {
         "watch": ("pipeline.monitor.page.watch", "serve a web page that shows a run, while it trains and afterwards"),
         "report": ("pipeline.monitor.page.report", "write one HTML file that shows all of a run"),
         "compare": ("pipeline.monitor.page.compare", "write one HTML file that compares runs"),
-        "to-tensorboard": ("pipeline.monitor.tensorboard", "write a run's curves for TensorBoard"),
+        "to-tensorboard": ("pipeline.monitor.tools.tensorboard", "write a run's curves for TensorBoard"),
+        "to-mlflow": ("pipeline.monitor.tools.mlflow", "log a run's settings, metrics and results to MLflow"),
     },
     "using a model": {
         "score": ("pipeline.serving.score", "score Parquet files with a trained model"),
@@ -39,7 +40,7 @@ GROUPS = {
 }
 """Commands by what they are for: name, module with a `main(argv)`, and one line of help."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-PARSERS = {"run": "train_arguments", "to-tensorboard": "tensorboard_arguments"}
+PARSERS = {"run": "train_arguments", "to-tensorboard": "tensorboard_arguments", "to-mlflow": "mlflow_arguments"}
 """Functions of `pipeline.arguments` that are not named after their command."""
 BASH = """\
 _pipeline() {

@@ -165,10 +165,19 @@ def compare_arguments() -> argparse.ArgumentParser:
 def tensorboard_arguments() -> argparse.ArgumentParser:
     parser = command_parser("to-tensorboard", "Write the curves of a run for TensorBoard.")
     add_run(parser)
-    parser.add_argument(
-        "--follow", action="store_true", help="wait for what training adds, until it ends or Ctrl-C is pressed"
-    )
+    add_follow(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: RUN/tensorboard)")
+    return parser
+
+
+def mlflow_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("to-mlflow", "Log the settings, metrics and results of a run to MLflow.")
+    add_run(parser)
+    add_follow(parser)
+    parser.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI, or MLflow's own default")
+    parser.add_argument(
+        "--experiment", metavar="NAME", help="default: MLFLOW_EXPERIMENT_NAME, or the name of the workflow"
+    )
     return parser
 
 
@@ -357,6 +366,12 @@ def add_bad_values(parser: argparse.ArgumentParser) -> None:
         help="what to do with a number that its column cannot take, such as infinity: use the nearest one that it can, "
         "give the row no score, or refuse all rows (default: %(default)s); they are counted",
     )  # fmt: skip
+
+
+def add_follow(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--follow", action="store_true", help="wait for what training adds, until it ends or Ctrl-C is pressed"
+    )
 
 
 def size_argument(text: str) -> int:

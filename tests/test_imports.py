@@ -38,7 +38,8 @@ DOORS = {
     "starlette": ("pipeline.serving.http",),
     "uvicorn": ("pipeline.serving.http",),
     "prometheus_client": ("pipeline.serving.http",),
-    "tensorboard": ("pipeline.monitor.tensorboard",),
+    "tensorboard": ("pipeline.monitor.tools.tensorboard",),
+    "mlflow": ("pipeline.monitor.tools.mlflow",),
     "onnxruntime": ("pipeline.serving.onnx_model",),
     "duckdb": ("pipeline.prepare.sequences",),
 }  # fmt: skip

@@ -1,7 +1,8 @@
-"""The check of a run's folder that all commands share which show one."""
+"""Checks that the commands showing a run share: of its folder, and of packages that are not always installed."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from pipeline.errors import refuse_remote
@@ -18,3 +19,9 @@ def check_run(run_dir: Path) -> None:
     if (run_dir / "commits").is_dir():
         raise ValueError(f"{run_dir} has no {LIVE}, so it cannot be shown; `pipeline runs {run_dir}` has its metrics")
     raise ValueError(f"{run_dir} holds no run: it has no {LIVE}; name the folder that a run has written")
+
+
+def check_extra(package: str) -> None:
+    """Raises ValueError, with the command that installs it, if a package is not installed."""
+    if find_spec(package) is None:
+        raise ValueError(f"the package {package} is not installed: pip install 'ctr-pipeline[{package}]'")

@@ -6,13 +6,13 @@ import time
 import pytest
 from support.runs.session_lines import BEGAN, append, begin, ended, tick, two_sessions, write_run
 
-from pipeline.monitor import tensorboard
 from pipeline.monitor.live.lines import LIVE
-from pipeline.monitor.tensorboard import Curves, allowed_name
+from pipeline.monitor.tools import reader
+from pipeline.monitor.tools.reader import Curves, allowed_name
 
 
-def points_of(lines):
-    curves = Curves()
+def points_of(lines, through=None):
+    curves = Curves(through)
     return [point for line in lines for point in curves.of(line)]
 
 
@@ -42,6 +42,13 @@ def test_rates_are_between_ticks_and_steps_are_examples():
     assert found["learning_rate/dense"] == [(200, 0.001), (800, 0.001)]
 
 
+def test_points_that_are_there_already_are_left_out():
+    lines = two_sessions()
+    first = points_of(lines[:6])
+    through = {name: max(step for step, _ in curve) for name, curve in by_name(first).items()}
+    assert first + points_of(lines, through) == points_of(lines)
+
+
 def test_a_name_has_only_characters_that_all_tools_take():
     assert allowed_name("auc_click?/test") == "auc_click_/test"
     assert allowed_name("waits/host copy") == "waits/host copy"
@@ -49,7 +56,7 @@ def test_a_name_has_only_characters_that_all_tools_take():
 
 @pytest.fixture
 def quickly(monkeypatch):
-    monkeypatch.setattr(tensorboard, "FOLLOW_SECONDS", 0.01)
+    monkeypatch.setattr(reader, "FOLLOW_SECONDS", 0.01)
 
 
 class Following(threading.Thread):

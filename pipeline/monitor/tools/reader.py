@@ -1,60 +1,18 @@
-"""pipeline to-tensorboard RUN: write the curves of a run as TensorBoard reads them, of a finished run or of one that
-still trains."""
+"""The reader of a run for other tools: its curves as points, of a finished run or of one that still trains."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.arguments import tensorboard_arguments
-from pipeline.machine.command import run_command
-from pipeline.machine.signals import heed_interrupts
 from pipeline.metrics.totals import lookups_of
-from pipeline.monitor.command import check_run
 from pipeline.monitor.live.lines import Begin, Ended, Evaluated, LiveLine, Tick, follow_live
 from pipeline.monitor.story import Lapse, lapse_between
 
-SUFFIX = ".pipeline"
-"""End of the names of this command's files, so that it replaces no others."""
 FOLLOW_SECONDS = 1.0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 if the folder holds no run or TensorBoard is not installed, 130 after
-    an interrupt."""
-    args = tensorboard_arguments().parse_args(argv)
-    heed_interrupts()
-    folder = args.out or args.run / "tensorboard"
-    return run_command(lambda: write_events(args.run, folder, args.follow), "what was read is written")
-
-
-def write_events(run_dir: Path, folder: Path, follow: bool) -> str:
-    """Write the points of a run to an event file, in place of one that an earlier call wrote. Returns a line that says
-    where."""
-    check_run(run_dir)
-    if find_spec("tensorboard") is None:
-        raise ValueError("the package tensorboard is not installed: pip install 'ctr-pipeline[tensorboard]'")
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    for old in folder.glob(f"events.out.tfevents.*{SUFFIX}"):
-        old.unlink()
-    writer, num_points = EventFileWriter(str(folder), filename_suffix=SUFFIX), 0
-    try:
-        for points in Curves().batches(run_dir, follow):
-            for point in points:
-                value = Summary.Value(tag=point.name, simple_value=point.value)
-                writer.add_event(Event(wall_time=point.at, step=point.step, summary=Summary(value=[value])))
-            num_points += len(points)
-            writer.flush()
-    finally:
-        writer.close()
-    return f"wrote {num_points:,} points to {folder}; to see them: tensorboard --logdir {folder}"
 
 
 class Point(NamedTuple):
@@ -92,9 +50,9 @@ class Curves:
     """Makes points of lines. The steps of a curve ascend: where a session trains again what an earlier one had trained
     after its last commit, the points are already there, with the same losses."""
 
-    def __init__(self) -> None:
-        self._through: dict[str, int] = {}
-        """Last step of each curve."""
+    def __init__(self, through: dict[str, int] | None = None) -> None:
+        """`through`: last step of each curve that is known already."""
+        self._through = through or {}
         self._begin: Begin | None = None
         self._before: Tick | None = None
         self.ended: Ended | None = None
@@ -142,5 +100,5 @@ class Curves:
 
 
 def allowed_name(name: str) -> str:
-    """Name without characters that TensorBoard replaces, as a label may have them."""
+    """Name without characters that MLflow or TensorBoard replace or refuse, as a label may have them."""
     return re.sub(r"[^\w\-. /]", "_", name)

@@ -4,8 +4,8 @@ import pytest
 from support.runs.session_lines import append, begin, ended, evaluated, tick, two_sessions, write_run
 
 from pipeline.__main__ import main
-from pipeline.monitor import tensorboard as module
-from pipeline.monitor.tensorboard import Curves
+from pipeline.monitor import command as module
+from pipeline.monitor.tools.reader import Curves
 
 
 def read(folder):
@@ -49,13 +49,15 @@ def test_a_run_is_followed_next_to_files_of_others(tmp_path):
 def test_an_absent_package_is_named_with_its_install_command(tmp_path, capsys, monkeypatch):
     run = write_run(tmp_path / "run", two_sessions())
     monkeypatch.setattr(module, "find_spec", lambda module: None)
-    assert main(["to-tensorboard", str(run)]) == 2
-    said = capsys.readouterr().err
-    assert "the package tensorboard is not installed: pip install 'ctr-pipeline[tensorboard]'" in said
+    for command, extra in (("to-tensorboard", "tensorboard"), ("to-mlflow", "mlflow")):
+        assert main([command, str(run)]) == 2
+        said = capsys.readouterr().err
+        assert f"the package {extra} is not installed: pip install 'ctr-pipeline[{extra}]'" in said
 
 
-def test_a_folder_without_a_run_is_an_error(tmp_path, capsys):
-    assert main(["to-tensorboard", str(tmp_path)]) == 2
+@pytest.mark.parametrize("command", ["to-tensorboard", "to-mlflow"])
+def test_a_folder_without_a_run_is_an_error(tmp_path, capsys, command):
+    assert main([command, str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
