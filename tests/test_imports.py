@@ -37,7 +37,7 @@ DOORS = {
     "xxhash": ("pipeline.storage.files",),
     "starlette": ("pipeline.serving.http",),
     "uvicorn": ("pipeline.serving.http",),
-    "prometheus_client": ("pipeline.serving.http",),
+    "prometheus_client": ("pipeline.serving.http", "pipeline.monitor.tools.prometheus"),
     "tensorboard": ("pipeline.monitor.tools.tensorboard",),
     "mlflow": ("pipeline.monitor.tools.mlflow",),
     "onnxruntime": ("pipeline.serving.onnx_model",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,10 @@ def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
             pool = stack.enter_context(open_pool(spec))
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)
+        if find_spec("prometheus_client"):
+            from pipeline.monitor.tools.prometheus import metrics_of
+
+            stack.enter_context(metrics_of(session.run_dir))
         arguments = setup, session.checked.source, session.run_dir
         if spec:
             pool = pool or stack.enter_context(open_pool(spec))

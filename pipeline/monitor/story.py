@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.monitor.live.lines import (
+    MOST_TICKS,
     Begin,
     BlockSpans,
     CommitDone,
@@ -218,8 +219,9 @@ class Story:
 class FollowedStory:
     """The story of a run, as its live.jsonl grows."""
 
-    def __init__(self, folder: Path) -> None:
-        self._lines, self._story = follow_live(folder), Story()
+    def __init__(self, folder: Path, most: int = MOST_TICKS) -> None:
+        """`most`: see `follow_live`."""
+        self._lines, self._story = follow_live(folder, most), Story()
 
     def read(self) -> Story:
         """Return the story with what is new. It is another one once the run began from scratch, and empty as long as

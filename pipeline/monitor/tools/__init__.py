@@ -1,1 +1,1 @@
-"""Exports of a run to other tools, each on the reader of its curves: TensorBoard, MLflow."""
+"""Exports of a run to other tools, each on the reader of its curves: TensorBoard, MLflow, Prometheus."""

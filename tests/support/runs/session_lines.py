@@ -1,6 +1,6 @@
 """Lines of live.jsonl of sessions that never were."""
 
-from pipeline.monitor.live.lines import LIVE, Begin, CommitDone, Ended, Evaluated, Said, Tick
+from pipeline.monitor.live.lines import LIVE, Begin, CommitDone, Ended, Evaluated, Fields, Said, Tick
 
 BEGAN = 1_750_000_000.25
 
@@ -52,6 +52,10 @@ def said(seconds, text, at=BEGAN):
     return Said(at=at + seconds, text=text)
 
 
+def fields(seconds, block, at=BEGAN):
+    return Fields(at=at + seconds, block=block, values=(9, 5), keys=(4, 3), host=(1, 0), disk=(1, 1), new=(0, 1))
+
+
 def two_sessions():
     """A session that was killed a while after a commit, and the one that went on from there and ended."""
     later = BEGAN + 86_400
@@ -59,6 +63,7 @@ def two_sessions():
         begin(),
         said(0.1, "commit every 2 blocks"),
         tick(1.0, 200),
+        fields(1.5, 8),
         tick(2.0, 500),
         evaluated(2.6, 500),
         commit(2.7, 1),
