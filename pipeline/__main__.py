@@ -27,6 +27,7 @@ GROUPS = {
         "watch": ("pipeline.monitor.page.watch", "serve a web page that shows a run, while it trains and afterwards"),
         "report": ("pipeline.monitor.page.report", "write one HTML file that shows all of a run"),
         "compare": ("pipeline.monitor.page.compare", "write one HTML file that compares runs"),
+        "trace": ("pipeline.monitor.tools.trace", "write a timeline of a run, for Perfetto"),
         "to-tensorboard": ("pipeline.monitor.tools.tensorboard", "write a run's curves for TensorBoard"),
         "to-mlflow": ("pipeline.monitor.tools.mlflow", "log a run's settings, metrics and results to MLflow"),
     },

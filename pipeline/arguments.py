@@ -17,6 +17,7 @@ MAX_BODY_BYTES = (1 << 31) - 1
 MAX_RUNS = 8
 """Number of runs that `compare` can show: as many as there are colours that are easy to distinguish."""
 REPORT = "report.html"
+TRACE = "trace.json"
 SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its folder _scoring"
 SERVABLE = "folder for the servable, or the Parquet files; unfinished files are in its folder _exporting"
 
@@ -159,6 +160,13 @@ def compare_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, default=Path("compare.html"), metavar="FILE", help="file to write (default: %(default)s)"
     )
+    return parser
+
+
+def trace_arguments() -> argparse.ArgumentParser:
+    parser = command_parser("trace", "Write a timeline of a run, which https://ui.perfetto.dev opens.")
+    add_run(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help=f"file to write (default: RUN/{TRACE})")
     return parser
 
 
