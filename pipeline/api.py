@@ -171,7 +171,7 @@ def explain(
 
         session = plan_session(found, Path(run_dir) if run_dir else None, serial, workers, None, say)
         setup = session.set_up()
-        basis = basis_of(session, setup, serial, say)
+        basis = basis_of(session, setup, serial, None, say)
         return explained(setup) | {"prediction": as_json(predict(basis), basis)}
 
 

@@ -63,6 +63,7 @@ def train_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer and worker")
     add_json(parser, "with --explain: print the same, and the workflow, as JSON")
+    parser.add_argument("--price", type=float, metavar="X", help="with --explain: the price of an hour on this machine")
     return parser
 
 

@@ -51,6 +51,8 @@ def train_command(args: argparse.Namespace) -> int:
 
                 explain_command(args, workflow, say)
                 return 0
+            if args.price is not None:
+                raise ValueError("--price is for a prediction; give --explain, too")
             cluster = args.serial, args.workers, args.scheduler
             session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh)
             if not args.fresh and (lines := finished(session)):

@@ -99,6 +99,7 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--serial",
         "--all",
         "--explain",
+        "--price",
         "--json",
         "--workers",
         "--scheduler",

@@ -110,7 +110,7 @@ class TierTotals:
         }
 
 
-def lookups_of(counts: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+def lookups_of(counts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Hits of each tier, and the keys that were looked for in it: those not found in a faster one."""
     device, host, disk = (counts.get(f"{tier}_hits", 0) for tier in ("device", "host", "disk"))
     keys, new = counts.get("keys", 0), counts.get("new", 0)

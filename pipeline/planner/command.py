@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -30,6 +31,8 @@ def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
     """Print the explanation as the arguments ask for it. `say`: prints warnings. Raises ValueError if anything is wrong
     with the run."""
     report: Say = partial(print, file=sys.stderr, flush=True) if args.json else say
+    if args.price is not None and not 0 <= args.price < math.inf:
+        raise ValueError(f"--price {args.price}: expected the price of an hour, at least 0")
     session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, report, args.dashboard)
     setup, checked = session.set_up(), session.checked
     where = affinity_lines(lay_out(read_topology(session.device.on_gpu), setup.world))
@@ -49,16 +52,16 @@ def _tried(session: Session, setup: Setup, args: Namespace, report: Say) -> tupl
     """Return what a prediction follows from, or the reason why there is none: the first batches that are tried may
     fail although all checks passed."""
     try:
-        return basis_of(session, setup, args.serial, report), None
+        return basis_of(session, setup, args.serial, args.price, report), None
     except (ValueError, OSError, MemoryError, PipelineError) as error:
         return None, error_text(error)
 
 
-def basis_of(session: Session, setup: Setup, serial: bool, report: Say) -> Basis:
+def basis_of(session: Session, setup: Setup, serial: bool, price: float | None, report: Say) -> Basis:
     """Measure this machine and the workflow on it, and replay its keys."""
     run_dir, workflow = session.run_dir.absolute(), setup.workflow
     folder = next(path for path in (run_dir, *run_dir.parents) if path.is_dir())
-    machine = this_machine(folder, workflow.storage.direct, report)
+    machine = this_machine(folder, workflow.storage.direct, report).model_copy(update={"price_per_hour": price})
     compiles = ", and compiling its model" if workflow.model.compile else ""
     report(f"measuring the workflow with its first batches{compiles} ...")
     work = measure_work(setup, session.checked.source, session.device, folder, machine)

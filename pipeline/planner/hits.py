@@ -78,8 +78,10 @@ class Forecast:
     @property
     def hit_rates(self) -> dict[str, float]:
         """Hit rate of each tier, as `TierTotals.report` defines it."""
-        found = lookups_of({name: self.total(name) for name in COUNTS})
-        return {tier: hits / asked if asked > 0 else math.nan for tier, (hits, asked) in found.items()}
+        keys, device, host = (self.total(name) for name in ("keys", "device_hits", "host_hits"))
+        disk, new = self.total("disk_hits"), self.total("new")
+        pairs = {"device": (device, keys), "host": (host, keys - device), "disk": (disk, keys - device - host - new)}
+        return {tier: hits / asked if asked > 0 else math.nan for tier, (hits, asked) in pairs.items()}
 
 
 def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUES) -> Forecast:

@@ -13,6 +13,8 @@ class Machine(Strict):
     name: str
     cores: Count
     ram: Size
+    price_per_hour: Amount | None = None
+    """Price of an hour, in any currency; None: unknown."""
     scattered_read_seconds: Positive
     """Time that one more scattered read of a page costs while many are in flight (`DiskSpeed`)."""
     disk_read_bytes_per_second: Positive

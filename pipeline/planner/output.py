@@ -42,6 +42,11 @@ def lines_of(p: Prediction, of: Basis) -> list[str]:
         f"at most:  {format_size_up(int(p.ram_bytes))} of RAM; at the end {int(of.forecast.keys):,} keys, "
         f"{format_size_up(int(p.disk_bytes))} on disk, key map {format_size_up(int(p.map_bytes))}"
     )
+    if p.price is not None:
+        epochs = max(1, of.setup.workflow.schedule.epochs)
+        lines.append(
+            f"price:    {p.price:,.2f}, {p.price / epochs:,.2f} an epoch, at {of.machine.price_per_hour:,.2f} an hour"
+        )
     return lines + advice(p, of)
 
 

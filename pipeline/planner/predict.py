@@ -1,4 +1,4 @@
-"""Prediction of a run: seconds of each stage and which one binds, seconds of epochs and commits, memory and disk.
+"""Prediction of a run: seconds of each stage and which one binds, seconds of epochs and commits, memory, disk, money.
 
 A stage's time is its counts times costs. While blocks overlap, a block takes as long as its slowest part: training,
 which takes longer by `Work.slowdown` for each CPU second of the other stages; or another stage, such as `prefetch` on a
@@ -63,6 +63,8 @@ class Prediction:
     """Bytes of the run directory, at the end."""
     map_bytes: float
     """Bytes of the key maps of all workers, at the end."""
+    price: float | None
+    """Price of the run; None if the machine's price is unknown."""
 
 
 def predict(of: Basis) -> Prediction:
@@ -97,6 +99,7 @@ def predict(of: Basis) -> Prediction:
         ram_bytes=ram_of_all(of),
         disk_bytes=disk_at_end(of, commits),
         map_bytes=setup.world * bytes_for(int(forecast.keys / setup.world)),
+        price=None if machine.price_per_hour is None else machine.price_per_hour * seconds / 3600,
     )
 
 

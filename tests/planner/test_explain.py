@@ -1,6 +1,7 @@
 """--explain as a user calls it: the prediction in words and as JSON."""
 
 import json
+from pathlib import Path
 
 import pytest
 from conftest import make_workflow
@@ -34,14 +35,35 @@ def test_the_prediction_follows_the_explanation(explained, tmp_path):
 
 
 def test_json_has_the_same_values_and_nothing_else_on_stdout(explained):
-    code, out, err = explained("--json")
+    code, out, err = explained("--json", "--price", "2.5")
     value = json.loads(out)
     assert (code, value["no_prediction"]) == (0, None)
     assert "replaying the plans" in err
     p = value["prediction"]
     assert p["examples_per_second"] > 0
+    assert p["price"] == pytest.approx(2.5 * p["run_seconds"] / 3600)
     assert set(p["block"]["stages"]) == {"read", "dedup", "plan", "prefetch", "train", "write_back"}
     assert p["replay"]["replayed"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--price", "-1"), "--price -1.0: expected the price of an hour, at least 0"),
+        (("--price", "nan"), "--price nan: expected the price of an hour"),
+    ],
+)
+def test_a_price_that_is_none_is_one_message(explained, argv, said):
+    code, _, err = explained(*argv)
+    assert code == 2
+    assert said in err
+    assert err.startswith("error: ")
+
+
+def test_a_price_without_explain_is_refused(explained, tmp_path, capsys):
+    assert main([str(tmp_path / "small.json"), "--price", "1"]) == 2
+    assert "--price is for a prediction; give --explain, too" in capsys.readouterr().err
+    assert not Path("runs").exists()
 
 
 def test_what_cannot_be_tried_is_explained_without_a_prediction(explained, monkeypatch):

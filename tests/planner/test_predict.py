@@ -117,6 +117,7 @@ def test_run_seconds_are_the_sum_of_all_phases(basis):
     blocks = 10 * train.seconds + 2 * evaluation.seconds
     hashing = 5000 * (row / 1e6 + 1e-3 + 1e-6)
     assert p.run_seconds == pytest.approx(7 + blocks + 2 * (p.commit_seconds + filling) + hashing)
+    assert p.price == pytest.approx(p.run_seconds / 100)
     assert p.disk_bytes == pytest.approx((8192 + 4096) * (row + 8) + 3 * 3000 + 3000 / 3)
 
 
@@ -140,10 +141,12 @@ def test_workers_share_cores_and_exchange_gradients(basis):
 def test_words_name_the_stage_that_binds_and_what_does_not_fit(basis):
     lines = lines_of(predict(basis), basis)
     assert [line.partition(" ")[0] for line in lines if line.endswith("<- binds")] == ["train"]
+    assert any(line.startswith("price:") and line.endswith("at 36.00 an hour") for line in lines)
     assert "examples)" not in "\n".join(lines)
-    small = replace(basis, machine=MACHINE.model_copy(update={"ram": 1 << 20}))
+    small = replace(basis, machine=MACHINE.model_copy(update={"ram": 1 << 20, "price_per_hour": None}))
     stopped = replace(small, forecast=replace(basis.forecast, stopped="the key map would need more", replayed=0.25))
     text = "\n".join(lines_of(predict(stopped), stopped))
+    assert "price" not in text
     assert "the run would stop early: the key map would need more" in text
     assert "more RAM than the machine's 1 MiB: lower storage.host or storage.device" in text
     assert "from disk" in text
