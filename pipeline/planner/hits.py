@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.data.agenda import Leg
 from pipeline.machine.limits import cpus
-from pipeline.metrics.totals import COUNTS, lookups_of
+from pipeline.metrics.totals import COUNTS
 from pipeline.preflight.guesses import growth_between
 from pipeline.preflight.setup import Setup
 from pipeline.replay.capacities import NO_LIMIT, Capacities
