@@ -22,7 +22,7 @@ INSTALL = ($(UV) pip install --quiet --python $(BIN)/python -c constraints.txt $
 .PHONY: run test test-browser prove prove-all test-gpu bench-gpu check wheel lock clean
 
 run: $(VENV)/core
-	$(BIN)/python -m pipeline.run workflows/quickstart.py --tables
+	$(BIN)/python -m pipeline.run workflows/quickstart.py
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) $(APART)

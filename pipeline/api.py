@@ -184,14 +184,12 @@ def doctor(
     `workflow`: that of a run which defines its own model class. `say`: called with lines that report what was looked
     at. Raises ValueError if the files do not fit the workflow, or the folder holds no run."""
     from pipeline.doctor.diagnose import diagnose
+    from pipeline.doctor.main import target_of
 
-    if isinstance(target, Workflow) or not Path(target).is_dir():
-        return diagnose(with_settings(target, settings), None, say)
-    from pipeline.serving.commit import open_commit
-
-    opened = open_commit(Path(target), None, _file_or_value(workflow))
-    opened.held.close()
-    return diagnose(with_settings(opened.workflow, settings), Path(target), say)
+    run_dir = None
+    if isinstance(target, str | Path):
+        target, run_dir = target_of(Path(target), _file_or_value(workflow))
+    return diagnose(with_settings(target, settings), run_dir, say)
 
 
 def score(

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.messages.sizes import format_size, parse_size
@@ -55,9 +57,6 @@ def train_arguments() -> argparse.ArgumentParser:
         help="where Dask's dashboard listens: PORT (this machine only), HOST:PORT, :PORT (any of its addresses), "
         "or off; the next free port if it is taken (default: any port, this machine only)",
     )  # fmt: skip
-    parser.add_argument(
-        "--tables", action="store_true", help="at the end, also print where the time went and where rows were found"
-    )
     parser.add_argument(
         "--explain", action="store_true",
         help="train nothing: show what the run does and what space it takes, and predict its speed, memory and disk",
@@ -230,7 +229,7 @@ def export_arguments() -> argparse.ArgumentParser:
         help="number format of the embeddings (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--prior-correction", type=_share, default=1.0, metavar="SHARE",
+        "--prior-correction", default=1.0, metavar="SHARE", type=_number(float, 0, 1, "a share above 0 and up to 1"),
         help="share of the negative examples that the training data kept; scores are then those for all of them",
     )  # fmt: skip
     parser.add_argument(
@@ -259,7 +258,7 @@ def serve_arguments() -> argparse.ArgumentParser:
         "--memory", type=size_argument, default="512 MiB", metavar="SIZE", help="cache of rows (default: %(default)s)"
     )
     parser.add_argument(
-        "--max-requests", type=_positive, default=16, metavar="N",
+        "--max-requests", type=_number(int, 0, math.inf, "a number above 0"), default=16, metavar="N",
         help="requests that wait or are being answered; further ones get status 503 (default: "
         "%(default)s)",
     )  # fmt: skip
@@ -269,7 +268,8 @@ def serve_arguments() -> argparse.ArgumentParser:
         "%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--deadline", type=_seconds, default=5.0, metavar="SECONDS",
+        "--deadline", default=5.0, metavar="SECONDS",
+        type=_number(float, 0, 86_400, "seconds, above 0 and up to a day"),
         help="drop a request that has not begun to read rows after this time, or whose body pauses for as long; a "
         "request may ask for less (default: %(default)s)",
     )  # fmt: skip
@@ -359,7 +359,8 @@ def add_address(parser: argparse.ArgumentParser, port: int) -> None:
         help="address to listen on; with any but the default others can connect, without a password (default: "
         "%(default)s, this machine only)",
     )  # fmt: skip
-    parser.add_argument("--port", type=_port, default=port, help="port; 0 means any free one (default: %(default)s)")
+    of_port = _number(int, -1, 65_535, "0 to 65535")
+    parser.add_argument("--port", type=of_port, default=port, help="port; 0 means any free one (default: %(default)s)")
 
 
 def add_commit(parser: argparse.ArgumentParser) -> None:
@@ -400,34 +401,13 @@ def _body_size(text: str) -> int:
     return found
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
-    return int(text)
+def _number(kind: Callable[[str], float], above: float, most: float, expected: str) -> Callable[[str], float]:
+    """Type of an argument that is a number greater than `above` and at most `most`; `expected` says so in its error."""
 
+    def parse(text: str) -> float:
+        with suppress(ValueError):
+            if above < (found := kind(text)) <= most:
+                return found
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text}")
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {text}")
-    return int(text)
-
-
-def _number_in(text: str, low: float, high: float) -> float:
-    """The number of a text, above `low` and at most `high`; NaN if it is none."""
-    try:
-        found = float(text)
-    except ValueError:
-        return math.nan
-    return found if low < found <= high else math.nan
-
-
-def _share(text: str) -> float:
-    if math.isnan(found := _number_in(text, 0, 1)):
-        raise argparse.ArgumentTypeError(f"expected a share above 0 and up to 1, got {text}")
-    return found
-
-
-def _seconds(text: str) -> float:
-    if math.isnan(found := _number_in(text, 0, 86_400)):
-        raise argparse.ArgumentTypeError(f"expected seconds, above 0 and up to a day, got {text}")
-    return found
+    return parse

@@ -12,6 +12,7 @@ from pipeline.arguments import train_arguments
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
+from pipeline.messages.terminal import visible
 from pipeline.settings.changes import override
 from pipeline.workflow import load
 
@@ -41,7 +42,7 @@ def train_command(args: argparse.Namespace) -> int:
             from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
-            from pipeline.monitor.report import print_report
+            from pipeline.monitor.report import summary
 
             heed_interrupts()
             keep_freed_memory()
@@ -74,7 +75,7 @@ def train_command(args: argparse.Namespace) -> int:
         if result is None:
             print(driver.what_is_kept())
     if result is not None:
-        print_report(result, tables=args.tables)
+        print(visible(summary(result)))
         if advice := advice_after(driver):
             print(advice)
         print(f"report: {shlex.join(['pipeline', 'report', str(session.run_dir)])}")

@@ -28,7 +28,7 @@ from pipeline.commits.run_state import read_state
 from pipeline.driver.result import check_outputs
 from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
-from pipeline.monitor.bar import track
+from pipeline.monitor.redrawn import track
 from pipeline.records import RESERVED, U64
 from pipeline.serving.inspect import check_servable
 from pipeline.serving.servable import SERVABLE_MANIFEST

@@ -97,7 +97,6 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--run-dir",
         "--fresh",
         "--serial",
-        "--tables",
         "--all",
         "--explain",
         "--price",

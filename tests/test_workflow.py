@@ -14,8 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 from pipeline.messages.sizes import MemoryShare, format_size, parse_size
 from pipeline.models import DeepFM
 from pipeline.settings.caps import Size
+from pipeline.settings.changes import override
 from pipeline.settings.optimizer import ROW_OPTIMIZERS, Adagrad, Plateau
-from pipeline.workflow import Data, Workflow, load, without_removed
+from pipeline.workflow import Category, Data, Workflow, load, without_removed
 
 
 def make_fields():
@@ -244,6 +245,13 @@ def test_settings_of_earlier_versions_are_removed():
     assert without_removed(kept) == {"name": "x", "storage": {"host": "1 GiB"}, "workers": {"shards": 4}}
     for nothing in ({}, {"storage": 5}, {"storage": None}, [], 5, "text"):
         assert without_removed(nothing) == nothing
+
+
+def test_columns_that_are_named_alone_keep_their_settings(workflow):
+    kept = workflow.data.categories[-1]
+    changed = override(workflow, [f'data.categories=["{kept.name}", "another"]'])
+    assert changed.data.categories == (kept, Category(name="another"))
+    assert workflow.with_settings({"data.categories": [kept.name]}).data.categories == (kept,)
 
 
 def test_changed_settings_are_those_of_a_new_workflow(workflow):

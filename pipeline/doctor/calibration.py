@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.judged_rows import JudgedRows
 from pipeline.doctor.measures import binned
-from pipeline.doctor.seen import F64, Mask, SeenColumn, SeenRows
+from pipeline.doctor.seen import F64, JudgedRows, Mask, SeenColumn, SeenRows
 
 if TYPE_CHECKING:
     from pipeline.serving.opened import OpenRun

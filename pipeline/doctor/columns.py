@@ -31,7 +31,7 @@ def seen_column(
         return _number(values, column, where, starts)
     if column.is_multi(dict(kinds)):
         return _lists(values, column)
-    keys_N = _time_keys(values) if not column.setting else _keys(values, column)
+    keys_N = _keys(values, column) if column.setting else _float_keys(_floats(values))
     null_N = np.asarray(pc.is_null(values, nan_is_null=True))
     keys_N[null_N] = NULL
     keys_U, firsts_U, codes_N = numbered(keys_N)
@@ -91,10 +91,6 @@ def _keys(values: pa.ChunkedArray, column: InputColumn) -> U64:
         fill_keys(chunk, column, dictionary_keys(chunk, column), keys_N[begin : begin + len(chunk)])
         begin += len(chunk)
     return keys_N
-
-
-def _time_keys(values: pa.ChunkedArray) -> U64:
-    return _float_keys(_floats(values))
 
 
 def _float_keys(raw_N: F64) -> U64:

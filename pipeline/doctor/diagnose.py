@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,16 @@ from pipeline.doctor.copied_column import find_copied_columns
 from pipeline.doctor.drift import find_drift
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.importance import find_importance
-from pipeline.doctor.judged_rows import judged_rows
 from pipeline.doctor.label_rate import find_label_rates
 from pipeline.doctor.leak import find_leaks
 from pipeline.doctor.look_at_rows import look_at_rows
 from pipeline.doctor.second_epoch import find_second_epoch
-from pipeline.doctor.seen import SeenRows
+from pipeline.doctor.seen import SeenRows, judged_rows
 from pipeline.doctor.shared_rows import find_shared_rows
 from pipeline.doctor.time_order import find_time_order
 from pipeline.doctor.unscaled_number import find_unscaled_numbers
 from pipeline.doctor.unseen_keys import find_unseen_keys
+from pipeline.monitor.runs import metrics_lines
 from pipeline.workflow import Workflow
 
 
@@ -36,7 +35,7 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
     say(_looked_at(seen))
     if run_dir is None:
         say("without a run: what needs a model is left out (second_epoch, importance, calibration)")
-    evaluations = [] if run_dir is None else evaluations_of(run_dir)
+    evaluations = [] if run_dir is None else metrics_lines(run_dir)
     validation_N = seen.rows_of("validation")
     rate = float(seen.labels_NT[validation_N, 0].mean()) if validation_N.any() else 0.0
     found = [
@@ -68,15 +67,6 @@ def _of_model(seen: SeenRows, workflow: Workflow, run_dir: Path, say: Callable[[
         rows = f"{judged.num_rows:,} rows of {judged.split}"
         say(f"commit {run.commit} of {run_dir}: scoring {rows} {len(judged.features) + 2} times")
         return [*find_importance(judged, run), *find_calibration(seen, judged, run)]
-
-
-def evaluations_of(run_dir: Path) -> list[dict[str, Any]]:
-    """Lines of a run's metrics.jsonl; none if it has none yet."""
-    path = run_dir / "metrics.jsonl"
-    try:
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    except ValueError as error:
-        raise ValueError(f"{path}: a line is not JSON ({error})") from error
 
 
 def _looked_at(seen: SeenRows) -> str:

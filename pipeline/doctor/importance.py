@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.doctor.finding import Finding, listed
-from pipeline.doctor.judged_rows import JudgedRows
+from pipeline.doctor.seen import JudgedRows
 
 if TYPE_CHECKING:
     from pipeline.serving.opened import OpenRun

@@ -28,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def doctor_command(args: Namespace) -> int:
     """Look as the arguments say, print what was found, and return the exit code."""
     refuse_remote("the workflow or run", args.target)
-    workflow, run_dir = target_of(args.target, args.workflow, args.set)
+    workflow, run_dir = target_of(args.target, args.workflow)
+    workflow = override(workflow, args.set) if args.set else workflow
     # These imports take seconds, and a wrong path is reported without them.
     from pipeline.doctor.diagnose import diagnose
 
@@ -38,17 +39,18 @@ def doctor_command(args: Namespace) -> int:
     return int(any(finding.level == "fault" for finding in findings))
 
 
-def target_of(target: Path, file: Path | None, settings: Sequence[str]) -> tuple[Workflow, Path | None]:
-    """The workflow to look at, and the run directory if the target is one. Raises ValueError if it is neither."""
+def target_of(target: Path, of_run: Workflow | Path | None) -> tuple[Workflow, Path | None]:
+    """The workflow to look at, and the run directory if the target is one. `of_run`: the workflow, or its file, of a
+    run that defines its own model class. Raises ValueError if the target is neither."""
     if not target.is_dir():
-        if file is not None:
+        if of_run is not None:
             raise ValueError(f"--workflow is for a run, and {target} is no folder; name the workflow's file alone")
-        return override(load(target), settings), None
+        return load(target), None
     from pipeline.serving.commit import open_commit
 
-    opened = open_commit(target, None, file)
+    opened = open_commit(target, None, of_run)
     opened.held.close()
-    return override(opened.workflow, settings) if settings else opened.workflow, target
+    return opened.workflow, target
 
 
 def text_of(findings: Sequence[Finding]) -> str:

@@ -15,16 +15,12 @@ PRIOR_ROWS = 20.0
 
 
 def rank_auc(scores_N: Array, positive_N: Mask) -> float:
-    """Area under the ROC curve; 0.5 if there is only one class."""
-    num_positive = int(positive_N.sum())
-    num_negative = len(positive_N) - num_positive
-    if not num_positive or not num_negative:
+    """Area under the ROC curve, with ties as halves; 0.5 if there is only one class."""
+    some, others = scores_N[positive_N], np.sort(scores_N[~positive_N])
+    if not len(some) or not len(others):
         return 0.5
-    _, codes_N, counts_U = np.unique(scores_N, return_inverse=True, return_counts=True)
-    ends_U = np.cumsum(counts_U)
-    ranks_N = (ends_U - (counts_U - 1) / 2)[codes_N]
-    above = float(ranks_N[positive_N].sum()) - num_positive * (num_positive + 1) / 2
-    return above / (num_positive * num_negative)
+    below_N = np.searchsorted(others, some, "left") + np.searchsorted(others, some, "right")
+    return float(below_N.mean()) / (2 * len(others))
 
 
 def auc_error(auc: float, num_positive: int, num_negative: int) -> float:

@@ -5,7 +5,7 @@ N rows    U distinct values of a column    T labels    V values of all lists of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from pipeline.records import F32, I32, I64, U64
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 SHOWN_CHARACTERS = 40
+MAX_JUDGED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +105,35 @@ class SeenRows:
     def place(self, row: int) -> str:
         """File and row number of a row of the sample, for a message."""
         return f"row {int(self.row_N[row]):,} of {self.files[int(self.file_N[row])].path.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRows:
+    """Rows that the model is judged on: a sample of test, or else of validation."""
+
+    split: str
+    rows: I64
+    """Numbers of the rows in the sample."""
+    table: pa.Table
+    labels_N: F32
+    """Labels of the first name."""
+    label: str
+    features: Sequence[str]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.rows)
+
+    def has_both_labels(self, part: I64) -> bool:
+        return 0 < float(self.labels_N[part].sum()) < len(part)
+
+
+def judged_rows(seen: SeenRows) -> JudgedRows | None:
+    """At most MAX_JUDGED rows of the test split, in an order drawn at random; None if there is no split but train."""
+    for split in ("test", "validation"):
+        rows = np.flatnonzero(seen.rows_of(split))
+        if len(rows):
+            rows = np.random.default_rng(0).permutation(rows)[:MAX_JUDGED]
+            labels_N = seen.labels_NT[rows, 0]
+            return JudgedRows(split, rows, seen.table.take(rows), labels_N, seen.label_names[0], list(seen.features))
+    return None

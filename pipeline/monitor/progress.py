@@ -1,4 +1,4 @@
-"""Progress of a run: a live line on a terminal, otherwise a plain line every few seconds."""
+"""Progress of a run or a preparation: a live line on a terminal, otherwise a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -7,53 +7,20 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import NamedTuple, Protocol, Self, TextIO
 
 PLAIN_SECONDS = 5.0
 RECENT_SECONDS = 15.0
 """Period over which the rate is computed; it always spans at least two updates."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingProgress:
-    """Content of one update. `done` and `total` are examples of training and evaluation, `rate` is examples per second
-    (nan while unknown)."""
+class Shown(NamedTuple):
+    """Content of one update: the amount done of the total, and the line that says so."""
 
     done: int
     total: int
-    rate: float
-    loss: float | None
-
-    def __str__(self) -> str:
-        rate = "-" if math.isnan(self.rate) else f"{self.rate:,.0f}"
-        left = (self.total - self.done) / self.rate if self.rate > 0 else math.nan
-        parts = [
-            f"{self.done:,}/{self.total:,} examples",
-            f"{rate}/s now",
-            *([] if self.loss is None else [f"loss {self.loss:.4f}"]),
-            f"{clock_time(left)} left",
-        ]
-        return "  ".join(parts)
-
-
-def clock_time(seconds: float) -> str:
-    """Format seconds as `0:25`, `12:03` or `1:02:03`; `-:--` for nan."""
-    if math.isnan(seconds):
-        return "-:--"
-    minutes, second = divmod(math.ceil(max(seconds, 0.0)), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-class Shown(Protocol):
-    """Content of one update as a display sees it: its `str`, and the amount done of the total."""
-
-    @property
-    def done(self) -> int: ...
-    @property
-    def total(self) -> int: ...
+    text: str
 
 
 class Display(Protocol):
@@ -76,7 +43,7 @@ class Plain:
         self._stream = stream
 
     def show(self, state: Shown) -> None:
-        self.line(str(state))
+        self.line(state.text)
 
     def line(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
@@ -122,22 +89,22 @@ class Updates:
         """Print a message at once, without disturbing the display."""
         self._display.line(text)
 
-    def _show(self, state: Shown, now: float) -> None:
-        self._pending = state
+    def _show(self, done: int, text: str, now: float) -> None:
+        self._pending = Shown(done, self._total, text)
         if now - self._shown_at >= self._display.interval:
-            self._display.show(state)
+            self._display.show(self._pending)
             self._pending, self._shown_at = None, now
 
 
 class Progress(Updates):
-    """Progress of a run."""
+    """Progress of a run, in examples of training and evaluation."""
 
     def __init__(
         self, total_examples: int, stream: TextIO | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         super().__init__(total_examples, stream, clock)
         self._recent: deque[tuple[float, int]] = deque()
-        self._newest: TrainingProgress | None = None
+        self._newest: tuple[int, float, float | None] | None = None
 
     def begin_at(self, examples_done: int) -> None:
         """Do nothing with the number of examples that earlier sessions of the run did; a subclass may keep it. Called
@@ -146,14 +113,14 @@ class Progress(Updates):
     def update(self, examples_done: int, loss: float | None) -> None:
         """Show the state of a run: examples done in all of it, and the block's loss (None: it has none)."""
         now = self._clock()
-        self._newest = TrainingProgress(examples_done, self._total, self._rate(now, examples_done), loss)
-        self._show(self._newest, now)
+        self._newest = examples_done, self._rate(now, examples_done), loss
+        self._show(examples_done, run_line(self._total, *self._newest), now)
 
     def end_at(self, total_examples: int) -> None:
         """Change the total of a run that ends early."""
         self._total = total_examples
         if self._newest:
-            self._pending = replace(self._newest, total=total_examples)
+            self._pending = Shown(self._newest[0], total_examples, run_line(total_examples, *self._newest))
 
     def _rate(self, now: float, done: int) -> float:
         """Examples per second over the recent updates, this one included; nan at the first one, since the time before
@@ -163,3 +130,51 @@ class Progress(Updates):
             self._recent.popleft()
         since, before = self._recent[0]
         return (done - before) / (now - since) if now > since else math.nan
+
+
+class RowProgress(Updates):
+    """Progress of a preparation, in bytes of the input. Rates are averages since the context was entered."""
+
+    def __init__(
+        self, what: str, total_bytes: int, stream: TextIO | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        super().__init__(max(1, total_bytes), stream, clock)
+        self._what, self._before = what, (0, 0)
+
+    def begin_at(self, done_bytes: int, rows: int) -> None:
+        """Set the bytes and rows done by earlier processes. Call it before entering the context."""
+        self._before = (done_bytes, rows)
+
+    def __enter__(self) -> Self:
+        self._began = self._clock()
+        return super().__enter__()
+
+    def update(self, done_bytes: int, rows: int) -> None:
+        """Show the bytes of the input and the rows that are done, including those of earlier processes."""
+        now = self._clock()
+        bytes_before, rows_before = self._before
+        seconds, fresh = now - self._began, done_bytes - bytes_before
+        rate = (rows - rows_before) / seconds if seconds > 0 and rows > rows_before else math.nan
+        left = (self._total - done_bytes) * seconds / fresh if fresh > 0 else math.nan
+        share = f"{done_bytes / self._total:4.0%}"
+        self._show(done_bytes, f"{self._what}  {rows:,} rows  {_whole(rate)}/s  {share}  {clock_time(left)} left", now)
+
+
+def run_line(total: int, done: int, rate: float, loss: float | None) -> str:
+    """Line of a run's progress. `rate`: examples per second, nan while unknown."""
+    left = (total - done) / rate if rate > 0 else math.nan
+    of_loss = "" if loss is None else f"  loss {loss:.4f}"
+    return f"{done:,}/{total:,} examples  {_whole(rate)}/s now{of_loss}  {clock_time(left)} left"
+
+
+def _whole(rate: float) -> str:
+    return "-" if math.isnan(rate) else f"{rate:,.0f}"
+
+
+def clock_time(seconds: float) -> str:
+    """Format seconds as `0:25`, `12:03` or `1:02:03`; `-:--` for nan."""
+    if math.isnan(seconds):
+        return "-:--"
+    minutes, second = divmod(math.ceil(max(seconds, 0.0)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -1,17 +1,20 @@
-"""A digest of what a class runs: the code of its methods, and the functions, classes and constants that these name. It
-is that of the class in memory, whatever its file says by then; comments, docstrings and names of modules do not
-count."""
+"""What a class of a user runs and takes: a digest of the code of its methods and of the functions, classes and
+constants that these name; and the names of its arguments. The digest is that of the class in memory, whatever its file
+says by then; comments, docstrings and names of modules do not count."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints, is_typeddict
 
+GIVEN = ("num_fields", "num_numbers", "embedding_dim")
+"""Arguments of every model class, which model.args does not have."""
 OWN_PACKAGE = __name__.partition(".")[0]
 LIBRARIES = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")})
 NOT_CODE = ("__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__")
@@ -107,3 +110,21 @@ def _names(code: CodeType) -> set[str]:
     """Names of globals and attributes in a function's code and in that of the functions within it."""
     inner = (_names(const) for const in code.co_consts if isinstance(const, CodeType))
     return set(code.co_names).union(*inner)
+
+
+def arguments_of(kind: Callable[..., object]) -> list[str] | None:
+    """Return the names that model.args may have. Returns None if the class takes any, or if its names are unknown."""
+    try:
+        parameters = inspect.signature(kind).parameters.values()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if any(p.kind == p.VAR_KEYWORD for p in parameters):
+            hints = get_type_hints(kind.__init__)
+            (others,) = get_args(next(hints[p.name] for p in parameters if p.kind == p.VAR_KEYWORD))
+            if not is_typeddict(others):
+                return None
+            names += others.__annotations__
+    # A class of the user's own may have any signature, and hints of names that cannot be found.
+    except Exception:
+        return None
+    # A callable that does not take these, such as dict, fails as a whole, not for a name of model.args.
+    return [name for name in names if name not in GIVEN] if set(GIVEN) <= set(names) else None

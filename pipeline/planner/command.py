@@ -16,9 +16,8 @@ from pipeline.machine.topology import read_topology
 from pipeline.planner.calibrate import this_machine
 from pipeline.planner.costs import Basis
 from pipeline.planner.hits import forecast
-from pipeline.planner.other_memory import predict_with_other_memory
 from pipeline.planner.output import as_json, lines_of, lines_of_others
-from pipeline.planner.predict import predict
+from pipeline.planner.predict import predict, predict_with_other_memory
 from pipeline.planner.work import measure_work
 from pipeline.preflight.explain import explain, explained
 from pipeline.preflight.setup import Setup

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pipeline.data.agenda import Leg
 from pipeline.machine.limits import cpus
 from pipeline.metrics.totals import COUNTS
-from pipeline.preflight.guesses import HEAPS_GROWTH
+from pipeline.preflight.guesses import growth_between
 from pipeline.preflight.setup import Setup
 from pipeline.replay.capacities import NO_LIMIT, Capacities
 from pipeline.replay.engine import Simulation
@@ -213,7 +213,5 @@ class Replay:
             return 0.0
         examples, keys = self._keys_after[-1]
         half_examples, half_keys = self._keys_after[len(self._keys_after) // 2]
-        growth = HEAPS_GROWTH
-        if 0 < half_examples < examples and half_keys:
-            growth = min(1.0, math.log(keys / half_keys) / math.log(examples / half_examples))
+        growth = growth_between(half_examples, half_keys, examples, keys)
         return keys * (self._agenda.num_examples["train"] / max(1.0, examples)) ** growth

@@ -12,8 +12,7 @@ from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.monitor.history import json_value
 from pipeline.monitor.page.humanized import short_duration
 from pipeline.planner.costs import Basis
-from pipeline.planner.other_memory import WithMemory
-from pipeline.planner.predict import Prediction
+from pipeline.planner.predict import Prediction, WithMemory
 
 TIERS = ("device", "host")
 WHOLE = 0.995

@@ -8,13 +8,20 @@ slow disk; or the CPU time of all stages of all workers, divided by the cores.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pipeline.planner import hits
 from pipeline.planner.costs import KEY_BYTES, Basis, disk_at_end, fingerprinting, ram_of_all, stage_costs, writing
 from pipeline.planner.hits import LegForecast
 from pipeline.planner.timing import Cost
+from pipeline.preflight.checked import Checked
+from pipeline.preflight.chosen_caps import budget_of
+from pipeline.preflight.setup import divide_caps
+from pipeline.preflight.sizes import DoesNotFit
 from pipeline.storage.key_map import bytes_for
 
+OTHER_MEMORY = {"half": 0.5, "twice": 2.0}
+"""Factors of the memory that caps are chosen from, for which a run is predicted, too."""
 FILES_OF_COMMIT = 12
 """Number of files and folders that a commit makes durable, without its chunks."""
 
@@ -128,3 +135,30 @@ def _timed_commits(of: Basis, seconds: float) -> int:
     """Number of commits that come by time between the others."""
     minutes, others = of.setup.workflow.commit.every_minutes, max(1, of.forecast.commits)
     return others * int(seconds / others / (60 * minutes)) if minutes else 0
+
+
+@dataclass(frozen=True, slots=True)
+class WithMemory:
+    """The run with other memory; `prediction` is None if not even one batch fits, as `why_not` says."""
+
+    memory: int
+    prediction: Prediction | None = None
+    why_not: str | None = None
+
+
+def predict_with_other_memory(checked: Checked, basis: Basis) -> dict[str, WithMemory]:
+    """Predict the run for each of OTHER_MEMORY. Empty if all caps are given."""
+    found: dict[str, WithMemory] = {}
+    if not checked.storage.leaves_out:
+        return found
+    for name, factor in OTHER_MEMORY.items():
+        memory = int(factor * budget_of(checked))
+        storage = checked.storage.model_copy(update={"memory": memory})
+        try:
+            setup = divide_caps(replace(checked, storage=storage, run_dir=None, say=lambda line: None))
+        except DoesNotFit as error:
+            found[name] = WithMemory(memory, why_not=str(error))
+            continue
+        counts = hits.forecast(setup, basis.work.values_of_example)
+        found[name] = WithMemory(memory, predict(replace(basis, setup=setup, forecast=counts)))
+    return found

@@ -30,10 +30,15 @@ def guessed_keys(window: FirstWindow, block_examples: int, examples: int) -> int
     seen = min(examples, block * len(unions))
     if not seen or not unions[-1]:
         return 0
-    growth = HEAPS_GROWTH
-    if len(unions) > 1 and seen > block:
-        growth = min(1.0, max(0.0, math.log(unions[-1] / unions[0]) / math.log(seen / block)))
-    return int(unions[-1] * (examples / seen) ** growth)
+    return int(unions[-1] * (examples / seen) ** growth_between(block, unions[0], seen, unions[-1]))
+
+
+def growth_between(before: float, keys_before: float, now: float, keys: float, unknown: float = HEAPS_GROWTH) -> float:
+    """Exponent with which the number of keys grew, from that after `before` examples to that after `now` (Heaps' law),
+    0 to 1; `unknown` if these say nothing about it."""
+    if not 0 < before < now or not 0 < keys_before <= keys:
+        return unknown
+    return min(1.0, math.log(keys / keys_before) / math.log(now / before))
 
 
 def other_buffers(

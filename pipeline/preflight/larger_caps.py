@@ -11,6 +11,7 @@ from typing import cast
 
 from pipeline.messages.sizes import format_size_down, format_size_up, parse_size
 from pipeline.preflight.explain import estimated_keys
+from pipeline.preflight.guesses import growth_between
 from pipeline.preflight.setup import Setup
 from pipeline.preflight.sizes import SLACK, DoesNotFit, Sizes
 from pipeline.records import Refusal
@@ -87,9 +88,7 @@ def keys_at_end(setup: Setup, seen: Seen) -> int:
         return estimated_keys(setup)
     unions, schedule = setup.fit.window.union_of_first, setup.workflow.schedule
     first, then = setup.world * unions[-1], len(unions) * setup.fit.block_batches * schedule.batch_size
-    power = 1.0
-    if 0 < first < seen.keys and then < seen.examples:
-        power = min(1.0, math.log(seen.keys / first) / math.log(seen.examples / then))
+    power = growth_between(then, first, seen.examples, seen.keys, unknown=1.0)
     return math.ceil(seen.keys * (total / seen.examples) ** ((1 + power) / 2))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
-from pipeline.monitor.row_progress import RowProgress
+from pipeline.monitor.progress import RowProgress
 from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
 from pipeline.prepare.layout import COUNT, COUNTS, SORTED, STUB, WRITE, remove_kept, remove_partials
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest

@@ -7,5 +7,5 @@ sample      a share of the keys, and what it says of all
 belady      the bound on the hits of any policy
 key_tiers   tiers whose rows are keys alone                      moved by the stages and commits of a run
 grid        several sizes and policies side by side              the data is read once
-command     what `pipeline replay` does                          table: how it is shown
+command     what `pipeline replay` does, and the table that it prints
 """

@@ -16,13 +16,13 @@ from pipeline.driver.open import shared_by
 from pipeline.driver.result import WORKFLOW, read_result
 from pipeline.driver.resume import begun_of
 from pipeline.driver.stretches import STRETCHES, Opened, RunEvent, read_events
-from pipeline.messages.sizes import parse_size
+from pipeline.messages.sizes import format_size_up, parse_size
+from pipeline.monitor.runs_table import RunsTable
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import after, caps, check, divide_caps
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.grid import BoundCell, Cell, Grid, GridSize
 from pipeline.replay.record import OTHER_DATA, RecordedRun
-from pipeline.replay.table import hits_table
 from pipeline.replay.trace import FileTrace, shards_of
 from pipeline.settings import read_json
 from pipeline.settings.caps import CapSizes, caps_of
@@ -170,3 +170,22 @@ def _as_it_ran(events: Sequence[RunEvent], checked: Checked, reader: KeyReader) 
     sums = {name: sum(getattr(w, name) for w in workers) for name in ("device_rows", "host_rows", "disk_chunks")}
     whole = Capacities(**sums, chunk_rows=workers[0].chunk_rows)
     return Cell(AS_IT_RAN, last.policies, whole, checked.row.num_bytes, run.totals.counts(), run.totals.chunks)
+
+
+def hits_table(cells: Sequence[Cell], bounds: Sequence[BoundCell] = ()) -> str:
+    """Table with a line for each size and pair of policies, and for each bound, those of a size together."""
+    order = list(dict.fromkeys(cell.size for cell in cells))
+    lines: list[Cell | BoundCell] = sorted([*cells, *bounds], key=lambda line: order.index(line.size))
+    table = RunsTable(1 << 16)
+    table.must("size", [line.size for line in lines], left=True)
+    table.must("rows in\nmemory", [format_size_up(line.memory_bytes) for line in lines])
+    for place, tier in enumerate(("device", "host")):
+        table.must(f"policy of\n{tier}", [line.policies[place] for line in lines], left=True)
+    for head, tier in (("found on\ndevice", "device"), ("on device\nor host", "memory")):
+        table.must(head, [_share(line.shares[tier], line.errors.get(tier)) for line in lines])
+    table.must("rows read\nfrom disk", [f"{line.disk_reads:,}" for line in lines])
+    return str(table)
+
+
+def _share(share: float, error: float | None) -> str:
+    return f"{share:.2%}" if error is None else f"{share:.2%} ± {error:.2%}"

@@ -10,11 +10,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline.errors import did_you_mean, shortened
-from pipeline.own_code.arguments import arguments_of
+from pipeline.own_code.code import arguments_of
 from pipeline.own_code.modules import plain_name
 from pipeline.settings import Strict
 from pipeline.settings.optimizer import ROW_OPTIMIZERS
 from pipeline.settings.problems import Location, problems
+
+COLUMNS = ("data.categories", "data.numbers")
+"""Lists of columns, which may be given by their names alone: one that the workflow has keeps its settings."""
 
 
 def kind_name(kind: Any) -> str:
@@ -38,6 +41,9 @@ def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any
                 meant = " or ".join(repr(".".join([*parents, found])) for found in inside)
                 raise ValueError(f"{option}{path}: the workflow has no {path}; did you mean {meant}?")
             value = _in_json(given, f"{option}{path}", classes)
+            if path in COLUMNS and isinstance(value, list):
+                there = {column.name: column.model_dump(mode="json") for column in getattr(workflow.data, last)}
+                value = [there.get(each, {"name": each}) if isinstance(each, str) else each for each in value]
             if path == "optimizer.rows.kind" and value != at["kind"]:
                 _switch_rows(at, value, rows_given)
             elif parents == ["optimizer", "rows"]:

@@ -110,12 +110,6 @@ def test_lists_and_texts_and_booleans_are_looked_at(tmp_path):
     assert len(codes_V) == sum(lengths)
 
 
-def test_metrics_that_are_no_json_are_named(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text("{")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl: a line is not JSON"):
-        module.evaluations_of(tmp_path)
-
-
 def test_files_without_rows_are_refused(tmp_path):
     workflow = examined(tmp_path / "log", sound_log())
     for path in (tmp_path / "log").rglob("*.parquet"):

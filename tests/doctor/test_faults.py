@@ -241,11 +241,6 @@ def test_a_number_without_scale_is_a_fault(tmp_path, log, factor):
     assert faults_of(tmp_path, log, numbers=(Number(name="price"),)) == [("unscaled_number", ("price",))]
 
 
-def test_numbers_of_two_units_are_a_fault_under_a_logarithm_too(tmp_path, log):
-    changed(log, "price", 0.1, lambda columns: columns["price"] * 1e6)
-    assert faults_of(tmp_path, log) == [("unscaled_number", ("price",))]
-
-
 def test_a_number_that_training_refuses_is_a_fault_with_its_row(tmp_path, log):
     log["train-2"]["price"][17] = -999
     (fault,) = (finding for finding in findings_of(tmp_path, log) if finding.level == "fault")

@@ -10,9 +10,9 @@ from support.runs.harness import make_driver
 
 from pipeline.doctor import look_at_rows as module
 from pipeline.doctor.diagnose import diagnose
-from pipeline.doctor.judged_rows import MAX_JUDGED, judged_rows
 from pipeline.doctor.look_at_rows import look_at_rows
 from pipeline.doctor.sample import allotted
+from pipeline.doctor.seen import MAX_JUDGED, judged_rows
 from pipeline.models import LR
 from pipeline.workflow import Model, Schedule
 

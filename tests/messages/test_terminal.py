@@ -9,7 +9,6 @@ from support.faults.hostile_names import write_hostile
 from pipeline import __main__
 from pipeline.messages.terminal import drawn_on, print_visibly, visible
 from pipeline.monitor.progress import display_on
-from pipeline.monitor.report import print_report
 
 CLEAR = "\x1b[2J"
 
@@ -57,20 +56,6 @@ def test_a_live_display_draws_and_shows_what_is_in_messages(monkeypatch):
     assert "column \\x1b[2J [bold]" in said
     assert CLEAR not in said
     assert "\x1b[" in said
-
-
-def test_a_table_keeps_its_colours_and_a_name_is_shown(monkeypatch):
-    terminal = begin(monkeypatch)
-    result = {"name": CLEAR, "fingerprint": "f", "examples": 1, "seconds": 1.0, "examples_per_second": 1.0, "auc": 0.5,
-              "logloss": 0.5, "split": "test", "epochs": [], "stages": {"read": 1.0}, "cpu_seconds": {}, "hidden": {},
-              "ready": 0.0, "tiers": {}, "workers": [], "disk": dict.fromkeys(("commits", "commit_seconds",
-              "written_bytes", "rewritten_bytes", "write_amplification"), 1.0)}  # fmt: skip
-    print_report(result, tables=True)
-    said = terminal.getvalue()
-    assert "\\x1b[2J: 1 training examples" in said
-    assert CLEAR not in said
-    assert "\x1b[1m" in said
-    assert "\\x1b[1m" not in said
 
 
 def test_what_is_no_control_character_is_printed_as_it_is():

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pipeline.monitor.progress import Progress, TrainingProgress, clock_time
+from pipeline.monitor.progress import Progress, RowProgress, clock_time, run_line
 
 
 class Clock:
@@ -39,10 +39,9 @@ def run(stream, total=6_000_000, steps=(), seconds=1.0):
 
 
 def test_plain_line_keeps_its_form():
-    state = TrainingProgress(1_310_720, 6_000_000, 187_571.2, 0.43121)
     expected = "1,310,720/6,000,000 examples  187,571/s now  loss 0.4312  0:25 left"
-    assert str(state) == expected
-    assert str(TrainingProgress(0, 10, math.nan, math.nan)).endswith("-/s now  loss nan  -:-- left")
+    assert run_line(6_000_000, 1_310_720, 187_571.2, 0.43121) == expected
+    assert run_line(10, 0, math.nan, math.nan).endswith("-/s now  loss nan  -:-- left")
 
 
 @pytest.mark.parametrize(
@@ -145,3 +144,26 @@ def test_default_stream_is_stderr(capsys):
     with Progress(10) as progress:
         progress.line("hello")
     assert capsys.readouterr().err == "hello\n"
+
+
+def test_the_rate_of_a_preparation_counts_only_its_own_rows():
+    clock, stream = Clock(), io.StringIO()
+    progress = RowProgress("counting", 1000, stream, clock)
+    progress.begin_at(500, 5000)
+    with progress:
+        clock.now += 10
+        progress.update(600, 6000)
+    assert stream.getvalue() == "counting  6,000 rows  100/s   60%  0:40 left\n"
+
+
+def test_the_last_state_of_a_preparation_is_shown():
+    clock, stream = Clock(), io.StringIO()
+    with RowProgress("writing", 100, stream, clock) as progress:
+        progress.update(0, 0)
+        for done in (20, 100):
+            clock.now += 2
+            progress.update(done, 70_000 * done)
+    assert stream.getvalue().splitlines() == [
+        "writing  0 rows  -/s    0%  -:-- left",
+        "writing  7,000,000 rows  1,750,000/s  100%  0:00 left",
+    ]

@@ -1,13 +1,13 @@
-"""The final table."""
+"""What a run says at its end, and after each evaluation."""
 
-import io
 import math
+import re
 
 import pytest
-from rich.console import Console
 
 from pipeline.metrics.totals import DiskTotals, TierTotals
-from pipeline.monitor.report import SHOWN_KINDS, evaluated, print_report
+from pipeline.monitor.page.tables import stages_table
+from pipeline.monitor.report import evaluated, summary
 from pipeline.records import Moves
 
 STAGES = ("read", "dedup", "plan", "prefetch", "train", "write_back")
@@ -39,62 +39,31 @@ def result():
     }
 
 
-def printed(result, width=100, tables=True):
-    stream = io.StringIO()
-    print_report(result, Console(file=stream, width=width), tables)
-    return stream.getvalue().splitlines()
-
-
-def cells(lines, first):
-    return next(line.split() for line in lines if line.strip().startswith(f"{first} "))
-
-
-def test_stage_and_tier_rows_have_their_cells(result):
-    lines = printed(result)
-    assert cells(lines, "prefetch") == ["prefetch", "1,234.6", "1.2", "96%"]
-    assert cells(lines, "train")[-1] == "-"
-    assert " ".join(cells(lines, "host")[1:]) == "200,000,000 rows 500,000,000 55.6% 0 500,000,000 104.31"
-    assert " ".join(cells(lines, "disk")[1:]) == "900.0 GiB 400,000,000 100.0% 0 400,000,000 83.45"
-    assert any("2.1 blocks were ready ahead of training" in line for line in lines)
-
-
-def test_what_workers_sent_is_shown_for_several_workers_only(result):
-    assert not any("KiB sent" in line for line in printed(result))
-    sent = {"bytes": 81_920, "messages": 4, "bytes_per_step": 20_480.0}
-    lines = printed(result | {"workers": [{"rows": sent, "dense": sent}, {"dense": sent}]})
-    assert cells(lines, "worker") == ["worker", "rows", "dense"]
-    assert cells(lines, "0") == ["0", "20.0", "20.0"]
-    assert cells(lines, "1") == ["1", "0.0", "20.0"]
-    assert "KiB sent to other workers a step" in " ".join(" ".join(lines).split())
-
-
-def test_what_was_written_to_the_disk_is_shown(result):
-    line = printed(result)[-4]
-    assert line == (
-        "12 commits in 3.2 s, 3.00 GiB written to the log, 0.88 GiB of it by merging sparse chunks, "
-        "write amplification 1.71"
-    )
-
-
-def test_tables_fit_100_columns_uncut(result):
-    sent = {kind: {"bytes_per_step": 1e9} for kind in SHOWN_KINDS}
-    tables = printed(result | {"workers": [sent]}, width=300)[:-4]
-    assert len(tables) > 20
-    assert max(map(len, tables)) <= 100
-
-
-def test_without_tables_the_result_alone_is_printed(result):
-    assert printed(result, tables=False) == printed(result)[-3:] == [
+def test_a_run_ends_with_its_result_in_three_lines(result):
+    assert summary(result).splitlines() == [
         "criteo[small]: 6,000,000 training examples in 33.0 s, 181,598 a second with evaluation and commits",
         "test: auc 0.80314, logloss 0.44120",
         "fingerprint " + "0123456789abcdef" * 4,
-    ]  # fmt: skip
+    ]
+
+
+def test_stages_tiers_and_workers_have_their_cells(result):
+    cells = re.findall(r"<td.*?>(.*?)</td>", stages_table(result))
+    assert cells[cells.index("prefetch") :][:4] == ["prefetch", "1,234.6", "1.2", "96%"]
+    assert cells[cells.index("train") :][3] == "-"
+    assert " ".join(cells[cells.index("host") :][1:7]) == "200,000,000 rows 500,000,000 55.6% 0 500,000,000 104.31"
+    assert " ".join(cells[cells.index("disk") :][1:7]) == "900.0 GiB 400,000,000 100.0% 0 400,000,000 83.45"
+    sent = {"bytes": 81_920, "messages": 4, "bytes_per_step": 20_480.0}
+    cells = re.findall(
+        r"<td.*?>(.*?)</td>", stages_table(result | {"workers": [{"rows": sent, "dense": sent}, {"dense": sent}]})
+    )
+    assert cells[-6:] == ["0", "20.0", "20.0", "1", "0.0", "20.0"]
 
 
 def test_the_auc_within_groups_is_shown_only_with_groups(result):
-    assert "gauc" not in printed(result)[-2]
-    assert "gauc" not in printed(result | {"gauc": None})[-2]
-    assert ", logloss 0.44120, gauc 0.71234" in printed(result | {"gauc": 0.712341})[-2]
+    assert "gauc" not in summary(result).splitlines()[-2]
+    assert "gauc" not in summary(result | {"gauc": None}).splitlines()[-2]
+    assert ", logloss 0.44120, gauc 0.71234" in summary(result | {"gauc": 0.712341}).splitlines()[-2]
 
 
 def test_the_line_of_a_split_shows_how_its_metrics_were_computed():
@@ -114,7 +83,7 @@ def test_each_label_is_shown_once_on_a_short_line(result):
     assert head == "epoch 2 test: clipped 0.25000"
     assert [line.split()[0] for line in lines] == ["income_50k", "never_married"]
     assert max(map(len, lines)) < 140
-    assert printed(result | {"epochs": [entry]}, tables=False)[-4:-1] == [
+    assert summary(result | {"epochs": [entry]}).splitlines()[-4:-1] == [
         "test:",
         "  income_50k     auc 0.75000, logloss 0.30000, gauc 0.70000",
         "  never_married  auc 0.75000, logloss 0.30000, gauc 0.70000",
@@ -138,15 +107,7 @@ def test_a_model_far_worse_than_the_mean_label_is_warned_about():
 
 @pytest.mark.parametrize("nothing", [None, math.nan])
 def test_missing_numbers_show_as_dashes(result, nothing):
-    for name in ("auc", "logloss", "examples_per_second", "ready"):
+    for name in ("auc", "logloss", "examples_per_second"):
         result[name] = nothing
-    result["tiers"]["host"]["hit_rate"] = nothing
     result["fingerprint"] = None
-    lines = printed(result)
-    assert lines[-2:] == ["test: auc -, logloss -", "fingerprint -"]
-    assert cells(lines, "host")[4] == "-"
-
-
-def test_default_console_is_stdout_and_wide_enough(result, capsys):
-    print_report(result, tables=True)
-    assert capsys.readouterr().out.splitlines() == printed(result)
+    assert summary(result).splitlines()[-2:] == ["test: auc -, logloss -", "fingerprint -"]

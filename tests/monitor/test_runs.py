@@ -9,7 +9,7 @@ from conftest import make_workflow, write_data
 from support.runs.harness import make_driver
 
 from pipeline.monitor.page import compare, report
-from pipeline.monitor.page.compared import different_texts
+from pipeline.monitor.page.compare import different_texts
 from pipeline.monitor.runs import different_settings, find_runs, main, run_in
 from pipeline.storage.durable import own_checksum
 

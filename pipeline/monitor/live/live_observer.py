@@ -1,4 +1,5 @@
-"""The observer that writes live.jsonl."""
+"""The observer that writes live.jsonl. A write that fails ends the file and not the run, and nothing waits until it is
+on disk."""
 
 from __future__ import annotations
 
@@ -11,15 +12,27 @@ from pathlib import Path
 
 from pipeline.metrics.totals import COUNTS
 from pipeline.monitor.history import History
-from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Curve, Ended, Evaluated, Fields, Said, Tick
-from pipeline.monitor.live.live_file import LiveFile
-from pipeline.monitor.live.waits import Edges, Waits
-from pipeline.monitor.live.what_binds import what_binds
+from pipeline.monitor.live.lines import (
+    LIVE,
+    Begin,
+    BlockSpans,
+    CommitDone,
+    Curve,
+    Ended,
+    Evaluated,
+    Fields,
+    LiveLine,
+    Said,
+    Tick,
+    every_second,
+)
+from pipeline.monitor.live.waits import Edges, Waits, what_binds
 from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
 from pipeline.records import Block, BlockResult, Moves, StageResult
 
 SECONDS_A_TICK = 1.0
 FIELDS_SECONDS = 10.0
+MAX_FILE_BYTES = 64 << 20
 BLOCKS_SAMPLED = 6
 """Consecutive blocks whose times are written together. So many ticks later, the next ones are; if there is less than
 one block a tick, all are."""
@@ -56,7 +69,6 @@ class LiveObserver(Observer):
         self._log_rows, self._written_rows = commit.log_rows if commit else 0, 0
         self._tick_at = self._fields_at = -math.inf
         self._newest: BlockResult | None = None
-        self._stages: dict[str, float] = {}
         self._parts: dict[str, float] = {}
         self._losses: list[tuple[float, float]] = []
         self._blocks: list[BlockSpans] = []
@@ -73,7 +85,6 @@ class LiveObserver(Observer):
         with self._counted():
             if span := done.span:
                 self.waits.add(span)
-                self._stages[span.stage] = self._stages.get(span.stage, 0.0) + span.stop - span.start
                 for name, seconds in span.parts:
                     self._parts[name] = self._parts.get(name, 0.0) + seconds
             if done.moves:
@@ -181,7 +192,7 @@ class LiveObserver(Observer):
                 trained=self._history.trained, epoch=block.epoch, split=block.split, block=block.number,
                 block_batches=self._stretch.block_batches, look_ahead=self._stretch.look_ahead, loss=loss,
                 lr_rows=self._stretch.lr_rows, lr_dense=self._stretch.lr_dense, ready=max(0, self._history.ready),
-                stages=_rounded(self._stages), waits=_rounded(self.waits.seconds),
+                stages=_rounded(self._history.times.seconds), waits=_rounded(self.waits.seconds),
                 moves={name: sum(counts[name] for counts in totals) for name in COUNTS},
                 device_rows=max(0, self._device_rows), host_rows=max(0, self._host_rows), disk_bytes=self._log_bytes,
                 free_bytes=space.f_bavail * space.f_frsize, rss_bytes=_resident_bytes(),
@@ -218,3 +229,37 @@ def _rounded(seconds: dict[str, float]) -> dict[str, float]:
 def _resident_bytes() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * MEMORY_PAGE_BYTES
+
+
+class LiveFile:
+    """Appends lines to the file of a run directory; keeps what an earlier session wrote."""
+
+    def __init__(self, folder: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
+        self._path, self._max_bytes, self._works = folder / LIVE, max_bytes, True
+
+    def write(self, line: LiveLine, begins: bool = False) -> None:
+        """Append a line. `begins`: first of a session, before which a kill may have left a part of a line."""
+        if not self._works:
+            return
+        text = f"{chr(10) * begins}{line.model_dump_json()}\n".encode()
+        try:
+            descriptor = os.open(
+                self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+            )
+            try:
+                os.write(descriptor, text)
+                num_bytes = os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+            if num_bytes > self._max_bytes:
+                self._thin()
+        except OSError:
+            self._works = False
+
+    def _thin(self) -> None:
+        """Leave out every second line of those whose counts are totals, or samples: the older a line, the more of its
+        neighbours have gone."""
+        partial = self._path.with_name(f"{LIVE}.partial")
+        with self._path.open("rb") as old, partial.open("wb") as new:
+            new.writelines(every_second(old))
+        partial.replace(self._path)

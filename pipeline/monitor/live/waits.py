@@ -8,7 +8,7 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from pipeline.monitor.live.lines import CAUSES, BlockSpans
 from pipeline.records import Block, Span
@@ -25,6 +25,14 @@ CAUSE_OF = {
 }  # fmt: skip
 """Cause of a stage's seconds that are none of its `Span.parts`. `train` is only waited for on a GPU, to which it gives
 the work."""
+WORDS = {
+    "read": "reading examples", "dedup": "finding unique keys", "plan": "planning which rows move",
+    "disk": "rows from and to disk", "host copy": "copying rows in RAM", "device copy": "copying to the GPU",
+    "other workers": "other workers", "hand-over": "starting tasks", "commit": "commits", "evaluation": "evaluation",
+    "compile": "compiling", "start": "starting", "end": "finishing",
+}  # fmt: skip
+SMALL = 0.05
+"""Share of the wall time below which a cause is not named."""
 ON_GPU = {"gpu upload": "upload", "gpu train": "train"}
 """Work of a GPU, and the stage that gives it."""
 
@@ -184,3 +192,22 @@ class Waits:
     def _forget(self, before: int) -> None:
         for stage in (*self._stages, *ON_GPU):
             self._spans.pop((stage, before), None)
+
+
+def what_binds(waits: Mapping[str, float], seconds: float) -> str:
+    """Say in one sentence how much of `seconds` training waited, and for what: the three largest causes, and what the
+    others take together, so that the shares add up. `waits`: seconds by cause, and of training under "train"."""
+    if seconds <= 0:
+        return "nothing was trained"
+    waited = {cause: value for cause, value in waits.items() if cause in WORDS}
+    share = sum(waited.values()) / seconds
+    by_size = sorted((cause for cause in waited if waited[cause] > 0), key=waited.__getitem__)[::-1]
+    named = [cause for cause in by_size[:3] if waited[cause] >= SMALL * seconds]
+    if not named:
+        return f"training waited {share:.0%} of the time: its own steps take the rest"
+    causes = [f"{waited[cause] / seconds:.0%} for {WORDS[cause]}" for cause in named]
+    others = [WORDS[cause] for cause in by_size[len(named) :] if waited[cause] >= 0.005 * seconds]
+    rest = round(100 * share) - sum(round(100 * waited[cause] / seconds) for cause in named)
+    if rest > 0 and others:
+        causes.append(f"and {rest}% for {others[0] if len(others) == 1 else f'{len(others)} other things'}")
+    return f"training waited {share:.0%} of the time: {', '.join(causes)}"

@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 from pipeline.monitor.live.lines import Fields
 from pipeline.monitor.page.humanized import percent, short_size
-from pipeline.monitor.page.panel import Panel, text_panel
+from pipeline.monitor.page.panel import Nothing, Panel, bar, dot, text_panel
 from pipeline.monitor.page.style import TIER_COLORS
 from pipeline.monitor.story import Story
+
+MISSED = {"host": "in the host tier", "disk": "on disk", "new": "new"}
+"""Where keys may be that are not on the device."""
 
 
 class FieldUse(NamedTuple):
@@ -46,7 +49,7 @@ def fields_panel() -> Panel:
 
     def text(story: Story) -> str:
         if not story.fields or not story.begin:
-            return '<p class="nothing">No block has been sampled yet.</p>'
+            return Nothing("No block has been sampled yet.")
         uses = field_uses(story.begin.fields, story.fields)
         return field_table(uses, story.begin.row_bytes, len(story.fields))
 
@@ -60,23 +63,16 @@ def field_table(uses: Sequence[FieldUse], row_bytes: int, num_blocks: int) -> st
     most_keys, most_missed = max((u.keys for u in uses), default=1), max((u.missed for u in uses), default=1)
     rows = []
     for use in uses:
-        key_bar = f'<i style="width:{100 * use.keys / max(most_keys, 1):.1f}%;background:{TIER_COLORS["device"]}"></i>'
-        parts = [
-            f'<i style="width:{100 * count / max(most_missed, 1):.2f}%;background:{TIER_COLORS[tier]}"></i>'
-            for tier, count in (("host", use.host), ("disk", use.disk), ("new", use.new))
-            if count
-        ]
+        key_bar = bar([(TIER_COLORS["device"], use.keys / max(most_keys, 1))])
+        missed = [(TIER_COLORS[tier], getattr(use, tier) / max(most_missed, 1)) for tier in MISSED]
         rows.append(
             f"<tr><td>{escape(use.name)}</td>"
-            f"<td class=bars><span>{percent(use.keys / keys)}</span><span class=bar>{key_bar}</span></td>"
-            f"<td class=bars><span>{percent(use.missed / moved)}</span><span class=bar>{''.join(parts)}</span></td>"
+            f"<td class=bars><span>{percent(use.keys / keys)}</span>{key_bar}</td>"
+            f"<td class=bars><span>{percent(use.missed / moved)}</span>{bar(missed)}</td>"
             f"<td>{percent(use.missed / use.keys if use.keys else 0.0)}</td>"
             f"<td>{short_size(use.missed * row_bytes / num_blocks)}</td></tr>"
         )
-    legend = ", ".join(
-        f'<i class="dot" style="background:{TIER_COLORS[tier]}"></i>{note}'
-        for tier, note in (("host", "in the host tier"), ("disk", "on disk"), ("new", "new"))
-    )
+    legend = ", ".join(f"{dot(TIER_COLORS[tier])}{note}" for tier, note in MISSED.items())
     sampled = "one sampled block" if num_blocks == 1 else f"the last {num_blocks} sampled blocks"
     return (
         "<div class='wide'><table><tr><th>field</th><th class='bars'>share of all unique keys</th>"

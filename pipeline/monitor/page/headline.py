@@ -9,15 +9,12 @@ from pathlib import Path
 
 from pipeline.monitor.page.disk_use import disk_left, left_text
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
-from pipeline.monitor.page.panel import Panel, text_panel
-from pipeline.monitor.page.time_use import waits_of
+from pipeline.monitor.page.panel import Nothing, Panel, text_panel
 from pipeline.monitor.story import Story
 from pipeline.storage.lock import lock_file
 
 QUIET_SECONDS = 20.0
 """Silence after which a page checks whether the run's process is alive."""
-BINDS = 0.05
-"""Share of the time above which waiting is mentioned."""
 
 
 def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
@@ -88,7 +85,6 @@ def tiles(story: Story) -> Iterator[str]:
     yield _tile("training loss", "-" if loss is None else f"{loss:.4f}", "nats")
     yield _metric_tile(story)
     yield _progress_tile(story)
-    yield _waits_tile(story)
     yield _disk_tile(story)
 
 
@@ -128,17 +124,6 @@ def _progress_tile(story: Story) -> str:
     return _tile("done", percent(share), f"{epoch}, {short_duration(left)} left" if left is not None else epoch)
 
 
-def _waits_tile(story: Story) -> str:
-    lately = story.lately()
-    spent = story.ended.waits if story.ended else lately.waits if lately else {}
-    if not any(spent.values()):
-        return _tile("training waits", "-", "no block has been trained yet")
-    waiting, cause, share = waits_of(spent)
-    if waiting < BINDS:
-        return _tile("training waits", percent(waiting), "the training steps take the time")
-    return _tile("training waits", percent(waiting), f"{percent(share)} for {cause}")
-
-
 def _disk_tile(story: Story) -> str:
     left = disk_left(story)
     if left is None:
@@ -156,6 +141,6 @@ def messages_panel() -> Panel:
             f"<li><time>{time.strftime('%d %b %H:%M:%S', time.localtime(one.at))}</time>{escape(one.text)}</li>"
             for one in reversed(story.messages)
         ]
-        return f"<ul class='messages'>{''.join(said)}</ul>" if said else '<p class="nothing">No message.</p>'
+        return f"<ul class='messages'>{''.join(said)}</ul>" if said else Nothing("No message.")
 
     return text_panel("messages", text)

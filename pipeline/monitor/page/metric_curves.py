@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from bokeh.models import AdaptiveTicker, DataRange1d
@@ -68,7 +67,7 @@ def metric_table(evaluations: Sequence[Evaluated]) -> str:
     last = {one.split: one for one in evaluations}
     rows = [row for split in SPLIT_COLORS if split in last for row in _rows(last[split])]
     if not rows:
-        return f'<p class="nothing">{escape(NONE_YET)}</p>'
+        return Nothing(NONE_YET)
     names = [name for name in OF_LABEL if any(name in metrics for _, metrics in rows)]
     cells = [(what, *(number(metrics.get(name), ".5f") for name in names)) for what, metrics in rows]
     return html_table(("last evaluation", *names), cells)

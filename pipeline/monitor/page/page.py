@@ -21,7 +21,7 @@ from pipeline.monitor.page.metric_curves import metric_panel, metric_table_panel
 from pipeline.monitor.page.panel import Panel
 from pipeline.monitor.page.speed import loss_panel, speed_panel
 from pipeline.monitor.page.stage_lanes import stage_lanes_panel
-from pipeline.monitor.page.tier_use import disk_rows_panel, fill_panel, found_panel
+from pipeline.monitor.page.tier_use import found_panel
 from pipeline.monitor.page.time_use import binding_panel, time_use_panel
 from pipeline.monitor.story import FollowedStory, Story
 from pipeline.storage.durable import replacing
@@ -68,9 +68,7 @@ def cards_of(folder: Path, live: bool) -> list[Card]:
         Card("Speed", "half", speed_panel()),
         Card("Loss", "half", loss_panel()),
         Card("Timeline of the last sampled blocks", "whole", stage_lanes_panel()),
-        Card("Where keys were found", "third", found_panel()),
-        Card("Rows from and to the disk", "third", disk_rows_panel()),
-        Card("How full the tiers are", "third", fill_panel()),
+        Card("Where keys were found", "whole", found_panel()),
         Card("AUC", "half", metric_panel("auc")),
         Card("Logloss", "half", metric_panel("logloss")),
         Card("Metrics", "whole", metric_table_panel()),

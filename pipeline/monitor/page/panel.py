@@ -36,14 +36,12 @@ class Nothing(str):
 
 
 def text_panel(name: str, text: Callable[[Story], str]) -> Panel:
-    """A panel of HTML, which `text` makes."""
+    """A panel of HTML, which `text` makes, or of the reason why there is nothing."""
     shown = html_box("")
     shown.name = name
 
     def update(story: Story) -> None:
-        content = text(story)
-        if shown.text != content:
-            shown.text = content
+        show_text(shown, text(story))
 
     return Panel(shown, update)
 
@@ -64,10 +62,8 @@ def plot_panel(name: str, shown: figure, update: Callable[[Story], str]) -> Pane
 
     def show(story: Story) -> None:
         said = update(story)
+        show_text(line, said)
         empty = isinstance(said, Nothing)
-        content = f'<p class="nothing">{escape(said)}</p>' if empty else said
-        if line.text != content:
-            line.text = content
         # The browser warns about a figure without data.
         if empty == (len(column.children) > 1):
             column.children = [line] if empty else [line, shown]
@@ -128,6 +124,13 @@ def largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(((part, share) for part, share in shares.items() if share >= 0.005), key=lambda pair: -pair[1])
 
 
+def show_text(box: Div, said: str) -> None:
+    """Show HTML, or Nothing, in a box; nothing is sent if it is there already."""
+    content = f'<p class="nothing">{escape(said)}</p>' if isinstance(said, Nothing) else said
+    if box.text != content:
+        box.text = content
+
+
 def html_box(text: str) -> Div:
     """A box of HTML with the style of texts, as wide as its place."""
     # Otherwise Bokeh takes dollar signs in a name for a formula, and loads its renderer from the network.
@@ -156,7 +159,7 @@ class Followed(Generic[T]):
 def chips(shares: Mapping[str, tuple[str, str]]) -> str:
     """A legend as HTML: for each name its colour, if it has one, and a text, such as a share."""
     found = [
-        f'<span class="chip">{_dot(color) if color else ""}{escape(name)}<b>{escape(text)}</b></span>'
+        f'<span class="chip">{dot(color) if color else ""}{escape(name)}<b>{escape(text)}</b></span>'
         for name, (color, text) in shares.items()
     ]
     return f'<div class="chips">{"".join(found)}</div>'
@@ -164,12 +167,16 @@ def chips(shares: Mapping[str, tuple[str, str]]) -> str:
 
 def meter(label: str, share: float, color: str, text: str) -> str:
     """A labelled bar as HTML, filled by a share from 0 to 1."""
-    width = 100 * min(max(share, 0.0), 1.0)
-    return (
-        f'<div class="meter"><span>{escape(label)}</span><span class="bar"><i style="width:{width:.2f}%;'
-        f'background:{color}"></i></span><b>{escape(text)}</b></div>'
-    )
+    shown = bar([(color, min(max(share, 0.0), 1.0))])
+    return f'<div class="meter"><span>{escape(label)}</span>{shown}<b>{escape(text)}</b></div>'
 
 
-def _dot(color: str) -> str:
-    return f'<i style="background:{color}"></i>'
+def bar(shares: Sequence[tuple[str, float]], kind: str = "bar") -> str:
+    """A bar as HTML, whose parts have these colours and shares of its width."""
+    parts = (f'<i style="width:{100 * share:.2f}%;background:{color}"></i>' for color, share in shares)
+    return f'<span class="{kind}">{"".join(parts)}</span>'
+
+
+def dot(color: str) -> str:
+    """A dot of this colour as HTML."""
+    return f'<i class="dot" style="background:{color}"></i>'

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.arguments import REPORT, report_arguments
 from pipeline.errors import refuse_remote
@@ -14,15 +13,12 @@ from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_run
 from pipeline.monitor.live.lines import MOST_TICKS, read_live
+from pipeline.monitor.page import tables
+from pipeline.monitor.page.page import Card, cards_of, write_static
+from pipeline.monitor.page.panel import fixed_panel
 from pipeline.monitor.runs import Run, result_of, run_in
 from pipeline.monitor.story import Story
 from pipeline.storage.durable import own_checksum
-
-if TYPE_CHECKING:
-    from pipeline.monitor.page.page import Card
-
-NICE = 10
-"""A report has less priority than a run that may be training at the same time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,35 +30,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     def write() -> str:
         check_run(args.run)
         refuse_remote("--out", args.out)
-        os.nice(NICE)
         return f"wrote {write_report(args.run, args.out)}: open it in a browser"
 
     return run_command(write)
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
-    """Write the report of a run, and return its path. Raises OSError if it cannot be written."""
-    # These imports take a second, and neither --help nor an error needs them.
-    from pipeline.monitor.page.page import write_static
-
-    cards, story, appendix = report_parts(run_dir)
-    path = out or run_dir / REPORT
-    write_static(path, run_dir.resolve().name, cards, story, appendix)
-    return path
-
-
-def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
-    """The cards of a report, the story that they show, and the HTML below them: the content of result.json."""
-    from pipeline.monitor.page.page import cards_of
-
-    run, result = known_run(run_dir), sound_result(run_dir)
-    story = story_of(run_dir)
-    shown = cards_of(run_dir, live=False)
-    last = [card for card in shown if card.panel.root.name == "messages"]
-    cards = [*(card for card in shown if card not in last), *more_cards(run, story, result), *last]
+    """Write the report of a run, with the content of result.json, and return its path. Raises OSError if it cannot be
+    written."""
+    run, result, story = known_run(run_dir), sound_result(run_dir), story_of(run_dir)
+    *cards, messages = cards_of(run_dir, live=False)
     # To a browser, "</script>" ends the element, and "<!--<script>" continues it after that.
     embedded = json.dumps(result).replace("<", "\\u003c")
-    return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
+    appendix = f'<script type="application/json" id="result">{embedded}</script>' if result else ""
+    path = out or run_dir / REPORT
+    write_static(path, run_dir.resolve().name, [*cards, *more_cards(run, story, result), messages], story, appendix)
+    return path
 
 
 def known_run(run_dir: Path) -> Run | None:
@@ -87,10 +70,6 @@ def story_of(run_dir: Path) -> Story:
 
 def more_cards(run: Run | None, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
     """Yield the cards that only a report has."""
-    from pipeline.monitor.page import tables
-    from pipeline.monitor.page.page import Card
-    from pipeline.monitor.page.panel import fixed_panel
-
     if result:
         yield Card("Result", "half", fixed_panel("result_table", tables.result_table(result)))
         yield Card("Stages and tiers", "half", fixed_panel("stages", tables.stages_table(result)))

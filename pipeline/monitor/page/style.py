@@ -20,15 +20,8 @@ from bokeh.models import (
 )  # fmt: skip
 from bokeh.plotting import figure
 
-GREEN, BLUE, ORANGE, RED, PURPLE, SKY, GREY = (
-    "#009e73",
-    "#1a7fc1",
-    "#e69f00",
-    "#d55e00",
-    "#cc79a7",
-    "#56b4e9",
-    "#9aa3ad",
-)
+GREEN, BLUE, ORANGE, RED = "#009e73", "#1a7fc1", "#e69f00", "#d55e00"
+PURPLE, SKY, GREY = "#cc79a7", "#56b4e9", "#9aa3ad"
 INK = "#727e8a"
 """Colour of axes and titles."""
 LINES = "rgba(128, 138, 150, 0.2)"
@@ -63,13 +56,6 @@ for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
     if (Math.abs(value) < 1024 || unit == "TiB") return Number(value.toPrecision(3)) + " " + unit
     value /= 1024
 }
-"""
-
-
-CLOCK_TICKS = """
-const whole = Math.round(tick), two = (n) => String(n).padStart(2, "0")
-const hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60, seconds = two(whole % 60)
-return hours ? hours + ":" + two(minutes) + ":" + seconds : minutes + ":" + seconds
 """
 
 
@@ -129,7 +115,7 @@ def over_run_time(shown: figure) -> figure:
     )
     days = AdaptiveTicker(base=10, mantissas=[86400, 172800, 432000], min_interval=86400, num_minor_ticks=0)
     ticker = CompositeTicker(tickers=[seconds, hours, days], desired_num_ticks=5)
-    shown.xaxis.update(ticker=ticker, formatter=CustomJSTickFormatter(code=CLOCK_TICKS), axis_label="run time")
+    shown.xaxis.update(ticker=ticker, formatter=NumeralTickFormatter(format="00:00:00"), axis_label="run time")
     # A shorter range would need marks within a second.
     shown.x_range.update(start=0, range_padding=0.01, min_interval=10)
     return shown

@@ -8,7 +8,13 @@ from html import escape
 from typing import Any
 
 from pipeline.monitor.page.humanized import short_size
-from pipeline.monitor.report import STAGE_HEAD, TIER_HEAD, number, stage_rows, tier_rows
+from pipeline.monitor.report import number
+
+GIB = 1 << 30
+SENT_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
+"""Kinds of traffic between workers, in the order of the table."""
+STAGE_HEAD = ("stage", "seconds", "CPU seconds", "during training")
+TIER_HEAD = ("tier", "capacity", "hits", "hit rate", "rows in", "rows out", "GiB moved")
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
@@ -36,6 +42,7 @@ def result_table(result: Mapping[str, Any]) -> str:
         ("commits", f"{result['disk']['commits']:,}"),
         ("written to the log", short_size(result["disk"]["written_bytes"])),
         ("write amplification", number(result["disk"]["write_amplification"], ".2f")),
+        ("blocks ready ahead of training, on average", number(result["ready"], ".1f")),
         ("fingerprint", result["fingerprint"]),
     ]
     if result["stopped"]:
@@ -44,8 +51,45 @@ def result_table(result: Mapping[str, Any]) -> str:
 
 
 def stages_table(result: Mapping[str, Any]) -> str:
-    """Wall and CPU seconds of the stages of the last session, and rows per tier of the whole run."""
-    return html_table(STAGE_HEAD, stage_rows(result)) + html_table(TIER_HEAD, tier_rows(result["tiers"]))
+    """Wall and CPU seconds of the stages of the last session, rows per tier of the whole run, and of several workers
+    the KiB that each sent to others a step, on average."""
+    kinds = [kind for kind in SENT_KINDS if any(kind in sent for sent in result["workers"])]
+    sent_rows = [
+        (str(rank), *(number(sent.get(kind, {}).get("bytes_per_step", 0) / 1024, ",.1f") for kind in kinds))
+        for rank, sent in enumerate(result["workers"])
+    ]
+    tables = [html_table(STAGE_HEAD, stage_rows(result)), html_table(TIER_HEAD, tier_rows(result["tiers"]))]
+    return "".join([*tables, *([html_table(("KiB sent a step by worker", *kinds), sent_rows)] if kinds else [])])
+
+
+def stage_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Texts of `STAGE_HEAD` for each stage: wall and CPU seconds, and the share hidden behind training."""
+    return [
+        (
+            stage, number(seconds, ",.1f"), number(result["cpu_seconds"].get(stage), ",.1f"),
+            number(result["hidden"].get(stage), ".0%"),
+        )
+        for stage, seconds in result["stages"].items()
+    ]  # fmt: skip
+
+
+def tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Texts of `TIER_HEAD` for each tier."""
+    return [
+        (
+            name, _capacity(tier), number(tier["hits"], ",.0f"), number(tier["hit_rate"], ".1%"),
+            number(tier["rows_in"], ",.0f"), number(tier["rows_out"], ",.0f"),
+            number(tier["bytes"] / GIB if "bytes" in tier else None, ",.2f"),
+        )
+        for name, tier in tiers.items()
+    ]  # fmt: skip
+
+
+def _capacity(tier: Mapping[str, Any]) -> str:
+    if tier.get("capacity_rows") is not None:
+        return f"{number(tier['capacity_rows'], ',.0f')} rows"
+    capacity = tier.get("capacity_bytes")
+    return f"{number(None if capacity is None else capacity / GIB, ',.1f')} GiB"
 
 
 def data_table(result: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from pipeline.monitor.live.what_binds import what_binds
+from pipeline.monitor.live.waits import what_binds
 from pipeline.monitor.page.humanized import percent, short_duration
 from pipeline.monitor.page.panel import Nothing, Panel, chips, largest, meter, shares_panel, text_panel
 from pipeline.monitor.page.style import CAUSE_COLORS, STAGE_COLORS
@@ -43,7 +43,7 @@ def binding_panel() -> Panel:
     def text(story: Story) -> str:
         spent, seconds, stages = _lately(story)
         if not seconds:
-            return '<p class="nothing">No block is done yet.</p>'
+            return Nothing("No block is done yet.")
         busy = {stage: stages[stage] / seconds for stage in STAGES if stages.get(stage)}
         bars = "".join(meter(stage, share, STAGE_COLORS[stage], percent(share)) for stage, share in busy.items())
         period = "the whole session" if story.ended else "the last seconds"
@@ -67,11 +67,9 @@ def shares_of(seconds: Mapping[str, float]) -> dict[str, float]:
     return {cause: value / total for cause, value in seconds.items()} if total else {}
 
 
-def waits_of(seconds: Mapping[str, float]) -> tuple[float, str, float]:
-    """Share of the time that training waited, the cause for which it waited longest, and its share."""
-    waits = {cause: share for cause, share in shares_of(seconds).items() if cause not in ("train", "unattributed")}
-    longest = max(waits, key=waits.__getitem__, default="")
-    return sum(waits.values()), longest, waits.get(longest, 0.0)
+def waiting_share(seconds: Mapping[str, float]) -> float:
+    """Share of the time that training waited."""
+    return sum(share for cause, share in shares_of(seconds).items() if cause not in ("train", "unattributed"))
 
 
 def spent_in(lapses: Iterable[Lapse]) -> dict[str, float]:

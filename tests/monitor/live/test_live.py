@@ -25,8 +25,7 @@ from pipeline.monitor.live.lines import (
     parse_line,
     read_live,
 )
-from pipeline.monitor.live.live_file import LiveFile
-from pipeline.monitor.live.live_observer import LiveObserver
+from pipeline.monitor.live.live_observer import LiveFile, LiveObserver
 from pipeline.workflow import Workflow
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.monitor.live.what_binds import what_binds
+from pipeline.monitor.live.waits import what_binds
 
 
 @pytest.mark.parametrize(

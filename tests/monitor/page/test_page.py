@@ -47,7 +47,7 @@ def columns(model):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path):
     document = page(RUNS[name]().write(tmp_path))
-    assert len(document.roots) == 17
+    assert len(document.roots) == 15
     shown = figures(document)
     assert all(any(len(column) for column in columns(model)) for model in shown)
     assert (len(shown) == 0) == (name in ("begun", "empty"))
@@ -58,7 +58,7 @@ def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path)
     if name in ("no evaluation", "begun"):
         assert "No evaluation yet" in text
     if name in ("26 fields", "100 epochs", "two workers"):
-        assert len(shown) == 10
+        assert len(shown) == 9
 
 
 @pytest.mark.prove

@@ -95,7 +95,6 @@ def test_runs_are_named_by_what_differs_in_their_paths(tmp_path):
 )  # fmt: skip
 def test_what_cannot_be_shown_is_refused_in_one_line(command, arguments, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.nice", lambda more: None)
     (tmp_path / "empty").mkdir()
     quickstart().write(tmp_path / "run")
     assert command.main(arguments) == 2

@@ -47,7 +47,7 @@ RESULT = {
     "name": ALL, "stopped": ALL, "commit": 22, "rows": 7, "auc": 0.7, "logloss": 0.4, "split": ALL, "examples": 9,
     "seconds": 5.0, "examples_per_second": 2.0, "stages": {ALL: 1.8}, "cpu_seconds": {ALL: 0.4}, "hidden": {ALL: 0.6},
     "epochs": [], "tiers": {ALL: {"hits": 2, "hit_rate": 0.6, "rows_in": 1, "rows_out": 1}}, "fingerprint": ALL,
-    "disk": {"commits": 22, "written_bytes": 7, "write_amplification": 3.9},
+    "workers": [], "ready": 1.0, "disk": {"commits": 22, "written_bytes": 7, "write_amplification": 3.9},
     "data": {ALL: {"files": [], "digest": ALL}},
 }  # fmt: skip
 RESULT["checksum"] = own_checksum(RESULT)
