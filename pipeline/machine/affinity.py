@@ -1,6 +1,7 @@
 """Assignment of a GPU and CPUs to each worker of a machine, as a pure function of the machine's topology.
 
-This module decides; `topology` reads the system. NCCL chooses the paths of messages between GPUs.
+This module decides; `topology` reads the system. Links between GPUs do not matter here: every worker exchanges rows
+with every other one, and NCCL chooses the paths of messages.
 """
 
 from __future__ import annotations
@@ -9,19 +10,11 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, pairwise, permutations
+from itertools import chain, pairwise
 from pathlib import Path
 
 from pipeline.machine.limits import allowed_cpus
-from pipeline.machine.nvml import Links
 from pipeline.machine.topology import Core, GpuInfo, Topology
-
-NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
-MAX_TRIED = 8
-"""Maximum number of GPUs for which every ring is tried (2,520 rings). Machines with more have switches, which make all
-rings equally fast."""
-
-LinkSpeed = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +29,12 @@ class Affinity:
 
 
 def lay_out(topology: Topology, num_workers: int) -> tuple[Affinity, ...]:
-    """Return the affinities of workers 0, 1, ... of this machine. GPUs of neighbours, and of the last and the first
-    worker, have fast links.
+    """Return the affinities of workers 0, 1, ... of this machine.
 
-    GPUs: those whose ring has the fastest links, in the order of that ring. CPUs: those of the GPU's NUMA node, divided
-    among its workers; without GPUs, or if a node is unknown or has fewer CPUs than workers, all CPUs of the machine are
-    divided evenly, node by node. Workers get whole cores if there are enough cores for all. CPU sets are disjoint,
-    unless the machine has fewer CPUs than workers: then each worker gets all CPUs.
+    GPUs: the first ones, by NUMA node, then by number. CPUs: those of the GPU's NUMA node, divided among its workers;
+    without GPUs, or if a node is unknown or has fewer CPUs than workers, all CPUs of the machine are divided evenly,
+    node by node. Workers get whole cores if there are enough cores for all. CPU sets are disjoint, unless the machine
+    has fewer CPUs than workers: then each worker gets all CPUs.
 
     Raises ValueError if there are fewer GPUs than workers, or no worker.
     """
@@ -50,41 +42,12 @@ def lay_out(topology: Topology, num_workers: int) -> tuple[Affinity, ...]:
     if num_workers < 1 or 0 < num_gpus < num_workers:
         maximum = f" and {num_gpus} at most, one for each GPU" if num_gpus else ""
         raise ValueError(f"{num_workers} workers on one machine: take at least 1{maximum}")
-    order = ring(topology.gpus, topology.links, num_workers) if num_gpus else ()
-    gpus = [topology.gpus[at] for at in order]
+    gpus = sorted(topology.gpus, key=lambda gpu: (_or_last(gpu.node), gpu.index))[:num_workers]
     cpus = _cpus_of_gpus(topology.cores, gpus) or deal_cpus(topology.cores, num_workers)
     node_of = {cpu: core.node for core in topology.cores for cpu in core.cpus}
     nodes = [gpu.node for gpu in gpus] or [_common([node_of[cpu] for cpu in some]) for some in cpus]
     on_gpus: Sequence[GpuInfo | None] = gpus or [None] * num_workers
     return tuple(map(Affinity, on_gpus, cpus, nodes))
-
-
-def ring(gpus: Sequence[GpuInfo], links: Links, num: int) -> tuple[int, ...]:
-    """Positions of `num` GPUs in the order of their fastest ring. Rings are compared by their slowest link (the link
-    from the last to the first GPU included), then by the next slowest, and so on; of equal rings the first in the order
-    of positions is taken. The order begins after a slowest link, so that a socket's GPUs follow each other.
-
-    Every ring is tried for up to `MAX_TRIED` GPUs; more GPUs are ordered by node.
-    """
-    if len(gpus) > MAX_TRIED:
-        by_node = sorted(range(len(gpus)), key=lambda at: (_or_last(gpus[at].node), at))
-        return tuple(by_node[:num])
-    speeds = [[_speed(link) for link in row] for row in links]
-
-    def links_of(order: tuple[int, ...]) -> list[LinkSpeed]:
-        return sorted(speeds[a][b] for a, b in pairwise((*order, order[0])))
-
-    # A ring has no beginning and no direction, so try it once: from its lowest position towards the lower neighbour.
-    orders = (
-        (first, *rest)
-        for first, *others in combinations(range(len(gpus)), num)
-        for rest in permutations(others)
-        if not rest or rest[0] <= rest[-1]
-    )
-    # `max` returns the first of equal rings.
-    best = max(orders, key=links_of)
-    turned = [one[at:] + one[:at] for one in (best, best[::-1]) for at in range(num)]
-    return min(turned, key=lambda order: (speeds[order[-1]][order[0]], order))
 
 
 def deal_cpus(cores: Sequence[Core], num: int) -> list[tuple[int, ...]]:
@@ -140,13 +103,6 @@ def _cpus_of_gpus(cores: Sequence[Core], gpus: Sequence[GpuInfo]) -> list[tuple[
             return []
         dealt[node] = iter(deal_cpus(near, num))
     return [next(dealt[gpu.node]) for gpu in gpus if gpu.node is not None]
-
-
-def _speed(link: str) -> LinkSpeed:
-    """Sort key of a link, from slow to fast: any NVLink is faster than PCIe; an unknown link is the slowest."""
-    if link.startswith("NV"):
-        return int(link[2:]), 0
-    return 0, -NEAREST_FIRST.index(link) if link in NEAREST_FIRST else -len(NEAREST_FIRST)
 
 
 def _common(nodes: Sequence[int | None]) -> int | None:

@@ -1,7 +1,7 @@
-"""Parts of a machine and the NUMA node of each: cores, GPUs and their links.
+"""Parts of a machine and the NUMA node of each: cores and GPUs.
 
-`read_topology` reads them from the system. Missing information is unknown (None, or an empty link) and never an error,
-since it affects only speed. `affinity` decides how to use it.
+`read_topology` reads them from the system. Missing information is unknown (None) and never an error, since it
+affects only speed. `affinity` decides how to use it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.machine.limits import allowed_cpus
-from pipeline.machine.nvml import Address, GpuInfo, Links, read_gpus
+from pipeline.machine.nvml import Address, GpuInfo, read_gpus
 
 SYS = Path("/sys")
 
@@ -30,17 +30,14 @@ class Topology:
     cores: tuple[Core, ...]
     """Cores that this process may use."""
     gpus: tuple[GpuInfo, ...] = ()
-    links: Links = ()
-    """links[a][b] between gpus[a] and gpus[b]: "NV" and the number of NVLinks, or without NVLinks the class of the PCIe
-    path, nearest first: PIX, PXB, PHB, NODE, SYS; "X" on the diagonal, "" if unknown."""
 
 
 def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | None = None) -> Topology:
     """Read the topology of this machine. NVML is used only with `with_gpus`. `allowed`: CPUs to consider instead of
     those that this process may run on."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus, links = read_gpus(visible, partial(_pci_node, sys)) if with_gpus else ([], ())
-    return Topology(_cores(sys, sorted(allowed_cpus() if allowed is None else allowed)), tuple(gpus), links)
+    gpus = read_gpus(visible, partial(_pci_node, sys)) if with_gpus else []
+    return Topology(_cores(sys, sorted(allowed_cpus() if allowed is None else allowed)), tuple(gpus))
 
 
 def _cores(sys: Path, allowed: list[int]) -> tuple[Core, ...]:
