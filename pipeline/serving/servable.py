@@ -22,6 +22,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from pipeline.commits.manifest import other_format
 from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.caught_up import CaughtUp, Known
 from pipeline.serving.features import Features
@@ -101,7 +102,7 @@ def read_servable(folder: Path) -> ServableManifest:
         manifest = read_json(ServableManifest, SEAL.open(path.read_bytes()))
         RowLayout.of(manifest.row)
     except ValueError as error:
-        raise Damaged(f"{path}: {error}; {AGAIN}") from error
+        raise Damaged(f"{path}: {other_format(path, SEAL, SERVABLE_FORMAT) or error}; {AGAIN}") from error
     return manifest
 
 

@@ -96,7 +96,7 @@ IMPOSSIBLE = [
     {"metadata": {}}, {"metadata": dict.fromkeys([*metadata_files(1), "../x"], "c" * 16)}, {"number": 0},
     {"chunks": (ChunkState("7", 0, "a" * 16, "b" * 16),)}, {"chunks": (ChunkState(-1, 0, "a" * 16, "b" * 16),)},
     {"chunks": (ChunkState(8, 0, "a" * 16, "b" * 16),) * 2}, {"chunks": (ChunkState(7, 4, "a" * 16, "b" * 16),)},
-    {"format": 2}, {"state": None}, {"more": 1},
+    {"state": None}, {"more": 1},
 ]  # fmt: skip
 
 
