@@ -185,6 +185,15 @@ def join_parts(parts: Sequence[Manifest]) -> Manifest:
     )
 
 
+def arrays_of(content: bytes, file: Path, way_out: str) -> dict[str, Array]:
+    """Arrays in the content of a safetensors file. Raises Damaged if it is not that of one."""
+    try:
+        arrays: dict[str, Array] = load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{file}: it is not a safetensors file: {error}; {way_out}") from error
+    return arrays
+
+
 def other_format(path: Path, seal: Seal, known: int) -> str | None:
     """Say in which format a sealed file is that cannot be read; None if it is in the known one, or damaged."""
     try:
@@ -230,11 +239,7 @@ class Commits:
         content = file.read_bytes()
         if checksum(content) != manifest.dense[replica]:
             raise Damaged(f"{file}: its checksum is not that of commit {manifest.number}; {DETAILS}")
-        try:
-            arrays: dict[str, Array] = load(content)
-        except (SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{file}: it is not a safetensors file: {error}; {DETAILS}") from error
-        return arrays
+        return arrays_of(content, file, DETAILS)
 
     def write_dense(self, number: int, arrays: Mapping[str, Array], replica: int = 0) -> str:
         """Write the dense state of the next commit; returns its checksum."""

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from benchmarks.kstep.in_process import in_machines, in_process, together
-from pipeline.comm.collective import SINGLE_WORKER
 
 GROUPS = {
     "1": lambda: in_process(1),
@@ -35,17 +34,3 @@ def test_buffers_are_counted_apart_on_two_levels(num_buffers):
     assert sum(sent["buffers"] for sent in between) == 4 * num_buffers
     assert sum(sent["merge"] for sent in between) == 4 * (48 - num_buffers)
     assert all(sent["merge"] + sent["buffers"] == 4 * 12 for sent in between)
-
-
-def test_the_only_worker_keeps_its_vector_unchanged():
-    vector = torch.ones(16)
-    SINGLE_WORKER.all_reduce(vector, "dense")
-    assert torch.equal(vector, torch.ones(16))
-
-
-def test_an_error_of_one_worker_is_raised():
-    def fails():
-        raise KeyError("this one")
-
-    with pytest.raises(KeyError, match="this one"):
-        together([fails, lambda: None])

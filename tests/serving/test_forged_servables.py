@@ -15,7 +15,7 @@ import pytest
 from support.depth import some
 from support.faults.forging import Forger
 from support.runs.evaluated_runs import bits_of
-from test_servable import export
+from test_servable import export, refuse
 
 import pipeline
 from pipeline import verify
@@ -29,10 +29,6 @@ OUTSIDE = b"not of the servable"
 HUGE = 1 << 40
 MEMORY = 1 << 30
 """Bytes of addresses that an opening may take: far fewer than any forged size asks for."""
-
-
-def refuse(opened, model):
-    raise NotImplementedError("not in this test")
 
 
 @pytest.fixture(scope="module")
