@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from conftest import make_workflow, write_data
+from conftest import make_workflow
 from support.runs.harness import make_driver
 
 from pipeline.commits.manifest import Manifest
@@ -18,9 +18,8 @@ SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
 @pytest.fixture(scope="module")
-def workflow(tmp_path_factory):
-    root = write_data(tmp_path_factory.mktemp("verify"), num_train=90, num_keys=60)
-    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=2, keep=3)})
+def workflow(data_root):
+    return make_workflow(data_root).model_copy(update={"commit": Commit(every_blocks=2, keep=3)})
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from support.depth import some
 from support.oracle.reference import Reference
 from support.runs.harness import make_driver, printed, setup_of
+from test_stop import write_workflow
 
 from pipeline.commits.manifest import Commits
 from pipeline.commits.run_state import newest_state
@@ -279,13 +280,6 @@ def test_a_run_stopped_by_the_disk_cap_is_an_error_and_can_go_on(tmp_path, capsy
             results.append(json.loads((directory / "result.json").read_text()))
         assert results[0]["fingerprint"] == results[1]["fingerprint"]
         assert [(r["rows"], r["examples"], r["stopped"]) for r in results] == [(24_000, 24_000, None)] * 2
-
-
-def write_workflow(workflow, folder):
-    path = folder / "written.py"
-    text = workflow.model_dump_json()
-    path.write_text(f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({text!r})\n")
-    return str(path)
 
 
 def test_rings_fit_later_blocks_after_a_first_window_of_few_keys(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_workflow, write_data
+from conftest import make_workflow
 from support.depth import some
 from support.faults.killed_after_commit import SIZES, kill_after
 from support.runs.harness import make_driver
@@ -19,9 +19,8 @@ from pipeline.workflow import Commit
 
 
 @pytest.fixture(scope="module")
-def workflow(tmp_path_factory):
-    root = write_data(tmp_path_factory.mktemp("resume"), num_train=90, num_keys=60)
-    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=3)})
+def workflow(data_root):
+    return make_workflow(data_root).model_copy(update={"commit": Commit(every_blocks=3)})
 
 
 @pytest.fixture(scope="module")

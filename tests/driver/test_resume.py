@@ -5,7 +5,7 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import CATEGORIES, make_workflow, write_data
+from conftest import CATEGORIES, make_workflow
 from support.faults.killed_after_commit import SIZES, changed, kill_after
 from support.runs.harness import make_driver, printed, run
 
@@ -22,9 +22,8 @@ from pipeline.workflow import Commit, Metrics
 
 
 @pytest.fixture(scope="module")
-def workflow(tmp_path_factory):
-    root = write_data(tmp_path_factory.mktemp("resume"), num_train=90, num_keys=60)
-    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=3)})
+def workflow(data_root):
+    return make_workflow(data_root).model_copy(update={"commit": Commit(every_blocks=3)})
 
 
 @pytest.fixture(scope="module")
