@@ -198,7 +198,7 @@ def other_format(path: Path, seal: Seal, known: int) -> str | None:
     """Say in which format a sealed file is that cannot be read; None if it is in the known one, or damaged."""
     try:
         found = json.loads(seal.open(path.read_bytes()))["format"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
     if found == known:
         return None

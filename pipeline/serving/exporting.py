@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from pipeline.machine.aside import WAYS_OUT
-from pipeline.records import U32, Array
+from pipeline.records import F32, U64, Array
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.dense_files import dense_files
@@ -79,9 +79,13 @@ def export(
     claim_folder(out, record, files)
     files.make_folder(out / ROWS_FOLDER)
     saved = merge_dense(opened.held.load_replicas())
-    runs, num_runs = sort_rows(opened, out, saved, settings.memory, files, say)
     page_format = PageFormat(opened.layout.embedding_dim, opened.layout.first_order, settings.precision)
-    parts, fences_N = write_parts(opened, out, runs, num_runs, page_format, files)
+    parts, fences = [], [np.empty(0, np.uint32)]
+    for part in sorted_parts(opened, out, saved, settings.memory, page_format.row_bytes, say):
+        digest, fences_M = write_part(files, out / ROWS_FOLDER, part.number, page_format, part.keys_N, part.weights_NC)
+        parts.append(digest)
+        fences.append(fences_M)
+    fences_N = np.concatenate(fences)
     request = example_request(opened)
     # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
     rates = {name: saved[name] for name in sorted(saved) if name.startswith("rates/")}
@@ -153,10 +157,23 @@ def remove_unfinished(out: Path) -> None:
     shutil.rmtree(out / EXPORTING, ignore_errors=True)
 
 
-def sort_rows(
-    opened: OpenedCommit, out: Path, saved: Mapping[str, Array], memory: int, files: Files, say: Callable[[str], None]
-) -> tuple[SortedRuns, int]:
-    """Write the sorted runs of the commit's rows that are missing; returns them and their number."""
+class SortedPart(NamedTuple):
+    """Rows of a commit in a range of keys, sorted by key, with the last version of each."""
+
+    number: int
+    end: int
+    """End of the range."""
+    keys_N: U64
+    weights_NC: F32
+
+
+def sorted_parts(
+    opened: OpenedCommit, out: Path, saved: Mapping[str, Array], memory: int, row_bytes: int, say: Callable[[str], None]
+) -> Iterator[SortedPart]:
+    """Write the sorted runs of the commit's rows that are missing, and yield the rows in parts of about PART_BYTES.
+    `row_bytes`: size of an exported row. Raises Damaged if the commit has another number of rows than its manifest
+    says."""
+    files, num_rows = Files(), 0
     caught_up = CaughtUp(opened.workflow.optimizer, opened.layout, opened.features, saved, opened.step)
     runs = SortedRuns(out / EXPORTING, opened.layout.num_weights)
     table, path = opened.manifest.table, opened.held.run_dir / "table.zarr"
@@ -167,7 +184,11 @@ def sort_rows(
                 keys_N, weights_NC = rows_of_chunks(path, table, chunks, caught_up)
             runs.write(number, keys_N, weights_NC, files)
             say(f"sorted {number + 1} of {len(groups)}")
-    return runs, len(groups)
+    for number, (begin, end) in enumerate(key_ranges(num_parts_of(opened.manifest.live_rows, row_bytes))):
+        keys_N, weights_NC = runs.read(len(groups), begin, end)
+        num_rows += len(keys_N)
+        yield SortedPart(number, end, keys_N, weights_NC)
+    check_num_rows(opened, num_rows)
 
 
 def num_parts_of(num_rows: int, row_bytes: int) -> int:
@@ -185,23 +206,6 @@ def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
             f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}; "
             "`pipeline verify RUN` says more"
         )
-
-
-def write_parts(
-    opened: OpenedCommit, out: Path, runs: SortedRuns, num_runs: int, page_format: PageFormat, files: Files
-) -> tuple[list[str], U32]:
-    """Write all parts; returns the checksum of each and all fences. Raises Damaged if the commit has another number of
-    rows than its manifest says."""
-    num_rows, num_parts = 0, num_parts_of(opened.manifest.live_rows, page_format.row_bytes)
-    sums, fences = [], [np.empty(0, np.uint32)]
-    for number, (begin, end) in enumerate(key_ranges(num_parts)):
-        keys_N, weights_NC = runs.read(num_runs, begin, end)
-        num_rows += len(keys_N)
-        digest, fences_M = write_part(files, out / ROWS_FOLDER, number, page_format, keys_N, weights_NC)
-        sums.append(digest)
-        fences.append(fences_M)
-    check_num_rows(opened, num_rows)
-    return sums, np.concatenate(fences)
 
 
 def publish(folder: Path, name: str) -> None:

@@ -195,8 +195,8 @@ def test_the_dashboard_is_loaded_when_it_is_first_opened():
 def test_the_dashboard_listens_where_it_is_told_or_is_off(wanted):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = []
-        address = free_address(wanted.format(port), told.append)
+        said = []
+        address = free_address(wanted.format(port), said.append)
         with local_client(address) as client:
             if wanted == "off":
                 assert dashboard_link(client) is None
@@ -204,7 +204,7 @@ def test_the_dashboard_listens_where_it_is_told_or_is_off(wanted):
             assert dashboard_link(client) == f"http://{address}/status"
             with urlopen(f"http://{address}/health", timeout=30) as page:
                 assert page.status == 200
-        assert told == [f"port {port} is taken: the dashboard listens at port {address.split(':')[1]}"]
+        assert said == [f"port {port} is taken: the dashboard listens at port {address.split(':')[1]}"]
         assert int(address.split(":")[1]) > port
 
 

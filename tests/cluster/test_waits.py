@@ -198,7 +198,7 @@ def test_a_wait_ends_with_the_lost_worker_or_the_error(monkeypatch, addresses, e
         Watch(pool, 9 if error else -1).results([Pending(error)])
 
 
-def test_a_closed_connection_to_the_scheduler_is_told():
+def test_a_closed_connection_to_the_scheduler_is_reported():
     workers = {0: SimpleNamespace(address="inproc://a")}
     cluster = SimpleNamespace(scheduler=SimpleNamespace(workers={"inproc://a"}), workers=workers)
     with pytest.raises(PipelineError, match="the connection to Dask's scheduler in this process is closed"):

@@ -27,7 +27,7 @@ def test_a_sum_is_right_and_the_same_on_all_workers(name):
 
 
 @pytest.mark.parametrize("num_buffers", [0, 5, 16, 40, 48])
-def test_buffers_are_counted_apart_on_two_levels(num_buffers):
+def test_buffers_are_counted_separately_on_two_levels(num_buffers):
     workers = in_machines(2, 4)
     together([lambda w=w: w.all_reduce(torch.ones(48), "merge", num_buffers) for w in workers])
     between = [worker.outer.bytes for worker in workers[:4]]

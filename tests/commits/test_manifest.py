@@ -113,7 +113,7 @@ def test_impossible_values_with_a_right_checksum_are_refused(commits, changes):
         Manifest.of(file)
 
 
-def test_what_a_user_puts_beside_the_commits_stays(commits):
+def test_what_a_user_puts_among_the_commits_stays(commits):
     publish(commits, made(1), made(2))
     others = ["notes.txt", "7.json", "000009.JSON", "my.json", "000001.safetensors.bak", "000003.json.orig"]
     for name in others:

@@ -265,17 +265,17 @@ def test_a_run_stopped_by_the_disk_cap_is_an_error_and_can_go_on(tmp_path, capsy
     assert re.search(
         r"would need \d+ chunks and has 2\d; storage\.disk is 1.6 MiB, needed now 1.\d MiB, for the rest", err
     )
-    told = re.search(
+    named = re.search(
         rf"train, batch {batch}: the same command with --set '(storage\.disk=[\d.]+ MiB)' goes on from there", err
     )
-    assert told, err
+    assert named, err
     assert "Traceback" not in out + err
     table = read_table(run_dir)[0]
     assert len(table) == json.loads((run_dir / "result.json").read_text())["examples"] == 100 * batch
     assert sum(f.stat().st_size for f in run_dir.rglob("*") if f.is_file()) <= 26 * CHUNK_BYTES
     if flags:
         results = []
-        for directory, setting in ((run_dir, told[1]), (tmp_path / "never-stopped", "storage.disk=1 GiB")):
+        for directory, setting in ((run_dir, named[1]), (tmp_path / "never-stopped", "storage.disk=1 GiB")):
             assert main([str(file), *flags, "--set", setting, "--run-dir", str(directory)]) == 0
             results.append(json.loads((directory / "result.json").read_text()))
         assert results[0]["fingerprint"] == results[1]["fingerprint"]

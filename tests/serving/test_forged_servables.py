@@ -184,9 +184,9 @@ def test_a_forged_manifest_is_refused_with_its_field(forged, what, capsys):
     with little_memory(), OPENED.heard() as again:
         assert verify.main([str(forged)]) == 1
     assert re.search(said, capsys.readouterr().out)
-    beside = [path for path in paths + again if path.startswith((str(forged.parent), "/etc/passwd"))]
-    assert beside
-    assert all(path.startswith(f"{forged}/") for path in beside), beside
+    near = [path for path in paths + again if path.startswith((str(forged.parent), "/etc/passwd"))]
+    assert near
+    assert all(path.startswith(f"{forged}/") for path in near), near
 
 
 def swap_keys(words):
