@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from pipeline.machine.aside import WAYS_OUT
-from pipeline.records import F32, U64, Array
-from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.dense_files import dense_files
 from pipeline.serving.example_request import EXAMPLE_MEMORY, example_request, example_response, unsigned_of
@@ -31,18 +29,14 @@ from pipeline.serving.servable import (
     ServableManifest,
     read_servable,
 )
-from pipeline.serving.sorted_runs import SortedRuns, chunk_groups, key_ranges, rows_of_chunks
+from pipeline.serving.sorted_runs import sorted_parts
 from pipeline.settings import Strict
 from pipeline.storage.durable import read_sealed, write_sealed
-from pipeline.storage.files import Damaged, Files, checksum, tensors
+from pipeline.storage.files import Files, checksum, tensors
 from pipeline.training.dense_state import merge_dense
 
 EXPORTING = "_exporting"
 """Folder of sorted runs and of the record of an unfinished export; deleted at its end."""
-PART_BYTES = 64 << 20
-"""Size that the parts of the table are cut to, approximately."""
-RUN_SHARE = 5
-"""A run takes a fifth of the memory in the log's form: rows, weights, and both again while they are sorted."""
 
 
 class ExportSettings(Strict):
@@ -81,7 +75,7 @@ def export(
     saved = merge_dense(opened.held.load_replicas())
     page_format = PageFormat(opened.layout.embedding_dim, opened.layout.first_order, settings.precision)
     parts, fences = [], [np.empty(0, np.uint32)]
-    for part in sorted_parts(opened, out, saved, settings.memory, page_format.row_bytes, say):
+    for part in sorted_parts(opened, out / EXPORTING, saved, settings.memory, page_format.row_bytes, say):
         digest, fences_M = write_part(files, out / ROWS_FOLDER, part.number, page_format, part.keys_N, part.weights_NC)
         parts.append(digest)
         fences.append(fences_M)
@@ -155,57 +149,6 @@ def remove_unfinished(out: Path) -> None:
     """Delete what only an unfinished export needs, its record first."""
     record_file(out).unlink(missing_ok=True)
     shutil.rmtree(out / EXPORTING, ignore_errors=True)
-
-
-class SortedPart(NamedTuple):
-    """Rows of a commit in a range of keys, sorted by key, with the last version of each."""
-
-    number: int
-    end: int
-    """End of the range."""
-    keys_N: U64
-    weights_NC: F32
-
-
-def sorted_parts(
-    opened: OpenedCommit, out: Path, saved: Mapping[str, Array], memory: int, row_bytes: int, say: Callable[[str], None]
-) -> Iterator[SortedPart]:
-    """Write the sorted runs of the commit's rows that are missing, and yield the rows in parts of about PART_BYTES.
-    `row_bytes`: size of an exported row. Raises Damaged if the commit has another number of rows than its manifest
-    says."""
-    files, num_rows = Files(), 0
-    caught_up = CaughtUp(opened.workflow.optimizer, opened.layout, opened.features, saved, opened.step)
-    runs = SortedRuns(out / EXPORTING, opened.layout.num_weights)
-    table, path = opened.manifest.table, opened.held.run_dir / "table.zarr"
-    groups = chunk_groups(opened.manifest, memory // RUN_SHARE)
-    for number, chunks in enumerate(groups):
-        if not runs.has(number):
-            with opened.held.explaining():
-                keys_N, weights_NC = rows_of_chunks(path, table, chunks, caught_up)
-            runs.write(number, keys_N, weights_NC, files)
-            say(f"sorted {number + 1} of {len(groups)}")
-    for number, (begin, end) in enumerate(key_ranges(num_parts_of(opened.manifest.live_rows, row_bytes))):
-        keys_N, weights_NC = runs.read(len(groups), begin, end)
-        num_rows += len(keys_N)
-        yield SortedPart(number, end, keys_N, weights_NC)
-    check_num_rows(opened, num_rows)
-
-
-def num_parts_of(num_rows: int, row_bytes: int) -> int:
-    """Number of parts of about PART_BYTES each, a power of two."""
-    num_parts = 1
-    while num_parts * PART_BYTES < num_rows * row_bytes:
-        num_parts *= 2
-    return num_parts
-
-
-def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
-    """Raises Damaged if the commit has another number of rows than its manifest says."""
-    if num_rows != (expected := opened.manifest.live_rows):
-        raise Damaged(
-            f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}; "
-            "`pipeline verify RUN` says more"
-        )
 
 
 def publish(folder: Path, name: str) -> None:

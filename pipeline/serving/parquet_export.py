@@ -25,13 +25,12 @@ from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.exporting import (
     EXPORTING,
     ExportSettings,
-    SortedPart,
     claim_folder,
     record_file,
     record_of_export,
     remove_unfinished,
-    sorted_parts,
 )
+from pipeline.serving.sorted_runs import SortedPart, sorted_parts
 from pipeline.storage.durable import is_whole, replacing
 from pipeline.storage.files import Files
 from pipeline.training.dense_state import merge_dense
@@ -80,7 +79,7 @@ def export_parquet(
     sources = [values_by_key(opened, table, out / EXPORTING, files) for table in tables]
     row_bytes = 8 + 4 * opened.layout.num_weights
     metadata = {SOURCE: record.source, "pipeline.commit": str(opened.held.number)}
-    for part in sorted_parts(opened, out, saved, settings.memory, row_bytes, say):
+    for part in sorted_parts(opened, out / EXPORTING, saved, settings.memory, row_bytes, say):
         named = pa.nulls(len(part.keys_N), pa.string()), pa.nulls(len(part.keys_N), pa.large_string())
         for table, source in zip(tables, sources, strict=True):
             named = name_rows(table, source.before(part.end), part.keys_N, named)

@@ -31,7 +31,7 @@ import pipeline
 from pipeline import verify
 from pipeline.serving import dense_files
 from pipeline.serving.export import main as export_main
-from pipeline.serving.exporting import ExportRecord, check_num_rows, claim_folder
+from pipeline.serving.exporting import ExportRecord, claim_folder
 from pipeline.serving.http.admission import RequestError
 from pipeline.serving.http.answer import answer_post
 from pipeline.serving.http.request import read_request
@@ -46,7 +46,7 @@ from pipeline.serving.servable import (
 )
 from pipeline.serving.serve import main as serve_main
 from pipeline.serving.served_model import open_served
-from pipeline.serving.sorted_runs import rows_of_chunks
+from pipeline.serving.sorted_runs import check_num_rows, rows_of_chunks
 from pipeline.settings.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.storage.files import Damaged, Files
 from pipeline.storage.log import TableFormat
