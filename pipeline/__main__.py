@@ -35,6 +35,7 @@ GROUPS = {
         "score": ("pipeline.serving.score", "score Parquet files with a trained model"),
         "export": ("pipeline.serving.export", "write a folder with all that scores need, without the run"),
         "serve": ("pipeline.serving.serve", "answer requests over HTTP with an exported model"),
+        "why": ("pipeline.serving.why", "show what a run learned about one value of a column"),
     },
     "shell": {"completion": ("pipeline.__main__", "print what makes bash complete commands and options")},
 }

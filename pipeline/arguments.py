@@ -282,6 +282,21 @@ def serve_arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def why_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "why",
+        "Show what each kept commit of a run has of one value of a column: how often and when it was last trained, the "
+        "norm of its weights, and where they are.",
+    )
+    add_run(parser)
+    parser.add_argument(
+        "value", metavar="COLUMN=VALUE", help="a categorical column and a value of it; null is a missing value, "
+        'COLUMN=\'"null"\' the text',
+    )  # fmt: skip
+    add_json(parser, "print the same, and the weights, as JSON")
+    return parser
+
+
 def verify_arguments() -> argparse.ArgumentParser:
     parser = command_parser("verify", "Check every bit that a run has committed, or every bit of a servable.")
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run or of a servable")

@@ -38,14 +38,17 @@ class OpenedCommit:
         return DiskSpeed(self.state.speed.seconds_per_read, self.state.speed.bytes_per_second)
 
 
-def open_commit(run_dir: Path, which: str | int | None = None, workflow: Path | Workflow | None = None) -> OpenedCommit:
+def open_commit(
+    run_dir: Path, which: str | int | None = None, workflow: Path | Workflow | None = None, needs_class: bool = True
+) -> OpenedCommit:
     """Open a commit (see `hold`) for reading. `workflow`: the workflow or its file, needed if it defines the model
-    class. Raises ValueError if there is no such commit or the file does not fit it, and Damaged if the commit is."""
+    class, unless that is not `needs_class`. Raises ValueError if there is no such commit or the file does not fit it,
+    and Damaged if the commit is."""
     given = load(workflow) if isinstance(workflow, Path) else workflow
     held = hold(run_dir, which)
     try:
         state = newest_state([held.manifest])
-        checked = checked_workflow(state.workflow, given, code=state.code)
+        checked = checked_workflow(state.workflow, given, needs_class, state.code)
         storage = checked.storage.model_copy(update={"chunk_rows": held.manifest.chunk_rows})
         checked = checked.model_copy(update={"storage": storage})
         layout = RowLayout.of(held.manifest.row)
