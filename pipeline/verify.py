@@ -6,16 +6,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from pipeline.arguments import verify_arguments
 from pipeline.commits.inspect import (
-    MAX_KEYS,
-    BadRows,
     Defect,
     check_chunk,
     check_small_files,
-    lost_keys,
     missing_shards,
     named_chunks,
     older_descriptions,
@@ -29,7 +24,6 @@ from pipeline.driver.result import check_outputs
 from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.redrawn import track
-from pipeline.records import RESERVED, U64
 from pipeline.serving.inspect import check_servable
 from pipeline.serving.servable import SERVABLE_MANIFEST
 from pipeline.storage.files import Damaged, Files, refuse_links
@@ -75,21 +69,13 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     findings += list(impossible_states(commits, manifests))
     missing = dict(missing_shards(run_dir, manifests))
     findings += [*missing.values(), *check_small_files(run_dir, commits, manifests, missing)]
-    bad: dict[int, BadRows] = {}
-    followed = 0
     for chunk, numbers in track(named_chunks(manifests, missing), "verifying"):
-        found, bad_rows = check_chunk(run_dir, manifests[-1], chunk, numbers)
-        findings += found
-        if bad_rows and followed < MAX_KEYS:
-            bad[bad_rows.chunk] = bad_rows
-            followed += len(bad_rows.keys_N)
+        findings += check_chunk(run_dir, manifests[-1], chunk, numbers)
     left = list(check_outputs(run_dir, manifests[-1])) if manifests else []
     for name, what in left:
         print(f"{run_dir / name}: {what}; the same command as before writes it again")
     for finding in findings:
         print(f"{finding.file}: {finding.what}{_of(finding)}")
-    if bad:
-        say_keys(run_dir, manifests, bad)
     for path in older_descriptions(run_dir, manifests):
         print(f"{path}: describes an older commit to Zarr readers, or is damaged; resuming the run writes it again")
     for path in unnamed(run_dir, commits, manifests):
@@ -122,22 +108,6 @@ def _of(finding: Defect) -> str:
 
 def _numbers(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRows]) -> None:
-    """Print the keys whose rows are damaged, and how many of them each commit has intact."""
-    keys_N: U64 = np.unique(np.concatenate([rows.keys_N for rows in bad.values()]))
-    # Padding may be damaged too, but is no row.
-    keys_N = keys_N[keys_N != RESERVED][:MAX_KEYS]
-    if not len(keys_N):
-        return
-    shown = ", ".join(f"{key:#018x}" for key in keys_N[:10].tolist())
-    at_least = "at least " if sum(len(rows.keys_N) for rows in bad.values()) >= MAX_KEYS else ""
-    print(f"rows of {at_least}{len(keys_N):,} keys are damaged: {shown}{' ...' if len(keys_N) > 10 else ''}")
-    for manifest in reversed(manifests):
-        has, lost = lost_keys(run_dir, manifest, bad, keys_N)
-        name = f" ({manifest.name})" if manifest.name else ""
-        print(f"commit {manifest.number}{name} has {has - lost:,} of these keys intact, {lost:,} damaged")
 
 
 def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int:

@@ -17,7 +17,7 @@ from pipeline.data.files import SPLITS
 from pipeline.device.device import RAM
 from pipeline.driver import open as config
 from pipeline.machine import limits
-from pipeline.machine.topology import GpuInfo, Topology
+from pipeline.machine.affinity import GpuInfo, Topology
 from pipeline.messages.sizes import MemoryShare, parse_size
 from pipeline.models import DCNv2
 from pipeline.monitor.page import report
@@ -532,7 +532,7 @@ def two_gpus(monkeypatch):
     """A machine as NVML reports it: 2 and 1 MiB are free."""
     gpus = tuple(GpuInfo(n, f"GPU-{n}", None, (2 - n) << 20) for n in range(2))
     monkeypatch.setattr(config, "gets_gpu", lambda name: name != "cpu")
-    monkeypatch.setattr(config, "read_topology", lambda on_gpu: Topology((), gpus, (("X", "NV1"), ("NV1", "X"))))
+    monkeypatch.setattr(config, "read_topology", lambda on_gpu: Topology({}, gpus))
 
 
 def test_more_workers_than_gpus_are_refused_with_both_numbers(refused, workflow_file, two_gpus):

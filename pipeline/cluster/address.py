@@ -6,7 +6,7 @@ import errno
 import socket
 from collections.abc import Callable
 
-from pipeline.machine.loopback import warning_of
+from pipeline.machine.hosts import warning_of
 
 OFF = "off"
 ANY_PORT = "127.0.0.1:0"

@@ -1,4 +1,9 @@
-"""Dask's dashboard, loaded when somebody first opens it: it imports bokeh, 0.5 s of the start of each process."""
+"""Dask's dashboard, and next to it the page of a run, at /pipeline. Both need bokeh, whose import takes 0.5 s of the
+start of each process, and are loaded when somebody first opens them.
+
+Dask mounts its own dashboard in this way (`distributed.dashboard.core`), which is not documented: all that depends on
+it is here.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,17 @@ import asyncio
 import socket
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from distributed import Client, Nanny, Worker
 from tornado import web
+from tornado.ioloop import IOLoop
 
 from pipeline.cluster.address import ANY_PORT, OFF
 from pipeline.monitor.page.guard import guard
+
+PAGE = "/pipeline"
 
 
 def dashboard_options(address: str) -> dict[str, Any]:
@@ -87,3 +96,28 @@ def server_host(scheduler: Any) -> str:
     server that listens on loopback only."""
     address = str(scheduler.http_server.address)
     return socket.gethostname() if address == "0.0.0.0" else address
+
+
+class NotYet(web.Application):
+    """Application in the place of the page's until that is loaded."""
+
+
+def mount_page(client: Client, run_dir: Path) -> str | None:
+    """Have the HTTP server of a scheduler in this process show a run on demand, and return the page's link; None if the
+    dashboard is off. The page of an earlier run of the same scheduler goes."""
+    scheduler = client.cluster.scheduler
+    applications = scheduler.http_application.applications
+    if not applications:
+        return None
+    applications[:] = [a for a in applications if not isinstance(a, NotYet) and PAGE not in getattr(a, "app_paths", ())]
+
+    def place(loaded: Any, applications: list[Any], at: int) -> None:
+        made = loaded.page_application(run_dir, PAGE)
+        applications.insert(at, made)
+        made.initialize(IOLoop.current())
+        made.start()
+
+    # The dashboard answers whatever comes to it, so this one is asked before it.
+    options = {"scheduler": scheduler, "module": "pipeline.monitor.page.application", "place": place}
+    applications.insert(0, NotYet([(PAGE, FirstVisit, options)]))
+    return f"http://{server_host(scheduler)}:{scheduler.http_server.port}{PAGE}"

@@ -11,17 +11,25 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Concatenate
 
-from distributed import Future, wait
+import dask
+from distributed import Client, Future, wait
 
 from pipeline.cluster.awake import LOOK_SECONDS
 from pipeline.cluster.check import check_machines, min_disk_bytes
 from pipeline.cluster.crew import P, T, WorkerSpec, replicas_for
-from pipeline.cluster.dashboard import dashboard_link
-from pipeline.cluster.executor import CrewExecutor
+from pipeline.cluster.dashboard import dashboard_link, mount_page
 from pipeline.cluster.merge import Merge
-from pipeline.cluster.page_server import mount_page
 from pipeline.cluster.pool import WorkerPool
-from pipeline.cluster.run_plugin import JoinRequest, WorkerInfo, call_worker, join_run, leave_run, serve, worker_info
+from pipeline.cluster.run_plugin import (
+    JoinRequest,
+    WorkerInfo,
+    call_worker,
+    join_run,
+    leave_run,
+    run_worker_stage,
+    serve,
+    worker_info,
+)
 from pipeline.cluster.watch import Watch
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.identity import Identity, as_json
@@ -185,10 +193,41 @@ class DaskCrew:
         return self._watch.results([future])[0]
 
 
+class CrewExecutor:
+    """Runs each task of the schedule as one Dask task per worker."""
+
+    def __init__(
+        self, client: Client, addresses: Sequence[str], token: str, results: Callable[[Sequence[Future]], list[Any]],
+        together: Callable[[Sequence[StageResult]], StageResult],
+    ) -> None:  # fmt: skip
+        """`results`: waits for tasks and returns their results; `together`: merges the results of all workers for a
+        task."""
+        self._client, self._addresses, self._token = client, addresses, token
+        self._results, self._together = results, together
+        # Dask keys are global to the scheduler, and a block number may occur in several stretches of a run.
+        self._id = uuid.uuid4().hex[:8]
+
+    def submit(self, stage: str, number: int, after: list[list[Future]]) -> list[Future]:
+        with dask.annotate(executor=stage):
+            return [
+                self._client.submit(
+                    run_worker_stage, stage, number, self._token, [futures[rank] for futures in after],
+                    key=f"{stage}-{number}-{rank}-{self._id}", pure=False, retries=0, workers=[address],
+                )
+                for rank, address in enumerate(self._addresses)
+            ]  # fmt: skip
+
+    def result(self, futures: list[Future]) -> StageResult:
+        return self._together(self._results(futures))
+
+    def settle(self, futures: list[list[Future]]) -> None:
+        """Does not wait for running tasks: they may be stuck in a collective, and their processes are about to end.
+        Tasks that have not begun are cancelled when their futures are released."""
+
+
 def cpus_of(spec: WorkerSpec, rank: int) -> tuple[int, ...]:
     """CPUs that a worker is pinned to: those near to it, if workers are on different NUMA nodes; empty: all."""
-    nodes = {affinity.node for affinity in spec.affinities}
-    return spec.affinities[rank].cpus if len(nodes) > 1 else ()
+    return spec.affinities[rank].cpus if len({affinity.nodes for affinity in spec.affinities}) > 1 else ()
 
 
 def _pause(token: str, why: str | None, dask_worker: Any) -> None:

@@ -42,8 +42,7 @@ class LocalCrew:
         self.overlaps = executor is not None
         if executor not in (None, THREADS):
             # Imported here, since Dask takes half a second, and the other executors need none of it.
-            from pipeline.cluster.dashboard import dashboard_link
-            from pipeline.cluster.page_server import mount_page
+            from pipeline.cluster.dashboard import dashboard_link, mount_page
 
             self.dashboard, self.page = dashboard_link(executor), mount_page(executor, folder.path)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,14 +11,12 @@ import numpy as np
 
 from pipeline.commits.manifest import RESERVE_NAME, ChunkState, Commits, Manifest, stem
 from pipeline.kernels.tag import first_wrong_tag
-from pipeline.records import I64, RESERVED, U32, U64
+from pipeline.records import RESERVED, U32, U64
 from pipeline.storage.files import checksum, checksum_of
 from pipeline.storage.layout import row_keys
 from pipeline.storage.log import keys_file, metadata, rows_file
 from pipeline.storage.shards import shard_folder
 
-MAX_KEYS = 1 << 20
-"""Limit of affected keys that are followed up, not counting those of the last chunk; beyond it only files are named."""
 OURS = (
     "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
     "stretches.jsonl", "live.jsonl", "trace.json", "report.html", "tensorboard",
@@ -33,15 +31,6 @@ class Defect:
     what: str
     commits: tuple[int, ...]
     """Numbers of the commits that are damaged by it."""
-
-
-@dataclass(frozen=True, slots=True)
-class BadRows:
-    """Rows of a chunk that cannot be used, and their keys as far as they can still be read."""
-
-    chunk: int
-    rows_N: I64
-    keys_N: U64
 
 
 def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Defect]]:
@@ -119,31 +108,28 @@ def named_chunks(manifests: Sequence[Manifest], missing: Collection[int] = ()) -
     return dict(sorted(named.items()))
 
 
-def check_chunk(
-    run_dir: Path, manifest: Manifest, chunk: ChunkState, numbers: tuple[int, ...]
-) -> tuple[list[Defect], BadRows | None]:
+def check_chunk(run_dir: Path, manifest: Manifest, chunk: ChunkState, numbers: tuple[int, ...]) -> list[Defect]:
     """Check the checksums of both files, then each row's tag, and its key against the file of keys."""
     findings, contents = [], []
-    row_bytes = 4 * (manifest.row["tag"] + 1)
+    words = manifest.row["tag"] + 1
     for file_of, expected, num_bytes in (
-        (rows_file, chunk.rows_checksum, row_bytes), (keys_file, chunk.keys_checksum, 8)
+        (rows_file, chunk.rows_checksum, 4 * words), (keys_file, chunk.keys_checksum, 8)
     ):  # fmt: skip
         file = file_of(run_dir / "table.zarr", chunk.number, manifest.num_shards)
-        content = _first_bytes(file, manifest.chunk_rows * num_bytes + 1)
-        contents.append(content)
+        contents.append(content := _first_bytes(file, manifest.chunk_rows * num_bytes + 1))
         if checksum(content) != expected:
             what = f"its checksum is wrong ({file.stat().st_size:,} bytes)" if file.is_file() else "is missing"
             findings.append(Defect(file, what, numbers))
-    rows_RW, keys_R = _parse(contents[0], contents[1], manifest)
-    bad_R = _bad(rows_RW, keys_R)
-    if bad_R.any() and not findings:
-        file = rows_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
-        findings.append(Defect(file, "its checksum is right, but rows in it have a wrong tag or key", numbers))
+        elif len(content) != manifest.chunk_rows * num_bytes:
+            findings.append(Defect(file, f"it has {len(content):,} bytes, which no chunk has", numbers))
     if not findings:
-        return [], None
-    by_rows, by_keys = row_keys(rows_RW)[bad_R], keys_R[bad_R]
-    whole_keys = findings[-1].file.parent.name != "keys"
-    return findings, BadRows(chunk.number, np.flatnonzero(bad_R), by_keys if whole_keys else by_rows)
+        rows, keys = contents
+        rows_RW, keys_R = np.frombuffer(rows, np.uint32).reshape(-1, words), np.frombuffer(keys, np.uint64)
+        if not _agree(rows_RW, keys_R):
+            file = rows_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
+            what = "its checksum is right, but rows in it have a wrong tag or key"
+            findings.append(Defect(file, what, numbers))
+    return findings
 
 
 def _first_bytes(file: Path, num_bytes: int) -> bytes:
@@ -155,50 +141,11 @@ def _first_bytes(file: Path, num_bytes: int) -> bytes:
         return opened.read(min(num_bytes, os.fstat(opened.fileno()).st_size))
 
 
-def _parse(rows: bytes, keys: bytes, manifest: Manifest) -> tuple[U32, U64]:
-    """Return the rows and keys of a chunk as far as the files go; the rest are zeros, which no valid row has. The size
-    of the arrays follows from the files, so a wrong manifest cannot make them larger."""
-    words = manifest.row["tag"] + 1
-    num_rows = min(manifest.chunk_rows, max(-(-len(rows) // (4 * words)), -(-len(keys) // 8)))
-    rows_RW = np.zeros((num_rows, words), np.uint32)
-    keys_R = np.zeros(num_rows, np.uint64)
-    for array, content in ((rows_RW, rows), (keys_R, keys)):
-        taken = np.frombuffer(content[: array.nbytes], np.uint8)
-        array.reshape(-1).view(np.uint8)[: len(taken)] = taken
-    return rows_RW, keys_R
-
-
-def _bad(rows_RW: U32, keys_R: U64) -> np.ndarray:
-    """[R] True for a row with a wrong tag, or with another key than the file of keys has. Padding has all bits set."""
-    bad_R = row_keys(rows_RW) != keys_R
+def _agree(rows_RW: U32, keys_R: U64) -> bool:
+    """True if each row has a right tag, and the key that the file of keys has. Padding has all bits set, and no tag."""
     padding_R = keys_R == RESERVED
-    bad_R |= padding_R & (rows_RW != 2**32 - 1).any(axis=1)
-    begin = 0
-    while (wrong := first_wrong_tag(rows_RW[begin:])) >= 0:
-        begin += wrong + 1
-        bad_R[begin - 1] |= not padding_R[begin - 1]
-    return bad_R
-
-
-def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], keys_N: U64) -> tuple[int, int]:
-    """Return how many of these sorted keys this commit has, and for how many of them the last version is a bad row."""
-    last_N = np.full(len(keys_N), -1, np.int64)
-    for chunk in manifest.chunks:
-        file = keys_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
-        keys_R = np.frombuffer(_first_bytes(file, 8 * manifest.chunk_rows), np.uint8)
-        keys_R = keys_R[: len(keys_R) // 8 * 8].view(np.uint64)
-        at_R = chunk.number * manifest.chunk_rows + np.arange(len(keys_R))
-        if chunk.number in bad:
-            # The file of keys may be wrong at bad rows; replace its entries by the keys known for them.
-            rows = bad[chunk.number].rows_N
-            keys_R = np.concatenate([np.delete(keys_R, rows[rows < len(keys_R)]), bad[chunk.number].keys_N])
-            at_R = np.concatenate([
-                np.delete(at_R, rows[rows < len(at_R)]), chunk.number * manifest.chunk_rows + rows,
-            ])  # fmt: skip
-        found_R = np.isin(keys_R, keys_N)
-        last_N[np.searchsorted(keys_N, keys_R[found_R])] = at_R[found_R]
-    bad_at = [b.chunk * manifest.chunk_rows + b.rows_N for b in bad.values()]
-    return int((last_N >= 0).sum()), int(np.isin(last_N, np.concatenate(bad_at)).sum())
+    same = (row_keys(rows_RW) == keys_R).all() and (rows_RW[padding_R] == 2**32 - 1).all()
+    return bool(same) and first_wrong_tag(rows_RW[~padding_R]) < 0
 
 
 def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> list[Path]:

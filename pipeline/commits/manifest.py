@@ -34,6 +34,7 @@ from pipeline.storage.shards import MAX_SHARDS, Shards, shard_folder
 FORMAT: Literal[3] = 3
 SEAL = Seal(b'{"checksum": "%s", "commit": ', b"}\n")
 DETAILS = "`pipeline verify RUN` says more, and --repair goes back to the newest commit that is intact"
+OTHER_VERSION = "go back to the version of this package that wrote it, or start over with --fresh"
 
 
 NUMBER = r"[0-9]{6,18}"
@@ -92,7 +93,8 @@ class Manifest:
             if path.stem != stem(manifest.number):
                 raise ValueError(f"it is the manifest of commit {manifest.number}")
         except ValueError as error:
-            raise Damaged(f"{path}: {error}; {DETAILS}") from error
+            other = other_format(path, SEAL, FORMAT)
+            raise Damaged(f"{path}: {f'{other}; {OTHER_VERSION}' if other else f'{error}; {DETAILS}'}") from error
         return manifest
 
     def _check(self) -> None:
@@ -183,6 +185,26 @@ def join_parts(parts: Sequence[Manifest]) -> Manifest:
     )
 
 
+def arrays_of(content: bytes, file: Path, way_out: str) -> dict[str, Array]:
+    """Arrays in the content of a safetensors file. Raises Damaged if it is not that of one."""
+    try:
+        arrays: dict[str, Array] = load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{file}: it is not a safetensors file: {error}; {way_out}") from error
+    return arrays
+
+
+def other_format(path: Path, seal: Seal, known: int) -> str | None:
+    """Say in which format a sealed file is that cannot be read; None if it is in the known one, or damaged."""
+    try:
+        found = json.loads(seal.open(path.read_bytes()))["format"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    if found == known:
+        return None
+    return f"it has format {json.dumps(found)[:20]}, and this version of the package reads format {known}"
+
+
 def stem(number: int) -> str:
     return f"{number:06}"
 
@@ -217,11 +239,7 @@ class Commits:
         content = file.read_bytes()
         if checksum(content) != manifest.dense[replica]:
             raise Damaged(f"{file}: its checksum is not that of commit {manifest.number}; {DETAILS}")
-        try:
-            arrays: dict[str, Array] = load(content)
-        except (SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{file}: it is not a safetensors file: {error}; {DETAILS}") from error
-        return arrays
+        return arrays_of(content, file, DETAILS)
 
     def write_dense(self, number: int, arrays: Mapping[str, Array], replica: int = 0) -> str:
         """Write the dense state of the next commit; returns its checksum."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Concatenate, ParamSpec
 
 from pipeline.driver.result import METRICS, lines_of
@@ -90,10 +90,4 @@ def live_observer(folder: Folder, setup: Setup, device: str, overlaps: bool) -> 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that do the work."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {"python": platform.python_version()} | {package: version(package) for package in PACKAGES}

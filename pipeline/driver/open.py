@@ -16,9 +16,8 @@ from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
 from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.driver.driver import Driver, MakeCrew
-from pipeline.machine.affinity import Affinity, lay_out
+from pipeline.machine.affinity import Affinity, lay_out, read_topology
 from pipeline.machine.aside import move_aside
-from pipeline.machine.topology import read_topology
 from pipeline.own_code.modules import text_of
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pipeline.commits.manifest import RESERVE_NAME, Commits, Manifest
+from pipeline.commits.manifest import OTHER_VERSION, RESERVE_NAME, Commits, Manifest
 from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
@@ -31,7 +31,6 @@ from pipeline.storage.files import Damaged
 from pipeline.storage.folder import Folder
 from pipeline.workflow import STAND_IN, Workflow, without_removed
 
-OTHER_VERSION = "go back to the version of this package that wrote it, or start over with --fresh"
 CHANGE_NO_BIT = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.memory",
     "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy",

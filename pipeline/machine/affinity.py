@@ -1,27 +1,32 @@
-"""Assignment of a GPU and CPUs to each worker of a machine, as a pure function of the machine's topology.
+"""Assignment of a GPU and of NUMA nodes to each worker of a machine. What the system does not report is unknown, which
+is no error, since it affects only speed.
 
-This module decides; `topology` reads the system. NCCL chooses the paths of messages between GPUs.
+Links between GPUs do not matter here: every worker exchanges rows with every other one, and NCCL chooses the paths of
+messages.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain, combinations, pairwise, permutations
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from pipeline.machine.limits import allowed_cpus
-from pipeline.machine.nvml import Links
-from pipeline.machine.topology import Core, GpuInfo, Topology
+from pipeline.machine.nvml import Address, GpuInfo, read_gpus
 
-NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
-MAX_TRIED = 8
-"""Maximum number of GPUs for which every ring is tried (2,520 rings). Machines with more have switches, which make all
-rings equally fast."""
+SYS = Path("/sys")
 
-LinkSpeed = tuple[int, int]
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Parts of a machine that this process may use."""
+
+    nodes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """CPUs of each NUMA node, ascending; empty if unknown."""
+    gpus: tuple[GpuInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,74 +34,43 @@ class Affinity:
     """The part of a machine that one worker uses."""
 
     gpu: GpuInfo | None
+    nodes: tuple[int, ...]
+    """NUMA nodes; empty if unknown."""
     cpus: tuple[int, ...]
-    """CPU numbers, ascending; empty only if the system reports no CPU."""
-    node: int | None
-    """NUMA node of the worker's GPU, or of all its CPUs; None if unknown or several."""
+    """CPUs of these nodes, ascending."""
+
+
+def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | None = None) -> Topology:
+    """Read the topology of this machine. NVML is used only with `with_gpus`. `allowed`: CPUs to consider instead of
+    those that this process may run on."""
+    usable, nodes = set(allowed_cpus() if allowed is None else allowed), {}
+    for folder in (sys / "devices/system/node").glob("node[0-9]*"):
+        if cpus := usable.intersection(parse_cpus(_text(folder / "cpulist"))):
+            nodes[int(folder.name.removeprefix("node"))] = tuple(sorted(cpus))
+    gpus = read_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), partial(_pci_node, sys)) if with_gpus else []
+    return Topology(dict(sorted(nodes.items())), tuple(gpus))
 
 
 def lay_out(topology: Topology, num_workers: int) -> tuple[Affinity, ...]:
-    """Return the affinities of workers 0, 1, ... of this machine. GPUs of neighbours, and of the last and the first
-    worker, have fast links.
+    """Return the affinities of workers 0, 1, ... of this machine.
 
-    GPUs: those whose ring has the fastest links, in the order of that ring. CPUs: those of the GPU's NUMA node, divided
-    among its workers; without GPUs, or if a node is unknown or has fewer CPUs than workers, all CPUs of the machine are
-    divided evenly, node by node. Workers get whole cores if there are enough cores for all. CPU sets are disjoint,
-    unless the machine has fewer CPUs than workers: then each worker gets all CPUs.
+    GPUs: the first ones, by NUMA node, then by number. Nodes: that of the GPU; without GPUs all nodes are divided
+    evenly among the workers, and those of more workers than nodes share a node.
 
     Raises ValueError if there are fewer GPUs than workers, or no worker.
     """
-    num_gpus = len(topology.gpus)
+    num_gpus, known = len(topology.gpus), list(topology.nodes)
     if num_workers < 1 or 0 < num_gpus < num_workers:
         maximum = f" and {num_gpus} at most, one for each GPU" if num_gpus else ""
         raise ValueError(f"{num_workers} workers on one machine: take at least 1{maximum}")
-    order = ring(topology.gpus, topology.links, num_workers) if num_gpus else ()
-    gpus = [topology.gpus[at] for at in order]
-    cpus = _cpus_of_gpus(topology.cores, gpus) or deal_cpus(topology.cores, num_workers)
-    node_of = {cpu: core.node for core in topology.cores for cpu in core.cpus}
-    nodes = [gpu.node for gpu in gpus] or [_common([node_of[cpu] for cpu in some]) for some in cpus]
+    gpus = sorted(topology.gpus, key=lambda gpu: (gpu.node is None, gpu.node or 0, gpu.index))[:num_workers]
+    nodes: list[tuple[int, ...]] = [() if gpu.node is None else (gpu.node,) for gpu in gpus]
+    if not gpus:
+        begins = [rank * len(known) // num_workers for rank in range(num_workers + 1)]
+        nodes = [tuple(known[begin : max(end, begin + 1)]) for begin, end in pairwise(begins)]
+    cpus = [tuple(sorted(cpu for node in some for cpu in topology.nodes.get(node, ()))) for some in nodes]
     on_gpus: Sequence[GpuInfo | None] = gpus or [None] * num_workers
-    return tuple(map(Affinity, on_gpus, cpus, nodes))
-
-
-def ring(gpus: Sequence[GpuInfo], links: Links, num: int) -> tuple[int, ...]:
-    """Positions of `num` GPUs in the order of their fastest ring. Rings are compared by their slowest link (the link
-    from the last to the first GPU included), then by the next slowest, and so on; of equal rings the first in the order
-    of positions is taken. The order begins after a slowest link, so that a socket's GPUs follow each other.
-
-    Every ring is tried for up to `MAX_TRIED` GPUs; more GPUs are ordered by node.
-    """
-    if len(gpus) > MAX_TRIED:
-        by_node = sorted(range(len(gpus)), key=lambda at: (_or_last(gpus[at].node), at))
-        return tuple(by_node[:num])
-    speeds = [[_speed(link) for link in row] for row in links]
-
-    def links_of(order: tuple[int, ...]) -> list[LinkSpeed]:
-        return sorted(speeds[a][b] for a, b in pairwise((*order, order[0])))
-
-    # A ring has no beginning and no direction, so try it once: from its lowest position towards the lower neighbour.
-    orders = (
-        (first, *rest)
-        for first, *others in combinations(range(len(gpus)), num)
-        for rest in permutations(others)
-        if not rest or rest[0] <= rest[-1]
-    )
-    # `max` returns the first of equal rings.
-    best = max(orders, key=links_of)
-    turned = [one[at:] + one[:at] for one in (best, best[::-1]) for at in range(num)]
-    return min(turned, key=lambda order: (speeds[order[-1]][order[0]], order))
-
-
-def deal_cpus(cores: Sequence[Core], num: int) -> list[tuple[int, ...]]:
-    """Return the CPUs of each of `num` workers, node by node, as evenly as whole cores allow; see `lay_out`."""
-    ordered = sorted(cores, key=lambda core: (_or_last(core.node), core.cpus))
-    units = [core.cpus for core in ordered]
-    if len(units) < num:
-        units = [(cpu,) for core in ordered for cpu in core.cpus]
-    if len(units) < num:
-        return [tuple(sorted(chain(*units)))] * num
-    cuts = pairwise(len(units) * n // num for n in range(num + 1))
-    return [tuple(sorted(chain(*units[begin:end]))) for begin, end in cuts]
+    return tuple(map(Affinity, on_gpus, nodes, cpus))
 
 
 def pin(cpus: Sequence[int]) -> set[int]:
@@ -119,39 +93,29 @@ def affinity_lines(affinities: Sequence[Affinity]) -> list[str]:
     lines = []
     for rank, affinity in enumerate(affinities):
         gpu = f"GPU {affinity.gpu.index}, " if affinity.gpu else ""
-        node = "unknown" if affinity.node is None else affinity.node
-        lines.append(f"worker {rank}: {gpu}NUMA node {node}, CPUs {format_cpus(affinity.cpus)}")
+        nodes = ", ".join(map(str, affinity.nodes)) or "unknown"
+        lines.append(f"worker {rank}: {gpu}NUMA node {nodes}")
     return lines
 
 
-def format_cpus(cpus: Sequence[int]) -> str:
-    """Format CPU numbers as the kernel does: 0-3,8."""
-    begins = [cpu for cpu in cpus if cpu - 1 not in cpus]
-    ends = [cpu for cpu in cpus if cpu + 1 not in cpus]
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True)) or "unknown"
+def parse_cpus(text: str) -> list[int]:
+    """Parse a CPU list of the kernel, such as "0-3,8,10-11"."""
+    ends = [part.partition("-")[::2] for part in text.split(",") if part]
+    return [cpu for first, last in ends for cpu in range(int(first), int(last or first) + 1)]
 
 
-def _cpus_of_gpus(cores: Sequence[Core], gpus: Sequence[GpuInfo]) -> list[tuple[int, ...]]:
-    """Divide the CPUs of each node among its GPUs. Returns [] if a node is unknown or has fewer CPUs than GPUs."""
-    dealt = {}
-    for node, num in Counter(gpu.node for gpu in gpus).items():
-        near = [core for core in cores if core.node == node]
-        if node is None or sum(len(core.cpus) for core in near) < num:
-            return []
-        dealt[node] = iter(deal_cpus(near, num))
-    return [next(dealt[gpu.node]) for gpu in gpus if gpu.node is not None]
+def _pci_node(sys: Path, address: Address) -> int | None:
+    """NUMA node recorded for this device or its nearest ancestor in the device tree."""
+    domain, bus, device = address
+    own = sys / f"bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0"
+    for folder in (own, *own.parents):
+        if text := _text(folder / "numa_node"):
+            return int(text) if int(text) >= 0 else None
+    return None
 
 
-def _speed(link: str) -> LinkSpeed:
-    """Sort key of a link, from slow to fast: any NVLink is faster than PCIe; an unknown link is the slowest."""
-    if link.startswith("NV"):
-        return int(link[2:]), 0
-    return 0, -NEAREST_FIRST.index(link) if link in NEAREST_FIRST else -len(NEAREST_FIRST)
-
-
-def _common(nodes: Sequence[int | None]) -> int | None:
-    return nodes[0] if len(set(nodes)) == 1 else None
-
-
-def _or_last(node: int | None) -> tuple[bool, int]:
-    return node is None, node or 0
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

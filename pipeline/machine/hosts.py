@@ -1,5 +1,6 @@
-"""Names by which a server may be asked. A web page from elsewhere can have its own name lead to 127.0.0.1 (DNS
-rebinding); a browser here then sends the page's requests to a server on loopback only, under that name."""
+"""Who may reach a server of this machine, and by which names. A web page from elsewhere can have its own name lead to
+127.0.0.1 (DNS rebinding); a browser here then sends the page's requests to a server on loopback only, under that name.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +11,17 @@ from urllib.parse import urlsplit
 
 ALLOW = "PIPELINE_ALLOW_HOSTS"
 """Environment variable with further names, separated by commas."""
+
+
+def warning_of(option: str, host: str, what: str) -> str | None:
+    """Return a warning if a server listens at an address that other machines may reach; None if only this one does.
+    `option`: what put it there; `what`: what whoever reaches it can do."""
+    if _is_loopback(host):
+        return None
+    return (
+        f"warning: {option}: whoever reaches this address, also from another machine, {what}, without a password; for "
+        "yourself alone, listen at 127.0.0.1 and forward the port (ssh -L)"
+    )
 
 
 def refused_host(host: str, bound: str) -> str | None:

@@ -146,7 +146,7 @@ class FileWatch(Thread):
         # What waits already is not what is watched.
         self._before = file_waits()
         self._signals: list[tuple[int, float]] = []
-        self._signal_told = False
+        self._signal_reported = False
         self._read, self.wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         """The second end of the pipe gets the numbers of signals, and 0 to end the thread."""
 
@@ -208,8 +208,8 @@ class FileWatch(Thread):
         # Python calls its handlers between two steps of the main thread, which may never come.
         if len(self._signals) > 1 and self._awake - last[1] >= GRACE_SECONDS:
             os._exit(128 + last[0])
-        if not self._signal_told and self._awake - asked >= SIGNAL_SECONDS:
-            self._signal_told = True
+        if not self._signal_reported and self._awake - asked >= SIGNAL_SECONDS:
+            self._signal_reported = True
             self._look()
             _say(
                 f"{signal.Signals(number).name} came {self._awake - asked:.0f} s ago, and this is not finished: "

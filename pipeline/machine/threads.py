@@ -17,7 +17,7 @@ PARTS_PER_THREAD = 4
 thread then holds up no other."""
 MIN_THREAD_ITEMS = 512
 TRAINING_THREADS_PER_OTHER, MAX_OTHERS = 4, 4
-"""Ratio and maximum for the threads of `read` and of `dedup`. Beside training on both of two cores, a second thread of
+"""Ratio and maximum for the threads of `read` and of `dedup`. During training on both of two cores, a second thread of
 `dedup` gains nothing and slows training down. With many cores, or training on a GPU, more threads finish a block in a
 fraction of the time."""
 

@@ -11,8 +11,7 @@ from functools import partial
 
 from pipeline.driver.session import Session, plan_session
 from pipeline.errors import PipelineError, error_text
-from pipeline.machine.affinity import affinity_lines, lay_out
-from pipeline.machine.topology import read_topology
+from pipeline.machine.affinity import affinity_lines, lay_out, read_topology
 from pipeline.planner.calibrate import this_machine
 from pipeline.planner.costs import Basis
 from pipeline.planner.hits import forecast

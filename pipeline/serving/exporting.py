@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from pipeline.machine.aside import WAYS_OUT
-from pipeline.records import U32, Array
-from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.dense_files import dense_files
 from pipeline.serving.example_request import EXAMPLE_MEMORY, example_request, example_response, unsigned_of
@@ -31,18 +29,14 @@ from pipeline.serving.servable import (
     ServableManifest,
     read_servable,
 )
-from pipeline.serving.sorted_runs import SortedRuns, chunk_groups, key_ranges, rows_of_chunks
+from pipeline.serving.sorted_runs import sorted_parts
 from pipeline.settings import Strict
 from pipeline.storage.durable import read_sealed, write_sealed
-from pipeline.storage.files import Damaged, Files, checksum, tensors
+from pipeline.storage.files import Files, checksum, tensors
 from pipeline.training.dense_state import merge_dense
 
 EXPORTING = "_exporting"
 """Folder of sorted runs and of the record of an unfinished export; deleted at its end."""
-PART_BYTES = 64 << 20
-"""Size that the parts of the table are cut to, approximately."""
-RUN_SHARE = 5
-"""A run takes a fifth of the memory in the log's form: rows, weights, and both again while they are sorted."""
 
 
 class ExportSettings(Strict):
@@ -79,9 +73,13 @@ def export(
     claim_folder(out, record, files)
     files.make_folder(out / ROWS_FOLDER)
     saved = merge_dense(opened.held.load_replicas())
-    runs, num_runs = sort_rows(opened, out, saved, settings.memory, files, say)
     page_format = PageFormat(opened.layout.embedding_dim, opened.layout.first_order, settings.precision)
-    parts, fences_N = write_parts(opened, out, runs, num_runs, page_format, files)
+    parts, fences = [], [np.empty(0, np.uint32)]
+    for part in sorted_parts(opened, out / EXPORTING, saved, settings.memory, page_format.row_bytes, say):
+        digest, fences_M = write_part(files, out / ROWS_FOLDER, part.number, page_format, part.keys_N, part.weights_NC)
+        parts.append(digest)
+        fences.append(fences_M)
+    fences_N = np.concatenate(fences)
     request = example_request(opened)
     # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
     rates = {name: saved[name] for name in sorted(saved) if name.startswith("rates/")}
@@ -151,57 +149,6 @@ def remove_unfinished(out: Path) -> None:
     """Delete what only an unfinished export needs, its record first."""
     record_file(out).unlink(missing_ok=True)
     shutil.rmtree(out / EXPORTING, ignore_errors=True)
-
-
-def sort_rows(
-    opened: OpenedCommit, out: Path, saved: Mapping[str, Array], memory: int, files: Files, say: Callable[[str], None]
-) -> tuple[SortedRuns, int]:
-    """Write the sorted runs of the commit's rows that are missing; returns them and their number."""
-    caught_up = CaughtUp(opened.workflow.optimizer, opened.layout, opened.features, saved, opened.step)
-    runs = SortedRuns(out / EXPORTING, opened.layout.num_weights)
-    table, path = opened.manifest.table, opened.held.run_dir / "table.zarr"
-    groups = chunk_groups(opened.manifest, memory // RUN_SHARE)
-    for number, chunks in enumerate(groups):
-        if not runs.has(number):
-            with opened.held.explaining():
-                keys_N, weights_NC = rows_of_chunks(path, table, chunks, caught_up)
-            runs.write(number, keys_N, weights_NC, files)
-            say(f"sorted {number + 1} of {len(groups)}")
-    return runs, len(groups)
-
-
-def num_parts_of(num_rows: int, row_bytes: int) -> int:
-    """Number of parts of about PART_BYTES each, a power of two."""
-    num_parts = 1
-    while num_parts * PART_BYTES < num_rows * row_bytes:
-        num_parts *= 2
-    return num_parts
-
-
-def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
-    """Raises Damaged if the commit has another number of rows than its manifest says."""
-    if num_rows != (expected := opened.manifest.live_rows):
-        raise Damaged(
-            f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}; "
-            "`pipeline verify RUN` says more"
-        )
-
-
-def write_parts(
-    opened: OpenedCommit, out: Path, runs: SortedRuns, num_runs: int, page_format: PageFormat, files: Files
-) -> tuple[list[str], U32]:
-    """Write all parts; returns the checksum of each and all fences. Raises Damaged if the commit has another number of
-    rows than its manifest says."""
-    num_rows, num_parts = 0, num_parts_of(opened.manifest.live_rows, page_format.row_bytes)
-    sums, fences = [], [np.empty(0, np.uint32)]
-    for number, (begin, end) in enumerate(key_ranges(num_parts)):
-        keys_N, weights_NC = runs.read(num_runs, begin, end)
-        num_rows += len(keys_N)
-        digest, fences_M = write_part(files, out / ROWS_FOLDER, number, page_format, keys_N, weights_NC)
-        sums.append(digest)
-        fences.append(fences_M)
-    check_num_rows(opened, num_rows)
-    return sums, np.concatenate(fences)
 
 
 def publish(folder: Path, name: str) -> None:

@@ -20,20 +20,17 @@ from pipeline.data.files import open_file, resolve
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.prepare.counts import Counts, counted, joined, summed, value_type
 from pipeline.prepare.runs import few, merge_counts, write_runs
-from pipeline.records import F32, U64
+from pipeline.records import U64
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.exporting import (
     EXPORTING,
     ExportSettings,
-    check_num_rows,
     claim_folder,
-    num_parts_of,
     record_file,
     record_of_export,
     remove_unfinished,
-    sort_rows,
 )
-from pipeline.serving.sorted_runs import key_ranges
+from pipeline.serving.sorted_runs import SortedPart, sorted_parts
 from pipeline.storage.durable import is_whole, replacing
 from pipeline.storage.files import Files
 from pipeline.training.dense_state import merge_dense
@@ -77,21 +74,18 @@ def export_parquet(
         remove_unfinished(out)
         return exported_rows(out)
     claim_folder(out, record, files)
-    runs, num_runs = sort_rows(opened, out, merge_dense(opened.held.load_replicas()), settings.memory, files, say)
+    saved = merge_dense(opened.held.load_replicas())
     tables = value_tables(opened)
     sources = [values_by_key(opened, table, out / EXPORTING, files) for table in tables]
     row_bytes = 8 + 4 * opened.layout.num_weights
-    for number, (begin, end) in enumerate(key_ranges(num_parts_of(opened.manifest.live_rows, row_bytes))):
-        keys_N, weights_NC = runs.read(num_runs, begin, end)
-        named = pa.nulls(len(keys_N), pa.string()), pa.nulls(len(keys_N), pa.large_string())
+    metadata = {SOURCE: record.source, "pipeline.commit": str(opened.held.number)}
+    for part in sorted_parts(opened, out / EXPORTING, saved, settings.memory, row_bytes, say):
+        named = pa.nulls(len(part.keys_N), pa.string()), pa.nulls(len(part.keys_N), pa.large_string())
         for table, source in zip(tables, sources, strict=True):
-            named = name_rows(table, source.before(end), keys_N, named)
-        metadata = {SOURCE: record.source, "pipeline.commit": str(opened.held.number)}
-        write_rows(out / f"{number:04}.parquet", opened, keys_N, weights_NC, named, metadata)
-    rows = exported_rows(out)
-    check_num_rows(opened, rows.num_rows)
+            named = name_rows(table, source.before(part.end), part.keys_N, named)
+        write_rows(out / f"{part.number:04}.parquet", opened, part, named, metadata)
     remove_unfinished(out)
-    return rows
+    return exported_rows(out)
 
 
 def exported_rows(out: Path) -> ExportedRows:
@@ -176,19 +170,19 @@ def name_rows(
 
 
 def write_rows(
-    path: Path, opened: OpenedCommit, keys_N: U64, weights_NC: F32, named: tuple[pa.Array, pa.Array],
+    path: Path, opened: OpenedCommit, part: SortedPart, named: tuple[pa.Array, pa.Array],
     metadata: dict[str | bytes, str],
 ) -> None:  # fmt: skip
     """Write a file of rows, unless it has its name."""
     if path.exists():
         return
-    dim = opened.layout.embedding_dim
+    dim, weights_NC = opened.layout.embedding_dim, part.weights_NC
     flat = pa.array(np.ascontiguousarray(weights_NC[:, :dim]).reshape(-1), pa.float32())
-    ends = pa.array(np.arange(len(keys_N) + 1) * dim, pa.int32())
+    ends = pa.array(np.arange(len(weights_NC) + 1) * dim, pa.int32())
     columns = {
         "table": named[0],
         "value": named[1],
-        "key": pa.array(keys_N),
+        "key": pa.array(part.keys_N),
         "vector": pa.ListArray.from_arrays(ends, flat),
         **({"first_order": pa.array(np.ascontiguousarray(weights_NC[:, dim]))} if opened.layout.first_order else {}),
     }

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
+from pipeline.commits.manifest import arrays_of, other_format
 from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.caught_up import CaughtUp, Known
 from pipeline.serving.features import Features
@@ -101,7 +100,7 @@ def read_servable(folder: Path) -> ServableManifest:
         manifest = read_json(ServableManifest, SEAL.open(path.read_bytes()))
         RowLayout.of(manifest.row)
     except ValueError as error:
-        raise Damaged(f"{path}: {error}; {AGAIN}") from error
+        raise Damaged(f"{path}: {other_format(path, SEAL, SERVABLE_FORMAT) or error}; {AGAIN}") from error
     return manifest
 
 
@@ -141,12 +140,7 @@ def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
 
 def read_tensors(folder: Path, manifest: ServableManifest, name: str) -> dict[str, Array]:
     """Arrays of one of the servable's safetensors files. Raises Damaged if it is not one, or not as it was written."""
-    content = read_checked(folder, manifest, name)
-    try:
-        arrays: dict[str, Array] = load(content)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise Damaged(f"{folder / name}: it is not a safetensors file: {error}; {AGAIN}") from error
-    return arrays
+    return arrays_of(read_checked(folder, manifest, name), folder / name, AGAIN)
 
 
 def open_files(folder: Path) -> OpenedServable:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from pipeline.arguments import serve_arguments
 from pipeline.errors import refuse_remote
 from pipeline.machine.command import run_command
+from pipeline.machine.hosts import warning_of
 from pipeline.machine.limits import cpus
-from pipeline.machine.loopback import warning_of
 from pipeline.machine.signals import heed_interrupts
 from pipeline.workflow import load
 

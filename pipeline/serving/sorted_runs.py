@@ -6,18 +6,77 @@ last of equal keys is the valid one of all runs, too. No key map is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.commits.manifest import ChunkState, Manifest
-from pipeline.records import F32, I64, RESERVED, U64
+from pipeline.records import F32, I64, RESERVED, U64, Array
 from pipeline.serving.caught_up import CaughtUp
+from pipeline.serving.commit import OpenedCommit
 from pipeline.storage.files import Damaged, Files, checksum_of
 from pipeline.storage.layout import row_keys
 from pipeline.storage.log import TableFormat, rows_file
+
+PART_BYTES = 64 << 20
+"""Size that the parts of the table are cut to, approximately."""
+RUN_SHARE = 5
+"""A run takes a fifth of the memory in the log's form: rows, weights, and both again while they are sorted."""
+
+
+class SortedPart(NamedTuple):
+    """Rows of a commit in a range of keys, sorted by key, with the last version of each."""
+
+    number: int
+    end: int
+    """End of the range."""
+    keys_N: U64
+    weights_NC: F32
+
+
+def sorted_parts(
+    opened: OpenedCommit, folder: Path, saved: Mapping[str, Array], memory: int, row_bytes: int,
+    say: Callable[[str], None],
+) -> Iterator[SortedPart]:  # fmt: skip
+    """Write the sorted runs of the commit's rows that are missing in the folder, and yield the rows in parts of about
+    PART_BYTES. `row_bytes`: size of an exported row. Raises Damaged if the commit has another number of rows than its
+    manifest says."""
+    files, num_rows = Files(), 0
+    caught_up = CaughtUp(opened.workflow.optimizer, opened.layout, opened.features, saved, opened.step)
+    runs = SortedRuns(folder, opened.layout.num_weights)
+    table, path = opened.manifest.table, opened.held.run_dir / "table.zarr"
+    groups = chunk_groups(opened.manifest, memory // RUN_SHARE)
+    for number, chunks in enumerate(groups):
+        if not runs.has(number):
+            with opened.held.explaining():
+                keys_N, weights_NC = rows_of_chunks(path, table, chunks, caught_up)
+            runs.write(number, keys_N, weights_NC, files)
+            say(f"sorted {number + 1} of {len(groups)}")
+    for number, (begin, end) in enumerate(key_ranges(num_parts_of(opened.manifest.live_rows, row_bytes))):
+        keys_N, weights_NC = runs.read(len(groups), begin, end)
+        num_rows += len(keys_N)
+        yield SortedPart(number, end, keys_N, weights_NC)
+    check_num_rows(opened, num_rows)
+
+
+def num_parts_of(num_rows: int, row_bytes: int) -> int:
+    """Number of parts of about PART_BYTES each, a power of two."""
+    num_parts = 1
+    while num_parts * PART_BYTES < num_rows * row_bytes:
+        num_parts *= 2
+    return num_parts
+
+
+def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
+    """Raises Damaged if the commit has another number of rows than its manifest says."""
+    if num_rows != (expected := opened.manifest.live_rows):
+        raise Damaged(
+            f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}; "
+            "`pipeline verify RUN` says more"
+        )
 
 
 @dataclass(frozen=True, slots=True)

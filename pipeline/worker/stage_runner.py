@@ -7,7 +7,9 @@ have state. Dask may run a task again, and this check refuses the second call.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,7 +22,20 @@ from pipeline.machine.stopwatch import take_parts
 from pipeline.machine.stuck import Stuck, doing
 from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.memory_table import no_room
-from pipeline.records import U32, Block, Examples, OwnedKeys, Plan, Refusal, Span, Staged, StageResult, Trained, Unique
+from pipeline.records import (
+    U32,
+    Block,
+    BlockResult,
+    Examples,
+    OwnedKeys,
+    Plan,
+    Refusal,
+    Span,
+    Staged,
+    StageResult,
+    Trained,
+    Unique,
+)
 from pipeline.stages import STAGES
 from pipeline.stages.dedup import KeyOwners, Workspace
 from pipeline.stages.plan import RingRows, plan
@@ -38,7 +53,6 @@ from pipeline.worker.peers import FirstRefused, NoPeers, OtherWorkers, Peers
 from pipeline.worker.placement import OnGpu, OnHost, Placement
 from pipeline.worker.tiers import Tiers
 from pipeline.worker.timed_tier import TimedTier
-from pipeline.worker.unreported import Unreported
 from pipeline.workflow import Workflow
 
 
@@ -233,6 +247,32 @@ class StageRunner:
         self._read_ring = []
         self._placement.close()
         self._staging = self._outgoing = self._staging[:0].copy()
+
+
+class Unreported(deque[Trained]):
+    """Trained blocks whose result has not been fetched yet: on a GPU a result is available some blocks later."""
+
+    def __init__(self, stage: str, later: int) -> None:
+        """The result of a block is available after this stage of the block that comes `later` blocks later."""
+        super().__init__()
+        self._stage, self._later = stage, later
+
+    def after(self, stage: str, number: int) -> BlockResult | None:
+        """Take the result of the next block if it is available after this stage of block `number`, else None."""
+        if stage != self._stage or not self or self[0].block.number > number - self._later:
+            return None
+        return _found(self.popleft())
+
+    def take_all(self) -> list[StageResult]:
+        """Take all results; call it once the device has finished."""
+        results = [StageResult("train", trained.block.number, trained=_found(trained)) for trained in self]
+        self.clear()
+        return results
+
+
+def _found(trained: Trained) -> BlockResult:
+    assert trained.found
+    return replace(trained.found(), block=trained.block)
 
 
 def failure_text(error: Exception, tiers: Tiers, look_ahead: int) -> str:

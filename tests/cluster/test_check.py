@@ -58,7 +58,7 @@ def test_a_slab_on_a_gpu_never_counts_as_memory_of_the_host(small_workflow):
 
 
 def test_a_worker_whose_disk_is_too_small_is_refused(small_workflow):
-    """Two workers share a disk, and the third has one of its own."""
+    """Two workers share a disk, and the third has another one."""
     machines = [CPU, CPU, replace(CPU, disk=8, free_bytes=600)]
     check(machines, small_workflow(), 500)
     said = refusal(machines, small_workflow(), "cpu", 501)

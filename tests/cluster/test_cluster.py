@@ -1,5 +1,6 @@
 """Dask under the pipeline: it may run a task again, a stage may raise, and no run may be harmed by either."""
 
+import errno
 import os
 import socket
 import threading
@@ -115,12 +116,6 @@ def test_a_task_of_a_run_that_is_over_is_refused(client, executor):
         executor.result(executor.submit("read", 0, []))
 
 
-def test_a_task_of_an_unknown_run_is_refused(client):
-    unknown = client.submit(run_local_stage, "train", 3, "no-such-token", [], key="unknown", pure=False)
-    with pytest.raises(OutOfTurn, match="train of block 3 was called for run no-such-token"):
-        unknown.result()
-
-
 @pytest.mark.parametrize("with_dask", [True, False], ids=["dask", "serial"])
 @pytest.mark.parametrize("stage", some(ALONE, "plan", "train"))
 def test_a_stage_that_raises_ends_all_work_and_leaves_no_result(
@@ -200,8 +195,8 @@ def test_the_dashboard_is_loaded_when_it_is_first_opened():
 def test_the_dashboard_listens_where_it_is_told_or_is_off(wanted):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = []
-        address = free_address(wanted.format(port), told.append)
+        said = []
+        address = free_address(wanted.format(port), said.append)
         with local_client(address) as client:
             if wanted == "off":
                 assert dashboard_link(client) is None
@@ -209,7 +204,7 @@ def test_the_dashboard_listens_where_it_is_told_or_is_off(wanted):
             assert dashboard_link(client) == f"http://{address}/status"
             with urlopen(f"http://{address}/health", timeout=30) as page:
                 assert page.status == 200
-        assert told == [f"port {port} is taken: the dashboard listens at port {address.split(':')[1]}"]
+        assert said == [f"port {port} is taken: the dashboard listens at port {address.split(':')[1]}"]
         assert int(address.split(":")[1]) > port
 
 
@@ -224,6 +219,15 @@ def test_the_dashboard_listens_where_it_is_told_or_is_off(wanted):
 def test_an_address_that_cannot_be_listened_at_is_refused(wanted, said):
     with pytest.raises(ValueError, match=f"--dashboard {wanted}: {said}"):
         free_address(wanted, print)
+
+
+def test_ports_that_are_all_taken_are_refused(monkeypatch):
+    def taken(address):
+        raise OSError(errno.EADDRINUSE, "taken")
+
+    monkeypatch.setattr(socket, "create_server", taken)
+    with pytest.raises(ValueError, match="ports 8787 to 8806 are taken; name another, or 0 for any"):
+        free_address("8787", print)
 
 
 def test_the_dashboard_groups_tasks_by_stage(client):

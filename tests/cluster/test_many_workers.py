@@ -20,7 +20,6 @@ from support.runs.crew_threads import ONE, crew_driver, rows_of, train, workers_
 from pipeline.driver.driver import Driver
 from pipeline.driver.loop import DueCommit
 from pipeline.records import Array
-from pipeline.settings.optimizer import DenseAdam, Optimizer, Sgd
 from pipeline.workflow import Category, Workflow
 
 
@@ -126,41 +125,3 @@ def test_policies_do_not_change_the_rows_of_several_workers(tmp_path: Path, know
         assert all(np.array_equal(other[key], words) for key, words in rows[0].items())
     assert moves[0]["trained"]["disk_hits"] > 30
     assert moves[1] == moves[2], "what is known depends on the order of tasks"
-
-
-@pytest.fixture(scope="module")
-def long_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """102 batches of 6 examples, and one of 2."""
-    return write_data(tmp_path_factory.mktemp("long"), num_train=614, num_keys=60)
-
-
-@pytest.fixture(scope="module")
-def of_one(long_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with crew_driver(long_sgd(long_root, 6), tmp_path_factory.mktemp("one"), ONE) as driver:
-        train(driver)
-        return rows_of(driver)
-
-
-def long_sgd(root: Path, batch_size: int) -> Workflow:
-    """The dense part hardly moves: Adam would turn the rounding of a gradient near zero into a step."""
-    optimizer = Optimizer(rows=Sgd(lr=0.1), dense=DenseAdam(lr=1e-9))
-    return workflow_of(root, optimizer, batch_size=batch_size, block_batches=16)
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("world", some([1, 2, 3, 4], 3))
-def test_rounding_stays_below_1e_5_over_a_hundred_steps(
-    long_root: Path, of_one: Any, tmp_path: Path, world: int
-) -> None:
-    """At the last batch, of two examples, some workers of three and four have none."""
-    with crew_driver(long_sgd(long_root, 6), tmp_path, world, device_rows=130, host_rows=24) as driver:
-        train(driver)
-        rows = rows_of(driver)
-    assert rows.keys() == of_one.keys()
-    keys = sorted(rows)
-    found, expected = (np.array([of[key] for key in keys]) for of in (rows, of_one))
-    np.testing.assert_array_equal(found[:, -2:], expected[:, -2:], "last step or count")
-    weights, weights_of_one = (of[:, :4].copy().view(np.float32) for of in (found, expected))
-    assert np.linalg.norm(weights - weights_of_one) <= 1e-5 * np.linalg.norm(weights_of_one)
-    if world == 1:
-        np.testing.assert_array_equal(found, expected)

@@ -10,7 +10,7 @@ def block(number, split="validation"):
     return Block(number, split, 0, number, 1, 0, 8, 8, 0, number == 3)
 
 
-def told(stage, number, of, loss, weight, closed=None):
+def reported(stage, number, of, loss, weight, closed=None):
     trained = BlockResult(block(of), loss, {}, weight, closed)
     return StageResult(stage, number, Span(stage, number, 0.0, 1.0, 0.0), trained=trained)
 
@@ -31,7 +31,7 @@ def merge(small_workflow, tmp_path, seen, monkeypatch):
 def test_a_result_belongs_to_its_block_whichever_task_reports_it(merge):
     """On a GPU `write_back` of block 4 reports block 3, which closes a split."""
     first, second = (
-        told("write_back", 4, 3, loss, weight, SplitSums(int(weight))) for loss, weight in ((1.0, 1.0), (4.0, 2.0))
+        reported("write_back", 4, 3, loss, weight, SplitSums(int(weight))) for loss, weight in ((1.0, 1.0), (4.0, 2.0))
     )
     done = merge.together([first, second])
     assert (done.number, done.trained.block.number, done.trained.loss) == (4, 3, 3.0)
@@ -53,7 +53,7 @@ def test_the_earliest_refusal_counts_even_if_it_is_a_pause(merge):
 def test_gpu_spans_are_of_the_first_worker_and_losses_of_all(merge, seen):
     """A worker that planned further than another has more of them."""
     spans = [StageResult("gpu upload", n, Span("gpu upload", n, 0.0, 1.0, 0.0)) for n in range(3)]
-    ends = [told("train", 3, 3, loss, 1.0) for loss in (1.0, 3.0)]
+    ends = [reported("train", 3, 3, loss, 1.0) for loss in (1.0, 3.0)]
     merge.end([[*spans[:1], ends[0]], [*spans, ends[1]]])
     assert [done.stage for done in seen] == ["gpu upload", "train"]
     assert seen[1].trained.loss == 2.0
@@ -61,9 +61,9 @@ def test_gpu_spans_are_of_the_first_worker_and_losses_of_all(merge, seen):
 
 def test_metrics_of_a_split_come_when_the_stretch_ends(merge, seen):
     """Block 3 is reported with block 4, and block 4 by the drain."""
-    merge.report(merge.together([told("write_back", 4, 3, 1.0, 1.0, SplitSums(n)) for n in (1, 2)]))
+    merge.report(merge.together([reported("write_back", 4, 3, 1.0, 1.0, SplitSums(n)) for n in (1, 2)]))
     assert [done.trained for done in seen] == [None]
-    merge.end([[told("train", 4, 4, 1.0, 1.0, SplitSums(10))], [told("train", 4, 4, 1.0, 1.0, SplitSums(20))]])
+    merge.end([[reported("train", 4, 4, 1.0, 1.0, SplitSums(10))], [reported("train", 4, 4, 1.0, 1.0, SplitSums(20))]])
     found = {done.trained.block.number: done.trained.metrics for done in seen if done.trained}
     assert found == {3: {"examples": 3}, 4: {"examples": 30}}
     assert sum(done.trained is not None for done in seen) == 2

@@ -14,15 +14,14 @@ from distributed import LocalCluster
 from support.runs.dask_crew import crew_driver
 from support.runs.slow_runs import ROOT
 
-from pipeline.cluster.claim import ClusterInUse, claim_workers
 from pipeline.cluster.crew import WorkerSpec
-from pipeline.cluster.pool import WorkerPool
+from pipeline.cluster.pool import ClusterInUse, WorkerPool, claim_workers
 from pipeline.driver.session import open_session, plan_session
 
 HOLDS = """
 import sys
 from distributed import Client
-from pipeline.cluster.claim import claim_workers
+from pipeline.cluster.pool import claim_workers
 
 claim_workers(Client(sys.argv[1]), sys.argv[1], "killed in /runs/killed")
 print("there", flush=True)

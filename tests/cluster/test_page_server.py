@@ -10,9 +10,8 @@ import pytest
 from support.runs.live_lines import quickstart
 
 from pipeline.cluster.address import OFF
-from pipeline.cluster.dashboard import dashboard_link
+from pipeline.cluster.dashboard import dashboard_link, mount_page
 from pipeline.cluster.local import InProcessCluster, local_client
-from pipeline.cluster.page_server import mount_page
 from pipeline.monitor.page import guard
 
 

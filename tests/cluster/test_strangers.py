@@ -19,7 +19,7 @@ from support.runs.slow_runs import ROOT, Job
 from pipeline.cluster.address import free_address
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.pool import NoWorkers, WorkerPool
-from pipeline.machine.loopback import warning_of
+from pipeline.machine.hosts import warning_of
 
 STRANGER = '''
 import asyncio, json, os, pickle, socket, ssl, sys

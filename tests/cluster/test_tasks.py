@@ -73,7 +73,7 @@ def test_each_item_is_done_once_and_one_at_a_time_per_thread(runner):
 
 
 @on_each
-def test_a_failure_is_raised_after_tasks_beside_it_have_ended(runner):
+def test_a_failure_is_raised_after_running_tasks_have_ended(runner):
     with runner(2) as tasks, pytest.raises(ValueError, match="one is no good"):
         for _ in tasks.each("work", fail_at_1, range(10), TICK):
             pass

@@ -14,15 +14,16 @@ from support.runs.dask_crew import crew_driver
 from support.runs.fake_dask import Pending, client_of
 from tornado.iostream import StreamClosedError
 
-from pipeline.cluster import awake, local, watch
+from pipeline.cluster import awake, local, run_plugin, watch
 from pipeline.cluster import pool as pools
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.crew import WorkerLost, WorkerSpec
 from pipeline.cluster.local import DaskExecutor, local_client
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.pool import NoWorkers, WorkerPool
+from pipeline.cluster.run_plugin import RunPlugin
 from pipeline.cluster.watch import Watch
-from pipeline.errors import PipelineError
+from pipeline.errors import LostTouch, PipelineError
 from pipeline.records import StageResult
 from pipeline.verify import verify
 
@@ -197,7 +198,7 @@ def test_a_wait_ends_with_the_lost_worker_or_the_error(monkeypatch, addresses, e
         Watch(pool, 9 if error else -1).results([Pending(error)])
 
 
-def test_a_closed_connection_to_the_scheduler_is_told():
+def test_a_closed_connection_to_the_scheduler_is_reported():
     workers = {0: SimpleNamespace(address="inproc://a")}
     cluster = SimpleNamespace(scheduler=SimpleNamespace(workers={"inproc://a"}), workers=workers)
     with pytest.raises(PipelineError, match="the connection to Dask's scheduler in this process is closed"):
@@ -290,3 +291,18 @@ def test_a_run_whose_worker_dask_pauses_ends_at_its_commit(small_workflow, tmp_p
             driver.run()
         cluster.loop.add_callback(setattr, worker, "status", Status.running)
     assert verify(tmp_path / "run") == 0
+
+
+def test_a_worker_that_does_not_meet_the_others_says_its_number(small_workflow, monkeypatch):
+    def miss(*args, **named):
+        raise RuntimeError("nobody came in 5 s")
+
+    monkeypatch.setattr(run_plugin, "Store", lambda *args, **named: None)
+    monkeypatch.setattr(run_plugin, "Group", miss)
+    request = SimpleNamespace(
+        cpus=(), model=None, workflow=small_workflow().model_dump_json(), store_host="127.0.0.1", store_port=1,
+        store_folder="", timeout_seconds=1.0, rank=SimpleNamespace(number=1), check=False, token="run",
+        hosts=("127.0.0.1",),
+    )  # fmt: skip
+    with pytest.raises(LostTouch, match="worker 1 did not meet the others: nobody came in 5 s"):
+        RunPlugin(ours=False).join(request, None)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from benchmarks.kstep.in_process import in_machines, in_process, together
-from pipeline.comm.collective import SINGLE_WORKER
 
 GROUPS = {
     "1": lambda: in_process(1),
@@ -28,24 +27,10 @@ def test_a_sum_is_right_and_the_same_on_all_workers(name):
 
 
 @pytest.mark.parametrize("num_buffers", [0, 5, 16, 40, 48])
-def test_buffers_are_counted_apart_on_two_levels(num_buffers):
+def test_buffers_are_counted_separately_on_two_levels(num_buffers):
     workers = in_machines(2, 4)
     together([lambda w=w: w.all_reduce(torch.ones(48), "merge", num_buffers) for w in workers])
     between = [worker.outer.bytes for worker in workers[:4]]
     assert sum(sent["buffers"] for sent in between) == 4 * num_buffers
     assert sum(sent["merge"] for sent in between) == 4 * (48 - num_buffers)
     assert all(sent["merge"] + sent["buffers"] == 4 * 12 for sent in between)
-
-
-def test_the_only_worker_keeps_its_vector_unchanged():
-    vector = torch.ones(16)
-    SINGLE_WORKER.all_reduce(vector, "dense")
-    assert torch.equal(vector, torch.ones(16))
-
-
-def test_an_error_of_one_worker_is_raised():
-    def fails():
-        raise KeyError("this one")
-
-    with pytest.raises(KeyError, match="this one"):
-        together([fails, lambda: None])

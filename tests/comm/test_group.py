@@ -111,7 +111,7 @@ def test_parts_of_a_sum_are_added_in_the_order_of_ranks(world, one_machine):
 
 
 @BOTH_WAYS
-def test_a_sum_is_kept_apart_from_what_travels_beside_it(one_machine):
+def test_a_sum_is_not_mixed_with_what_travels_meanwhile(one_machine):
     def meet(group):
         dense, rows, received = torch.full((33,), 1.0 + group.rank), torch.full((4,), float(group.rank)), torch.empty(4)
         steps = group.summing(dense, "dense")
@@ -129,7 +129,7 @@ def test_a_sum_is_kept_apart_from_what_travels_beside_it(one_machine):
 
 
 @BOTH_WAYS
-def test_a_sum_counts_as_one_message_with_its_buffers_apart(one_machine):
+def test_a_sum_counts_as_one_message_and_buffers_separately(one_machine):
     groups = groups_of(2, one_machine)
     before = {kind: counted(groups[0], kind) for kind in ("merge", "buffers")}
     together([lambda group=group: group.all_reduce(torch.ones(10), "merge", 3) for group in groups])
@@ -218,7 +218,7 @@ def test_a_worker_that_leaves_is_noticed_at_once():
 
 @settings(deadline=None, max_examples=10)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=12), st.integers(1, 4))
-def test_calls_that_overlap_keep_their_data_apart(sizes, at_once):
+def test_calls_that_overlap_do_not_mix_their_data(sizes, at_once):
     """Several calls begin before the first of them is waited for, and the last is waited for first."""
     groups = groups_of(2, True)
 

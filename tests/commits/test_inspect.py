@@ -1,10 +1,10 @@
 """What is wrong with files, piece by piece."""
 
-import numpy as np
 import pytest
-from support.oracle.data_path import Machine, read
+from support.oracle.data_path import Machine
 
-from pipeline.commits.inspect import check_chunk, lost_keys, named_chunks
+from pipeline.commits.inspect import Defect, check_chunk, named_chunks
+from pipeline.storage.files import checksum
 from pipeline.storage.log import keys_file, rows_file
 
 CHUNK = 4
@@ -40,46 +40,34 @@ def test_a_chunk_is_named_once_with_all_its_commits(made):
 
 
 @pytest.mark.parametrize("file_of", [rows_file, keys_file])
-def test_a_flipped_bit_is_found_and_blames_only_its_row(made, file_of):
+def test_a_flipped_bit_or_missing_file_is_found_and_blames_its_file(made, file_of):
     run_dir, manifests = made
     number = manifests[0].chunks[1].number
     naming = tuple(n for n, manifest in enumerate(manifests, 1) if number in {c.number for c in manifest.chunks})
-    assert check(run_dir, manifests, number) == ([], None)
+    assert check(run_dir, manifests, number) == []
     file = file_of(run_dir / "table.zarr", number)
     content = file.read_bytes()
-    keys = np.frombuffer(keys_file(run_dir / "table.zarr", number).read_bytes(), np.uint64)
     for at in range(0, len(content), 3):
         file.write_bytes(content[:at] + bytes([content[at] ^ 8]) + content[at + 1 :])
-        findings, bad = check(run_dir, manifests, number)
-        assert [finding.file for finding in findings] == [file]
-        assert findings[0].commits == naming
-        row = at * CHUNK // len(content)
-        assert (bad.rows_N.tolist(), bad.keys_N.tolist()) == ([row], [int(keys[row])])
+        (finding,) = check(run_dir, manifests, number)
+        assert (finding.file, finding.commits) == (file, naming)
+    file.unlink()
+    assert check(run_dir, manifests, number) == [Defect(file, "is missing", naming)]
 
 
-def test_a_missing_file_names_the_keys_of_its_chunk(made):
+@pytest.mark.parametrize("at", [5, -1])
+def test_a_wrong_row_under_a_right_checksum_is_found(made, at):
+    """A word of a row, or the last byte of a file that is one byte too long."""
     run_dir, manifests = made
-    number = manifests[0].chunks[2].number
-    keys = np.frombuffer(keys_file(run_dir / "table.zarr", number).read_bytes(), np.uint64)
-    for file_of in (rows_file, keys_file):
-        file = file_of(run_dir / "table.zarr", number)
-        content = file.read_bytes()
-        file.unlink()
-        findings, bad = check(run_dir, manifests, number)
-        assert [(finding.file, finding.what) for finding in findings] == [(file, "is missing")]
-        assert bad.keys_N.tolist() == keys.tolist()
-        file.write_bytes(content)
-
-
-def test_a_commit_loses_only_keys_whose_rows_in_it_are_bad(made):
-    """All of the second commit's new rows are bad: the first one has these keys, and the second one the others."""
-    run_dir, (first, second) = made
-    positions = {m.number: read(run_dir / "table.zarr", m)[1] for m in (first, second)}
-    new = sorted({position // CHUNK for position in positions[2].values()} - {c.number for c in first.chunks})
-    bad = {}
-    for number in new:
-        rows_file(run_dir / "table.zarr", number).unlink()
-        bad[number] = check(run_dir, [first, second], number)[1]
-    keys = np.arange(20, dtype=np.uint64)
-    assert lost_keys(run_dir, first, bad, keys) == (20, 0)
-    assert lost_keys(run_dir, second, bad, keys) == (20, 10)
+    (chunk, numbers), *_ = named_chunks(manifests).items()
+    file = rows_file(run_dir / "table.zarr", chunk.number)
+    content = bytearray(file.read_bytes())
+    if at < 0:
+        content += b"x"
+    else:
+        content[at] ^= 8
+    file.write_bytes(content)
+    forged = chunk._replace(rows_checksum=checksum(content))
+    (finding,) = check_chunk(run_dir, manifests[-1], forged, numbers)
+    assert finding.file == file
+    assert ("which no chunk has" if at < 0 else "its checksum is right, but") in finding.what

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support import depth
 
 from pipeline.commits.manifest import ChunkState, Commits, Manifest, Reserve, join_parts, metadata_files
+from pipeline.commits.reading import hold
 from pipeline.storage.files import Damaged, Files, checksum
 from pipeline.storage.layout import RowLayout
 
@@ -96,7 +97,7 @@ IMPOSSIBLE = [
     {"metadata": {}}, {"metadata": dict.fromkeys([*metadata_files(1), "../x"], "c" * 16)}, {"number": 0},
     {"chunks": (ChunkState("7", 0, "a" * 16, "b" * 16),)}, {"chunks": (ChunkState(-1, 0, "a" * 16, "b" * 16),)},
     {"chunks": (ChunkState(8, 0, "a" * 16, "b" * 16),) * 2}, {"chunks": (ChunkState(7, 4, "a" * 16, "b" * 16),)},
-    {"format": 2}, {"state": None}, {"more": 1},
+    {"state": None}, {"more": 1},
 ]  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def test_impossible_values_with_a_right_checksum_are_refused(commits, changes):
         Manifest.of(file)
 
 
-def test_what_a_user_puts_beside_the_commits_stays(commits):
+def test_what_a_user_puts_among_the_commits_stays(commits):
     publish(commits, made(1), made(2))
     others = ["notes.txt", "7.json", "000009.JSON", "my.json", "000001.safetensors.bak", "000003.json.orig"]
     for name in others:
@@ -258,3 +259,15 @@ def test_a_dense_part_that_is_no_safetensors_file_is_damaged(commits):
     digest = commits.files.write(commits.dense_file(1), [b"no tensors at all"])
     with pytest.raises(Damaged, match=r"000001\.safetensors: it is not a safetensors file"):
         commits.load_dense(dataclasses.replace(made(1), dense=(digest,)))
+
+
+def test_a_run_without_a_commit_is_named(tmp_path):
+    (tmp_path / "commits").mkdir()
+    with pytest.raises(ValueError, match=f"{tmp_path} has no commit yet; train until the first one is taken"):
+        hold(tmp_path)
+
+
+def test_a_missing_best_commit_is_refused_with_those_there_are(tmp_path, commits):
+    publish(commits, made(1), made(2))
+    with pytest.raises(ValueError, match=r"no best commit, .* \(it has 1, 2\); name last, or a number"):
+        hold(tmp_path, "best")

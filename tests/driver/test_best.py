@@ -96,7 +96,7 @@ def test_undefined_epochs_decide_nothing_also_after_a_resume(tmp_path):
 
 
 @pytest.mark.parametrize("until", [1, 9])
-def test_validation_of_one_label_ends_no_training_and_is_told(tmp_path, until):
+def test_validation_of_one_label_ends_no_training_and_is_said(tmp_path, until):
     root = write_data(tmp_path / "data")
     validation = pq.read_table(root / "validation.parquet")
     labels = pa.array([0] * len(validation), pa.int8())

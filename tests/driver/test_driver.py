@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from support.depth import some
 from support.oracle.reference import Reference
 from support.runs.harness import make_driver, printed, setup_of
+from test_stop import write_workflow
 
 from pipeline.commits.manifest import Commits
 from pipeline.commits.run_state import newest_state
@@ -264,28 +265,21 @@ def test_a_run_stopped_by_the_disk_cap_is_an_error_and_can_go_on(tmp_path, capsy
     assert re.search(
         r"would need \d+ chunks and has 2\d; storage\.disk is 1.6 MiB, needed now 1.\d MiB, for the rest", err
     )
-    told = re.search(
+    named = re.search(
         rf"train, batch {batch}: the same command with --set '(storage\.disk=[\d.]+ MiB)' goes on from there", err
     )
-    assert told, err
+    assert named, err
     assert "Traceback" not in out + err
     table = read_table(run_dir)[0]
     assert len(table) == json.loads((run_dir / "result.json").read_text())["examples"] == 100 * batch
     assert sum(f.stat().st_size for f in run_dir.rglob("*") if f.is_file()) <= 26 * CHUNK_BYTES
     if flags:
         results = []
-        for directory, setting in ((run_dir, told[1]), (tmp_path / "never-stopped", "storage.disk=1 GiB")):
+        for directory, setting in ((run_dir, named[1]), (tmp_path / "never-stopped", "storage.disk=1 GiB")):
             assert main([str(file), *flags, "--set", setting, "--run-dir", str(directory)]) == 0
             results.append(json.loads((directory / "result.json").read_text()))
         assert results[0]["fingerprint"] == results[1]["fingerprint"]
         assert [(r["rows"], r["examples"], r["stopped"]) for r in results] == [(24_000, 24_000, None)] * 2
-
-
-def write_workflow(workflow, folder):
-    path = folder / "written.py"
-    text = workflow.model_dump_json()
-    path.write_text(f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({text!r})\n")
-    return str(path)
 
 
 def test_rings_fit_later_blocks_after_a_first_window_of_few_keys(tmp_path, monkeypatch):

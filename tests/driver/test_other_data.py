@@ -16,9 +16,8 @@ from pipeline.workflow import Commit
 
 
 @pytest.fixture(scope="module")
-def workflow(tmp_path_factory):
-    root = write_data(tmp_path_factory.mktemp("resume"), num_train=90, num_keys=60)
-    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=3)})
+def workflow(data_root):
+    return make_workflow(data_root).model_copy(update={"commit": Commit(every_blocks=3)})
 
 
 @pytest.fixture(scope="module")

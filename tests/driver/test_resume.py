@@ -5,7 +5,7 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import CATEGORIES, make_workflow, write_data
+from conftest import CATEGORIES, make_workflow
 from support.faults.killed_after_commit import SIZES, changed, kill_after
 from support.runs.harness import make_driver, printed, run
 
@@ -22,9 +22,8 @@ from pipeline.workflow import Commit, Metrics
 
 
 @pytest.fixture(scope="module")
-def workflow(tmp_path_factory):
-    root = write_data(tmp_path_factory.mktemp("resume"), num_train=90, num_keys=60)
-    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=3)})
+def workflow(data_root):
+    return make_workflow(data_root).model_copy(update={"commit": Commit(every_blocks=3)})
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +118,7 @@ def test_a_difference_that_changes_bits_is_refused_and_named(workflow, tmp_path,
     assert "--out" in said
 
 
-def test_a_difference_of_long_lists_is_told_by_names(workflow, described):
+def test_a_difference_of_long_lists_is_described_by_names(workflow, described):
     others = tuple(c.model_copy(update={"name": f"another_{c.name}"}) for c in CATEGORIES[:2])
     other = changed(workflow, data__categories=(*others, *CATEGORIES[2:]), seed=8)
     with pytest.raises(ValueError, match="another workflow") as caught:
@@ -287,8 +286,8 @@ def test_fields_newer_than_a_commit_have_their_defaults_in_it(workflow, describe
 
 def test_another_device_is_warned_about(workflow, described):
     on_cpu, on_gpu = (described(device=device) for device in ("cpu", "Some GPU"))
-    told = check_same_run(on_cpu, on_gpu, Position(0, "train", 3))
-    assert told == [
+    said = check_same_run(on_cpu, on_gpu, Position(0, "train", 3))
+    assert said == [
         'changed since the run began, so the result will not be bit-identical: device: was "cpu", is "Some GPU"'
     ]
     assert check_same_run(on_cpu, described(changed(workflow, device="auto")), Position(0, "train", 3)) == []
@@ -303,8 +302,8 @@ def test_steps_that_would_be_counted_twice_are_refused(described):
 
 def test_an_edited_model_goes_on_with_a_warning(workflow, described):
     before = described() | {"code": f"{described()['code'].partition(' ')[0]} 0123456789abcdef"}
-    (told,) = check_same_run(before, described(), Position(0, "train", 3))
-    assert told.endswith(
+    (said,) = check_same_run(before, described(), Position(0, "train", 3))
+    assert said.endswith(
         "model.kind pipeline.models.deepfm.DeepFM, or what it calls, was edited since the run was trained with it"
     )
     for unknown in ("", "2.7 0123456789abcdef"):

@@ -15,8 +15,7 @@ from support.runs.harness import run
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.pool import WorkerPool
 from pipeline.comm.group import Group, GroupSettings, Store
-from pipeline.machine.affinity import lay_out
-from pipeline.machine.topology import read_topology
+from pipeline.machine.affinity import lay_out, read_topology
 from pipeline.records import Rank
 from pipeline.run import main
 from pipeline.workflow import Workers

@@ -150,7 +150,7 @@ def test_the_tightest_of_nested_limits_holds_for_memory_and_cpus(machine):
     assert sorted(memory_limits(root).values()) == [24 * GIB, 30 * GIB, 64 * GIB]
 
 
-def test_version_1_limits_are_found_beside_a_version_2_tree(machine):
+def test_version_1_limits_are_found_next_to_a_version_2_tree(machine):
     """Hybrid: version 2 is mounted for systemd, and has no controllers."""
     mounts = V1_MOUNTS.format(top="/") + V2_MOUNTS.format(top="/", at="/sys/fs/cgroup/unified")
     files = v1("", NO_LIMIT) | v1("/batch", 6 * GIB, used=GIB) | v1("/batch/job-7", NO_LIMIT, used=GIB, above=6 * GIB)

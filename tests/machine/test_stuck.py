@@ -167,8 +167,8 @@ def test_a_second_signal_ends_a_process_whose_main_thread_hangs():
     )
     assert process.stdout.readline() == "waits\n"
     process.send_signal(signal.SIGINT)
-    told = process.stderr.readline()
-    assert "SIGINT came 0 s ago, and this is not finished: commit 7; once more: ends at once" in told
+    said = process.stderr.readline()
+    assert "SIGINT came 0 s ago, and this is not finished: commit 7; once more: ends at once" in said
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)
     assert process.returncode == 130

@@ -15,7 +15,7 @@ import pytest
 from support.depth import some
 from support.faults.forging import Forger
 from support.runs.evaluated_runs import bits_of
-from test_servable import export
+from test_servable import export, refuse
 
 import pipeline
 from pipeline import verify
@@ -29,10 +29,6 @@ OUTSIDE = b"not of the servable"
 HUGE = 1 << 40
 MEMORY = 1 << 30
 """Bytes of addresses that an opening may take: far fewer than any forged size asks for."""
-
-
-def refuse(opened, model):
-    raise NotImplementedError("not in this test")
 
 
 @pytest.fixture(scope="module")
@@ -188,9 +184,9 @@ def test_a_forged_manifest_is_refused_with_its_field(forged, what, capsys):
     with little_memory(), OPENED.heard() as again:
         assert verify.main([str(forged)]) == 1
     assert re.search(said, capsys.readouterr().out)
-    beside = [path for path in paths + again if path.startswith((str(forged.parent), "/etc/passwd"))]
-    assert beside
-    assert all(path.startswith(f"{forged}/") for path in beside), beside
+    near = [path for path in paths + again if path.startswith((str(forged.parent), "/etc/passwd"))]
+    assert near
+    assert all(path.startswith(f"{forged}/") for path in near), near
 
 
 def swap_keys(words):

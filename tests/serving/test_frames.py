@@ -50,9 +50,16 @@ def polars_frames(rows):
     yield frame.with_columns(pl.col("price").cast(pl.Decimal(10, 3)), pl.col("user").cast(pl.Decimal(20, 0)))
 
 
+class Foreign:
+    """Table of another library: nothing but a stream of Arrow's C interface."""
+
+    def __init__(self, table):
+        self.__arrow_c_stream__ = table.__arrow_c_stream__
+
+
 def arrow_tables(rows):
     table = pa.Table.from_pylist(rows)
-    yield from (table, table.to_reader(), table.to_pydict())
+    yield from (rows, table, table.to_reader(), table.to_pydict(), Foreign(table))
     yield from table.combine_chunks().to_batches()
 
 

@@ -1,4 +1,4 @@
-"""A servable has all that scores need: its scores are those of the commit, in float32 with torch to the bit."""
+"""A run opened in Python and a servable of it have the scores of its evaluation, in float32 with torch to the bit."""
 
 import json
 import os
@@ -19,11 +19,11 @@ from support.depth import some
 from support.http.oip import json_request
 from support.oracle.data_path import ROW, Machine
 from support.oracle.models import MODELS
+from support.oracle.optimizers import EXACT, POWERS
 from support.oracle.worker_cases import Squared
 from support.runs.evaluated_runs import bits_of, train_and_evaluate
 from support.runs.forked_commands import killed_and_finished
 from support.runs.harness import make_driver
-from test_open_run import OPTIMIZERS
 from test_scoring import OWN, contents
 from test_stop import ROOT
 
@@ -31,7 +31,7 @@ import pipeline
 from pipeline import verify
 from pipeline.serving import dense_files
 from pipeline.serving.export import main as export_main
-from pipeline.serving.exporting import ExportRecord, check_num_rows, claim_folder
+from pipeline.serving.exporting import ExportRecord, claim_folder
 from pipeline.serving.http.admission import RequestError
 from pipeline.serving.http.answer import answer_post
 from pipeline.serving.http.request import read_request
@@ -46,12 +46,14 @@ from pipeline.serving.servable import (
 )
 from pipeline.serving.serve import main as serve_main
 from pipeline.serving.served_model import open_served
-from pipeline.serving.sorted_runs import rows_of_chunks
+from pipeline.serving.sorted_runs import check_num_rows, rows_of_chunks
+from pipeline.settings.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.storage.files import Damaged, Files
 from pipeline.storage.log import TableFormat
 from pipeline.storage.shards import ONE_SHARD
 from pipeline.workflow import load
 
+OPTIMIZERS = EXACT | POWERS | {"ftrl": Optimizer(rows=Ftrl(lr=0.1, l1=0.01, l2=0.01), dense=DenseAdam(lr=0.01))}
 BACKENDS = ("torch", "onnx")
 CLOSE = 1e-5
 
@@ -63,13 +65,13 @@ def servable(trained, tmp_path_factory):
     return out
 
 
+def refuse(opened, model):
+    raise NotImplementedError("not in this test")
+
+
 @pytest.fixture
 def without_programs(monkeypatch):
     """Exports have no ONNX file and no exported program, whose exporters take seconds."""
-
-    def refuse(opened, model):
-        raise NotImplementedError("not in this test")
-
     monkeypatch.setattr(dense_files, "exported", refuse)
 
 
@@ -85,6 +87,10 @@ def export(trained, out, *arguments):
 
 
 def check_scores(run, out, backends=BACKENDS):
+    """Compare the scores of a servable, and with torch also those of the run itself, with the evaluation."""
+    if "torch" in backends:
+        with pipeline.open_run(run.run_dir, "last") as opened:
+            assert (bits_of(opened.predict(run.test)) == run.logits_NT.view(np.uint32)).all()
     for backend in backends:
         with pipeline.open_servable(out, backend=backend) as opened:
             scores = opened.predict(run.test)
@@ -94,7 +100,7 @@ def check_scores(run, out, backends=BACKENDS):
         assert np.abs(found - run.logits_NT[:, 0]).max() <= CLOSE * max(1, np.abs(run.logits_NT).max())
 
 
-@pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam with L2"))
+@pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam with L2", "ftrl"))
 def test_scores_are_those_of_the_commit_with_any_optimizer(data_root, tmp_path, name, without_programs):
     """Many rows are absent for long, and many test keys were never trained."""
     changes = {"embedding_dim": 0, "kind": MODELS["LR"][0], "args": {}} if name == "ftrl" else {}

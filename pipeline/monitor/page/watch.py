@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline.arguments import watch_arguments
 from pipeline.machine.command import run_command
-from pipeline.machine.loopback import warning_of
+from pipeline.machine.hosts import warning_of
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_run
 

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.records import F32
 from pipeline.serving.http.admission import RequestError
 from pipeline.serving.http.request import NO_DATA, Wanted, read_request
-from pipeline.serving.http.tensors import Tensor, array_of
+from pipeline.serving.http.tensors import array_of
 from pipeline.serving.served_model import Answer, ServedModel
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -52,7 +52,7 @@ def answer_post(
 def probe(served: ServedModel) -> None:
     """Score one row. Raises what `predict` raises if that has no answer."""
     # Texts of binary data have a kernel, which is loaded when it is first called.
-    array_of(Tensor("", "BYTES", 0, None, NO_DATA))
+    array_of("", "BYTES", 0, None, NO_DATA)
     served.predict(served.example())
 
 

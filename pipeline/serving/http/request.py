@@ -14,14 +14,17 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.files.types import kind_of
 from pipeline.serving.http.fields import InferDocument, InputTensor, Wanted, listed, read_wanted
-from pipeline.serving.http.tensors import DATATYPES, INTEGER, Tensor, array_of, lists_of, masked, shown
+from pipeline.serving.http.tensors import DATATYPES, INTEGER, array_of, lists_of, shown
 from pipeline.serving.served_model import InputSpec
 from pipeline.settings import read_json
 
 NO_DATA = memoryview(b"")
+Tensors = Mapping[str, tuple[str, pa.Array]]
+"""Datatype and [N] array of each tensor of a request, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,7 @@ def read_request(
         raise ValueError(f"Inference-Header-Content-Length: {header_bytes}, but the body has {len(body)} bytes")
     end = len(body) if header_bytes is None else header_bytes
     document = read_json(InferDocument, body[:end])
-    parts = parts_of(inputs)
-    tensors = _tensors(document, memoryview(body)[end:])
-    if unknown := tensors.keys() - parts.keys():
-        names = listed([name for name in parts if not name.endswith(".null")])
-        raise ValueError(f"input {shown(min(unknown))}: the model has no such input; it has {names}")
+    tensors = _tensors(document, memoryview(body)[end:], parts_of(inputs))
     columns = {spec.name: _column(spec, tensors) for spec in inputs}
     return InferRequest(_table(columns), read_wanted(document, outputs))
 
@@ -73,29 +72,34 @@ def _kind(datatype: str) -> str:
     return str(kind_of(DATATYPES[datatype].arrow))
 
 
-def _tensors(document: InferDocument, data: memoryview) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
+def _tensors(document: InferDocument, data: memoryview, parts: Mapping[str, InputSpec]) -> Tensors:
+    """Read the tensors of a request; `data`: the body's binary data."""
+    tensors: dict[str, tuple[str, pa.Array]] = {}
     for n, entry in enumerate(document.inputs):
         where = f"input {shown(entry.name)}"
         if entry.name in tensors:
             raise ValueError(f"inputs.{n}.name: {where} is there twice")
+        if entry.name not in parts:
+            names = listed([name for name in parts if not name.endswith(".null")])
+            raise ValueError(f"{where}: the model has no such input; it has {names}")
         if entry.datatype not in DATATYPES:
             raise ValueError(f"{where}: datatype {shown(entry.datatype)} is not one of {', '.join(DATATYPES)}")
         if len(entry.shape) != 1 and entry.shape[1:] != [1]:
             raise ValueError(f"{where}: shape {shown(entry.shape)}, expected [values] or [values, 1]")
         entry.refuse_extensions(where)
         num_bytes = entry.option("binary_data_size", -1, f"{where}: ")
+        values, own = None, NO_DATA
         if num_bytes < 0 or entry.data is not None:
             if "binary_data_size" in (entry.parameters or {}):
                 raise ValueError(f"{where}: binary_data_size {shown(num_bytes)}; give it or data, and not below 0")
-            tensors[entry.name] = Tensor(entry.name, entry.datatype, entry.shape[0], _flat(entry, where), NO_DATA)
-            continue
-        if num_bytes > len(data):
+            values = _flat(entry, where)
+        elif num_bytes > len(data):
             raise ValueError(
                 f"{where}: binary_data_size {shown(num_bytes)}, but {len(data)} bytes are left in the body"
             )
-        tensors[entry.name] = Tensor(entry.name, entry.datatype, entry.shape[0], None, data[:num_bytes])
-        data = data[num_bytes:]
+        else:
+            own, data = data[:num_bytes], data[num_bytes:]
+        tensors[entry.name] = entry.datatype, array_of(where, entry.datatype, entry.shape[0], values, own)
     if len(data):
         raise ValueError(f"the body has {len(data)} more bytes after the binary data of all inputs")
     return tensors
@@ -112,30 +116,30 @@ def _flat(entry: InputTensor, where: str) -> list[Any]:
     return values
 
 
-def _column(spec: InputSpec, tensors: Mapping[str, Tensor]) -> pa.Array:
-    values, got, expected = _array(spec.name, tensors), tensors[spec.name].datatype, _kind(spec.datatype)
+def _column(spec: InputSpec, tensors: Tensors) -> pa.Array:
+    values, got, expected = _array(spec.name, tensors), tensors[spec.name][0], _kind(spec.datatype)
     if _kind(got) not in (expected, "integers" if expected == "numbers" else ""):
         raise ValueError(f"input {spec.name!r}: got {got}, expected {expected} (such as {spec.datatype})")
-    if spec.is_list:
-        name = f"{spec.name}.lengths"
-        lengths = _array(name, tensors, is_lengths=True)
-        if DATATYPES[tensors[name].datatype].json is not INTEGER:
-            raise ValueError(f"input {name!r}: got {tensors[name].datatype}, expected integers (such as INT64)")
-        return lists_of(f"input {name!r}", values, lengths)
-    return values
+    if not spec.is_list:
+        return values
+    name = f"{spec.name}.lengths"
+    lengths, got = _array(name, tensors, is_lengths=True), tensors[name][0]
+    if DATATYPES[got].json is not INTEGER:
+        raise ValueError(f"input {name!r}: got {got}, expected integers (such as INT64)")
+    return lists_of(f"input {name!r}", values, lengths)
 
 
-def _array(name: str, tensors: Mapping[str, Tensor], is_lengths: bool = False) -> pa.Array:
+def _array(name: str, tensors: Tensors, is_lengths: bool = False) -> pa.Array:
     if name not in tensors:
         lengths = ": the length of each row's list" if is_lengths else ""
         raise ValueError(f"input {name!r} is missing{lengths}")
-    array = array_of(tensors[name])
-    if (mask := tensors.get(f"{name}.null")) is None:
+    array, mask = tensors[name][1], f"{name}.null"
+    if mask not in tensors:
         return array
-    nulls = array_of(mask)
-    if mask.datatype != "BOOL" or len(nulls) != len(array) or nulls.null_count:
-        raise ValueError(f"input {mask.name!r}: expected {len(array)} values true or false, as {name!r} has elements")
-    return masked(array, nulls)
+    datatype, nulls = tensors[mask]
+    if datatype != "BOOL" or len(nulls) != len(array) or nulls.null_count:
+        raise ValueError(f"input {mask!r}: expected {len(array)} values true or false, as {name!r} has elements")
+    return pc.if_else(nulls, pa.scalar(None, array.type), array)
 
 
 def _table(columns: Mapping[str, pa.Array]) -> pa.Table:

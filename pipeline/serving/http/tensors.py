@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.kernels.length_prefixed import split_texts
 
@@ -49,44 +48,26 @@ DATATYPES: Mapping[str, Datatype] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """One input of a request."""
-
-    name: str
-    datatype: str
-    num_elements: int
-    values: list[Any] | None
-    """[N] JSON values, null included, or None."""
-    data: memoryview
-    """Binary data, if `values` is None."""
-
-
-def array_of(tensor: Tensor) -> pa.Array:
-    """Make the tensor's [N] array. Raises ValueError, with the tensor's name, if its data does not fit its datatype."""
-    where = f"input {tensor.name!r}"
-    if tensor.values is not None:
-        return _from_json(where, tensor.datatype, tensor.values)
-    if tensor.datatype == "BYTES":
-        return _texts(where, tensor.num_elements, tensor.data)
-    stored = np.dtype(DATATYPES[tensor.datatype].stored)
-    if len(tensor.data) != tensor.num_elements * stored.itemsize:
+def array_of(where: str, datatype: str, num_elements: int, values: list[Any] | None, data: memoryview) -> pa.Array:
+    """Make the [N] array of a tensor from JSON values, null included, or, if these are None, from binary data. `where`
+    names the tensor in messages. Raises ValueError if its data do not fit its datatype."""
+    if values is not None:
+        return _from_json(where, datatype, values)
+    if datatype == "BYTES":
+        return _texts(where, num_elements, data)
+    stored = np.dtype(DATATYPES[datatype].stored)
+    if len(data) != num_elements * stored.itemsize:
         raise ValueError(
-            f"{where}: {len(tensor.data)} bytes of binary data, expected {tensor.num_elements * stored.itemsize} for "
-            f"{tensor.num_elements} elements of {tensor.datatype}"
+            f"{where}: {len(data)} bytes of binary data, expected {num_elements * stored.itemsize} for {num_elements} "
+            f"elements of {datatype}"
         )
     # A copy, since the data begins at any byte of the body, and kernels are compiled for aligned arrays.
-    values_N = np.frombuffer(tensor.data, stored).copy()
-    if tensor.datatype != "BOOL":
-        return pa.Array.from_buffers(DATATYPES[tensor.datatype].arrow, len(values_N), [None, pa.py_buffer(values_N)])
+    values_N = np.frombuffer(data, stored).copy()
+    if datatype != "BOOL":
+        return pa.Array.from_buffers(DATATYPES[datatype].arrow, len(values_N), [None, pa.py_buffer(values_N)])
     if len(values_N) and values_N.max() > 1:
         raise ValueError(f"{where}: BOOL data has a byte {values_N.max()}, expected 0 or 1")
     return pa.array(values_N.view(np.bool_))
-
-
-def masked(array: pa.Array, nulls: pa.Array) -> pa.Array:
-    """Make the elements of the array null for which `nulls`, [N] booleans, is true."""
-    return pc.if_else(nulls, pa.scalar(None, array.type), array)
 
 
 def lists_of(where: str, values: pa.Array, lengths: pa.Array) -> pa.Array:

@@ -55,21 +55,7 @@ def bomb(rng):
     return "POST", INFER, bombs[rng.integers(len(bombs))], {}
 
 
-def other_place(rng):
-    places = [("GET", INFER), ("PUT", INFER), ("GET", "/x"), ("GET", "/v2/models/\0"), ("\0", "/v2")]
-    below = ("", "/x/infer", "//infer", "/fake", "/fake/infer/", "/fake/versions//infer", "/fake/versions/2/infer")
-    places += [("POST", f"/v2/models{path}") for path in below]
-    method, path = places[rng.integers(len(places))]
-    return method, path, json_request(TABLE, COLUMNS), {}
-
-
-def other_headers(rng):
-    headers = [{"content-type": "text/html"}, {"content-type": "\xe9"}, {"content-encoding": "br"}, {LENGTH: "1.0"},
-               {LENGTH: "9" * 99}, {"content-length": "-1"}]  # fmt: skip
-    return "POST", INFER, json_request(TABLE, COLUMNS), headers[rng.integers(len(headers))]
-
-
-MALFORMED = (cut, noise, changed_field, other_size, bomb, other_place, other_headers)
+MALFORMED = (cut, noise, changed_field, other_size, bomb)
 
 
 def answers(tmp_path, requests):
