@@ -29,7 +29,9 @@ def named_label(label: str, look: Look) -> Choice:
     values = _values_of(column, look, positive)
     if not values and not is_binary(column):
         way = "add a column of 0 and 1 to the files"
-        if column.num_different == 2 and not column.num_nulls:
+        if column.num_nulls:
+            way = "write 0 or 1 instead of null, or leave out the rows, or the files, without a label"
+        elif column.num_different == 2:
             way = f"name the value that is to be 1: --label {shlex.quote(f'{name}={column.examples[1]}')}"
         raise ValueError(
             f"--label {name}: a label holds 0 and 1 and nothing else, and this column has "
@@ -50,6 +52,9 @@ def found_label(look: Look, others: Container[str] = ()) -> Choice:
         return _label(named[0], "0 and 1, and its name says so", _values_of(named[0], look))
     if len(found := binary or paired) == 1:
         return _label(found[0], "the only column of 0 and 1", _values_of(found[0], look))
+    if not found and (named := next((c for c in columns if words_of(c.name) in LABEL_NAMES), None)):
+        # The refusal of the column says what is wrong with it.
+        return named_label(named.name, look)
     names = ", ".join(column.name for column in binary + paired)
     there = f"columns of 0 and 1 are {names}" if names else "no column holds 0 and 1 and nothing else"
     raise ValueError(f"which column is the label? {there}; name it by --label COLUMN")
@@ -67,7 +72,7 @@ def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str
     pair of known meaning. `positive`: the value that becomes 1. Raises ValueError if there is no such value."""
     if column.num_nulls or column.num_different != 2 or column.kind not in ("integers", "numbers", "text"):
         return None
-    pair = [str(value).lower() for value in column.examples]
+    pair = [str(value).strip().lower() for value in column.examples]
     if positive:
         if positive.lower() not in pair or pair[0] == pair[1]:
             raise ValueError(f"--label {column.name}={positive}: the values of this column are {' and '.join(pair)}")
@@ -83,7 +88,9 @@ def label_of_rows(look: Look, choice: Choice) -> pa.ChunkedArray:
     values = look.sample.column(choice.column.name)
     if not choice.values:
         return values
-    return pa.chunked_array([[int(str(value).lower() == choice.values[1]) for value in values.to_pylist()]], pa.int8())
+    return pa.chunked_array(
+        [[int(str(value).strip().lower() == choice.values[1]) for value in values.to_pylist()]], pa.int8()
+    )
 
 
 def is_binary(column: Column) -> bool:

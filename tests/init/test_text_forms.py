@@ -213,6 +213,8 @@ def test_line_ends_in_quotes_and_trailing_delimiters_are_read(tmp_path):
     assert sample_text([file], 16).table.column_names == ["click", "user", "title"]
     rows = [["0,5", "1,25"], ["7,0", "3,1"]] * 20
     assert sample_text([written(tmp_path / "log.csv", *rows[:1], rows, delimiter=";")], 16).options["delimiter"] == ";"
+    file = written(tmp_path / "000000_0", *rows[:1], rows, delimiter="\x01")
+    assert sample_text([file], 16).options["delimiter"] == "\x01"
 
 
 @pytest.mark.parametrize(

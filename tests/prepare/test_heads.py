@@ -29,6 +29,21 @@ def test_parquet_given_as_text_is_refused_with_the_right_format(tmp_path, refuse
     assert said.startswith(f"error: {tmp_path}/log.csv: is a Parquet file, not lines of text; give the format parquet")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("000000_0", b"ORC\x00\x01", "is an ORC file, which is not read; write it as Parquet"),
+        ("log.feather", b"ARROW1\x00\x00", "is an Arrow file (Feather), which is not read; write it as Parquet"),
+        ("log.avro", b"Obj\x01\x04", "is an Avro file, which is not read; write it as Parquet"),
+        ("log.csv", "click,city\n1,a\n".encode("utf-16"), "is UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+        ("log.xlsx", b"PK\x03\x04", "is a spreadsheet; save it as CSV in UTF-8"),
+    ],
+)
+def test_files_of_other_tools_are_refused_by_what_they_are(tmp_path, refused, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    assert f"{tmp_path / name}: {said}" in refused("csv", tmp_path / name, options=SCHEMA)
+
+
 def test_a_suffix_that_does_not_fit_the_content_is_refused(tmp_path, refused):
     text = write_lines(tmp_path / "log", "criteo", 5).read_bytes()
     for name, content, said in (
