@@ -30,8 +30,10 @@ def named_label(label: str, look: Look) -> Choice:
     if not values and not is_binary(column):
         way = "add a column of 0 and 1 to the files"
         if column.num_nulls:
-            way = "write 0 or 1 instead of null, or leave out the rows, or the files, without a label"
-        elif column.num_different == 2:
+            way = (
+                "write 0 or 1 instead of null, or leave out rows without a label, such as blank lines, or files without"
+            )
+        elif column.num_different == 2 and column.kind in ("integers", "numbers", "text"):
             way = f"name the value that is to be 1: --label {shlex.quote(f'{name}={column.examples[1]}')}"
         raise ValueError(
             f"--label {name}: a label holds 0 and 1 and nothing else, and this column has "

@@ -67,6 +67,8 @@ def _check_kind(path: DataFile) -> None:
         raise ValueError(f"{path}: is {other}, which is not read; write it as Parquet, with the tool that wrote it")
     if head.startswith(UTF_16):
         raise ValueError(f"{path}: is UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8")
+    if head.startswith(b"sep="):
+        raise ValueError(f"{path}: line 1 is a mark of a spreadsheet, sep=; take it out")
     if path.suffix in (".xlsx", ".ods"):
         raise ValueError(f"{path}: is a spreadsheet; save it as CSV in UTF-8")
     packed = next((suffix for begin, suffix in PACKED.items() if head.startswith(begin)), None)

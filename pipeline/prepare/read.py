@@ -134,7 +134,10 @@ def _parser(path: DataFile, format: Format) -> Parser:
 def _values(path: DataFile, format: Format, number: int = 1) -> list[str]:
     """Values of the line with this number, without regard to line ends in quotes."""
     line = first_line(path, number).decode(errors="replace")
-    return next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
+    try:
+        return next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
+    except csv.Error as error:
+        raise ValueError(f"{path}: line {number}: lines must end in \\n or \\r\\n ({error})") from error
 
 
 def names_in(path: DataFile, format: Format, names: Sequence[str]) -> list[str]:

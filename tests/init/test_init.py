@@ -228,7 +228,7 @@ def test_the_label_must_be_named_if_several_columns_could_be(tmp_path):
     [
         ([1, 2], "such as 1, 2; name the value that is to be 1: --label click=2"),
         ([0, 0], "has 1 different values such as 0"),
-        ([None, 1], "nulls; write 0 or 1 instead of null, or leave out the rows, or the files, without a label"),
+        ([None, 1], "nulls; write 0 or 1 instead of null, or leave out rows without a label"),
         ([0, 1, None], "nulls; write 0 or 1 instead of null"),
     ],
 )

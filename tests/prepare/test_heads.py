@@ -36,6 +36,8 @@ def test_parquet_given_as_text_is_refused_with_the_right_format(tmp_path, refuse
         ("log.feather", b"ARROW1\x00\x00", "is an Arrow file (Feather), which is not read; write it as Parquet"),
         ("log.avro", b"Obj\x01\x04", "is an Avro file, which is not read; write it as Parquet"),
         ("log.csv", "click,city\n1,a\n".encode("utf-16"), "is UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+        ("log.csv", b"sep=;\nclick;city\n1;a\n", "line 1 is a mark of a spreadsheet, sep=; take it out"),
+        ("log.csv", b"click,city\r1,a\r", "line 1: lines must end in \\n or \\r\\n"),
         ("log.xlsx", b"PK\x03\x04", "is a spreadsheet; save it as CSV in UTF-8"),
     ],
 )
