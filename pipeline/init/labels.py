@@ -54,9 +54,9 @@ def found_label(look: Look, others: Container[str] = ()) -> Choice:
         return _label(named[0], "0 and 1, and its name says so", _values_of(named[0], look))
     if len(found := binary or paired) == 1:
         return _label(found[0], "the only column of 0 and 1", _values_of(found[0], look))
-    if not found and (named := next((c for c in columns if words_of(c.name) in LABEL_NAMES), None)):
+    if not found and (unfit := [column for column in columns if words_of(column.name) in LABEL_NAMES]):
         # The refusal of the column says what is wrong with it.
-        return named_label(named.name, look)
+        return named_label(unfit[0].name, look)
     names = ", ".join(column.name for column in binary + paired)
     there = f"columns of 0 and 1 are {names}" if names else "no column holds 0 and 1 and nothing else"
     raise ValueError(f"which column is the label? {there}; name it by --label COLUMN")

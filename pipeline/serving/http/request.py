@@ -87,7 +87,9 @@ def _tensors(document: InferDocument, data: memoryview) -> dict[str, Tensor]:
         num_bytes = entry.option("binary_data_size", -1, f"{where}: ")
         if num_bytes < 0 or entry.data is not None:
             if "binary_data_size" in (entry.parameters or {}):
-                raise ValueError(f"{where}: binary_data_size {shown(num_bytes)}; give it or data, and not below 0")
+                raise ValueError(
+                    f"{where}: binary_data_size {shown(num_bytes)}; give either data or a size of 0 or more"
+                )
             tensors[entry.name] = Tensor(entry.name, entry.datatype, entry.shape[0], _flat(entry, where), NO_DATA)
             continue
         if num_bytes > len(data):
