@@ -193,7 +193,9 @@ def test_a_script_without_a_main_guard_is_refused_workers(tmp_path, monkeypatch,
 
 def test_a_script_on_standard_input_is_refused_workers(tmp_path, monkeypatch, workflow):
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="<stdin>"))
-    with pytest.raises(ValueError, match="standard input, and workers .* write it to a file, or train with one worker"):
+    with pytest.raises(
+        ValueError, match=r"standard input, and workers .* write it to a file, or train with one worker"
+    ):
         pipeline.train(workflow, tmp_path / "run", workers=2)
     assert not (tmp_path / "run").exists()
 
