@@ -124,9 +124,15 @@ def recruit(
 
 
 def check_main() -> None:
-    """Raises ValueError if workers, which import the script of this process as another module, would train as well."""
+    """Raises ValueError if workers, which import the script of this process as another module, would train as well, or
+    if there is no file to import."""
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
+    if file == "<stdin>":
+        raise ValueError(
+            "the script is read from standard input, and workers are processes that import it from its file; write it "
+            "to a file, or train with one worker"
+        )
     if not file or getattr(main, "__spec__", None) or not Path(file).is_file():
         return
     try:

@@ -126,16 +126,19 @@ class FlatFile(pq.ParquetFile):
             rows = table.num_rows
             return pa.chunked_array([column_of(self._file, name, rows) if name in in_path else pa.nulls(rows)])
         place, into = self._flat[name]
-        column = at_place(table.column(self.reader.schema_arrow.names[place[0]]), self._place_in(table, place))
+        column = table.column(self.reader.schema_arrow.names[place[0]])
+        column = at_place(column, self._place_in(column.type, place))
         column = to_plain(column, into, f"column {name!r}")
         if name in in_path:
             check_equal(self._file, name, column)
         return column
 
-    def _place_in(self, table: pa.Table, place: Place) -> Place:
-        """A place in the file as one in a table, whose structs have only the fields that were read."""
+    def _place_in(self, found: pa.DataType, place: Place) -> Place:
+        """A place in the file as one in a column of type `found`, whose structs have only the fields that were read."""
+        if len(place) == 1:
+            # Each look at the reader's schema makes a new one: with 2,000 columns that takes longer than reading them.
+            return place
         kind = self.reader.schema_arrow.field(place[0]).type
-        found = table.schema.field(self.reader.schema_arrow.names[place[0]]).type
         inside = [place[0]]
         for n in place[1:]:
             field = kind.field(n)
@@ -186,5 +189,6 @@ def unite(schemas: Mapping[DataFile, pa.Schema]) -> list[United]:
                 said = f"{path}: column {field.name!r} has type {field.type}, and {before.type} in files before it"
                 before = replace(before, conflict=f"{said}, such as {next(iter(schemas))}; write it alike in all files")
             found[field.name] = before if into is None else replace(before, type=into)
-    lacking = {name: tuple(p for p, schema in schemas.items() if name not in schema.names) for name in found}
+    names = {path: {*schema.names} for path, schema in schemas.items()}
+    lacking = {name: tuple(path for path, there in names.items() if name not in there) for name in found}
     return [replace(column, lacking=lacking[name]) for name, column in found.items()]

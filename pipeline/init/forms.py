@@ -14,11 +14,18 @@ from pipeline.prepare.lists import JSON, lists_of
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import forms_of
 
-SPELLINGS = ("NA", "N/A", "NULL", "null", "None", "NaN", "nan", "\\N", "-")
+SPELLINGS = (
+    "NA", "N/A", "NULL", "null", "None", "NaN", "nan", "\\N", "-", "n/a", "#N/A", "<NA>", "(null)", "?",
+)  # fmt: skip
 """Texts that mean nothing in columns of numbers and times. In categories they may be values."""
 DIGITS, WHOLE = "^[-+]?[0-9]+$", "^(0|-?[1-9][0-9]*)$"
 EXPONENT = "([eE][-+]?[0-9]+)?$"
 POINT, COMMA = (rf"^[-+]?([0-9]+{mark}?[0-9]*|{mark}[0-9]+){EXPONENT}" for mark in (r"\.", ","))
+SIGNED = r"^[-+]?[$€£¥] ?[0-9][0-9.,]*$|^[-+]?[0-9][0-9.,]* ?[%$€£¥]$"
+"""Amounts of money, and percentages."""
+TIME_OF_DAY = "[0-9]:[0-9]{2}"
+MOSTLY = 0.8
+"""Share of the different texts of a column that are numbers, from which on the others are in doubt."""
 THOUSANDS = r"^[-+]?[0-9]{1,3}(,[0-9]{3})+$"
 BOOLS = r"^(true|True|TRUE|false|False|FALSE)$"
 SEPARATORS = ("|", "; ", ";", ", ", ",", "^", " ")
@@ -70,6 +77,18 @@ def form_of(name: str, texts: pa.ChunkedArray, only_text: bool = False) -> Form:
     elif kind := _lists(known):
         note = f"{name}: {len(known):,} texts are lists, {kind}; as one value each: {name}:category in the schema"
         return Form({"category": kind}, note)
+    elif _all(known, SIGNED):
+        note = f"{name}: {known[0].as_py()!r} is taken for text; write amounts as plain numbers, without signs"
+    elif _all(known, TIME_OF_DAY):
+        note = (
+            f"{name}: {known[0].as_py()!r} is taken for text; write times as 2026-11-24 10:30:00 to divide rows by them"
+        )
+    elif MOSTLY <= pc.mean(_match(known, POINT).cast(pa.int8())).as_py() < 1:
+        other = known.filter(pc.invert(_match(known, POINT)))[0].as_py()
+        note = (
+            f"{name}: most texts are numbers, but {other[:40]!r} is none: taken for text; if it means nothing, "
+            f"{name}:number in the schema, with it in `nulls`"
+        )
     return Form({"category": "string", "time": "string"}, note)
 
 

@@ -31,7 +31,11 @@ def named_label(label: str, look: Look) -> Choice:
     values = _values_of(column, look, positive)
     if not values and not is_binary(column):
         way = "add a column of 0 and 1 to the files"
-        if column.num_different == 2 and not column.num_nulls:
+        if column.num_nulls:
+            way = (
+                "write 0 or 1 instead of null, or leave out rows without a label, such as blank lines, or files without"
+            )
+        elif column.num_different == 2 and column.kind in ("integers", "numbers", "text"):
             way = f"name the value that is to be 1: --label {shlex.quote(f'{name}={column.examples[1]}')}"
         raise ValueError(
             f"--label {name}: a label holds 0 and 1 and nothing else, and this column has "
@@ -52,6 +56,9 @@ def found_label(look: Look, others: Container[str] = ()) -> Choice:
         return _label(named[0], "0 and 1, and its name says so", _values_of(named[0], look))
     if len(found := binary or paired) == 1:
         return _label(found[0], "the only column of 0 and 1", _values_of(found[0], look))
+    if not found and (unfit := [column for column in columns if words_of(column.name) in LABEL_NAMES]):
+        # The refusal of the column says what is wrong with it.
+        return named_label(unfit[0].name, look)
     names = ", ".join(column.name for column in binary + paired)
     there = f"columns of 0 and 1 are {names}" if names else "no column holds 0 and 1 and nothing else"
     raise ValueError(f"which column is the label? {there}; name it by --label COLUMN")
@@ -69,7 +76,7 @@ def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str
     pair of known meaning. `positive`: the value that becomes 1. Raises ValueError if there is no such value."""
     if column.num_nulls or column.num_different != 2 or column.kind not in ("integers", "numbers", "text"):
         return None
-    pair = [str(value).lower() for value in column.examples]
+    pair = [str(value).strip().lower() for value in column.examples]
     if positive:
         if positive.lower() not in pair or pair[0] == pair[1]:
             raise ValueError(f"--label {column.name}={positive}: the values of this column are {' and '.join(pair)}")
@@ -84,7 +91,7 @@ def label_of_rows(look: Look, choice: Choice) -> NDArray[np.float64]:
     """[N] 0 or 1 of each row of the sample."""
     values = look.sample.column(choice.column.name)
     if choice.values:
-        return np.array([str(value).lower() == choice.values[1] for value in values.to_pylist()], np.float64)
+        return np.array([str(value).strip().lower() == choice.values[1] for value in values.to_pylist()], np.float64)
     return np.asarray(values.cast(pa.float64(), safe=False))
 
 

@@ -229,7 +229,7 @@ def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> str:
 
 def _range(column: Column, is_time: bool) -> str:
     if column.minimum is None:
-        return ", ".join(str(value) for value in column.examples)
+        return ", ".join(str(value).replace("\n", "\\n") for value in column.examples)
     if is_time:
         ends = (shown_time(pa.scalar(end, column.type)) for end in (column.minimum, column.maximum))
         return " to ".join(end[:10] for end in ends)

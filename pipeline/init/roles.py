@@ -66,6 +66,7 @@ def _with_category(choices: list[Choice]) -> list[Choice]:
         raise ValueError(
             f"none of the columns {names} is a category, and a model needs one: integers or texts that name things, "
             "such as users, in several rows each; add such a column to the files, or name one by --as COLUMN=category"
+            + "".join(f"; {choice.warning}" for choice in choices if choice.warning)
         )
     return choices
 

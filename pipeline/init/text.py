@@ -35,6 +35,8 @@ STREAM_BYTES, EXPANDED = 128 << 20, 5
 """Maximum number of bytes of text that the sample of a file is taken from if the file can only be read from its
 beginning; and how many times larger than a compressed file its text is expected to be."""
 DELIMITERS = ",\t;|"
+OF_HIVE = "\x01"
+"""Delimiter of Hive, which is in no other text."""
 HEAD_BYTES = 1 << 16
 NO_NAME = re.compile(r"\s*([-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?)\s*")
 """Numbers and times, which are no names of columns."""
@@ -57,7 +59,10 @@ def look_at_text(paths: Sequence[DataFile], most: int) -> Look:
     else:
         format = _delimited(paths[0])
         paths = [path for path in paths if has_rows(path, format)] or paths
-        check_heads(paths, format)
+        try:
+            check_heads(paths, format)
+        except ValueError as error:
+            raise ValueError(f"{error}; `init` takes files with the same columns: name those with a label") from error
         chosen = spaced(range(len(paths)), most)
         try:
             table = _read(paths, chosen, format)[0]
@@ -159,6 +164,8 @@ def _delimited(path: DataFile) -> Format:
 
 def _delimiter(lines: Sequence[str]) -> str:
     """The character by which all first lines have as many columns."""
+    if OF_HIVE in lines[0]:
+        return OF_HIVE
     same = []
     for delimiter in DELIMITERS:
         widths = {len(row) for row in csv.reader(lines, delimiter=delimiter) if row}

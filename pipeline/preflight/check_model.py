@@ -141,7 +141,7 @@ def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> int:
         )
     loss = getattr(model, "loss", binary_cross_entropy)(output, torch.zeros(NUM_EXAMPLES, len(labels)), None)
     if loss.shape != ():
-        raise ValueError(f"loss gives shape {tuple(loss.shape)}, expected a single number")
+        raise ValueError(f"loss gives shape {tuple(loss.shape)}, expected a single number: return its mean")
     for parameter in model.parameters():
         kept.pop(parameter.untyped_storage().data_ptr(), None)
     return sum(kept.values())

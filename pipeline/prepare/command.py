@@ -59,7 +59,9 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     if args.vocabulary == ["all"] and "all" not in categories:
         args.vocabulary = categories
     if strangers := sorted({*args.vocabulary} - {*categories}):
-        raise ValueError(f"--vocabulary: {', '.join(strangers)} is no category; there are {', '.join(categories)}")
+        raise ValueError(
+            f"--vocabulary: {', '.join(strangers)} is no category; the categories are {', '.join(categories)}"
+        )
     if isinstance(split, ByTime):
         forms = {field.name: field.form for field in format.fields if field.form in DAYS}
         split = dataclasses.replace(split, form=forms.get(split.column, ""))

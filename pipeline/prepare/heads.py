@@ -23,6 +23,14 @@ FOREIGN = {
 """Way out for a format whose header names other columns."""
 
 
+OTHERS = {
+    b"ORC": "an ORC file", b"ARROW1": "an Arrow file (Feather)", b"Obj\x01": "an Avro file", b"SQLite": "a database",
+}  # fmt: skip
+"""First bytes of files that neither command reads."""
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""First bytes of text in UTF-16."""
+
+
 def check_heads(paths: Sequence[DataFile], format: Format) -> None:
     """Raises ValueError if a source of lines is another kind of file, or only some of them have the header."""
     if format.kind == "parquet":
@@ -60,6 +68,14 @@ def _check_kind(path: DataFile) -> None:
         raise ValueError(
             f"{path}: is a Parquet file, not lines of text; give the format parquet, with --schema NAME:ROLE ..."
         )
+    if other := next((what for begin, what in OTHERS.items() if head.startswith(begin)), None):
+        raise ValueError(f"{path}: is {other}, which is not read; write it as Parquet, with the tool that wrote it")
+    if head.startswith(UTF_16):
+        raise ValueError(f"{path}: is UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8")
+    if head.startswith(b"sep="):
+        raise ValueError(f"{path}: line 1 is a mark of a spreadsheet, sep=; take it out")
+    if path.suffix in (".xlsx", ".ods"):
+        raise ValueError(f"{path}: is a spreadsheet; save it as CSV in UTF-8")
     packed = next((suffix for begin, suffix in PACKED.items() if head.startswith(begin)), None)
     if packed and packed not in COMPRESSED:
         raise ValueError(f"{path}: is compressed ({packed}); decompress it, or compress it as .gz or .zst")
@@ -98,7 +114,10 @@ def values_in(path: DataFile, format: Format, count: int = 1) -> list[list[str]]
     """Values of each of the first lines, without regard to line ends in quotes."""
     quote = '"' if format.quoting else None
     lines = (line.rstrip(b"\r\n").decode(errors="replace") for line in first_lines(path, count))
-    return [next(csv.reader([line], delimiter=format.delimiter, quotechar=quote), []) for line in lines]
+    try:
+        return [next(csv.reader([line], delimiter=format.delimiter, quotechar=quote), []) for line in lines]
+    except csv.Error as error:
+        raise ValueError(f"{path}: line 1: lines must end in \\n or \\r\\n ({error})") from error
 
 
 def names_in(path: DataFile, format: Format) -> list[str]:

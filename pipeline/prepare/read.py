@@ -167,14 +167,14 @@ def _tables(file: FlatFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
 
 
 def _typed(table: pa.Table, piece: Piece, format: Format, first_row: int) -> pa.Table:
-    columns = {}
-    for field in (field for field in format.fields if field.name in format.in_file):
+    columns, schema, in_file = {}, format.schema, {*format.in_file}
+    for field in (field for field in format.fields if field.name in in_file):
         what = f"{piece.path}: column {field.name!r}"
         try:
             columns[field.name] = _cast(table.column(field.name), field, what, first_row + 1)
         except pa.ArrowException as error:
             raise ValueError(f"{what} has values that {field.arrow_type} does not hold: {error}") from error
-    return pa.table([*columns.values()], schema=pa.schema([format.schema.field(name) for name in columns]))
+    return pa.table([*columns.values()], schema=pa.schema([schema.field(name) for name in columns]))
 
 
 def _cast(column: pa.ChunkedArray, field: Field, what: str, first_row: int) -> pa.ChunkedArray:

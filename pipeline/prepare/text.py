@@ -109,16 +109,18 @@ def _ends_in_quote(text: Text, format: Format, read: Parser) -> bool:
 def finished(table: pa.Table, format: Format) -> pa.Table:
     """Table with `Format.schema` of the columns as they were read. Raises RefusedLine if a value is not as its field
     says."""
+    made = dict(zip(table.column_names, table.columns, strict=True))
     for field in format.in_lines:
         if field.role != "skip" and (field.values or field.many or field.form == "whole"):
-            column = table.column(field.name)
+            column = made[field.name]
             if field.values:
                 column = label_of(column, field.values)
             elif field.many and pa.types.is_string(column.type):
                 column = lists_of(column, field.form, field.type, field.name)
             elif pa.types.is_string(column.type):
                 column = whole_numbers(column, field.type, field.name)
-            table = table.set_column(table.column_names.index(field.name), field.name, column)
+            made[field.name] = column
+    table = pa.table(made)
     if found := bad_values(table, [f for f in format.in_lines if f.role != "skip"]):
         raise RefusedLine(found[1])
     if format.calendar is None:

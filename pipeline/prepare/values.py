@@ -63,9 +63,9 @@ def whole_numbers(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Ch
 
 
 def label_of(column: pa.ChunkedArray, values: tuple[str, str]) -> pa.ChunkedArray:
-    """0 or 1 of each value of a label that has other ones; null for a third value."""
+    """0 or 1 of each value of a label that has other ones, with blanks around them or not; null for a third value."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    texts = pc.utf8_lower(column.cast(kind).cast(pa.string()))
+    texts = pc.utf8_trim_whitespace(pc.utf8_lower(column.cast(kind).cast(pa.string())))
     places = pc.index_in(texts, pa.array([value.lower() for value in values]))
     return places.cast(pa.int8())
 

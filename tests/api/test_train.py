@@ -191,6 +191,15 @@ def test_a_script_without_a_main_guard_is_refused_workers(tmp_path, monkeypatch,
     assert not (tmp_path / "run").exists()
 
 
+def test_a_script_on_standard_input_is_refused_workers(tmp_path, monkeypatch, workflow):
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="<stdin>"))
+    with pytest.raises(
+        ValueError, match=r"standard input, and workers .* write it to a file, or train with one worker"
+    ):
+        pipeline.train(workflow, tmp_path / "run", workers=2)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("suffix", ["json", "toml"])
 def test_a_workflow_in_json_or_toml_is_that_in_python(workflow, root, tmp_path, suffix):
     fields = workflow.model_dump(mode="json", exclude_none=True)

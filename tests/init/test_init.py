@@ -149,14 +149,22 @@ def test_a_doubtful_role_is_reported_with_its_option(tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "label"),
-    [(("No", "Yes"), "click"), (("-1", "1"), "click"), (("False", "True"), "click"), (("1", "2"), "click=2")],
+    [
+        (("No", "Yes"), "click"),
+        (("-1", "1"), "click"),
+        (("False", "True"), "click"),
+        (("1", "2"), "click=2"),
+        ((" n", "y "), "click"),
+        (("-1 ", "1 "), "click"),
+    ],
 )
 def test_a_label_of_two_other_values_becomes_0_and_1(tmp_path, capsys, values, label):
     log, out = table(300), tmp_path / "my.py"
     log = log.set_column(0, "click", pa.array([values[value] for value in log["click"].to_pylist()]))
     pa_csv.write_csv(log, tmp_path / "log.csv", pa_csv.WriteOptions(quoting_style="none"))
     assert main([str(tmp_path / "log.csv"), "--out", str(out), "--label", label]) == 0
-    assert f"{values[0].lower()} becomes 0 and {values[1].lower()} 1" in capsys.readouterr().out
+    shown = [value.strip().lower() for value in values]
+    assert f"{shown[0]} becomes 0 and {shown[1]} 1" in capsys.readouterr().out
     made = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
     assert sum(split["positives"]["click"] for split in made.values()) == sum(table(300)["click"].to_pylist())
 
@@ -224,6 +232,21 @@ def test_the_label_must_be_named_if_several_columns_could_be(tmp_path):
     moved = found.append_column("b", pa.array(np.arange(ROWS) % 2))
     with pytest.raises(ValueError, match=r"which column is the label.*columns of 0 and 1 are a, b"):
         roles_of(moved, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1, 2], "such as 1, 2; name the value that is to be 1: --label click=2"),
+        ([0, 0], "has 1 different values such as 0"),
+        ([None, 1], "nulls; write 0 or 1 instead of null, or leave out rows without a label"),
+        ([0, 1, None], "nulls; write 0 or 1 instead of null"),
+    ],
+)
+def test_a_label_by_its_name_alone_is_refused_with_its_values(tmp_path, values, said):
+    column = pa.array((values * ROWS)[:ROWS], pa.int64())
+    with pytest.raises(ValueError, match=said):
+        roles_of(table().set_column(0, "click", column), tmp_path)
 
 
 def test_columns_of_csv_are_looked_at_by_name(tmp_path):

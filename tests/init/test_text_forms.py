@@ -133,6 +133,21 @@ def test_what_the_sample_missed_is_refused_with_the_setting(columns, text, said)
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["$0.50", "$1,200.00"], "'$0.50' is taken for text; write amounts as plain numbers"),
+        (["12.5%", "3 %"], "write amounts as plain numbers"),
+        (["01/Dec/2025:10:30:00 +0000"], "write times as 2026-11-24 10:30:00"),
+        (["1.5", "2", "3", "4", "free"], "most texts are numbers, but 'free' is none: taken for text"),
+    ],
+)
+def test_a_column_in_doubt_is_text_with_a_note(texts, said):
+    found = form_of("price", column(texts))
+    assert said in found.note
+    assert set(found.types) == {"category", "time"}
+
+
 def test_nulls_of_one_column_are_no_nulls_of_another(tmp_path):
     schema = {
         "columns": ["click:label", "a:category", "b:category", "x:number"],
@@ -213,6 +228,8 @@ def test_line_ends_in_quotes_and_trailing_delimiters_are_read(tmp_path):
     assert look_at_text([file], 16).sample.column_names == ["click", "user", "title"]
     rows = [["0,5", "1,25"], ["7,0", "3,1"]] * 20
     assert look_at_text([written(tmp_path / "log.csv", *rows[:1], rows, delimiter=";")], 16).options["delimiter"] == ";"
+    file = written(tmp_path / "000000_0", *rows[:1], rows, delimiter="\x01")
+    assert look_at_text([file], 16).options["delimiter"] == "\x01"
 
 
 @pytest.mark.parametrize(

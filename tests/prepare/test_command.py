@@ -118,8 +118,8 @@ def sources(tmp_path_factory):
 @pytest.mark.parametrize(("words", "said"), REFUSED, ids=[words for words, _ in REFUSED])
 def test_an_impossible_request_is_refused_with_its_reason(tmp_path, sources, refused, monkeypatch, words, said):
     monkeypatch.chdir(sources)
-    monkeypatch.setitem(dask.config.config["distributed"]["comm"]["timeouts"], "connect", "1s")
-    assert said in refused(*words.split())
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        assert said in refused(*words.split())
     assert not (tmp_path / "out" / "_prepared.json").exists()
 
 
@@ -258,3 +258,20 @@ def test_a_wrong_size_is_refused_with_one_that_is_right(capsys):
     with pytest.raises(SystemExit):
         main(["criteo", "day", "--out", "out", "--piece-size", "64 MB"])
     assert """argument --piece-size: expected a size such as "64 MiB" (units""" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("000000_0", b"ORC\x00\x01", "is an ORC file, which is not read; write it as Parquet"),
+        ("log.feather", b"ARROW1\x00\x00", "is an Arrow file (Feather), which is not read; write it as Parquet"),
+        ("log.avro", b"Obj\x01\x04", "is an Avro file, which is not read; write it as Parquet"),
+        ("log.csv", "click,city\n1,a\n".encode("utf-16"), "is UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+        ("log.csv", b"sep=;\nclick;city\n1;a\n", "line 1 is a mark of a spreadsheet, sep=; take it out"),
+        ("log.csv", b"click,city\r1,a\r", "line 1: lines must end in \\n or \\r\\n"),
+        ("log.xlsx", b"PK\x03\x04", "is a spreadsheet; save it as CSV in UTF-8"),
+    ],
+)
+def test_files_of_other_tools_are_refused_by_what_they_are(tmp_path, refused, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    assert f"{tmp_path / name}: {said}" in refused("csv", tmp_path / name, "--schema", "click:label", "city:category")

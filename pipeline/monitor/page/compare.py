@@ -61,7 +61,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
     OSError if the page cannot be written."""
     refuse_remote("--out", out)
     if not 2 <= len(run_dirs) <= MAX_RUNS:
-        raise ValueError(f"{len(run_dirs)} runs: name 2 to {MAX_RUNS} folders of runs")
+        raise ValueError(f"compare takes 2 to {MAX_RUNS} folders of runs, got {len(run_dirs)}")
     for run_dir in run_dirs:
         check_run(run_dir)
     read = [(known_run(run_dir), sound_result(run_dir)) for run_dir in run_dirs]

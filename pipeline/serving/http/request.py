@@ -91,7 +91,7 @@ def _tensors(document: InferDocument, data: memoryview, parts: Mapping[str, Inpu
         values, own = None, NO_DATA
         if num_bytes < 0 or entry.data is not None:
             if "binary_data_size" in (entry.parameters or {}):
-                raise ValueError(f"{where}: binary_data_size {shown(num_bytes)}; give it or data, and not below 0")
+                raise ValueError(f"{where}: binary_data_size {shown(num_bytes)}; give data, or a size of 0 or more")
             values = _flat(entry, where)
         elif num_bytes > len(data):
             raise ValueError(
