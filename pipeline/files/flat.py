@@ -117,26 +117,28 @@ class FlatFile(pq.ParquetFile):
 
     def _chosen(self, table: pa.Table, columns: Sequence[str]) -> pa.Table:
         """The named columns of a table that was read, in this order."""
-        chosen = [self._column(table, name) for name in columns]
+        # Each look at the reader's schema makes a new one: with 2,000 columns that takes longer than reading them.
+        names = self.reader.schema_arrow.names if columns else []
+        chosen = [self._column(table, name, names) for name in columns]
         return pa.table(chosen, list(columns)) if chosen else table.select([])
 
-    def _column(self, table: pa.Table, name: str) -> pa.ChunkedArray:
-        in_path = {name for name, _ in self._file.partitions}
+    def _column(self, table: pa.Table, name: str, names: Sequence[str]) -> pa.ChunkedArray:
+        """A flat column of a table that was read. `names`: those of the file's columns."""
+        in_path = name in (column for column, _ in self._file.partitions)
         if name not in self._flat:
             rows = table.num_rows
-            return pa.chunked_array([column_of(self._file, name, rows) if name in in_path else pa.nulls(rows)])
+            return pa.chunked_array([column_of(self._file, name, rows) if in_path else pa.nulls(rows)])
         place, into = self._flat[name]
-        column = table.column(self.reader.schema_arrow.names[place[0]])
+        column = table.column(names[place[0]])
         column = at_place(column, self._place_in(column.type, place))
         column = to_plain(column, into, f"column {name!r}")
-        if name in in_path:
+        if in_path:
             check_equal(self._file, name, column)
         return column
 
     def _place_in(self, found: pa.DataType, place: Place) -> Place:
         """A place in the file as one in a column of type `found`, whose structs have only the fields that were read."""
         if len(place) == 1:
-            # Each look at the reader's schema makes a new one: with 2,000 columns that takes longer than reading them.
             return place
         kind = self.reader.schema_arrow.field(place[0]).type
         inside = [place[0]]
