@@ -15,7 +15,7 @@ from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, Listing, find, typed
 from pipeline.files.flat import FlatFile
 from pipeline.files.partitions import PartitionedFile
-from pipeline.files.stores import is_remote, open_to_read, retried
+from pipeline.files.stores import StoredFile, is_remote
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 
 if TYPE_CHECKING:
@@ -92,16 +92,18 @@ def listings_of(data: Data, begun: Collection[str] = ()) -> dict[str, Listing]:
     return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 
-def open_file(path: DataFile | Path, is_flat: bool = True, **options: Any) -> Any:
-    """Open a Parquet file. `is_flat`: False for its columns and types as they are. Raises ValueError, with the cause,
-    if it is not Parquet or is damaged."""
+def open_file(path: DataFile | Path, is_flat: bool = True, stored: StoredFile | None = None, **options: Any) -> Any:
+    """Open a Parquet file. `is_flat`: False for its columns and types as they are. `stored`: the same file, opened
+    before, whose pieces are then read. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
     try:
         place = str(path)
         opener = FlatFile if is_flat else pq.ParquetFile
         if is_remote(place):
-            # The ranges of all columns of a row group are asked for at once.
-            options = {"pre_buffer": True, **options}
-            opened = retried("read its footer", place, lambda: opener(open_to_read(place), **options))
+            found = stored or StoredFile(place)
+            # Without pieces, the ranges of all columns of a row group are asked for at once.
+            options = {"metadata": found.metadata(), "pre_buffer": not stored, **options}
+            opened = opener(stored or found.file, **options)
+            opened.stored = found
         else:
             opened = opener(place, **options)
         return PartitionedFile(path, opened) if isinstance(path, DataFile) and path.partitions else opened

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.files.find import DataFile
-from pipeline.files.stores import is_remote, open_to_read, retried, stamp_of
+from pipeline.files.stores import is_remote, open_to_read
 from pipeline.messages.uris import cut, name_below, uri_of
 from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.storage.files import checksum
@@ -82,15 +82,15 @@ def look_at(
     options. `columns`: the used columns. `targets`: the label and weight columns among them."""
     metadata, schema = file.metadata, file.schema_arrow
     sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
-    place = str(path)
-    with open_to_read(place) as opened:
-        stamp = stamp_of(place, opened) if is_remote(place) else None
-        size = opened.size()
-        at = size - TAIL_BYTES - metadata.serialized_size
-        footer = retried("read its footer", place, lambda: opened.read_at(metadata.serialized_size, at))
+    if is_remote(str(path)):
         # The ETag of an object says more than a sample, each piece of which would be a request.
-        pieces = [] if stamp else [opened.read_at(size, begin) for begin, size in _samples(metadata, columns, targets)]
-        sample = stamp.version.encode() if stamp else b"".join(pieces)
+        stored = file.stored
+        size, footer, sample = stored.stamp.size, stored.footer[:-TAIL_BYTES], stored.stamp.version.encode()
+    else:
+        with open_to_read(str(path)) as opened:
+            size = opened.size()
+            footer = opened.read_at(metadata.serialized_size, size - TAIL_BYTES - metadata.serialized_size)
+            sample = b"".join(opened.read_at(num, begin) for begin, num in _samples(metadata, columns, targets))
     return FileIdentity(
         path=name,
         size=size,

@@ -23,6 +23,7 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from pipeline.messages.uris import is_remote, join, parse
 
@@ -34,7 +35,9 @@ TRIES = 3
 PAUSES = (1.0, 4.0, 10.0)
 """Seconds before each of our own further tries."""
 PIECE = 8 << 20
-"""Bytes of a file that are sent at a time."""
+"""Bytes of a file that are sent, or fetched, at a time."""
+TAIL = 1 << 16
+"""Bytes at the end of a Parquet file that are read at first; most footers are shorter."""
 IN_VAIN = re.compile(
     r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|EXPIRED|NO_SUCH|NOT_FOUND|does not exist|HTTP status 4(?!08|29)"
 )
@@ -192,6 +195,52 @@ def stamp_of(place: str, opened: pa.NativeFile | None = None) -> Stamp:
         system, path = file_system(place)
         version = str(retried("look at it", place, lambda: system.get_file_info(path)).mtime_ns)
     return Stamp(file.size(), version)
+
+
+class StoredFile(io.RawIOBase):
+    """A Parquet file in a store, which is found, and whose footer is read, once.
+
+    As a Python file, which one thread may use, it reads from the pieces that it holds. `fetch` is for any thread.
+    """
+
+    def __init__(self, place: str) -> None:
+        """Raises OSError if it cannot be read."""
+        self.place, self.file = place, open_to_read(place)
+        self.stamp = stamp_of(place, self.file)
+        size, self._at = self.stamp.size, 0
+        self.footer = self.fetch(max(0, size - TAIL), size)
+        """The footer, its length and Parquet's magic number, if it is a Parquet file."""
+        length = min(size, int.from_bytes(self.footer[-8:-4], "little") + 8)
+        self.footer = self.footer[-length:] if length <= len(self.footer) else self.fetch(size - length, size)
+        self.held: list[tuple[int, bytes]] = []
+        """Place in the file, and bytes, of pieces that were fetched."""
+
+    def metadata(self) -> pq.FileMetaData:
+        """What the footer says. Raises ArrowException if this is no Parquet file."""
+        return pq.read_metadata(pa.BufferReader(self.footer))
+
+    def fetch(self, begin: int, end: int, row_group: int | None = None) -> bytes:
+        what = "read its footer" if row_group is None else f"read row group {row_group}"
+        return bytes(retried(what, self.place, lambda: self.file.read_at(end - begin, begin)))
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (self._at if whence == os.SEEK_CUR else self.stamp.size if whence == os.SEEK_END else 0)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        """The next bytes, of a piece without a copy, else of the store."""
+        begin, end = self._at, min(self._at + size, self.stamp.size)
+        self._at = end
+        for first, piece in self.held:
+            if first <= begin and end <= first + len(piece):
+                return pa.py_buffer(piece).slice(begin - first, end - begin)
+        return pa.py_buffer(self.fetch(begin, end))
 
 
 def is_file(place: str) -> bool:

@@ -27,6 +27,9 @@ def rehearse(c: Checked) -> Fit:
     not even one batch fits."""
     schedule, storage, source, world = c.workflow.schedule, caps_of(c.storage), c.source, c.world
     pace = c.pace or ChosenPace(schedule.look_ahead, schedule.block_batches)
+    num_examples = min(pace.block_batches * schedule.batch_size, max(source.num_examples.values()))
+    block_bytes = source.block_bytes(-(-num_examples // world), pace.block_batches)
+    source.read_ahead(storage.read - int(1.25 * (2 * pace.look_ahead + 1) * block_bytes), schedule.batch_size)
     # Dense parts: one of each kept commit, of the commit being written, of "best", and model.safetensors.
     needs = Needs(
         reductions(pace.look_ahead, pace.block_batches), c.row.num_bytes, source.window_bytes(schedule.batch_size),
