@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -84,9 +85,9 @@ def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
     return list(find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files)
 
 
-def listings_of(data: Data, begun: Collection[str] = ()) -> dict[str, Listing]:
+def listings_of(data: Data, begun: Mapping[str, int | None] = MappingProxyType({})) -> dict[str, Listing]:
     """Files of each split: pattern after pattern, each in the order of names. `begun`: places of the files of a run
-    that goes on (see `table_files`). Raises ValueError as `find` does."""
+    that goes on, and versions (see `table_files`). Raises ValueError as `find` does."""
     found = {s: find(getattr(data, s), data.root, f"data.{s}", "Parquet", begun=begun) for s in SPLITS}
     files = iter(typed([file for listing in found.values() for file in listing.files], {}))
     return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}

@@ -43,6 +43,8 @@ class FileIdentity(Strict):
     which detects every replacement."""
     types: dict[str, str]
     """Types of the used columns that differ from those of the split."""
+    version: Count | None = None
+    """Version of the Delta table that has the file. Not part of the identity: other versions may have it, too."""
 
     @property
     def rows(self) -> str:
@@ -60,7 +62,7 @@ class SplitIdentity(Strict):
     @property
     def digest(self) -> str:
         """Checksum of the identity, as a short name of the data."""
-        return digest_of(json.loads(self.model_dump_json()))
+        return digest_of(json.loads(self.model_dump_json(exclude_none=True)))
 
     def types_of(self, file: FileIdentity) -> dict[str, str]:
         return self.types | file.types
@@ -68,7 +70,8 @@ class SplitIdentity(Strict):
 
 def digest_of(split: Mapping[str, Any]) -> str:
     """Checksum of a split's identity in the form that `as_json` returns."""
-    return checksum(json.dumps(split).encode())
+    files = [{name: value for name, value in file.items() if name != "version"} for file in split["files"]]
+    return checksum(json.dumps({**split, "files": files}).encode())
 
 
 Identity = Mapping[str, SplitIdentity]
@@ -98,6 +101,7 @@ def look_at(
         footer=checksum(footer),
         sample=checksum(sample),
         types={c: str(schema.field(c).type) if c in schema.names else EMPTY for c in sorted(columns)},
+        version=path.version if isinstance(path, DataFile) else None,
     )
 
 
@@ -177,11 +181,12 @@ def name_of(file: DataFile, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
-def begun_in(data: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Names of the files of each split, in order, in an identity in the form of `as_json`."""
-    return {split: [file["path"] for file in of_split["files"]] for split, of_split in data.items()}
+def begun_in(data: Mapping[str, Any]) -> dict[str, list[tuple[str, int | None]]]:
+    """Names of the files of each split, in order, and versions (see `FileIdentity`), in an identity in the form of
+    `as_json`."""
+    return {split: [(file["path"], file.get("version")) for file in one["files"]] for split, one in data.items()}
 
 
 def as_json(identity: Identity) -> dict[str, dict[str, object]]:
     """The identity as values that JSON can represent."""
-    return {split: json.loads(of_split.model_dump_json()) for split, of_split in identity.items()}
+    return {split: json.loads(of_split.model_dump_json(exclude_none=True)) for split, of_split in identity.items()}

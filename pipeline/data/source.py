@@ -28,8 +28,8 @@ FILE_ORDER_WINDOW = 1 << 16
 LIST_MARGIN = 1.1
 """Factor that predictions of bytes apply to the average length of lists, since a block's lists may be longer."""
 ALL = Rank()
-Begun = Mapping[str, Sequence[str]]
-"""Names of the files of each split, as their identities have them, in the commit of a run that goes on."""
+Begun = Mapping[str, Sequence[tuple[str, int | None]]]
+"""Names and versions of the files of each split, as their identities have them, in the commit of a run that goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,12 +268,12 @@ def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
     """The files of each split. A run that was begun with the same files keeps its order, and those of its files whose
     names are ignored since. Raises ValueError if a file is named twice, unless the run was begun so."""
     root = data.root.expanduser().absolute()
-    places = {str(root / name) for names in begun.values() for name in names}
+    places = {str(root / name): version for of_split in begun.values() for name, version in of_split}
     found = {split: [*listing.files] for split, listing in listings_of(data, places).items()}
     same = bool(begun)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}
-        was = begun.get(split, ())
+        was = [name for name, _ in begun.get(split, ())]
         for name in was:
             if is_hidden(name) and not is_remote(data.root) and (path := data.root.expanduser() / name).exists():
                 here.setdefault(name, named(path))

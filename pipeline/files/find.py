@@ -11,11 +11,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from urllib.parse import unquote
 
 from pipeline.files import stores
@@ -48,6 +49,8 @@ class DataFile:
     file has these values."""
     whole: tuple[str, ...] = ()
     """Names of those of the partitions that are integers; the others are text."""
+    version: int | None = field(default=None, compare=False)
+    """Version of the Delta table that has the file."""
     below: str = field(default="", compare=False)
     """Path below the folder, or the fixed part of the pattern, that was named; for a named file its name."""
 
@@ -83,7 +86,7 @@ class Listing:
 
 def find(
     sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
-    kinds: Mapping[str, str] | None = None, begun: Collection[str] = (),
+    kinds: Mapping[str, str] | None = None, begun: Mapping[str, int | None] = MappingProxyType({}),
 ) -> Listing:  # fmt: skip
     """Files of the sources, one source after the other, each in the order of names. `setting`: that which names the
     sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any. `kinds`: see
@@ -198,11 +201,11 @@ def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:
     )
 
 
-def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Collection[str]) -> Listing:
+def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Mapping[str, int | None]) -> Listing:
     refuse_keys(setting or "a source", source)
     refuse_keys("data.root", root or "")
     place = place_of(source, root)
-    in_tables: dict[str, Partitions] = {}
+    in_tables: dict[str, tuple[Partitions, int]] = {}
     if is_remote(place):
         base, below = _matches_in_store(place)
     else:
@@ -218,7 +221,10 @@ def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Co
         return Listing((named(place, root),), ())
     relative = name_below if is_remote(place) else os.path.relpath
     files = [named(path, root, relative(path, base) or "") for paths in below.values() for path in paths]
-    files = [replace(file, partitions=in_tables.get(file.place, file.partitions)) for file in files]
+    for n, file in enumerate(files):
+        if file.place in in_tables:
+            partitions, version = in_tables[file.place]
+            files[n] = replace(file, partitions=partitions, version=version)
     what, said = f"{form} file" if form else "file of data", f"{setting}: {source!r}" if setting else source
     chosen, left_out = _of_one_form(files, said, form)
     way = f"correct the pattern, or data.root, which is {str(root)!r}" if root else "name files, folders or patterns"
@@ -264,8 +270,8 @@ def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
 
 
-def _below(folder: str, begun: Collection[str], in_tables: dict[str, Partitions]) -> Iterator[str]:
-    """Files below a folder; `in_tables` gets the partition values of those of tables."""
+def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, tuple[Partitions, int]]) -> Iterator[str]:
+    """Files below a folder; `in_tables` gets the partition values and the version of those of tables."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -273,9 +279,9 @@ def _below(folder: str, begun: Collection[str], in_tables: dict[str, Partitions]
     for path, folders, names in os.walk(folder, onerror=refuse):
         of_table = table_files(path, begun)
         if of_table is not None:
-            in_tables.update(of_table)
+            in_tables.update((place, (partitions, of_table.version)) for place, partitions in of_table.files.items())
             folders[:], names = [], []
-            yield from (place for place, _ in of_table)
+            yield from of_table.files
         folders[:] = [name for name in folders if not is_hidden(name)]
         yield from (f"{path.rstrip('/')}/{name}" for name in names if not is_hidden(name))
 
