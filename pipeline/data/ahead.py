@@ -66,8 +66,9 @@ class ReadAhead:
                 later[one] = None
         for other in self._begun.keys() - later.keys():
             whole, parts = self._begun.pop(other)
-            for future in (*parts, whole):
-                future.cancel()
+            whole.cancel()
+            for part in parts:
+                part.cancel()
         for one in later:
             if one not in self._begun:
                 parts = [self._pool.submit(one.file.fetch, *piece, one.index) for piece in one.ranges]
