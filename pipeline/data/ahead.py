@@ -50,13 +50,16 @@ class ReadAhead:
     def __init__(self) -> None:
         self.most_bytes = 0
         """Maximum number of bytes that are fetched, or kept, before they are needed."""
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None
+        """Threads of requests for pieces, and one that then looks whether the file has changed."""
         self._begun: dict[Pieces, tuple[Future[Fetched], list[Future[bytes]]]] = {}
 
     def take(self, wanted: Pieces, coming: Iterable[Pieces]) -> Fetched:
         """The pieces of a row group. Of those that come next as many are fetched as there is room for; others that were
         begun are dropped. Raises OSError if it cannot be read, and ValueError if the file has changed."""
-        self._pool = self._pool or ThreadPoolExecutor(REQUESTS, "read ahead")
+        requests, looks = self._pools = self._pools or (
+            ThreadPoolExecutor(REQUESTS, "read ahead"), ThreadPoolExecutor(1, "look at store"),
+        )  # fmt: skip
         room, later = self.most_bytes, dict.fromkeys((wanted,))
         for one in coming:
             if one not in later:
@@ -71,16 +74,15 @@ class ReadAhead:
                 part.cancel()
         for one in later:
             if one not in self._begun:
-                parts = [self._pool.submit(one.file.fetch, *piece, one.index) for piece in one.ranges]
-                # It waits in a thread of the pool for tasks that were all submitted, and so begun, before it.
-                self._begun[one] = self._pool.submit(_whole, one, parts), parts
+                parts = [requests.submit(one.file.fetch, *piece, one.index) for piece in one.ranges]
+                self._begun[one] = looks.submit(_whole, one, parts), parts
         return self._begun.pop(wanted)[0].result()
 
     def close(self) -> None:
         """Wait for what is being fetched. May be called twice."""
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
-        self._pool, self._begun = None, {}
+        for pool in self._pools or ():
+            pool.shutdown(cancel_futures=True)
+        self._pools, self._begun = None, {}
 
 
 def _whole(pieces: Pieces, parts: list[Future[bytes]]) -> Fetched:

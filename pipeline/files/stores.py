@@ -74,6 +74,9 @@ def file_system(place: str) -> tuple[pafs.FileSystem, str]:
         return _s3(**_of_s3(uri.options)), f"{uri.bucket}/{uri.key}"
     if uri.scheme == "gs":
         return _gs(**uri.options), f"{uri.bucket}/{uri.key}"
+    if uri.scheme.startswith("abfs") and (key := os.environ.get("AZURE_STORAGE_KEY")):
+        system, container = _azure(uri.bucket, key, **uri.options)
+        return system, container + uri.key
     system, root = _other(uri.scheme, uri.bucket, urlencode(uri.options))
     return system, root + uri.key
 
@@ -110,6 +113,21 @@ def _gs(anonymous: str = "", **options: str) -> pafs.FileSystem:
     return pafs.GcsFileSystem(
         anonymous=is_true(anonymous), retry_time_limit=timedelta(seconds=REQUEST_SECONDS), **options
     )
+
+
+@lru_cache
+def _azure(authority: str, key: str, enable_tls: str = "true", **options: str) -> tuple[pafs.FileSystem, str]:
+    """File system of the key's account, and the path of the container that the authority names."""
+    user, _, host = authority.rpartition("@")
+    container, account = f"{user}/", host.partition(".")[0]
+    if not host.endswith(".core.windows.net"):
+        # An emulator: account@host:port, with the container in the path.
+        container, account = "", user
+        options = {"blob_storage_authority": host, "dfs_storage_authority": host} | options
+    scheme = "https" if is_true(enable_tls) else "http"
+    schemes = {"blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
+    options.pop("credential_kind", None)
+    return pafs.AzureFileSystem(account_name=account, account_key=key, **schemes, **options), container
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""Commands that write to a store are killed at their requests: a reader sees what was there before, or all of the new."""
+"""Commands that write to a store are killed at requests: a reader sees what was there before, or all that is new."""
 
 import json
 import os
