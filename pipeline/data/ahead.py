@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pipeline.files import stores
@@ -86,7 +86,9 @@ class ReadAhead:
 
 
 def _whole(pieces: Pieces, parts: list[Future[bytes]]) -> Fetched:
-    wait(parts)
+    for part in parts:
+        # Not `wait`, which does not notice that a pool which is shut down cancels what it never began.
+        part.exception()
     # After the last byte came: a file that is replaced while it is read would give pieces of both.
     was, now = pieces.file.stamp, stamp_of(pieces.file.place)
     if now != was:

@@ -99,6 +99,19 @@ def test_several_requests_are_made_at_a_time(file):
     ahead.close()
 
 
+def test_closing_waits_for_no_request_that_was_not_made(file, monkeypatch):
+    ahead, groups, fetch = ReadAhead(), groups_of(file, *[5] * 99), file.fetch
+    monkeypatch.setattr(file, "fetch", lambda begin, end, n: fetch(begin, end, n) if n else bytes(end - begin))
+    ahead.most_bytes = 1 << 20
+    file.gate.clear()
+    ahead.take(groups[0], groups[1:])
+    while len(file.asked) < REQUESTS:
+        threading.Event().wait(0.01)
+    threading.Timer(0.1, file.gate.set).start()
+    ahead.close()
+    assert len(file.asked) == REQUESTS
+
+
 def test_a_file_that_changes_while_it_is_fetched_is_refused(file, monkeypatch):
     ahead, (group,) = ReadAhead(), groups_of(file, 5)
     monkeypatch.setattr(stores, "stamp_of", lambda place: Stamp(9, "2"))
