@@ -73,6 +73,25 @@ def test_keys_in_an_address_are_refused_and_not_shown(place):
         assert "key" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [("abfs://c@account.dfs.core.windows.net/k/x", "c/k/x"),
+     ("abfs://account@127.0.0.1:10000/c/k/x?enable_tls=false", "c/k/x")],
+    ids=["service", "emulator"],
+)  # fmt: skip
+def test_an_account_key_of_azure_comes_from_the_environment(monkeypatch, place, path):
+    made = []
+    monkeypatch.setattr(stores.pafs, "AzureFileSystem", lambda **options: made.append(options))
+    monkeypatch.setenv("AZURE_STORAGE_KEY", f"a{SECRET}")
+    stores._azure.cache_clear()
+    assert stores.file_system(place)[1] == path
+    assert (made[0]["account_name"], made[0]["account_key"]) == ("account", f"a{SECRET}")
+    is_emulator = "127" in place
+    assert made[0]["blob_storage_scheme"] == ("http" if is_emulator else "https")
+    assert made[0].get("blob_storage_authority") == ("127.0.0.1:10000" if is_emulator else None)
+    stores._azure.cache_clear()
+
+
 def test_files_are_listed_read_and_stamped(store):
     folder, _ = store
     names = {"list/a.bin", "list/day=1 %2F/b.bin", "list/_x/c.bin"}
