@@ -107,9 +107,14 @@ class Source:
         self._in_order = False
         """True if the window is shuffled already."""
         self._writer = BatchWriter(self._widths)
-        self._stored = [g for groups in self._groups.values() for g in groups if g.pieces]
-        """Row groups of files in stores."""
-        self._reader.ahead.most_bytes = self._largest_piece
+        stored = [(g.pieces, g.num_rows) for groups in self._groups.values() for g in groups if g.pieces]
+        self._footer_bytes = sum(len(file.footer) for file in {pieces.file for pieces, _ in stored})
+        self._fetched_bytes = max((pieces.num_bytes for pieces, _ in stored), default=0)
+        """Bytes of the largest row group in a store, as it is fetched."""
+        of_example = max((pieces.num_bytes / num_rows for pieces, num_rows in stored), default=0.0)
+        self._ahead_bytes = int(self._window_examples * of_example) + self._fetched_bytes
+        """Bytes of a window in a store."""
+        self._reader.ahead.most_bytes = self._fetched_bytes
 
     def read(self, block: Block, buffer: ReadBuffer, rank: Rank = ALL) -> Examples:
         """Fill the buffer with the block's examples, or with a worker's part of each batch. They are valid until the
@@ -177,22 +182,14 @@ class Source:
         window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi + 16 * w.grouped)
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
         kept = max(g.read_bytes for groups in self._groups.values() for g in groups)
-        footers = sum(len(file.footer) for file in {g.pieces.file for g in self._stored if g.pieces})
         # The row group being read is in memory as it was fetched, and those that follow it.
-        return window + lists + kept + footers + self._largest_piece + self._reader.ahead.most_bytes
+        return window + lists + kept + self._footer_bytes + self._fetched_bytes + self._reader.ahead.most_bytes
 
     def read_ahead(self, most_bytes: int, batch_size: int) -> None:
         """While a window is used, fetch the next one from object stores, or as much of it as keeps `window_bytes` below
         `most_bytes`."""
-        of_example = max((g.pieces.num_bytes / g.num_rows for g in self._stored if g.pieces), default=0.0)
-        whole = int(self._window_examples * of_example) + self._largest_piece
         room = most_bytes - self.window_bytes(batch_size) + self._reader.ahead.most_bytes
-        self._reader.ahead.most_bytes = max(0, min(whole, room))
-
-    @property
-    def _largest_piece(self) -> int:
-        """Bytes of the largest row group in a store, as it is fetched."""
-        return max((g.pieces.num_bytes for g in self._stored if g.pieces), default=0)
+        self._reader.ahead.most_bytes = max(0, min(self._ahead_bytes, room))
 
     def close(self) -> None:
         self._threads.close()

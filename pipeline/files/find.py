@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import unquote
 
 from pipeline.files import stores
-from pipeline.files.tables import Partitions, check_whole, table_files
+from pipeline.files.tables import check_whole, table_files
 from pipeline.messages.uris import cut, is_remote, join, name_below, parse, refuse_keys, uri_of
 
 FORMS = {
@@ -205,7 +206,7 @@ def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Ma
     refuse_keys(setting or "a source", source)
     refuse_keys("data.root", root or "")
     place = place_of(source, root)
-    in_tables: dict[str, tuple[Partitions, int]] = {}
+    in_tables: dict[str, dict[str, Any]] = {}
     if is_remote(place):
         base, below = _matches_in_store(place)
     else:
@@ -221,10 +222,7 @@ def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Ma
         return Listing((named(place, root),), ())
     relative = name_below if is_remote(place) else os.path.relpath
     files = [named(path, root, relative(path, base) or "") for paths in below.values() for path in paths]
-    for n, file in enumerate(files):
-        if file.place in in_tables:
-            partitions, version = in_tables[file.place]
-            files[n] = replace(file, partitions=partitions, version=version)
+    files = [replace(file, **in_tables.get(file.place, {})) for file in files]
     what, said = f"{form} file" if form else "file of data", f"{setting}: {source!r}" if setting else source
     chosen, left_out = _of_one_form(files, said, form)
     way = f"correct the pattern, or data.root, which is {str(root)!r}" if root else "name files, folders or patterns"
@@ -270,8 +268,8 @@ def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
 
 
-def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, tuple[Partitions, int]]) -> Iterator[str]:
-    """Files below a folder; `in_tables` gets the partition values and the version of those of tables."""
+def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Files below a folder; `in_tables` gets what the logs of tables say of theirs, as fields of a DataFile."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -279,7 +277,8 @@ def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, tu
     for path, folders, names in os.walk(folder, onerror=refuse):
         of_table = table_files(path, begun)
         if of_table is not None:
-            in_tables.update((place, (partitions, of_table.version)) for place, partitions in of_table.files.items())
+            for place, partitions in of_table.files.items():
+                in_tables[place] = {"partitions": partitions, "version": of_table.version}
             folders[:], names = [], []
             yield from of_table.files
         folders[:] = [name for name in folders if not is_hidden(name)]

@@ -74,11 +74,9 @@ def file_system(place: str) -> tuple[pafs.FileSystem, str]:
         return _s3(**_of_s3(uri.options)), f"{uri.bucket}/{uri.key}"
     if uri.scheme == "gs":
         return _gs(**uri.options), f"{uri.bucket}/{uri.key}"
-    if uri.scheme.startswith("abfs") and (key := os.environ.get("AZURE_STORAGE_KEY")):
-        system, container = _azure(uri.bucket, key, **uri.options)
-        return system, container + uri.key
-    system, root = _other(uri.scheme, uri.bucket, urlencode(uri.options))
-    return system, root + uri.key
+    key = os.environ.get("AZURE_STORAGE_KEY") if uri.scheme.startswith("abfs") else None
+    found = _azure(uri.bucket, key, **uri.options) if key else _other(uri.scheme, uri.bucket, urlencode(uri.options))
+    return found[0], found[1] + uri.key
 
 
 def _of_s3(options: dict[str, str]) -> dict[str, str]:
@@ -125,9 +123,9 @@ def _azure(authority: str, key: str, enable_tls: str = "true", **options: str) -
         container, account = "", user
         options = {"blob_storage_authority": host, "dfs_storage_authority": host} | options
     scheme = "https" if is_true(enable_tls) else "http"
-    schemes = {"blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
+    options |= {"account_name": account, "blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
     options.pop("credential_kind", None)
-    return pafs.AzureFileSystem(account_name=account, account_key=key, **schemes, **options), container
+    return pafs.AzureFileSystem(account_key=key, **options), container
 
 
 @lru_cache
@@ -157,9 +155,10 @@ def retried(what: str, place: str, call: Callable[[], T]) -> T:
             if not is_remote(place):
                 raise
             if pause is None or IN_VAIN.search(str(error)):
-                raise OSError(
-                    f"{place}: could not {what} ({_one_line(error)}); {_way_out(str(error), number)}"
-                ) from error
+                way = f"tried {number} times; look at the network and the store, and repeat the command"
+                if IN_VAIN.search(str(error)):
+                    way = "correct the address, or the credentials and the region in the environment"
+                raise OSError(f"{place}: could not {what} ({_one_line(error)}); {way}") from error
             print(
                 f"{place}: could not {what}, try {number} of {len(PAUSES) + 1} ({_one_line(error)}); "
                 f"trying again in {pause:.0f} s",
@@ -171,12 +170,6 @@ def retried(what: str, place: str, call: Callable[[], T]) -> T:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _way_out(said: str, tries: int) -> str:
-    if not IN_VAIN.search(said):
-        return f"tried {tries} times; look at the network and the store, and repeat the command"
-    return "correct the address, or the credentials and the region in the environment"
 
 
 def files_below(place: str) -> Iterator[Entry]:
@@ -282,13 +275,13 @@ def read_small(place: str) -> bytes | None:
         return None
 
 
-def send(file: Path, place: str) -> None:
-    """Copy a local file to an object, which appears when it is complete. Raises OSError."""
+def send(content: Path | bytes, place: str) -> None:
+    """Make an object of a local file, or of these bytes. It appears when it is complete. Raises OSError."""
     system, path = file_system(place)
 
     def copy() -> None:
         # Not pyarrow's copy_files, which returns as if nothing were wrong if the last request to S3 fails.
-        with open(file, "rb") as source:
+        with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source:
             out = system.open_output_stream(path)
             shutil.copyfileobj(source, out, PIECE)
             out.close()
