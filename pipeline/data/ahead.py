@@ -14,8 +14,6 @@ REQUESTS = 8
 """Maximum number of requests at a time. At 20 ms each of 1 MB they take what a line of 400 MB/s carries."""
 HOLE = 1 << 18
 """Maximum number of bytes between two column chunks that are fetched for nothing, as their request costs more."""
-Fetched = list[tuple[int, bytes]]
-"""Place in the file, and bytes, of each piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +21,6 @@ class Pieces:
     """What is fetched of a row group: its used column chunks, a request for several that are close to each other."""
 
     file: StoredFile
-    index: int
-    """Number of the row group."""
     ranges: tuple[tuple[int, int], ...]
     """First byte of each piece, and the one after its last."""
 
@@ -52,11 +48,11 @@ class ReadAhead:
         """Maximum number of bytes that are fetched, or kept, before they are needed."""
         self._pools: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None
         """Threads of requests for pieces, and one that then looks whether the file has changed."""
-        self._begun: dict[Pieces, tuple[Future[Fetched], list[Future[bytes]]]] = {}
+        self._begun: dict[Pieces, tuple[Future[list[tuple[int, bytes]]], list[Future[bytes]]]] = {}
 
-    def take(self, wanted: Pieces, coming: Iterable[Pieces]) -> Fetched:
-        """The pieces of a row group. Of those that come next as many are fetched as there is room for; others that were
-        begun are dropped. Raises OSError if it cannot be read, and ValueError if the file has changed."""
+    def take(self, wanted: Pieces, coming: Iterable[Pieces]) -> list[tuple[int, bytes]]:
+        """Place and bytes of each piece of a row group. Of those that come next as many are fetched as there is room
+        for; others that were begun are dropped. Raises OSError if it cannot be read, ValueError if it has changed."""
         requests, looks = self._pools = self._pools or (
             ThreadPoolExecutor(REQUESTS, "read ahead"), ThreadPoolExecutor(1, "look at store"),
         )  # fmt: skip
@@ -74,7 +70,7 @@ class ReadAhead:
                 part.cancel()
         for one in later:
             if one not in self._begun:
-                parts = [requests.submit(one.file.fetch, *piece, one.index) for piece in one.ranges]
+                parts = [requests.submit(one.file.fetch, *piece) for piece in one.ranges]
                 self._begun[one] = looks.submit(_whole, one, parts), parts
         return self._begun.pop(wanted)[0].result()
 
@@ -85,7 +81,7 @@ class ReadAhead:
         self._pools, self._begun = None, {}
 
 
-def _whole(pieces: Pieces, parts: list[Future[bytes]]) -> Fetched:
+def _whole(pieces: Pieces, parts: list[Future[bytes]]) -> list[tuple[int, bytes]]:
     for part in parts:
         # Not `wait`, which does not notice that a pool which is shut down cancels what it never began.
         part.exception()

@@ -114,7 +114,7 @@ def _describe(
         begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
         ranges.append((begin, begin + chunk.total_compressed_size))
     kept += 8 * row_group.num_rows * num_made
-    pieces = Pieces(stored, group, ranges_of(ranges)) if stored else None
+    pieces = Pieces(stored, ranges_of(ranges)) if stored else None
     return RowGroup(path, group, row_group.num_rows, in_lists, kept + max(in_file), pieces)
 
 

@@ -108,9 +108,9 @@ class Source:
         """True if the window is shuffled already."""
         self._writer = BatchWriter(self._widths)
         stored = [(g.pieces, g.num_rows) for groups in self._groups.values() for g in groups if g.pieces]
-        self._footer_bytes = sum(len(file.footer) for file in {pieces.file for pieces, _ in stored})
         self._fetched_bytes = max((pieces.num_bytes for pieces, _ in stored), default=0)
-        """Bytes of the largest row group in a store, as it is fetched."""
+        self._fetched_bytes += sum(len(file.footer) for file in {pieces.file for pieces, _ in stored})
+        """Bytes of the largest row group in a store, as it is fetched, and of all footers."""
         of_example = max((pieces.num_bytes / num_rows for pieces, num_rows in stored), default=0.0)
         self._ahead_bytes = int(self._window_examples * of_example) + self._fetched_bytes
         """Bytes of a window in a store."""
@@ -183,7 +183,7 @@ class Source:
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
         kept = max(g.read_bytes for groups in self._groups.values() for g in groups)
         # The row group being read is in memory as it was fetched, and those that follow it.
-        return window + lists + kept + self._footer_bytes + self._fetched_bytes + self._reader.ahead.most_bytes
+        return window + lists + kept + self._fetched_bytes + self._reader.ahead.most_bytes
 
     def read_ahead(self, most_bytes: int, batch_size: int) -> None:
         """While a window is used, fetch the next one from object stores, or as much of it as keeps `window_bytes` below

@@ -247,12 +247,12 @@ def _matches_in_store(place: str) -> tuple[str, dict[str, list[str]]]:
     at = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     base, pattern = "/".join(parts[:at]) + options, parts[at:]
     found: dict[str, list[str]] = {}
-    for entry in stores.files_below(base):
-        names = (name_below(entry.place, base) or "").split("/")
+    for file in stores.files_below(base):
+        names = (name_below(file, base) or "").split("/")
         for n in range(len(names) + 1) if not pattern else range(1, len(names) + 1):
             if _fits(names[:n], pattern) and not _hides(names[:n], pattern):
                 if not is_hidden("/".join(names[n:]) or "x"):
-                    found.setdefault(join(base, "/".join(names[:n])) if n else place, []).append(entry.place)
+                    found.setdefault(join(base, "/".join(names[:n])) if n else place, []).append(file)
                 break
     if not pattern and not found and stores.is_file(place):
         found[place] = [place]

@@ -45,16 +45,6 @@ IN_VAIN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A file in a folder."""
-
-    place: str
-    """Absolute local path, or URI."""
-    size: int
-    """Bytes."""
-
-
-@dataclass(frozen=True, slots=True)
 class Stamp:
     """Facts of a file that change if it is replaced or written again."""
 
@@ -172,15 +162,15 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def files_below(place: str) -> Iterator[Entry]:
-    """Every file below a folder, at all levels, in any order; none if there is no such folder."""
+def files_below(place: str) -> Iterator[str]:
+    """Place of every file below a folder, at all levels, in any order; none if there is no such folder."""
     system, path = file_system(place)
     top = path.rstrip("/")
     selector = pafs.FileSelector(top, recursive=True, allow_not_found=True)
     for found in retried("list the folder", place, lambda: system.get_file_info(selector)):
         if found.type == pafs.FileType.File:
             name = found.path[len(top) + 1 :]
-            yield Entry(join(place, name) if is_remote(place) else os.path.join(place, name), found.size)
+            yield join(place, name) if is_remote(place) else os.path.join(place, name)
 
 
 def open_to_read(place: str) -> pa.NativeFile:
@@ -230,9 +220,8 @@ class StoredFile(io.RawIOBase):
         """What the footer says. Raises ArrowException if this is no Parquet file."""
         return pq.read_metadata(pa.BufferReader(self.footer))
 
-    def fetch(self, begin: int, end: int, row_group: int | None = None) -> bytes:
-        what = "read its footer" if row_group is None else f"read row group {row_group}"
-        return bytes(retried(what, self.place, lambda: self.file.read_at(end - begin, begin)))
+    def fetch(self, begin: int, end: int) -> bytes:
+        return bytes(retried("read it", self.place, lambda: self.file.read_at(end - begin, begin)))
 
     def readable(self) -> bool:
         return True

@@ -50,7 +50,7 @@ class ScoresInStore:
         """Raises ValueError if the folder in the store holds another scoring, or other files than `names`."""
         self._content = json.dumps({"files": sorted(names), "scoring": record.model_dump()}, indent=1).encode()
         there = read_small(join(self._place, SUCCESS))
-        found = {name_below(entry.place, self._place) for entry in files_below(self._place)} - {SUCCESS}
+        found = {name_below(file, self._place) for file in files_below(self._place)} - {SUCCESS}
         if there not in (None, self._content) or not found <= set(names):
             raise ValueError(f"{self._place} holds other files than those of this scoring; name another --out")
 

@@ -99,14 +99,14 @@ def test_files_are_listed_read_and_stamped(store):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_bytes(CONTENT)
     for place in ("s3://b/list", "s3://b/list/?region=us-east-1"):
-        entries = list(stores.files_below(place))
-        assert {f"list/{name_below(entry.place, place)}" for entry in entries} == names
-        assert {entry.size for entry in entries} == {len(CONTENT)}
-        for entry in entries:
-            with stores.open_to_read(entry.place) as file:
-                stamp = stores.stamp_of(entry.place, file)
+        found = list(stores.files_below(place))
+        assert {f"list/{name_below(one, place)}" for one in found} == names
+        for one in found:
+            with stores.open_to_read(one) as file:
+                stamp = stores.stamp_of(one, file)
                 assert file.read_at(1000, 777) == CONTENT[777:1777]
-            assert stamp == stores.stamp_of(entry.place)
+            assert stamp == stores.stamp_of(one)
+            assert stamp.size == len(CONTENT)
     before = stores.stamp_of("s3://b/list/a.bin")
     (folder / "list/a.bin").write_bytes(CONTENT[::-1])
     time.sleep(3 * CACHE_SECONDS)
