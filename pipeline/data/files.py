@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow as pa
 from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, Listing, find, typed
 from pipeline.files.flat import FlatFile
-from pipeline.files.stores import is_remote, open_to_read, retried
+from pipeline.files.stores import StoredFile, is_remote
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 
 if TYPE_CHECKING:
@@ -82,24 +83,29 @@ def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
     return list(find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files)
 
 
-def listings_of(data: Data, begun: Collection[str] = ()) -> dict[str, Listing]:
+def listings_of(data: Data, begun: Mapping[str, int | None] = MappingProxyType({})) -> dict[str, Listing]:
     """Files of each split: pattern after pattern, each in the order of names. `begun`: places of the files of a run
-    that goes on (see `table_files`). Raises ValueError as `find` does."""
+    that goes on, and versions (see `table_files`). Raises ValueError as `find` does."""
     found = {s: find(getattr(data, s), data.root, f"data.{s}", "Parquet", begun=begun) for s in SPLITS}
     files = iter(typed([file for listing in found.values() for file in listing.files], {}))
     return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 
-def open_file(path: DataFile | Path, is_flat: bool = True, **options: Any) -> FlatFile:
-    """Open a Parquet file. `is_flat`: see `FlatFile`. Raises ValueError, with the cause, if it is not Parquet or is
-    damaged."""
+def open_file(
+    path: DataFile | Path, is_flat: bool = True, stored: StoredFile | None = None, **options: Any
+) -> FlatFile:
+    """Open a Parquet file. `is_flat`: see `FlatFile`. `stored`: the same file, opened before, whose pieces are then
+    read. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
     try:
         place, file = str(path), path if isinstance(path, DataFile) else None
         if not is_remote(place):
             return FlatFile(place, file, is_flat, **options)
-        # The ranges of all columns of a row group are asked for at once.
-        options = {"pre_buffer": True, **options}
-        return retried("read its footer", place, lambda: FlatFile(open_to_read(place), file, is_flat, **options))
+        found = stored or StoredFile(place)
+        # Without pieces, the ranges of all columns of a row group are asked for at once.
+        options = {"metadata": found.metadata(), "pre_buffer": not stored, **options}
+        opened = FlatFile(stored or found.file, file, is_flat, **options)
+        opened.stored = found
+        return opened
     except (pa.ArrowException, OSError) as error:
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:

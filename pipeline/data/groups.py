@@ -10,14 +10,14 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.ahead import ReadAhead
+from pipeline.data.ahead import Pieces, ReadAhead, ranges_of, stamp_of
 from pipeline.data.decode import dictionary_keys
 from pipeline.data.files import InputColumn, SchemaCheck, convert, open_file
 from pipeline.data.identity import FileIdentity, file_difference, look_at
 from pipeline.data.plain import plain
-from pipeline.files import stores
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
+from pipeline.files.stores import Stamp, StoredFile
 from pipeline.files.types import has_no_values, is_list
 from pipeline.messages.uris import is_remote
 from pipeline.records import U64
@@ -37,6 +37,8 @@ class RowGroup:
     read_bytes: int
     """Predicted bytes in memory while the row group is read and kept: its arrays, and one column chunk as stored in the
     file."""
+    pieces: Pieces | None = None
+    """What is fetched of it if the file is in a store."""
 
     def __str__(self) -> str:
         return f"{self.file}: row group {self.index}"
@@ -67,11 +69,12 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
             _refuse_floats(path, file, check)
         identity = look_at(path, name, file, check.trained, check.targets)
         types = {c.name: schema.field(c.name).type for c in check.columns if c.name in schema.names}
+        stored = file.stored if is_remote(path.place) else None
         # A column that is both a category and the group of the metrics is read once.
         places = [(kind, place) for name, kind in types.items() if (place := file.leaf(name)) is not None]
         empty = {c.name for c in check.columns if c.name not in types or has_no_values(types[c.name])}
         num_made = len({c.name for c in check.columns}) - len(places)
-        groups = [_describe(path, metadata, g, places, num_made) for g in range(metadata.num_row_groups)]
+        groups = [_describe(path, stored, metadata, g, places, num_made) for g in range(metadata.num_row_groups)]
         return identity, groups, frozenset(empty)
 
 
@@ -89,11 +92,14 @@ def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
 
 
 def _describe(
-    path: DataFile, metadata: pq.FileMetaData, group: int, places: list[tuple[pa.DataType, int]], num_made: int
-) -> RowGroup:
-    """Row group of a file. `places`: type and column chunk of each column. `num_made`: number of those without one."""
+    path: DataFile, stored: StoredFile | None, metadata: pq.FileMetaData, group: int,
+    places: list[tuple[pa.DataType, int]], num_made: int,
+) -> RowGroup:  # fmt: skip
+    """Row group of a file. `stored`: the file, if it is in a store. `places`: type and column chunk of each column.
+    `num_made`: number of those without one."""
     row_group = metadata.row_group(group)
     in_lists, kept, in_file = 0, 0, [0]
+    ranges: list[tuple[int, int]] = []
     for kind, place in places:
         chunk = row_group.column(place)
         kept += chunk.num_values * WIDTHS.get(chunk.physical_type, 8) + row_group.num_rows // 8
@@ -104,78 +110,76 @@ def _describe(
             in_lists += chunk.num_values
             kept += 4 * row_group.num_rows
         in_file.append(chunk.total_compressed_size + chunk.total_uncompressed_size)
+        begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+        ranges.append((begin, begin + chunk.total_compressed_size))
     kept += 8 * row_group.num_rows * num_made
-    # Of an object all columns are fetched before the first is decoded.
-    in_memory = sum(in_file) if is_remote(path.place) else max(in_file)
-    return RowGroup(path, group, row_group.num_rows, in_lists, kept + in_memory)
+    pieces = Pieces(stored, ranges_of(ranges)) if stored else None
+    return RowGroup(path, group, row_group.num_rows, in_lists, kept + max(in_file), pieces)
 
 
 class GroupReader:
     """Reader of row groups that keeps the last row group and a few open files. It compares a file's identity whenever
-    it opens the file, and the file's stamp before each row group; that of an object in a store after it."""
+    it opens the file, and the file's stamp before each row group; of an object in a store the stamp, after it."""
 
     def __init__(self, check: SchemaCheck, identities: Mapping[DataFile, FileIdentity]) -> None:
         """`identities`: identity of each file, with the types of all used columns."""
         self._columns = list({column.name: column for column in check.columns}.values())
         self._check, self._identities = check, identities
-        self._files: OrderedDict[DataFile, tuple[FlatFile, stores.Stamp]] = OrderedDict()
+        self._files: OrderedDict[DataFile, tuple[FlatFile, Stamp]] = OrderedDict()
         self.group: RowGroup | None = None
         """The row group that is kept."""
         self._chunks: dict[str, list[Chunk]] = {}
-        self._ahead = ReadAhead(self._read)
+        self.ahead = ReadAhead()
 
     def read(self, group: RowGroup, coming: Iterable[RowGroup] = ()) -> dict[str, list[Chunk]]:
-        """Chunks of each column of the row group. `coming`: those to be read next, of which the first ones are read
-        ahead from object stores. Raises ValueError, with file and row group, if the file is damaged or has changed."""
+        """Chunks of each column of the row group. `coming`: those to be read next, of which the first ones are fetched
+        from object stores. Raises ValueError, with file and row group, if the file is damaged or has changed."""
         if group != self.group:
             # The old row group must be freed before the new one is read: the read cap counts only one.
             self.group, self._chunks = None, {}
-            self._chunks = self._ahead.take(group, coming) if is_remote(group.file.place) else self._read(group)
+            self._chunks = self._read(group, (later.pieces for later in coming if later.pieces))
             self.group = group
         return self._chunks
 
     def close(self) -> None:
-        self._ahead.close()
+        self.ahead.close()
         for file, _ in self._files.values():
             file.close()
         self._files.clear()
         self.group, self._chunks = None, {}
 
-    def _read(self, group: RowGroup) -> dict[str, list[Chunk]]:
-        names, place = [c.name for c in self._columns], group.file.place
-        file = self._open(group.file)
+    def _read(self, group: RowGroup, coming: Iterable[Pieces]) -> dict[str, list[Chunk]]:
+        names, pieces = [c.name for c in self._columns], group.pieces
+        file = self._open(group.file, pieces.file if pieces else None)
         try:
-            table = stores.retried(f"read row group {group.index}", place, lambda: file.read_row_group(
-                group.index, columns=names, use_threads=False
-            ))  # fmt: skip
+            if pieces:
+                pieces.file.held = self.ahead.take(pieces, coming)
+            table = file.read_row_group(group.index, columns=names, use_threads=False)
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ValueError(f"{group}: cannot be read, is the file complete? ({error})") from error
-        if is_remote(place) and (stamp := stamp_of(group.file)) != (was := self._files[group.file][1]):
-            raise ValueError(
-                f"{group.file} was changed during the run: its ETag was {was.version}, is {stamp.version}; put back "
-                "the file as it was"
-            )
+        finally:
+            if pieces:
+                pieces.file.held = []
         kinds = self._check.kinds
         return {
             c.name: chunks_of(plain(table.column(c.name), c, kinds.get(c.name), str(group)), c) for c in self._columns
         }
 
-    def _open(self, path: DataFile) -> FlatFile:
-        """Raises ValueError if the file has changed since the run began."""
-        stamp = None if is_remote(path.place) and path in self._files else stamp_of(path)
-        if path in self._files and stamp and self._files[path][1] != stamp:
+    def _open(self, path: DataFile, stored: StoredFile | None) -> FlatFile:
+        """Raises ValueError if a local file has changed since the run began."""
+        stamp = stored.stamp if stored else stamp_of(path)
+        if path in self._files and self._files[path][1] != stamp:
             self._files.pop(path)[0].close()
         if path not in self._files:
             if len(self._files) >= MAX_OPEN:
                 self._files.popitem(last=False)[1][0].close()
-            with open_file(path) as file:
+            with open_file(path, stored=stored) as file:
                 was = self._identities[path]
                 found = look_at(path, was.path, file, self._check.trained, self._check.targets)
                 if said := file_difference(was, found, was.types, found.types):
                     raise ValueError(f"{path} was changed during the run: {said}; put back the file as it was")
                 texts = self._texts_with_dictionary(file)
-            assert stamp
-            self._files[path] = open_file(path, read_dictionary=texts), stamp
+            self._files[path] = open_file(path, stored=stored, read_dictionary=texts), stamp
         self._files.move_to_end(path)
         return self._files[path][0]
 
@@ -188,14 +192,6 @@ class GroupReader:
         places = [place for c in texts if (place := file.leaf(c.name)) is not None]
         chunks = [file.metadata.row_group(0).column(place) for place in places]
         return [c.path_in_schema for c in chunks if c.has_dictionary_page and c.physical_type == "BYTE_ARRAY"]
-
-
-def stamp_of(file: DataFile) -> stores.Stamp:
-    """Stamp of a file, which another content changes. Raises ValueError if the file is gone."""
-    try:
-        return stores.stamp_of(str(file))
-    except OSError as error:
-        raise ValueError(f"{file} was there when the run began, and cannot be found any more ({error})") from error
 
 
 def chunks_of(column: pa.ChunkedArray, spec: InputColumn) -> list[Chunk]:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.files.find import DataFile
-from pipeline.files.stores import is_remote, open_to_read, retried, stamp_of
+from pipeline.files.stores import is_remote, open_to_read
 from pipeline.messages.uris import cut, name_below, uri_of
 from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.storage.files import checksum
@@ -43,6 +43,8 @@ class FileIdentity(Strict):
     which detects every replacement."""
     types: dict[str, str]
     """Types of the used columns that differ from those of the split."""
+    version: Count | None = None
+    """Version of the Delta table that has the file. Not part of the identity: other versions may have it, too."""
 
     @property
     def rows(self) -> str:
@@ -60,7 +62,7 @@ class SplitIdentity(Strict):
     @property
     def digest(self) -> str:
         """Checksum of the identity, as a short name of the data."""
-        return digest_of(json.loads(self.model_dump_json()))
+        return digest_of(json.loads(self.model_dump_json(exclude_none=True)))
 
     def types_of(self, file: FileIdentity) -> dict[str, str]:
         return self.types | file.types
@@ -68,7 +70,8 @@ class SplitIdentity(Strict):
 
 def digest_of(split: Mapping[str, Any]) -> str:
     """Checksum of a split's identity in the form that `as_json` returns."""
-    return checksum(json.dumps(split).encode())
+    files = [{name: value for name, value in file.items() if name != "version"} for file in split["files"]]
+    return checksum(json.dumps({**split, "files": files}).encode())
 
 
 Identity = Mapping[str, SplitIdentity]
@@ -82,15 +85,15 @@ def look_at(
     options. `columns`: the used columns. `targets`: the label and weight columns among them."""
     metadata, schema = file.metadata, file.schema_arrow
     sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
-    place = str(path)
-    with open_to_read(place) as opened:
-        stamp = stamp_of(place, opened) if is_remote(place) else None
-        size = opened.size()
-        at = size - TAIL_BYTES - metadata.serialized_size
-        footer = retried("read its footer", place, lambda: opened.read_at(metadata.serialized_size, at))
+    if is_remote(str(path)):
         # The ETag of an object says more than a sample, each piece of which would be a request.
-        pieces = [] if stamp else [opened.read_at(size, begin) for begin, size in _samples(metadata, columns, targets)]
-        sample = stamp.version.encode() if stamp else b"".join(pieces)
+        stored = file.stored
+        size, footer, sample = stored.stamp.size, stored.footer[:-TAIL_BYTES], stored.stamp.version.encode()
+    else:
+        with open_to_read(str(path)) as opened:
+            size = opened.size()
+            footer = opened.read_at(metadata.serialized_size, size - TAIL_BYTES - metadata.serialized_size)
+            sample = b"".join(opened.read_at(num, begin) for begin, num in _samples(metadata, columns, targets))
     return FileIdentity(
         path=name,
         size=size,
@@ -98,6 +101,7 @@ def look_at(
         footer=checksum(footer),
         sample=checksum(sample),
         types={c: str(schema.field(c).type) if c in schema.names else EMPTY for c in sorted(columns)},
+        version=path.version if isinstance(path, DataFile) else None,
     )
 
 
@@ -177,11 +181,12 @@ def name_of(file: DataFile, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
-def begun_in(data: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Names of the files of each split, in order, in an identity in the form of `as_json`."""
-    return {split: [file["path"] for file in of_split["files"]] for split, of_split in data.items()}
+def begun_in(data: Mapping[str, Any]) -> dict[str, list[tuple[str, int | None]]]:
+    """Names of the files of each split, in order, and versions (see `FileIdentity`), in an identity in the form of
+    `as_json`."""
+    return {split: [(file["path"], file.get("version")) for file in one["files"]] for split, one in data.items()}
 
 
 def as_json(identity: Identity) -> dict[str, dict[str, object]]:
     """The identity as values that JSON can represent."""
-    return {split: json.loads(of_split.model_dump_json()) for split, of_split in identity.items()}
+    return {split: json.loads(of_split.model_dump_json(exclude_none=True)) for split, of_split in identity.items()}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.data import order
-from pipeline.data.ahead import AHEAD
 from pipeline.data.batches import BatchWriter, widths_of
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import SPLITS, SchemaCheck, columns_of, listings_of
@@ -28,8 +28,8 @@ FILE_ORDER_WINDOW = 1 << 16
 LIST_MARGIN = 1.1
 """Factor that predictions of bytes apply to the average length of lists, since a block's lists may be longer."""
 ALL = Rank()
-Begun = Mapping[str, Sequence[str]]
-"""Names of the files of each split, as their identities have them, in the commit of a run that goes on."""
+Begun = Mapping[str, Sequence[tuple[str, int | None]]]
+"""Names and versions of the files of each split, as their identities have them, in the commit of a run that goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,14 @@ class Source:
         self._in_order = False
         """True if the window is shuffled already."""
         self._writer = BatchWriter(self._widths)
+        stored = [(g.pieces, g.num_rows) for groups in self._groups.values() for g in groups if g.pieces]
+        self._fetched_bytes = max((pieces.num_bytes for pieces, _ in stored), default=0)
+        self._fetched_bytes += sum(len(file.footer) for file in {pieces.file for pieces, _ in stored})
+        """Bytes of the largest row group in a store, as it is fetched, and of all footers."""
+        of_example = max((pieces.num_bytes / num_rows for pieces, num_rows in stored), default=0.0)
+        self._ahead_bytes = int(self._window_examples * of_example) + self._fetched_bytes
+        """Bytes of a window in a store."""
+        self._reader.ahead.most_bytes = self._fetched_bytes
 
     def read(self, block: Block, buffer: ReadBuffer, rank: Rank = ALL) -> Examples:
         """Fill the buffer with the block's examples, or with a worker's part of each batch. They are valid until the
@@ -158,19 +166,23 @@ class Source:
         return self._widths.array_bytes(sizes) + 8 * values
 
     def window_bytes(self, batch_size: int = 0) -> int:
-        """Predicted bytes of the window, of the largest row group, and of the lists of the batch being written."""
+        """Predicted bytes of the window, of the largest row group, of the lists of the batch being written, and of what
+        is fetched ahead from object stores."""
         w, size = self._widths, self._window_examples
         floats = 4 * (w.num_labels + w.weighted + w.num_numbers)
         # The window also has a spare row per bank (see Bank), the order, and the offsets of each list field.
         spare = 4 + 8 * self._threads.num_threads
         window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi + 16 * w.grouped)
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
-        kept = (
-            g.read_bytes * (1 + AHEAD if is_remote(g.file.place) else 1)
-            for groups in self._groups.values()
-            for g in groups
-        )
-        return window + lists + max(kept)
+        kept = max(g.read_bytes for groups in self._groups.values() for g in groups)
+        # The row group being read is in memory as it was fetched, and those that follow it.
+        return window + lists + kept + self._fetched_bytes + self._reader.ahead.most_bytes
+
+    def read_ahead(self, most_bytes: int, batch_size: int) -> None:
+        """While a window is used, fetch the next one from object stores, or as much of it as keeps `window_bytes` below
+        `most_bytes`."""
+        room = most_bytes - self.window_bytes(batch_size) + self._reader.ahead.most_bytes
+        self._reader.ahead.most_bytes = max(0, min(self._ahead_bytes, room))
 
     def close(self) -> None:
         self._threads.close()
@@ -207,9 +219,18 @@ class Source:
         end = min(begin + self._window_examples, self.num_examples[split])
         for group, first, stop in self._slices(split, epoch, begin, end):
             begin += stop - first
-            coming = (later for later, _, _ in self._slices(split, epoch, begin, self.num_examples[split]))
-            self._window.append(str(group), self._reader.read(group, coming), first, stop, self._outside)
+            coming = chain(self._slices(split, epoch, begin, self.num_examples[split]), self._after(split, epoch))
+            self._window.append(
+                str(group), self._reader.read(group, (later for later, _, _ in coming)), first, stop, self._outside
+            )
         self._in_window = (split, epoch, number)
+
+    def _after(self, split: str, epoch: int) -> Iterator[tuple[RowGroup, int, int]]:
+        """Row groups of the pass that usually follows this one."""
+        if split == "train" and self.num_examples["validation"]:
+            yield from self._slices("validation", epoch, 0, self.num_examples["validation"])
+        elif split != "test":
+            yield from self._slices("train", epoch + 1, 0, self.num_examples["train"])
 
     def _order(self, split: str, epoch: int, number: int) -> I64:
         """Place in the files' order of each example of the window, which is loaded."""
@@ -237,12 +258,12 @@ def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
     """The files of each split. A run that was begun with the same files keeps its order, and those of its files whose
     names are ignored since. Raises ValueError if a file is named twice, unless the run was begun so."""
     root = data.root.expanduser().absolute()
-    places = {str(root / name) for names in begun.values() for name in names}
+    places = {str(root / name): version for of_split in begun.values() for name, version in of_split}
     found = {split: [*listing.files] for split, listing in listings_of(data, places).items()}
     same = bool(begun)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}
-        was = begun.get(split, ())
+        was = [name for name, _ in begun.get(split, ())]
         for name in was:
             if is_hidden(name) and not is_remote(data.root) and (path := data.root.expanduser() / name).exists():
                 here.setdefault(name, named(path))

@@ -227,9 +227,9 @@ def _short(value: Any) -> str:
     return text if len(text) < MAX_VALUE else f"{text[:MAX_VALUE]} ..."
 
 
-def begun_of(run_dir: Path) -> dict[str, list[str]]:
-    """Names of the files of each split in the newest commit of a run directory; empty if there is none, or if it is
-    damaged, which is reported where commits are opened."""
+def begun_of(run_dir: Path) -> dict[str, list[tuple[str, int | None]]]:
+    """Names and versions of the files of each split in the newest commit of a run directory; empty if there is none, or
+    if it is damaged, which is reported where commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
         return begun_in(held.manifest.state["data"])
     return {}

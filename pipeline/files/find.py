@@ -11,15 +11,17 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import unquote
 
 from pipeline.files import stores
-from pipeline.files.tables import Partitions, check_whole, table_files
+from pipeline.files.tables import check_whole, table_files
 from pipeline.messages.uris import cut, is_remote, join, name_below, parse, refuse_keys, uri_of
 
 FORMS = {
@@ -48,6 +50,8 @@ class DataFile:
     file has these values."""
     whole: tuple[str, ...] = ()
     """Names of those of the partitions that are integers; the others are text."""
+    version: int | None = field(default=None, compare=False)
+    """Version of the Delta table that has the file."""
     below: str = field(default="", compare=False)
     """Path below the folder, or the fixed part of the pattern, that was named; for a named file its name."""
 
@@ -83,7 +87,7 @@ class Listing:
 
 def find(
     sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
-    kinds: Mapping[str, str] | None = None, begun: Collection[str] = (),
+    kinds: Mapping[str, str] | None = None, begun: Mapping[str, int | None] = MappingProxyType({}),
 ) -> Listing:  # fmt: skip
     """Files of the sources, one source after the other, each in the order of names. `setting`: that which names the
     sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any. `kinds`: see
@@ -198,11 +202,11 @@ def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:
     )
 
 
-def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Collection[str]) -> Listing:
+def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Mapping[str, int | None]) -> Listing:
     refuse_keys(setting or "a source", source)
     refuse_keys("data.root", root or "")
     place = place_of(source, root)
-    in_tables: dict[str, Partitions] = {}
+    in_tables: dict[str, dict[str, Any]] = {}
     if is_remote(place):
         base, below = _matches_in_store(place)
     else:
@@ -218,7 +222,7 @@ def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Co
         return Listing((named(place, root),), ())
     relative = name_below if is_remote(place) else os.path.relpath
     files = [named(path, root, relative(path, base) or "") for paths in below.values() for path in paths]
-    files = [replace(file, partitions=in_tables.get(file.place, file.partitions)) for file in files]
+    files = [replace(file, **in_tables.get(file.place, {})) for file in files]
     what, said = f"{form} file" if form else "file of data", f"{setting}: {source!r}" if setting else source
     chosen, left_out = _of_one_form(files, said, form)
     way = f"correct the pattern, or data.root, which is {str(root)!r}" if root else "name files, folders or patterns"
@@ -243,12 +247,12 @@ def _matches_in_store(place: str) -> tuple[str, dict[str, list[str]]]:
     at = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     base, pattern = "/".join(parts[:at]) + options, parts[at:]
     found: dict[str, list[str]] = {}
-    for entry in stores.files_below(base):
-        names = (name_below(entry.place, base) or "").split("/")
+    for file in stores.files_below(base):
+        names = (name_below(file, base) or "").split("/")
         for n in range(len(names) + 1) if not pattern else range(1, len(names) + 1):
             if _fits(names[:n], pattern) and not _hides(names[:n], pattern):
                 if not is_hidden("/".join(names[n:]) or "x"):
-                    found.setdefault(join(base, "/".join(names[:n])) if n else place, []).append(entry.place)
+                    found.setdefault(join(base, "/".join(names[:n])) if n else place, []).append(file)
                 break
     if not pattern and not found and stores.is_file(place):
         found[place] = [place]
@@ -264,8 +268,8 @@ def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
 
 
-def _below(folder: str, begun: Collection[str], in_tables: dict[str, Partitions]) -> Iterator[str]:
-    """Files below a folder; `in_tables` gets the partition values of those of tables."""
+def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Files below a folder; `in_tables` gets what the logs of tables say of theirs, as fields of a DataFile."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -273,9 +277,10 @@ def _below(folder: str, begun: Collection[str], in_tables: dict[str, Partitions]
     for path, folders, names in os.walk(folder, onerror=refuse):
         of_table = table_files(path, begun)
         if of_table is not None:
-            in_tables.update(of_table)
+            for place, partitions in of_table.files.items():
+                in_tables[place] = {"partitions": partitions, "version": of_table.version}
             folders[:], names = [], []
-            yield from (place for place, _ in of_table)
+            yield from of_table.files
         folders[:] = [name for name in folders if not is_hidden(name)]
         yield from (f"{path.rstrip('/')}/{name}" for name in names if not is_hidden(name))
 

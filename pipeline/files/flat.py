@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pipeline.files.find import DataFile
 from pipeline.files.partitions import check_equal, column_of
+from pipeline.files.stores import StoredFile
 from pipeline.files.types import WIDE, is_list, plain_type, to_plain, unified
 
 Place = tuple[int, ...]
@@ -70,6 +71,8 @@ class FlatFile(pq.ParquetFile):
         columns and types of the file as they are."""
         super().__init__(source, **options)
         self._file, self._is_flat = file or DataFile(""), is_flat
+        self.stored: StoredFile | None = None
+        """The file in its store, if it is in one."""
 
     @cached_property
     def _flat(self) -> Mapping[str, tuple[Place, pa.DataType]]:

@@ -23,6 +23,7 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from pipeline.messages.uris import is_remote, join, parse
 
@@ -34,21 +35,13 @@ TRIES = 3
 PAUSES = (1.0, 4.0, 10.0)
 """Seconds before each of our own further tries."""
 PIECE = 8 << 20
-"""Bytes of a file that are sent at a time."""
+"""Bytes of a file that are sent, or fetched, at a time."""
+TAIL = 1 << 16
+"""Bytes at the end of a Parquet file that are read at first; most footers are shorter."""
 IN_VAIN = re.compile(
     r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|EXPIRED|NO_SUCH|NOT_FOUND|does not exist|HTTP status 4(?!08|29)"
 )
 """Words in errors of a store after which further tries would fail as well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A file in a folder."""
-
-    place: str
-    """Absolute local path, or URI."""
-    size: int
-    """Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +64,9 @@ def file_system(place: str) -> tuple[pafs.FileSystem, str]:
         return _s3(**_of_s3(uri.options)), f"{uri.bucket}/{uri.key}"
     if uri.scheme == "gs":
         return _gs(**uri.options), f"{uri.bucket}/{uri.key}"
-    system, root = _other(uri.scheme, uri.bucket, urlencode(uri.options))
-    return system, root + uri.key
+    key = os.environ.get("AZURE_STORAGE_KEY") if uri.scheme.startswith("abfs") else None
+    found = _azure(uri.bucket, key, **uri.options) if key else _other(uri.scheme, uri.bucket, urlencode(uri.options))
+    return found[0], found[1] + uri.key
 
 
 def _of_s3(options: dict[str, str]) -> dict[str, str]:
@@ -110,6 +104,21 @@ def _gs(anonymous: str = "", **options: str) -> pafs.FileSystem:
 
 
 @lru_cache
+def _azure(authority: str, key: str, enable_tls: str = "true", **options: str) -> tuple[pafs.FileSystem, str]:
+    """File system of the key's account, and the path of the container that the authority names."""
+    user, _, host = authority.rpartition("@")
+    container, account = f"{user}/", host.partition(".")[0]
+    if not host.endswith(".core.windows.net"):
+        # An emulator: account@host:port, with the container in the path.
+        container, account = "", user
+        options = {"blob_storage_authority": host, "dfs_storage_authority": host} | options
+    scheme = "https" if is_true(enable_tls) else "http"
+    options |= {"account_name": account, "blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
+    options.pop("credential_kind", None)
+    return pafs.AzureFileSystem(account_key=key, **options), container
+
+
+@lru_cache
 def _other(scheme: str, authority: str, query: str) -> tuple[pafs.FileSystem, str]:
     """File system, and the path of its root."""
     try:
@@ -136,9 +145,10 @@ def retried(what: str, place: str, call: Callable[[], T]) -> T:
             if not is_remote(place):
                 raise
             if pause is None or IN_VAIN.search(str(error)):
-                raise OSError(
-                    f"{place}: could not {what} ({_one_line(error)}); {_way_out(str(error), number)}"
-                ) from error
+                way = f"tried {number} times; look at the network and the store, and repeat the command"
+                if IN_VAIN.search(str(error)):
+                    way = "correct the address, or the credentials and the region in the environment"
+                raise OSError(f"{place}: could not {what} ({_one_line(error)}); {way}") from error
             print(
                 f"{place}: could not {what}, try {number} of {len(PAUSES) + 1} ({_one_line(error)}); "
                 f"trying again in {pause:.0f} s",
@@ -152,21 +162,15 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _way_out(said: str, tries: int) -> str:
-    if not IN_VAIN.search(said):
-        return f"tried {tries} times; look at the network and the store, and repeat the command"
-    return "correct the address, or the credentials and the region in the environment"
-
-
-def files_below(place: str) -> Iterator[Entry]:
-    """Every file below a folder, at all levels, in any order; none if there is no such folder."""
+def files_below(place: str) -> Iterator[str]:
+    """Place of every file below a folder, at all levels, in any order; none if there is no such folder."""
     system, path = file_system(place)
     top = path.rstrip("/")
     selector = pafs.FileSelector(top, recursive=True, allow_not_found=True)
     for found in retried("list the folder", place, lambda: system.get_file_info(selector)):
         if found.type == pafs.FileType.File:
             name = found.path[len(top) + 1 :]
-            yield Entry(join(place, name) if is_remote(place) else os.path.join(place, name), found.size)
+            yield join(place, name) if is_remote(place) else os.path.join(place, name)
 
 
 def open_to_read(place: str) -> pa.NativeFile:
@@ -194,6 +198,51 @@ def stamp_of(place: str, opened: pa.NativeFile | None = None) -> Stamp:
     return Stamp(file.size(), version)
 
 
+class StoredFile(io.RawIOBase):
+    """A Parquet file in a store, which is found, and whose footer is read, once.
+
+    As a Python file, which one thread may use, it reads from the pieces that it holds. `fetch` is for any thread.
+    """
+
+    def __init__(self, place: str) -> None:
+        """Raises OSError if it cannot be read."""
+        self.place, self.file = place, open_to_read(place)
+        self.stamp = stamp_of(place, self.file)
+        size, self._at = self.stamp.size, 0
+        self.footer = self.fetch(max(0, size - TAIL), size)
+        """The footer, its length and Parquet's magic number, if it is a Parquet file."""
+        length = min(size, int.from_bytes(self.footer[-8:-4], "little") + 8)
+        self.footer = self.footer[-length:] if length <= len(self.footer) else self.fetch(size - length, size)
+        self.held: list[tuple[int, bytes]] = []
+        """Place in the file, and bytes, of pieces that were fetched."""
+
+    def metadata(self) -> pq.FileMetaData:
+        """What the footer says. Raises ArrowException if this is no Parquet file."""
+        return pq.read_metadata(pa.BufferReader(self.footer))
+
+    def fetch(self, begin: int, end: int) -> bytes:
+        return bytes(retried("read it", self.place, lambda: self.file.read_at(end - begin, begin)))
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (self._at if whence == os.SEEK_CUR else self.stamp.size if whence == os.SEEK_END else 0)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        """The next bytes, of a piece without a copy, else of the store."""
+        begin, end = self._at, min(self._at + size, self.stamp.size)
+        self._at = end
+        for first, piece in self.held:
+            if first <= begin and end <= first + len(piece):
+                return pa.py_buffer(piece).slice(begin - first, end - begin)
+        return pa.py_buffer(self.fetch(begin, end))
+
+
 def is_file(place: str) -> bool:
     system, path = file_system(place)
     return bool(retried("look for it", place, lambda: system.get_file_info(path)).type == pafs.FileType.File)
@@ -215,13 +264,13 @@ def read_small(place: str) -> bytes | None:
         return None
 
 
-def send(file: Path, place: str) -> None:
-    """Copy a local file to an object, which appears when it is complete. Raises OSError."""
+def send(content: Path | bytes, place: str) -> None:
+    """Make an object of a local file, or of these bytes. It appears when it is complete. Raises OSError."""
     system, path = file_system(place)
 
     def copy() -> None:
         # Not pyarrow's copy_files, which returns as if nothing were wrong if the last request to S3 fails.
-        with open(file, "rb") as source:
+        with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source:
             out = system.open_output_stream(path)
             shutil.copyfileobj(source, out, PIECE)
             out.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -22,16 +23,22 @@ COPY = (
 )
 
 
-def table_files(folder: str, begun: Collection[str] = ()) -> list[tuple[str, Partitions]] | None:
-    """Place and partition values of each file of a table at its newest version, in the order of names; None if the
-    folder is no table. `begun`: places of the files with which a run was begun; the version that has those of them in
-    the folder is read instead.
+class Table(NamedTuple):
+    version: int
+    files: dict[str, Partitions]
+    """Partition values of each file, by its place, in the order of the log."""
+
+
+def table_files(folder: str, begun: Mapping[str, int | None] = MappingProxyType({})) -> Table | None:
+    """The table in a folder at its newest version; None if the folder is no table. `begun`: places of the files with
+    which a run was begun, and the version of the table that each is in, which is read instead. If that is not known, it
+    is the newest one that has those of them in the folder.
 
     Raises ValueError if the table is one of Iceberg or Hudi, or has a feature that is not read, or if files of that
     version were removed since.
     """
     if os.path.isdir(os.path.join(folder, DELTA)):
-        return _delta_files(folder, {place for place in begun if place.startswith(f"{folder.rstrip('/')}/")})
+        return _delta(folder, {at: version for at, version in begun.items() if at.startswith(f"{folder.rstrip('/')}/")})
     if glob.glob(os.path.join(glob.escape(folder), "metadata", "*.metadata.json")):
         raise ValueError(f"{folder} is an Iceberg table, which is not read; {COPY.format('iceberg', folder)}")
     if os.path.isdir(os.path.join(folder, ".hoodie")):
@@ -49,7 +56,7 @@ def check_whole(place: str) -> None:
     raise ValueError(f"{place} is in a Delta table, of which some files may be deleted rows; name the folder {folder}")
 
 
-def _delta_files(folder: str, begun: set[str]) -> list[tuple[str, Partitions]]:
+def _delta(folder: str, begun: Mapping[str, int | None]) -> Table:
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -58,31 +65,32 @@ def _delta_files(folder: str, begun: set[str]) -> list[tuple[str, Partitions]]:
             f"{folder} is a Delta table ({DELTA}), and deltalake, which reads them, is not installed; install the "
             f"extra delta, or {COPY.format('delta', folder)}"
         ) from None
+    known = next((version for version in begun.values() if version is not None), None)
     try:
         table = DeltaTable(folder)
-        newest = table.version()
-        files = _live(table, folder)
-        while begun and {place for place, _ in files} != begun and table.version() > 0:
-            table.load_as_version(table.version() - 1)
-            files = _live(table, folder)
+        found = newest = Table(table.version(), _live(table, folder))
+        earlier = range(newest.version - 1, -1, -1) if begun else ()
+        for version in earlier if known is None else (known,):
+            if known is None and found.files.keys() == begun.keys():
+                break
+            table.load_as_version(version)
+            found = Table(version, _live(table, folder))
     except (DeltaError, OSError, ValueError) as error:
         said = str(error).splitlines()[0]
+        said = said if said.startswith(folder) else f"{folder}: the Delta table cannot be read: {said}"
+        raise ValueError(said if known is None else f"{said} (the run was begun with version {known})") from error
+    if known is None and found.files.keys() != begun.keys():
+        found = newest
+    what = "the newest is" if found is newest else "the run was begun with"
+    if gone := [place for place in found.files if not os.path.exists(place)]:
         raise ValueError(
-            said if said.startswith(folder) else f"{folder}: the Delta table cannot be read: {said}"
-        ) from error
-    if begun and {place for place, _ in files} != begun:
-        table.load_as_version(newest)
-        files = _live(table, folder)
-    if gone := [place for place, _ in files if not os.path.exists(place)]:
-        what = "the run was begun with" if begun and table.version() != newest else "the newest is"
-        raise ValueError(
-            f"{folder}: {what} version {table.version()} of this Delta table, and {len(gone):,} of its files were "
+            f"{folder}: {what} version {found.version} of this Delta table, and {len(gone):,} of its files were "
             f"removed since, as by VACUUM, such as {gone[0]}; restore them, or begin another run"
         )
-    return files
+    return found
 
 
-def _live(table: Any, folder: str) -> list[tuple[str, Partitions]]:
+def _live(table: Any, folder: str) -> dict[str, Partitions]:
     """Files of the table's version. Raises ValueError, with its name, if the table has a feature that is not read."""
     features, settings = {*(table.protocol().reader_features or ())}, table.metadata().configuration
     used = sorted(features - READ)
@@ -104,7 +112,7 @@ def _live(table: Any, folder: str) -> list[tuple[str, Partitions]]:
         path if "://" in path else os.path.join(folder, unquote(path)) for path in found.column("path").to_pylist()
     ]
     rows = zip(paths, *values, strict=True)
-    return [(path, tuple(zip(names, row, strict=True))) for path, *row in rows]
+    return {path: tuple(zip(names, row, strict=True)) for path, *row in rows}
 
 
 def _has_vectors(table: Any) -> bool:

@@ -27,6 +27,13 @@ def rehearse(c: Checked) -> Fit:
     not even one batch fits."""
     schedule, storage, source, world = c.workflow.schedule, caps_of(c.storage), c.source, c.world
     pace = c.pace or ChosenPace(schedule.look_ahead, schedule.block_batches)
+
+    def block_bytes(batches: int) -> int:
+        num_examples = min(batches * schedule.batch_size, max(source.num_examples.values()))
+        return source.block_bytes(-(-num_examples // world), batches)
+
+    ring_bytes = int(SLACK * (2 * pace.look_ahead + 1) * block_bytes(pace.block_batches))
+    source.read_ahead(storage.read - ring_bytes, schedule.batch_size)
     # Dense parts: one of each kept commit, of the commit being written, of "best", and model.safetensors.
     needs = Needs(
         reductions(pace.look_ahead, pace.block_batches), c.row.num_bytes, source.window_bytes(schedule.batch_size),
@@ -39,8 +46,7 @@ def rehearse(c: Checked) -> Fit:
         try:
             if block_batches not in needs.windows:
                 num_blocks = -(-(pace.look_ahead + 1) * pace.block_batches // block_batches)
-                num_examples = min(block_batches * schedule.batch_size, max(source.num_examples.values()))
-                needs.block_bytes[block_batches] = source.block_bytes(-(-num_examples // world), block_batches)
+                needs.block_bytes[block_batches] = block_bytes(block_batches)
                 needs.windows[block_batches] = first_window(
                     source, c.agenda, num_blocks, block_batches, buffer_bytes, world
                 )

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.data.ahead import stamp_of
 from pipeline.data.files import InputColumn, open_file
-from pipeline.data.groups import stamp_of
 from pipeline.data.outside import Outside
 from pipeline.files.find import DataFile, check_once, find
 from pipeline.files.stores import Stamp, is_remote

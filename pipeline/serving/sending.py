@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,15 +30,7 @@ def publish_in_store(out: Path, folder: str) -> None:
             send(file, join(place, file.relative_to(out).as_posix()))
     elif there != manifest.read_bytes():
         raise ValueError(f"{place} holds another servable, which stays as it is; name another --out than {out}")
-    send_content(f"{out.name}\n".encode(), join(folder, CURRENT_FILE))
-
-
-def send_content(content: bytes, place: str) -> None:
-    """Make an object with this content."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(content)
-        file.flush()
-        send(Path(file.name), place)
+    send(f"{out.name}\n".encode(), join(folder, CURRENT_FILE))
 
 
 class ScoresInStore:
@@ -59,7 +50,7 @@ class ScoresInStore:
         """Raises ValueError if the folder in the store holds another scoring, or other files than `names`."""
         self._content = json.dumps({"files": sorted(names), "scoring": record.model_dump()}, indent=1).encode()
         there = read_small(join(self._place, SUCCESS))
-        found = {name_below(entry.place, self._place) for entry in files_below(self._place)} - {SUCCESS}
+        found = {name_below(file, self._place) for file in files_below(self._place)} - {SUCCESS}
         if there not in (None, self._content) or not found <= set(names):
             raise ValueError(f"{self._place} holds other files than those of this scoring; name another --out")
 
@@ -68,5 +59,5 @@ class ScoresInStore:
         if read_small(join(self._place, SUCCESS)) is None:
             for name in json.loads(self._content)["files"]:
                 send(self.folder / name, join(self._place, name))
-            send_content(self._content, join(self._place, SUCCESS))
+            send(self._content, join(self._place, SUCCESS))
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -68,11 +68,11 @@ def test_a_file_twice_in_the_data_of_a_run_is_refused(folder, twice):
 
 
 def test_files_of_a_commit_are_read_in_its_order_if_they_are_the_same(folder):
-    begun = [f"log/{FOLDER[n]}" for n in (3, 1, 0, 2, 5)]
+    begun = [(f"log/{FOLDER[n]}", None) for n in (3, 1, 0, 2, 5)]
     for train in (("log",), ("log", "log/day=9")):
         data = data_of(folder.parent, train=train)
         found = Source(data, 0, begun={"train": begun, "validation": [], "test": []})
-        assert [file.path for file in found.identity["train"].files] == begun
+        assert [(file.path, file.version) for file in found.identity["train"].files] == begun
     with pytest.raises(ValueError, match="are one file"):
         Source(data, 0, begun={"train": begun[2:-1], "validation": [], "test": []})
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
-from support.data.parquet_files import epoch_of
+from support.data.parquet_files import LIMIT, blocks_of, epoch_of, examples_in
 from support.runs.harness import run
 from support.stores.faulty_proxy import proxying
 from support.stores.s3_server import CACHE_SECONDS, SECRET, environment, serving_s3
 
 from pipeline.__main__ import main
+from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.files import stores
 from pipeline.files.find import find
@@ -72,7 +73,7 @@ def test_a_run_from_a_store_has_the_fingerprint_of_files(store, bucket):
     faults = {}
 
     def now_and_then(number, method, path):
-        faults[number] = {7: "503", 29: "late cut", 48: "cut"}.get(number % 64)
+        faults[number] = {5: "503", 11: "late cut", 17: "cut"}.get(number % 24)
         return faults[number]
 
     here = run(workflow, **SIZES)
@@ -83,13 +84,23 @@ def test_a_run_from_a_store_has_the_fingerprint_of_files(store, bucket):
     assert {*faults.values()} == {None, "503", "cut", "late cut"}
 
 
-def test_the_read_cap_counts_what_is_read_ahead(store):
+def on_store(folder, root="s3://b/log", most_bytes=1 << 20):
+    source = Source(on(make_workflow(folder), root).data, 7)
+    source.read_ahead(most_bytes, 6)
+    return source
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_any_room_for_reading_ahead_gives_the_examples_of_files(store, share):
     folder, _ = store
-    workflow = make_workflow(folder / "log")
-    here, there = (Source(on(workflow, root).data, 7) for root in (folder / "log", "s3://b/log"))
-    largest = there.window_bytes() - here.window_bytes()
-    assert largest > 0
-    assert here.num_examples == there.num_examples
+    here, there = on_store(folder, folder / "log"), on_store(folder)
+    least, most = on_store(folder, most_bytes=0).window_bytes(6), there.window_bytes(6)
+    assert here.window_bytes(6) < least < most < 1 << 20
+    given = least + int(share * (most - least))
+    there.read_ahead(given, 6)
+    assert least <= there.window_bytes(6) <= given
+    for epoch in (0, 1):
+        assert epoch_of(there, 6, 2, epoch=epoch) == epoch_of(here, 6, 2, epoch=epoch)
     assert {split: [file.path for file in one.files] for split, one in here.identity.items()} == {
         split: [file.path for file in one.files] for split, one in there.identity.items()
     }
@@ -97,16 +108,59 @@ def test_the_read_cap_counts_what_is_read_ahead(store):
     there.close()
 
 
-def test_a_file_that_is_replaced_during_the_run_is_named(store):
+def test_the_next_window_is_fetched_while_one_is_used(store):
+    folder, proxy = store
+    source = on_store(folder)
+    footers = [method for method, path in proxy.requests if path.endswith(".parquet")]
+    assert footers == ["HEAD", "GET"] * 4
+    expected = epoch_of(on_store(folder, folder / "log"), 6, 2)
+    blocks, buffer, found = [*blocks_of(90, 6, 2)], ReadBuffer(LIMIT), []
+    for number, block in enumerate(blocks):
+        if number == 2:
+            until_still(proxy)
+            begun = len(proxy.requests)
+            # The third block is the rest of the second window, the fourth begins the third one.
+            proxy.fault = lambda number, method, path: "stall"
+        if number == 3:
+            assert len(proxy.requests) == begun
+            proxy.fault = lambda number, method, path: None
+        found += examples_in(source, source.read(block, buffer))
+    assert found == expected
+    until_still(proxy)
+    asked = [method for method, path in proxy.requests if path.endswith(".parquet")][len(footers) :]
+    # Of each row group the chunks, then the ETag again; and of those of the validation that follow.
+    assert sorted(asked) == ["GET"] * 14 + ["HEAD"] * 14
+    source.close()
+
+
+def until_still(proxy):
+    """Wait until no request is made any more."""
+    before = -1
+    while before < len(proxy.requests):
+        before = len(proxy.requests)
+        time.sleep(0.3)
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize("size", ["same", "other"])
+def test_a_file_that_is_replaced_during_the_run_is_named(store, when, size):
     folder, _proxy = store
     shutil.copytree(folder / "log", folder / "changing", dirs_exist_ok=True)
     time.sleep(3 * CACHE_SECONDS)
-    table = pq.read_table(folder / "changing/train-0.parquet")
-    source = Source(on(make_workflow(folder), "s3://b/changing").data, 7)
-    pq.write_table(table.slice(0, 40), folder / "changing/train-0.parquet", row_group_size=8)
+    source = on_store(folder, "s3://b/changing", most_bytes=0)
+    if when == "during":
+        source.read(next(blocks_of(90, 6, 1)), ReadBuffer(LIMIT))
+    for name in ("train-0", "train-1"):
+        path = folder / f"changing/{name}.parquet"
+        content = bytearray(path.read_bytes())
+        if size == "same":
+            content[50] ^= 1
+            path.write_bytes(content)
+        else:
+            pq.write_table(pq.read_table(path).slice(0, 40), path, row_group_size=8)
     time.sleep(3 * CACHE_SECONDS)
-    with pytest.raises(ValueError, match=r"s3://b/changing/train-0\.parquet was changed during the run: .*put back"):
-        epoch_of(source, 6, 2)
+    with pytest.raises(ValueError, match=r"s3://b/changing/train-\d\.parquet was changed during the run: .*put back"):
+        epoch_of(source, 6, 1)
     source.close()
 
 

@@ -73,6 +73,25 @@ def test_keys_in_an_address_are_refused_and_not_shown(place):
         assert "key" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [("abfs://c@account.dfs.core.windows.net/k/x", "c/k/x"),
+     ("abfs://account@127.0.0.1:10000/c/k/x?enable_tls=false", "c/k/x")],
+    ids=["service", "emulator"],
+)  # fmt: skip
+def test_an_account_key_of_azure_comes_from_the_environment(monkeypatch, place, path):
+    made = []
+    monkeypatch.setattr(stores.pafs, "AzureFileSystem", lambda **options: made.append(options))
+    monkeypatch.setenv("AZURE_STORAGE_KEY", f"a{SECRET}")
+    stores._azure.cache_clear()
+    assert stores.file_system(place)[1] == path
+    assert (made[0]["account_name"], made[0]["account_key"]) == ("account", f"a{SECRET}")
+    is_emulator = "127" in place
+    assert made[0]["blob_storage_scheme"] == ("http" if is_emulator else "https")
+    assert made[0].get("blob_storage_authority") == ("127.0.0.1:10000" if is_emulator else None)
+    stores._azure.cache_clear()
+
+
 def test_files_are_listed_read_and_stamped(store):
     folder, _ = store
     names = {"list/a.bin", "list/day=1 %2F/b.bin", "list/_x/c.bin"}
@@ -80,14 +99,14 @@ def test_files_are_listed_read_and_stamped(store):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_bytes(CONTENT)
     for place in ("s3://b/list", "s3://b/list/?region=us-east-1"):
-        entries = list(stores.files_below(place))
-        assert {f"list/{name_below(entry.place, place)}" for entry in entries} == names
-        assert {entry.size for entry in entries} == {len(CONTENT)}
-        for entry in entries:
-            with stores.open_to_read(entry.place) as file:
-                stamp = stores.stamp_of(entry.place, file)
+        found = list(stores.files_below(place))
+        assert {f"list/{name_below(one, place)}" for one in found} == names
+        for one in found:
+            with stores.open_to_read(one) as file:
+                stamp = stores.stamp_of(one, file)
                 assert file.read_at(1000, 777) == CONTENT[777:1777]
-            assert stamp == stores.stamp_of(entry.place)
+            assert stamp == stores.stamp_of(one)
+            assert stamp.size == len(CONTENT)
     before = stores.stamp_of("s3://b/list/a.bin")
     (folder / "list/a.bin").write_bytes(CONTENT[::-1])
     time.sleep(3 * CACHE_SECONDS)

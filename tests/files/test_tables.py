@@ -53,18 +53,37 @@ def test_a_part_of_a_delta_table_is_refused(table):
             Source(data_of(table.parent, train=(part,)), 0)
 
 
-def test_a_run_goes_on_with_the_version_it_was_begun_with(table):
+@pytest.mark.parametrize("in_commit", [True, False], ids=["version in the commit", "commit of before"])
+def test_a_run_goes_on_with_the_version_it_was_begun_with(table, in_commit):
     count, source = read_ids(table)
-    begun = begun_in(as_json(source.identity))
+    identity = as_json(source.identity)
+    assert {file["version"] for file in identity["train"]["files"]} == {2}
+    if not in_commit:
+        for file in identity["train"]["files"]:
+            del file["version"]
+    begun = begun_in(identity)
     deltalake.write_deltalake(str(table), rows(6, 7), mode="append")
     deltalake.DeltaTable(str(table)).delete("c = 4")
     data = data_of(table.parent, train=("log",), shuffle_window=0)
-    again = Source(data, 0, begun=begun)
+    again, now = Source(data, 0, begun=begun), Source(data, 0)
     assert again.identity == source.identity
-    assert (len(epoch_of(again)), len(epoch_of(Source(data, 0)))) == (count, count + 1)
+    assert {file.version for file in now.identity["train"].files} == {4}
+    assert (len(epoch_of(again)), len(epoch_of(now))) == (count, count + 1)
     deltalake.DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(ValueError, match=r"begun with version 2 of this Delta table, and 1 of its files were removed"):
         Source(data, 0, begun=begun)
+
+
+def test_versions_with_the_same_files_are_known_by_the_commit(table):
+    _, source = read_ids(table)
+    deltalake.DeltaTable(str(table)).alter.set_table_properties({"delta.appendOnly": "true"})
+    data = data_of(table.parent, train=("log",), shuffle_window=0)
+    again, now = Source(data, 0, begun=begun_in(as_json(source.identity))), Source(data, 0)
+    assert [{file.version for file in one.identity["train"].files} for one in (again, now)] == [{2}, {3}]
+    assert now.identity["train"].digest == again.identity["train"].digest
+    (table / "_delta_log/00000000000000000002.json").unlink()
+    with pytest.raises(ValueError, match=r"cannot be read: .*the run was begun with version 2"):
+        Source(data, 0, begun=begun_in(as_json(source.identity)))
 
 
 def with_feature(folder, name, settings=None, vector=False):
@@ -100,7 +119,7 @@ def test_a_feature_that_changes_rows_is_refused_by_its_name(tmp_path, name, sett
 
 def test_a_feature_without_use_is_no_obstacle(tmp_path):
     with_feature(tmp_path, "deletionVectors", {"delta.enableDeletionVectors": "true"})
-    assert table_files(str(tmp_path)) == [(str(tmp_path / "a.parquet"), ())]
+    assert table_files(str(tmp_path)) == (0, {str(tmp_path / "a.parquet"): ()})
 
 
 @pytest.mark.parametrize(

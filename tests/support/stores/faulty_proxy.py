@@ -1,6 +1,7 @@
 """A proxy in front of a store's server: latency, bandwidth, and faults at chosen requests."""
 
 import asyncio
+import signal
 import sys
 import threading
 import time
@@ -20,6 +21,8 @@ class Proxy:
         self._server_port, self._latency, self._rate = server_port, latency, bytes_per_second
         self._tasks = []
         """The event loop itself keeps no task alive."""
+        self.answered = self.most = self._now = 0
+        """Bytes of bodies of answers; largest number of requests at a time, and their number now."""
         self._free_at = 0.0
         """Time at which the line, which all connections share, is free again."""
 
@@ -48,6 +51,14 @@ class Proxy:
     async def _exchange(self, reader, writer, from_server, to_server):
         """Pass on one request and its answer. Returns False if the connection ends."""
         head = await reader.readuntil(b"\r\n\r\n")
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            return await self._answer(head, reader, writer, from_server, to_server)
+        finally:
+            self._now -= 1
+
+    async def _answer(self, head, reader, writer, from_server, to_server):
         method, path = head.decode("latin-1").split(" ", 2)[:2]
         self.requests.append((method, path))
         fault = self.fault(len(self.requests), method, path)
@@ -89,6 +100,7 @@ class Proxy:
         return fault != "late cut"
 
     async def _line(self, num_bytes):
+        self.answered += num_bytes
         if self._rate:
             self._free_at = max(self._free_at, time.monotonic()) + num_bytes / self._rate
             await asyncio.sleep(self._free_at - time.monotonic())
@@ -114,6 +126,9 @@ def proxying(server_port, **settings):
 
 
 if __name__ == "__main__":
-    # python -m support.stores.faulty_proxy SERVER_PORT SECONDS BYTES_PER_SECOND: prints its port, serves until killed.
+    # python -m support.stores.faulty_proxy SERVER_PORT SECONDS BYTES_PER_SECOND: prints its port, and serves until
+    # SIGTERM; then it prints the number of requests, of bytes in answers, and the largest number of requests at a time.
     alone = Proxy(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+    signal.signal(signal.SIGTERM, lambda *_: alone.stop())
     asyncio.run(alone.run(lambda: print(alone.port, flush=True)))
+    print(len(alone.requests), alone.answered, alone.most, flush=True)
