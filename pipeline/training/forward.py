@@ -7,27 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
+from pipeline.models.losses import Output, binary_cross_entropy, logits_of
 from pipeline.records import F32, Examples
 from pipeline.workflow import Workflow
 
-TINY = 1e-30
-Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+Loss = Callable[[Output, Tensor, Tensor | None], Tensor]
 Pass = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """Forward pass and loss: of numbers [B, X], embeddings [B, F, D], first-order weights [B, F], labels [B, T] and weights
 [B] or None, the outputs, detached, and the loss."""
-
-
-def binary_cross_entropy(output: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
-    """Weighted mean over the examples of the loss, sum(weight * loss) / sum(weight); 0 if all weights are 0. `output`:
-    logits [B] of a single label, or [B, T]; an example's loss is then the sum over its labels."""
-    labels = labels_BT[:, 0] if output.ndim == 1 else labels_BT
-    losses = binary_cross_entropy_with_logits(output, labels, reduction="none")
-    losses_B = losses if losses.ndim == 1 else losses.sum(1)
-    return losses_B.mean() if weights_B is None else (losses_B * weights_B).sum() / weights_B.sum().clamp_min(TINY)
 
 
 class Forward:
@@ -65,7 +55,7 @@ class Forward:
     ) -> tuple[Tensor, Tensor]:
         """Run a `Pass`, eagerly."""
         output = self._forward(numbers, embeddings, first)
-        return output.detach(), self._loss(output, labels, weights)
+        return logits_of(output).detach(), self._loss(output, labels, weights)
 
     def columns_of_full_batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Numbers [B, X], labels [B, T] and weights [B] with the layout of a full batch's, all zero."""
@@ -76,14 +66,14 @@ class Forward:
         """Return the outputs, [B] or [B, T], of a batch with these numbers."""
         numbers = self._tensors[0][: len(numbers_BX)]
         self._columns[0][: len(numbers_BX)] = numbers_BX
-        return self._forward(numbers, embeddings, first)
+        return logits_of(self._forward(numbers, embeddings, first))
 
-    def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Tensor:
+    def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Output:
         if self._precision is torch.float32:
             return self._model(numbers, embeddings, first)
         with torch.autocast(self._where.type, self._precision):
             output = self._model(numbers, embeddings, first)
-        return output.float()
+        return tuple(one.float() for one in output) if isinstance(output, tuple) else output.float()
 
     def _aligned(self, examples: Examples, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Copy a batch's numbers [B, X], labels [B, T] and weights [B] to buffers aligned to 64 bytes, so that bits do

@@ -12,9 +12,9 @@ from pipeline.comm.collective import SINGLE_WORKER, Collective
 from pipeline.comm.exchange import Exchange
 from pipeline.comm.group import Group
 from pipeline.kernels.launch import array_library
+from pipeline.models.losses import TINY
 from pipeline.optim.row_optimizer import RowOptimizer
 from pipeline.records import F32, I32, BatchIndex, RowRequests
-from pipeline.training.forward import TINY
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 from support.depth import some
 from support.oracle.reference import Reference
 from support.runs.harness import run
-from test_models import SMALL
+from test_models import SMALL, labels_of
 
 from pipeline.models import LR, SharedBottom
 from pipeline.workflow import Category
@@ -15,10 +15,10 @@ from pipeline.workflow import Category
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
-@pytest.mark.parametrize("name", some(SMALL, "DCNv2_stacked", "DeepFM", "LR"))
+@pytest.mark.parametrize("name", some(SMALL, "DCNv2_stacked", "DeepFM", "FCN", "LR", "AITM"))
 def test_tiers_never_change_what_a_model_learns(name, small_workflow):
     kind, args, _ = SMALL[name]
-    workflow = small_workflow(kind=kind, args=args, epochs=1)
+    workflow = small_workflow(kind=kind, args=args, epochs=1, labels=labels_of(name))
     result = run(workflow, **THREE_TIERS)
     assert result["tiers"]["disk"]["rows_in"] > 0
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()

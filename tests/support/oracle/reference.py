@@ -24,11 +24,11 @@ from pipeline.kernels.row_hash import row_hash_reference
 from pipeline.kernels.row_rules import RULE_NUMBERS, adam_size, step_reference
 from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
 from pipeline.machine.memory import aligned_empty
+from pipeline.models.losses import binary_cross_entropy
 from pipeline.optim.dense import clip_factor
 from pipeline.storage.layout import NUMBER_FORMATS
 from pipeline.training.build import build_model, has_batch_norm, row_layout
 from pipeline.training.dense_state import dense_state
-from pipeline.training.forward import binary_cross_entropy
 from pipeline.training.learner import seed_of_step
 from pipeline.workflow import Workflow
 
