@@ -46,9 +46,13 @@ class AITM(nn.Module):
             inputs.append(torch.einsum("bn,bnh->bh", likeness_B2.softmax(1), self.value(both_B2H)))
         return self.towers(inputs)
 
-    def loss(self, output: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
-        """Binary cross-entropy, summed over the labels, + calibrator * sum of max(0, p_t - p_(t-1))."""
+    def loss(self, output: Tensor, labels_BT: Tensor, weights: Tensor | None) -> Tensor:
+        """Binary cross-entropy, summed over the labels, + calibrator * sum of max(0, p_t - p_(t-1)). With weights [B,
+        T] a value for each label; the penalty of label t is over the examples that have label t - 1."""
         p_BT = output.sigmoid()
-        too_likely_B = (p_BT[:, 1:] - p_BT[:, :-1]).relu().sum(1)
-        loss = binary_cross_entropy(output, labels_BT, weights_B)
-        return loss + self.calibrator * weighted_mean(too_likely_B, weights_B)
+        too_likely_BT = torch.cat([torch.zeros_like(p_BT[:, :1]), (p_BT[:, 1:] - p_BT[:, :-1]).relu()], 1)
+        loss = binary_cross_entropy(output, labels_BT, weights)
+        if weights is None or weights.ndim == 1:
+            return loss + self.calibrator * weighted_mean(too_likely_BT.sum(1), weights)
+        before = torch.cat([weights[:, :1], weights[:, :-1]], 1)
+        return loss + self.calibrator * weighted_mean(too_likely_BT, before)

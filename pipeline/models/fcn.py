@@ -47,13 +47,13 @@ class FCN(nn.Module):
         logits_B = (exponential_B + linear_B) / 2
         return (logits_B, exponential_B, linear_B) if self.training else logits_B
 
-    def loss(self, output: Output, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
+    def loss(self, output: Output, labels_BT: Tensor, weights: Tensor | None) -> Tensor:
         """Tri-BCE: L + max(0, L_e - L) L_e + max(0, L_l - L) L_l, where L_e and L_l are the losses of the exponential
         and of the linear network alone. As in the authors' code, gradients also flow through the factors. Each of
         several workers takes them from its own part of a batch."""
         if isinstance(output, Tensor):
-            return binary_cross_entropy(output, labels_BT, weights_B)
-        whole_loss, *parts = (binary_cross_entropy(logits_B, labels_BT, weights_B) for logits_B in output)
+            return binary_cross_entropy(output, labels_BT, weights)
+        whole_loss, *parts = (binary_cross_entropy(logits_B, labels_BT, weights) for logits_B in output)
         return whole_loss + sum((part - whole_loss).relu() * part for part in parts)
 
 

@@ -52,14 +52,14 @@ class FinalNet(nn.Module):
         logits_B = sum(each) / len(each)
         return (logits_B, *each) if self.training and len(each) > 1 else logits_B
 
-    def loss(self, output: Output, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
+    def loss(self, output: Output, labels_BT: Tensor, weights: Tensor | None) -> Tensor:
         """L + the cross-entropy of each block with the prediction of both, which is a constant there, as its label."""
         if isinstance(output, Tensor):
-            return binary_cross_entropy(output, labels_BT, weights_B)
+            return binary_cross_entropy(output, labels_BT, weights)
         logits_B, *each = output
         taught_B1 = logits_B.detach().sigmoid().unsqueeze(1)
-        loss = binary_cross_entropy(logits_B, labels_BT, weights_B)
-        return loss + sum(binary_cross_entropy(of_block_B, taught_B1, weights_B) for of_block_B in each)
+        loss = binary_cross_entropy(logits_B, labels_BT, weights)
+        return loss + sum(binary_cross_entropy(of_block_B, taught_B1, weights) for of_block_B in each)
 
 
 class FactorizedInteraction(nn.Module):

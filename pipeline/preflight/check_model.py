@@ -140,9 +140,12 @@ def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> int:
         raise ValueError(
             f"forward gives an output of shape {tuple(logits.shape)}, expected {wanted}: one logit per label{of_labels}"
         )
-    loss = getattr(model, "loss", binary_cross_entropy)(output, torch.zeros(NUM_EXAMPLES, len(labels)), None)
-    if loss.shape != ():
-        raise ValueError(f"loss gives shape {tuple(loss.shape)}, expected a single number")
+    targets = torch.zeros(NUM_EXAMPLES, len(labels))
+    weights = torch.ones_like(targets) if workflow.data.tasks else None
+    loss = getattr(model, "loss", binary_cross_entropy)(output, targets, weights)
+    if list(loss.shape) != ([len(labels)] if workflow.data.tasks else []):
+        expected = f"({len(labels)},): one of each label of data.tasks" if workflow.data.tasks else "a single number"
+        raise ValueError(f"loss gives shape {tuple(loss.shape)}, expected {expected}")
     for parameter in model.parameters():
         kept.pop(parameter.untyped_storage().data_ptr(), None)
     return sum(kept.values())
