@@ -44,7 +44,19 @@ from pipeline.settings.optimizer import (
     RowWiseAdagrad,
     Sgd,
 )
-from pipeline.workflow import Category, Commit, Data, Metrics, Model, Number, Schedule, Synthetic, Workers, Workflow
+from pipeline.workflow import (
+    Category,
+    Commit,
+    Data,
+    Metrics,
+    Model,
+    Number,
+    Schedule,
+    Synthetic,
+    Task,
+    Workers,
+    Workflow,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from pipeline.data.outside import BadValues
@@ -78,8 +90,8 @@ __all__ = [
     "CowClip", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet", "Finding", "Ftrl", "KStep", "MMoE",
     "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError",
     "Plateau", "RowStorage", "RowWiseAdagrad", "Schedule", "ServableManifest", "Sgd", "SharedBottom", "Storage",
-    "Synthetic", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load", "open_run", "open_servable",
-    "scale_batch", "score", "train", "xDeepFM",
+    "Synthetic", "Task", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load", "open_run",
+    "open_servable", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = dict.fromkeys(

@@ -3,6 +3,7 @@ workers."""
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -11,11 +12,12 @@ from support.depth import some
 from support.oracle.reference import Reference
 from support.runs.harness import run
 
+from pipeline.api import train
 from pipeline.errors import PipelineError
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.models import AITM, ESMM, MMoE
 from pipeline.models.losses import binary_cross_entropy
-from pipeline.workflow import Task
+from pipeline.workflow import Category, Task
 
 LABELS = ("click", "bought")
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -124,3 +126,27 @@ def test_metrics_of_a_label_are_over_the_examples_that_have_it(tmp_path):
 def test_a_task_that_fits_no_labels_is_refused(task, said, data_root):
     with pytest.raises(ValueError, match=said):
         make(data_root, task)
+
+
+def test_conversions_are_calibrated_only_if_masked(tmp_path):
+    """Users buy in 30 % of their clicks, and click in 20 % of the examples. A model that is trained on all examples
+    predicts the share of all of them for the clicked ones."""
+    rng = np.random.default_rng(2)
+    for name, size in (("train", 6000), ("test", 3000)):
+        user, item = rng.integers(0, 20, (2, size))
+        click = rng.random(size) < 0.1 + 0.2 * (item % 2)
+        bought = click & (rng.random(size) < 0.1 + 0.4 * (user % 2))
+        pq.write_table(
+            pa.table({"user": user, "item": item, "click": click, "bought": bought}), tmp_path / f"{name}.parquet"
+        )
+    clicked = pq.read_table(tmp_path / "test.parquet").filter(pc.field("click"))
+    categories = (Category(name="user"), Category(name="item"))
+    found = {}
+    for name, tasks in (("masked", (BOUGHT["clicks"],)), ("all", ())):
+        workflow = make(tmp_path, *tasks, categories=categories, batch_size=200, epochs=3)
+        data = workflow.data.model_copy(update={"numbers": (), "validation": ()})
+        with train(workflow.model_copy(update={"data": data}), tmp_path / name, serial=True, verbose=False) as run:
+            predicted = run.predict(clicked)["bought.probability"].to_numpy()
+            found[name] = float(predicted.mean()) / float(clicked["bought"].to_numpy().mean())
+    assert found["masked"] == pytest.approx(1, abs=0.15)
+    assert found["all"] < 0.5
