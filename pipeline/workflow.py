@@ -252,6 +252,8 @@ class Metrics(Strict):
 
     group: str | None = None
     """A column of integers or strings, such as a user id: reports the AUC within each of its values, averaged."""
+    top: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Number of highest scores of each group that recall and NDCG, reported then, look at."""
     progressive: bool = False
     """Report the same metrics for the training split, each batch scored before its update. The scores are those of the
     training forward pass, so dropout and batch norm are as in training. After a resume within an epoch they cover the
@@ -315,6 +317,12 @@ class Workflow(Strict):
             )
         if plateau and plateau.metric.startswith("gauc") and not self.metrics.group:
             raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.group")
+        if plateau and plateau.metric.startswith(("recall", "ndcg")) and not self.metrics.top:
+            raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.top")
+        if self.metrics.top and not self.metrics.group:
+            raise ValueError(
+                f"metrics.top is {self.metrics.top}, and there are no groups to rank in; name a column in metrics.group"
+            )
         if self.schedule.plateau and not self.commit.keep_best:
             raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
         return self

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.metrics.auc import SPILL_BOUND, ExactAUC
-from pipeline.metrics.group_auc import GroupAUC
+from pipeline.metrics.groups import GroupMetrics
 from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64, SplitSums
+from pipeline.workflow import Workflow
 
 F64 = NDArray[np.float64]
 CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
@@ -59,21 +60,29 @@ class Evaluation:
     """Metrics of one split, accumulated batch by batch; batches come in the same order in every run.
 
     Memory: 8 bytes per example and label, for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
-    `grouped`, add a `GroupAUC` per label with a quarter of the bound.
+    `grouped`, add `GroupMetrics` per label with a quarter of the bound.
     """
 
     def __init__(
-        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False
+        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0
     ) -> None:
+        """`top`: see `GroupMetrics`."""
         self._labels = labels
         self.curve_T3C: CurveSums = ()
         """Weight, predicted probability and label, each times the weight, of the split of the last result, summed by
         the logit, in `CURVE_BINS` bins of equal width from -`CURVE_ENDS` to `CURVE_ENDS`; the first and the last one
         have what lies beyond, too."""
-        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped)
+        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top)
         self._aucs = [ExactAUC(spill_dir, bound) for _ in labels]
-        self._group_aucs = [GroupAUC(spill_dir, max(1, bound // 4)) for _ in labels] if grouped else []
+        self._groups = [GroupMetrics(spill_dir, max(1, bound // 4), top) for _ in labels] if grouped else []
         self._reset()
+
+    @classmethod
+    def of(cls, workflow: Workflow, spill_dir: Path) -> Evaluation:
+        """Evaluation with the workflow's labels and metrics."""
+        return cls(
+            workflow.data.labels, spill_dir, grouped=workflow.metrics.group is not None, top=workflow.metrics.top or 0
+        )
 
     def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
         """Add one batch of logits. A label that is NaN does not count. Raises ValueError if an output is NaN, a label
@@ -90,9 +99,9 @@ class Evaluation:
 
     def _add_label(self, t: int, outputs_B: F32, labels_B: F32, weights_B: F32 | None, groups_B: U64 | None) -> None:
         self._aucs[t].add(outputs_B, labels_B, weights_B)
-        if self._group_aucs:
+        if self._groups:
             assert groups_B is not None
-            self._group_aucs[t].add(outputs_B, labels_B, groups_B, weights_B)
+            self._groups[t].add(outputs_B, labels_B, groups_B, weights_B)
         weights = np.ones(len(outputs_B)) if weights_B is None else weights_B.astype(np.float64)
         terms = (cross_entropy(outputs_B, labels_B), probability(outputs_B), labels_B.astype(np.float64))
         scaled_B = (outputs_B + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
@@ -106,8 +115,8 @@ class Evaluation:
         self._count_T[t] += len(outputs_B)
 
     def result(self) -> dict[str, float]:
-        """Return the metrics and reset all sums. The metrics are `auc`, those of `rates`, and, if grouped, `gauc` and
-        `gauc_share` (see `GroupAUC.result`) of the first label; with several labels, `auc_<label>` and so on for each;
+        """Return the metrics and reset all sums. The metrics are `auc`, those of `rates`, and, if grouped, those of
+        `GroupMetrics.result`, of the first label; with several labels, `auc_<label>` and so on for each;
         and `examples`, with `examples_<label>` of a label that some of them do not have. Raises ValueError if there
         were no examples."""
         if self._examples == 0:
@@ -130,13 +139,13 @@ class Evaluation:
         counts, weights = tuple(self._count_T.tolist()), tuple(self._weight_T.tolist())
         closed = SplitSums(self._examples, counts, weights, sums_3T, _tuples(self._curve_T3C))
         taken, fresh = self._tables, self._new()
-        self._aucs, self._group_aucs = fresh._aucs, fresh._group_aucs
+        self._aucs, self._groups = fresh._aucs, fresh._groups
         self._reset()
         return closed, [entries.take() for entries in taken]
 
     @property
     def _tables(self) -> list[SortedSpill]:
-        return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._group_aucs]
+        return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._groups]
 
     def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
         """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""
@@ -154,8 +163,8 @@ class Evaluation:
         metrics = {"auc": self._aucs[label].result(), **rates(loss, predicted, clicked, weight)}
         if count < self._examples:
             metrics["examples"] = count
-        if self._group_aucs:
-            metrics["gauc"], metrics["gauc_share"] = self._group_aucs[label].result()
+        if self._groups:
+            metrics |= self._groups[label].result()
         return metrics
 
     def _reset(self) -> None:

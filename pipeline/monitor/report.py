@@ -18,7 +18,7 @@ GIB = 1 << 30
 WORST_NE = 2.0
 """Normalized entropy above which there is a warning. Always predicting the mean label has 1; a model may begin with a
 little more."""
-OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share")
+OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg")
 """Metrics that each label has."""
 SHOWN_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
 """Kinds of traffic between workers, in the order of the table."""

@@ -31,7 +31,7 @@ def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path)
     labels = workflow.data.labels
     if not readable_columns(files, with_values=True) >= set(labels) or not any(file.num_rows for file in files):
         return ""
-    evaluation = Evaluation(labels, scratch, grouped=workflow.metrics.group is not None)
+    evaluation = Evaluation.of(workflow, scratch)
     for file in files:
         for piece in judged(file, workflow):
             add_scored(evaluation, piece)
