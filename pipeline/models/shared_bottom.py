@@ -39,4 +39,5 @@ class Towers(nn.ModuleList):
 
     def forward(self, inputs: Iterable[Tensor]) -> Tensor:
         """Logits [B, T], of a single label [B], of each tower's inputs [B, H]."""
-        return torch.cat([tower(of_BH) for tower, of_BH in zip(self, inputs, strict=True)], 1).squeeze(1)
+        logits = [tower(of_BH) for tower, of_BH in zip(self, inputs, strict=True)]
+        return torch.cat(logits, 1) if len(logits) > 1 else logits[0].squeeze(1)
