@@ -44,26 +44,77 @@ from pipeline.settings.optimizer import (
     RowWiseAdagrad,
     Sgd,
 )
-from pipeline.workflow import Category, Commit, Data, Metrics, Model, Number, Schedule, Synthetic, Workers, Workflow
+from pipeline.workflow import (
+    Category,
+    Commit,
+    Data,
+    Metrics,
+    Model,
+    Number,
+    Schedule,
+    Synthetic,
+    Task,
+    Workers,
+    Workflow,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from pipeline.data.outside import BadValues
     from pipeline.doctor.finding import Finding
-    from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, SharedBottom, WideDeep, xDeepFM
+    from pipeline.models import (
+        AITM,
+        DCN,
+        DNN,
+        ESMM,
+        FCN,
+        FM,
+        LR,
+        PLE,
+        AutoInt,
+        DCNMix,
+        DCNv2,
+        DeepFM,
+        FinalNet,
+        MaskNet,
+        MMoE,
+        SharedBottom,
+        WideDeep,
+        xDeepFM,
+    )  # fmt: skip
     from pipeline.serving.open_servable import OpenServable, open_servable
     from pipeline.serving.opened import OpenRun, open_run
     from pipeline.serving.servable import Precision, ServableManifest
 
 __all__ = [
-    "DCN", "DNN", "FM", "LR", "Adagrad", "Adam", "AutoInt", "Category", "Commit", "CowClip", "DCNMix", "DCNv2", "Data",
-    "DeepFM", "DenseAdam", "Finding", "Ftrl", "KStep", "Metrics", "Model", "Number", "Observer", "OpenRun",
-    "OpenServable", "Optimizer", "PipelineError", "Plateau", "RowStorage", "RowWiseAdagrad", "Schedule",
-    "ServableManifest", "Sgd", "SharedBottom", "Storage", "Synthetic", "WideDeep", "Workers", "Workflow", "doctor",
-    "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
+    "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Category", "Commit",
+    "CowClip", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet", "Finding", "Ftrl", "KStep", "MMoE",
+    "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError",
+    "Plateau", "RowStorage", "RowWiseAdagrad", "Schedule", "ServableManifest", "Sgd", "SharedBottom", "Storage",
+    "Synthetic", "Task", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load", "open_run",
+    "open_servable", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = dict.fromkeys(
-    ("DCN", "DNN", "FM", "LR", "AutoInt", "DCNMix", "DCNv2", "DeepFM", "SharedBottom", "WideDeep", "xDeepFM"),
+    (
+        "AITM",
+        "DCN",
+        "DNN",
+        "ESMM",
+        "FCN",
+        "FM",
+        "LR",
+        "PLE",
+        "AutoInt",
+        "DCNMix",
+        "DCNv2",
+        "DeepFM",
+        "FinalNet",
+        "MMoE",
+        "MaskNet",
+        "SharedBottom",
+        "WideDeep",
+        "xDeepFM",
+    ),
     "pipeline.models",
 ) | {
     "Finding": "pipeline.doctor.finding",

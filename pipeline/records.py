@@ -147,9 +147,14 @@ class Examples:
     groups_N: U64 | None = None
     """Group of each example, for metrics within groups; None if the workflow names no group. Stays on the host."""
 
-    def batch_weights(self) -> list[float]:
-        """Total example weight of each batch; without a weight column each example weighs 1."""
+    def batch_weights(self, by_label: bool = False) -> list[float]:
+        """Total example weight of each batch; without a weight column each example weighs 1. `by_label`: of each batch
+        that of the examples that have the first label, then the second, and so on."""
         bounds = map(self.block.batch_bounds, range(self.block.num_batches))
+        if by_label:
+            weights_N = np.ones(len(self.labels_NT)) if self.weights_N is None else self.weights_N.astype(np.float64)
+            weights_NT = ~np.isnan(self.labels_NT) * weights_N[:, None]
+            return [total for begin, end in bounds for total in weights_NT[begin:end].sum(axis=0).tolist()]
         if self.weights_N is None:
             return [float(end - begin) for begin, end in bounds]
         return [float(self.weights_N[begin:end].sum(dtype=np.float64)) for begin, end in bounds]
@@ -396,7 +401,9 @@ class SplitSums:
     """One worker's metric sums of a finished split; its sorted scores are fetched separately."""
 
     examples: int = 0
-    weight: float = 0.0
+    counts_T: tuple[int, ...] = ()
+    weights_T: tuple[float, ...] = ()
+    """Number and total weight of the examples that have each label."""
     sums_3T: tuple[tuple[float, ...], ...] = ()
     """Cross-entropy, predicted probability and label, each times the weight."""
     curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()

@@ -62,6 +62,19 @@ class Category(Strict):
         return self.table or self.name
 
 
+class Task(Strict):
+    """What one of several labels weighs in the loss, and which examples have it. An example without it counts neither
+    in the loss nor in the metrics of that label."""
+
+    label: str
+    weight: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    """Factor of the label's loss, which is the mean over the examples of a batch that have the label."""
+    where: str | None = None
+    """A label before this one: only examples in which that one is 1 have this one, whatever its value is."""
+    nulls: bool = False
+    """True if examples with a null (or NaN) do not have the label; False if that is an error."""
+
+
 class Synthetic(Strict):
     """Synthetic data, made once as Parquet files under `Data.root`: Zipf-distributed keys, and labels drawn from a
     planted model so that they can be learned."""
@@ -87,6 +100,9 @@ class Data(Strict):
     validation: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     labels: Annotated[tuple[str, ...], Field(min_length=1)]
+    tasks: tuple[Task, ...] = ()
+    """Weights of labels in the loss, and the examples that have them; a label without a task has weight 1 and is in
+    every example. With none at all the loss is the mean over the examples of the sum over the labels."""
     weight: str | None = None
     numbers: tuple[Number, ...] = ()
     categories: Annotated[tuple[Category, ...], Field(min_length=1)]
@@ -99,6 +115,25 @@ class Data(Strict):
         for name, place in (("root", self.root), *((s, p) for s in SPLITS for p in getattr(self, s))):
             refuse_keys(f"data.{name}", place)
         return self
+
+    @model_validator(mode="after")
+    def _tasks_are_of_labels(self) -> Data:
+        for n, task in enumerate(self.tasks):
+            if task.label not in self.labels:
+                hint = did_you_mean(task.label, self.labels)[1].replace("it has", "there are")
+                raise ValueError(f"data.tasks[{n}].label is {task.label!r}, which is none of data.labels{hint}")
+            if task.label in (other.label for other in self.tasks[:n]):
+                raise ValueError(f"data.tasks[{n}] is a second one of label {task.label!r}; make them one")
+            before = self.labels[: self.labels.index(task.label)]
+            if task.where is not None and task.where not in before:
+                raise ValueError(
+                    f"data.tasks[{n}].where is {task.where!r}; expected a label that comes before {task.label!r} in "
+                    f"data.labels: {', '.join(before) or 'there is none, so put the other one first'}"
+                )
+        return self
+
+    def task_of(self, label: str) -> Task:
+        return next((task for task in self.tasks if task.label == label), Task(label=label))
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Data:
@@ -217,6 +252,8 @@ class Metrics(Strict):
 
     group: str | None = None
     """A column of integers or strings, such as a user id: reports the AUC within each of its values, averaged."""
+    top: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Number of highest scores of each group that recall and NDCG, reported then, look at."""
     progressive: bool = False
     """Report the same metrics for the training split, each batch scored before its update. The scores are those of the
     training forward pass, so dropout and batch norm are as in training. After a resume within an epoch they cover the
@@ -280,6 +317,12 @@ class Workflow(Strict):
             )
         if plateau and plateau.metric.startswith("gauc") and not self.metrics.group:
             raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.group")
+        if plateau and plateau.metric.startswith(("recall", "ndcg")) and not self.metrics.top:
+            raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.top")
+        if self.metrics.top and not self.metrics.group:
+            raise ValueError(
+                f"metrics.top is {self.metrics.top}, and there are no groups to rank in; name a column in metrics.group"
+            )
         if self.schedule.plateau and not self.commit.keep_best:
             raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
         return self

@@ -36,8 +36,10 @@ def make_table(rng: np.random.Generator, num_examples: int, num_keys: int, with_
         return [rng.integers(0, num_keys, rng.integers(0, 4)).tolist() for _ in range(num_examples)]
 
     integers = rng.integers(0, num_keys, (2, num_examples)).tolist()
+    click = rng.integers(0, 2, num_examples)
     return pa.table({
-        "click": pa.array(rng.integers(0, 2, num_examples), pa.int8()),
+        "click": pa.array(click, pa.int8()),
+        "bought": pa.array(click * (np.arange(num_examples) % 3 > 0), pa.int8()),
         "importance": pa.array(rng.random(num_examples) + 0.5, pa.float32()),
         **{f"x{n}": pa.array(rng.standard_normal(num_examples), pa.float32()) for n in range(5)},
         "price": pa.array(maybe_null(rng.random(num_examples).tolist()), pa.float32()),
@@ -66,7 +68,7 @@ def make_workflow(root: Path, **changes: Any) -> Workflow:
         train=("train*.parquet",),
         validation=("validation*.parquet",),
         test=("test*.parquet",),
-        labels=("click",),
+        labels=changes.pop("labels", ("click",)),
         weight=changes.pop("weight", None),
         numbers=(
             Number(name="price", fill=0.5),

@@ -63,11 +63,10 @@ class Merge:
 
     def _metrics(self, number: int, parts: Sequence[SplitSums]) -> tuple[dict[str, float], CurveSums]:
         """Compute exact metrics of a split, and its curve, from the sums and scores of all workers."""
-        labels, grouped = self._workflow.data.labels, self._workflow.metrics.group is not None
         metrics: dict[str, float] = {}
         curve_T3C: CurveSums = ()
         if any(part.sums_3T for part in parts):
-            evaluation = Evaluation(labels, self._run_dir / "scores", grouped=grouped)
+            evaluation = Evaluation.of(self._workflow, self._run_dir / "scores")
             for rank, part in enumerate(parts):
                 evaluation.join(part, partial(self._scores, rank, number))
             metrics, curve_T3C = evaluation.result(), evaluation.curve_T3C

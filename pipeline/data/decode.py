@@ -46,13 +46,17 @@ def fill_floats(
     if len(bits):
         assemble.mark_missing(bits, at, _float_for_null(column), out)
     num_bad = assemble.count_nan(out)
+    is_bad_N = np.isnan(out) if num_bad else np.zeros(0, bool)
+    if num_bad and column.may_be_missing:
+        is_bad_N &= array.is_valid().to_numpy(zero_copy_only=False) & (values == values)
+        num_bad = int(is_bad_N.sum())
     if num_bad and outside and column.number:
-        at_N = np.flatnonzero(np.isnan(out))
+        at_N = np.flatnonzero(is_bad_N)
         outside.add(where, column.name, first_row + at_N, array[int(at_N[0])].as_py())
         is_null_N = array.take(pa.array(at_N)).is_null().to_numpy(zero_copy_only=False)
         out[at_N] = _nearest(values[at_N], is_null_N, column.number)
     elif num_bad:
-        first = int(np.flatnonzero(np.isnan(out))[0])
+        first = int(np.flatnonzero(is_bad_N)[0])
         raise ValueError(
             f"{where}, column {column.name!r} ({column.setting}): {num_bad} bad values in rows {first_row} to "
             f"{first_row + len(out) - 1}, the first is {array[first].as_py()!r} at row {first_row + first}; "

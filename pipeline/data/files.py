@@ -18,7 +18,7 @@ from pipeline.files.stores import StoredFile, is_remote
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 
 if TYPE_CHECKING:
-    from pipeline.workflow import Data, Number
+    from pipeline.workflow import Data, Number, Task
 
 SPLITS = ("train", "validation", "test")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -41,11 +41,18 @@ class InputColumn:
     "metrics.group"."""
     number: Number | None = None
     table: str = ""
+    task: Task | None = None
+    """Of a label, if the workflow has `data.tasks`."""
 
     @property
     def roles(self) -> tuple[str, ...]:
         """Roles of the table of types (see `pipeline.files.types.HOLDS`), one of which the column has."""
         return ROLES[self.setting]
+
+    @property
+    def may_be_missing(self) -> bool:
+        """True for a label that not every example has, so that its nulls are no error by themselves."""
+        return self.task is not None and (self.task.nulls or self.task.where is not None)
 
     @property
     def is_category(self) -> bool:
@@ -68,7 +75,7 @@ class InputColumn:
 def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
     """All columns to read: labels, weight, numbers, categories, each in the order of the workflow; then the column that
     `group` names, which may also be one of the former."""
-    labels = [InputColumn(name, "data.labels") for name in data.labels]
+    labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
     categories = [InputColumn(c.name, "data.categories", table=c.table_name) for c in data.categories]

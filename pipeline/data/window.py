@@ -12,6 +12,7 @@ from pipeline.data.bags import Bags
 from pipeline.data.decode import fill_bags, fill_floats, fill_keys
 from pipeline.data.files import InputColumn
 from pipeline.data.groups import Chunk
+from pipeline.data.masks import mask_labels
 from pipeline.data.outside import Outside
 from pipeline.kernels import assemble
 from pipeline.machine.memory import aligned_empty
@@ -59,6 +60,7 @@ class Window:
     def __init__(self, columns: list[InputColumn], kinds: dict[str, str], size: int, threads: Threads) -> None:
         self.size, self._threads = size, threads
         floats = [c for c in columns if not c.has_keys]
+        self._masked = [c for c in floats if c.task]
         groups = [c for c in columns if c.is_group]
         single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
         self._multi = [c for c in columns if c.is_category and c.is_multi(kinds)]
@@ -115,6 +117,10 @@ class Window:
         messages. `outside`: what to do with bad numbers; None: raise ValueError."""
         to = self.count - begin
         self._each_bank(lambda bank: bank.append(to, where, chunks, begin, end, outside))
+        if self._masked and self._masked[0].name in chunks:
+            # Labels are the first of the floats.
+            labels_TN = self._floats.decoded_CN[: len(self._masked), to + begin : to + end]
+            mask_labels(labels_TN, self._masked, where, begin)
         for bags, column in zip(self.bags, self._multi, strict=True):
             for _, array, dictionary in _pieces(chunks[column.name], begin, end):
                 fill_bags(array, column, dictionary, bags)

@@ -40,8 +40,9 @@ def seen_column(
 
 
 def label_values(table: pa.Table, column: InputColumn, where: Sequence[str], starts: I64) -> F32:
-    """[N] labels. Raises ValueError, with file and row, if one is neither 0 nor 1."""
-    return _filled(plain(table.column(column.name), column, None, "the sample"), column, where, starts)
+    """[N] labels; 0 in an example that does not have the label. Raises ValueError, with file and row, if one is neither
+    0 nor 1."""
+    return np.nan_to_num(_filled(plain(table.column(column.name), column, None, "the sample"), column, where, starts))
 
 
 def numbered(keys_N: U64) -> tuple[U64, I64, I32]:

@@ -16,6 +16,8 @@ WHY_UNDEFINED = {
     "auc": "no two examples with a weight differ in their label",
     "ne": "no two examples with a weight differ in their label",
     "gauc": "no group has examples of both labels",
+    "recall": "no group has a positive",
+    "ndcg": "no group has a positive",
     "logloss": "its weights are all 0, or a logit is infinite",
 }
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.metrics.auc import SPILL_BOUND, ExactAUC
-from pipeline.metrics.group_auc import GroupAUC
+from pipeline.metrics.groups import GroupMetrics
 from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64, SplitSums
+from pipeline.workflow import Workflow
 
 F64 = NDArray[np.float64]
 CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
@@ -59,43 +60,65 @@ class Evaluation:
     """Metrics of one split, accumulated batch by batch; batches come in the same order in every run.
 
     Memory: 8 bytes per example and label, for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
-    `grouped`, add a `GroupAUC` per label with a quarter of the bound.
+    `grouped`, add `GroupMetrics` per label with a quarter of the bound.
     """
 
     def __init__(
-        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False
+        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0
     ) -> None:
+        """`top`: see `GroupMetrics`."""
         self._labels = labels
         self.curve_T3C: CurveSums = ()
         """Weight, predicted probability and label, each times the weight, of the split of the last result, summed by
         the logit, in `CURVE_BINS` bins of equal width from -`CURVE_ENDS` to `CURVE_ENDS`; the first and the last one
         have what lies beyond, too."""
-        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped)
+        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top)
         self._aucs = [ExactAUC(spill_dir, bound) for _ in labels]
-        self._group_aucs = [GroupAUC(spill_dir, max(1, bound // 4)) for _ in labels] if grouped else []
+        self._groups = [GroupMetrics(spill_dir, max(1, bound // 4), top) for _ in labels] if grouped else []
         self._reset()
 
+    @classmethod
+    def of(cls, workflow: Workflow, spill_dir: Path) -> Evaluation:
+        """Evaluation with the workflow's labels and metrics."""
+        return cls(
+            workflow.data.labels, spill_dir, grouped=workflow.metrics.group is not None, top=workflow.metrics.top or 0
+        )
+
     def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
-        """Add one batch of logits. Raises ValueError if an output is NaN, a label is neither 0 nor 1, or a weight is
-        negative or not finite."""
-        for t, auc in enumerate(self._aucs):
-            auc.add(outputs_BT[:, t], labels_BT[:, t], weights_B)
-        for t, group_auc in enumerate(self._group_aucs):
-            assert groups_B is not None
-            group_auc.add(outputs_BT[:, t], labels_BT[:, t], groups_B, weights_B)
-        weights = np.ones(len(outputs_BT)) if weights_B is None else weights_B.astype(np.float64)
-        terms = (cross_entropy(outputs_BT, labels_BT), probability(outputs_BT), labels_BT.astype(np.float64))
-        self._add_to_curve(outputs_BT, weights, terms[1], terms[2])
-        for sums_T, terms_BT in zip(self._sums_3T, terms, strict=True):
-            # Each label is summed along contiguous memory: its bits depend neither on the layout nor on other labels.
-            sums_T += np.ascontiguousarray((terms_BT * weights[:, None]).T).sum(axis=1)
-        self._weight += float(weights.sum())
+        """Add one batch of logits. A label that is NaN does not count. Raises ValueError if an output is NaN, a label
+        is neither 0 nor 1, or a weight is negative or not finite."""
         self._examples += len(outputs_BT)
+        for t in range(len(self._labels)):
+            has_B = ~np.isnan(labels_BT[:, t])
+            # Without a missing label everything is a view.
+            some = slice(None) if has_B.all() else has_B
+            self._add_label(
+                t, outputs_BT[some, t], labels_BT[some, t], None if weights_B is None else weights_B[some],
+                None if groups_B is None else groups_B[some],
+            )  # fmt: skip
+
+    def _add_label(self, t: int, outputs_B: F32, labels_B: F32, weights_B: F32 | None, groups_B: U64 | None) -> None:
+        self._aucs[t].add(outputs_B, labels_B, weights_B)
+        if self._groups:
+            assert groups_B is not None
+            self._groups[t].add(outputs_B, labels_B, groups_B, weights_B)
+        weights = np.ones(len(outputs_B)) if weights_B is None else weights_B.astype(np.float64)
+        terms = (cross_entropy(outputs_B, labels_B), probability(outputs_B), labels_B.astype(np.float64))
+        scaled_B = (outputs_B + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
+        bins_B = np.clip(scaled_B, 0, CURVE_BINS - 1).astype(np.int64)
+        of_curve = weights, weights * terms[1], weights * terms[2]
+        for sums_C, summed_B in zip(self._curve_T3C[t], of_curve, strict=True):
+            sums_C += np.bincount(bins_B, summed_B, CURVE_BINS)
+        # Summed along contiguous memory: the bits do not depend on the layout.
+        self._sums_3T[:, t] += [np.ascontiguousarray(terms_B * weights).sum() for terms_B in terms]
+        self._weight_T[t] += weights.sum()
+        self._count_T[t] += len(outputs_B)
 
     def result(self) -> dict[str, float]:
-        """Return the metrics and reset all sums. The metrics are `auc`, those of `rates`, and, if grouped, `gauc` and
-        `gauc_share` (see `GroupAUC.result`) of the first label; with several labels, `auc_<label>` and so on for each;
-        and `examples`. Raises ValueError if there were no examples."""
+        """Return the metrics and reset all sums. The metrics are `auc`, those of `rates`, and, if grouped, those of
+        `GroupMetrics.result`, of the first label; with several labels, `auc_<label>` and so on for each;
+        and `examples`, with `examples_<label>` of a label that some of them do not have. Raises ValueError if there
+        were no examples."""
         if self._examples == 0:
             raise ValueError("evaluation of a split without examples: expected at least one batch")
         found = [self._of_label(t) for t in range(len(self._labels))]
@@ -113,15 +136,16 @@ class Evaluation:
         entries of each table. There is a table of scores per label and, if grouped, after those a table of scores with
         groups per label."""
         sums_3T = tuple(map(tuple, self._sums_3T.tolist()))
-        closed = SplitSums(self._examples, self._weight, sums_3T, _tuples(self._curve_T3C))
+        counts, weights = tuple(self._count_T.tolist()), tuple(self._weight_T.tolist())
+        closed = SplitSums(self._examples, counts, weights, sums_3T, _tuples(self._curve_T3C))
         taken, fresh = self._tables, self._new()
-        self._aucs, self._group_aucs = fresh._aucs, fresh._group_aucs
+        self._aucs, self._groups = fresh._aucs, fresh._groups
         self._reset()
         return closed, [entries.take() for entries in taken]
 
     @property
     def _tables(self) -> list[SortedSpill]:
-        return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._group_aucs]
+        return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._groups]
 
     def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
         """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""
@@ -129,27 +153,25 @@ class Evaluation:
             entries.add_run(scores(number))
         self._sums_3T += np.array(closed.sums_3T)
         self._curve_T3C += np.array(closed.curve_T3C)
-        self._weight += closed.weight
+        self._weight_T += np.array(closed.weights_T)
+        self._count_T += np.array(closed.counts_T)
         self._examples += closed.examples
-
-    def _add_to_curve(self, outputs_BT: F32, weights_B: F64, predicted_BT: F64, clicked_BT: F64) -> None:
-        scaled_BT = (outputs_BT + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
-        bins_BT = np.clip(scaled_BT, 0, CURVE_BINS - 1).astype(np.int64)
-        for t, curve_3C in enumerate(self._curve_T3C):
-            terms = (weights_B, weights_B * predicted_BT[:, t], weights_B * clicked_BT[:, t])
-            for sums_C, terms_B in zip(curve_3C, terms, strict=True):
-                sums_C += np.bincount(bins_BT[:, t], terms_B, CURVE_BINS)
 
     def _of_label(self, label: int) -> dict[str, float]:
         loss, predicted, clicked = self._sums_3T[:, label].tolist()
-        metrics = {"auc": self._aucs[label].result(), **rates(loss, predicted, clicked, self._weight)}
-        if self._group_aucs:
-            metrics["gauc"], metrics["gauc_share"] = self._group_aucs[label].result()
+        weight, count = float(self._weight_T[label]), int(self._count_T[label])
+        metrics = {"auc": self._aucs[label].result(), **rates(loss, predicted, clicked, weight)}
+        if count < self._examples:
+            metrics["examples"] = count
+        if self._groups:
+            metrics |= self._groups[label].result()
         return metrics
 
     def _reset(self) -> None:
         self._sums_3T: F64 = np.zeros((3, len(self._labels)))
         """[3, T] sums of cross-entropy, predicted probability and label, each times the weight."""
         self._curve_T3C: F64 = np.zeros((len(self._labels), 3, CURVE_BINS))
-        self._weight = 0.0
+        self._weight_T: F64 = np.zeros(len(self._labels))
+        self._count_T = np.zeros(len(self._labels), np.int64)
+        """[T] weight and number of the examples that have each label."""
         self._examples = 0

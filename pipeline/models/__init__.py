@@ -16,7 +16,8 @@ categories, D the embedding width, T labels; all tensors are float32:
             self.scale = scale
 
         # logits [B], with several labels [B, T], of numbers [B, X], embeddings [B, F, D] (lists are pooled already),
-        # and first-order weights [B, F] ([B, 0] without first_order)
+        # and first-order weights [B, F] ([B, 0] without first_order). In training it may return a tuple whose first
+        # value they are, for the loss
         def forward(self, numbers, embeddings, first_order):
             flat = torch.cat([embeddings.flatten(1), numbers], 1)
             return self.scale * self.out(flat).squeeze(1) + first_order.sum(1)
@@ -30,14 +31,24 @@ categories, D the embedding width, T labels; all tensors are float32:
 Without `loss`, the loss of an example is binary cross-entropy, of several labels their sum.
 """
 
+from pipeline.models.aitm import AITM
 from pipeline.models.autoint import AutoInt
 from pipeline.models.dcn import DCN
 from pipeline.models.dcnv2 import DCNMix, DCNv2
 from pipeline.models.deepfm import DeepFM
 from pipeline.models.dnn import DNN, WideDeep
+from pipeline.models.esmm import ESMM
+from pipeline.models.fcn import FCN
+from pipeline.models.finalnet import FinalNet
 from pipeline.models.fm import FM
 from pipeline.models.lr import LR
+from pipeline.models.masknet import MaskNet
+from pipeline.models.mmoe import MMoE
+from pipeline.models.ple import PLE
 from pipeline.models.shared_bottom import SharedBottom
 from pipeline.models.xdeepfm import xDeepFM
 
-__all__ = ["DCN", "DNN", "FM", "LR", "AutoInt", "DCNMix", "DCNv2", "DeepFM", "SharedBottom", "WideDeep", "xDeepFM"]
+__all__ = [
+    "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "AutoInt", "DCNMix", "DCNv2", "DeepFM", "FinalNet",
+    "MMoE", "MaskNet", "SharedBottom", "WideDeep", "xDeepFM",
+]  # fmt: skip

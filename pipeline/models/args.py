@@ -25,3 +25,10 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     if value not in (known := tuple(choices)):
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
     return value
+
+
+def probability(name: str, value: float) -> float:
+    """Return the value. Raises ValueError if it is not a number of at least 0 and less than 1."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise ValueError(f"{name} is {value!r}; expected a probability of at least 0 and less than 1")
+    return value

@@ -8,7 +8,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import one_of, widths
+from pipeline.models.args import one_of, probability, widths
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -41,8 +41,7 @@ def mlp(
     """
     if not isinstance(batch_norm, bool):
         raise ValueError(f"batch_norm is {batch_norm!r}; expected true or false")
-    if not isinstance(dropout, int | float) or isinstance(dropout, bool) or not 0 <= dropout < 1:
-        raise ValueError(f"dropout is {dropout!r}; expected a probability of at least 0 and less than 1")
+    probability("dropout", dropout)
     one_of("activation", activation, ACTIVATIONS)
     layers: list[nn.Module] = []
     for width in widths("hidden", hidden, minimum=0 if out else 1):

@@ -9,7 +9,7 @@ from typing import Any
 WORST_NE = 2.0
 """Normalized entropy above which there is a warning. Always predicting the mean label has 1; a model may begin with a
 little more."""
-OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share")
+OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg")
 """Metrics that each label has."""
 
 

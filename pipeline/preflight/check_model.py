@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from pipeline.errors import did_you_mean
+from pipeline.models.losses import binary_cross_entropy, logits_of
 from pipeline.own_code.code import arguments_of
 from pipeline.settings.place import defined_at, place_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes
-from pipeline.training.forward import binary_cross_entropy
 from pipeline.workflow import Workflow
 
 NUM_EXAMPLES = 2
@@ -129,19 +129,23 @@ def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> int:
             torch.zeros(NUM_EXAMPLES, fields if row.first_order else 0, requires_grad=True),
         )
     wanted = (NUM_EXAMPLES,) if len(labels) == 1 else (NUM_EXAMPLES, len(labels))
-    if tuple(output.shape) != wanted:
+    logits = logits_of(output)
+    if tuple(logits.shape) != wanted:
         of_labels = ""
         if len(labels) > 1:
             of_labels = (
-                f" of data.labels ({', '.join(labels)}). Take model.kind SharedBottom with num_labels {len(labels)} in "
-                "model.args, name a single label, or see docs/models.md, Several labels"
+                f" of data.labels ({', '.join(labels)}). Take model.kind SharedBottom, MMoE, PLE or AITM with "
+                f"num_labels {len(labels)} in model.args, name a single label, or see docs/models.md, Several labels"
             )
         raise ValueError(
-            f"forward gives an output of shape {tuple(output.shape)}, expected {wanted}: one logit per label{of_labels}"
+            f"forward gives an output of shape {tuple(logits.shape)}, expected {wanted}: one logit per label{of_labels}"
         )
-    loss = getattr(model, "loss", binary_cross_entropy)(output, torch.zeros(NUM_EXAMPLES, len(labels)), None)
-    if loss.shape != ():
-        raise ValueError(f"loss gives shape {tuple(loss.shape)}, expected a single number: return its mean")
+    targets = torch.zeros(NUM_EXAMPLES, len(labels))
+    weights = torch.ones_like(targets) if workflow.data.tasks else None
+    loss = getattr(model, "loss", binary_cross_entropy)(output, targets, weights)
+    if list(loss.shape) != ([len(labels)] if workflow.data.tasks else []):
+        expected = f"({len(labels)},): one of each label of data.tasks" if workflow.data.tasks else "a single number"
+        raise ValueError(f"loss gives shape {tuple(loss.shape)}, expected {expected}: return its mean")
     for parameter in model.parameters():
         kept.pop(parameter.untyped_storage().data_ptr(), None)
     return sum(kept.values())

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from pipeline.metrics.auc import SCORE_BYTES, SPILL_BOUND
-from pipeline.metrics.group_auc import GROUP_BOUND, GROUP_BYTES
+from pipeline.metrics.groups import GROUP_BOUND, GROUP_BYTES
 from pipeline.optim.rates import BYTES_PER_STEP
 from pipeline.preflight.memory_table import Line
 from pipeline.preflight.sizes import FirstWindow

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys
 from pipeline.data.files import InputColumn, SchemaCheck, columns_of, open_file
+from pipeline.data.masks import mask_labels
 from pipeline.data.plain import plain
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.report import evaluated
@@ -30,7 +31,7 @@ def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path)
     labels = workflow.data.labels
     if not readable_columns(files, with_values=True) >= set(labels) or not any(file.num_rows for file in files):
         return ""
-    evaluation = Evaluation(labels, scratch, grouped=workflow.metrics.group is not None)
+    evaluation = Evaluation.of(workflow, scratch)
     for file in files:
         for piece in judged(file, workflow):
             add_scored(evaluation, piece)
@@ -66,6 +67,7 @@ def judged(file: ScoredFile, workflow: Workflow) -> Iterator[Judged]:
             for column in columns:
                 array = plain(pa.chunked_array([batch.column(column.name)]), column, None, str(file.source))
                 values[column.setting].append(_values(array.combine_chunks(), column, str(file.source), first_row))
+            mask_labels(values["data.labels"], columns[: len(values["data.labels"])], str(file.source), first_row)
             logits_TN = [np.asarray(pa.chunked_array(array)) for array in scores.take(len(batch))]
             weights, groups = values["data.weight"], values["metrics.group"]
             yield (

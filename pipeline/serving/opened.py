@@ -107,7 +107,7 @@ class OpenRun:
         """Return the metrics of `data`, which must have the labels: those that an evaluation of the run reports. Rows
         without a score (see `open_run`) are left out."""
         workflow, outside = self._opened.workflow, Outside(self._predictor.bad_values)
-        evaluation = Evaluation(workflow.data.labels, Path(gettempdir()), grouped=workflow.metrics.group is not None)
+        evaluation = Evaluation.of(workflow, Path(gettempdir()))
         for scored in self._predictor.batches(as_table(data), outside, labelled=True):
             truth = scored.examples
             add_scored(evaluation, (scored.scores_BT, truth.labels_NT, truth.weights_N, truth.groups_N))

@@ -7,27 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
+from pipeline.models.losses import Output, binary_cross_entropy, logits_of
 from pipeline.records import F32, Examples
 from pipeline.workflow import Workflow
 
-TINY = 1e-30
-Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+Loss = Callable[[Output, Tensor, Tensor | None], Tensor]
 Pass = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """Forward pass and loss: of numbers [B, X], embeddings [B, F, D], first-order weights [B, F], labels [B, T] and weights
-[B] or None, the outputs, detached, and the loss."""
-
-
-def binary_cross_entropy(output: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
-    """Weighted mean over the examples of the loss, sum(weight * loss) / sum(weight); 0 if all weights are 0. `output`:
-    logits [B] of a single label, or [B, T]; an example's loss is then the sum over its labels."""
-    labels = labels_BT[:, 0] if output.ndim == 1 else labels_BT
-    losses = binary_cross_entropy_with_logits(output, labels, reduction="none")
-    losses_B = losses if losses.ndim == 1 else losses.sum(1)
-    return losses_B.mean() if weights_B is None else (losses_B * weights_B).sum() / weights_B.sum().clamp_min(TINY)
+[B], [B, T] or None, the outputs, detached, and the loss, with `data.tasks` of each label [T]."""
 
 
 class Forward:
@@ -41,7 +31,10 @@ class Forward:
         self._model, self._where = model, where
         self._loss: Loss = getattr(model, "loss", binary_cross_entropy)
         self._precision = getattr(torch, workflow.model.precision)
-        columns = (len(workflow.data.numbers), len(workflow.data.labels), 1)
+        tasks = [workflow.data.task_of(label).weight for label in workflow.data.labels]
+        self._tasks = torch.tensor(tasks, device=where) if workflow.data.tasks else None
+        """Weight of each label in the loss; None without `data.tasks`."""
+        columns = (len(workflow.data.numbers), len(tasks), len(tasks) if workflow.data.tasks else 1)
         self._columns = [device.empty((maximum, width), np.float32) for width in columns]
         self._tensors = [tensor_of(column) for column in self._columns]
         self._full, self._weighted = full, workflow.data.weight is not None
@@ -50,49 +43,62 @@ class Forward:
 
     def batch_loss(
         self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return outputs and loss. Also writes the loss and its weight to the first two columns of `results_K4`."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return outputs, loss, and the weight of its examples; with `data.tasks` loss and weight of each label [T].
+        Also writes the loss and its weight to the first two columns of `results_K4`."""
         begin, end = examples.block.batch_bounds(batch)
         numbers, labels, weights = self._aligned(examples, begin, end)
         run = self.of_full_batch if self._model.training and end - begin == self._full else self.run
         output, loss = run(numbers, embeddings, first, labels, weights)
-        results_K4[batch, 0] = loss.detach()
-        results_K4[batch, 1] = end - begin if weights is None else weights.sum()
-        return output, loss
+        results_K4[batch, 0] = loss.detach() if self._tasks is None else loss.detach().sum()
+        if weights is None or self._tasks is not None:
+            results_K4[batch, 1] = end - begin
+        else:
+            results_K4[batch, 1] = weights.sum()
+        return output, loss, results_K4[batch, 1] if self._tasks is None or weights is None else weights.sum(0)
 
     def run(
         self, numbers: Tensor, embeddings: Tensor, first: Tensor, labels: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Run a `Pass`, eagerly."""
         output = self._forward(numbers, embeddings, first)
-        return output.detach(), self._loss(output, labels, weights)
+        loss = self._loss(output, labels, weights)
+        return logits_of(output).detach(), loss if self._tasks is None else loss * self._tasks
 
     def columns_of_full_batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Numbers [B, X], labels [B, T] and weights [B] with the layout of a full batch's, all zero."""
+        """Numbers [B, X], labels [B, T] and weights [B] or [B, T] with the layout of a full batch's, all zero."""
         numbers, labels, weights = (torch.zeros_like(tensor[: self._full]) for tensor in self._tensors)
+        if self._tasks is not None:
+            return numbers, labels, weights
         return numbers, labels, weights[:, 0] if self._weighted else None
 
     def logits(self, numbers_BX: F32, embeddings: Tensor, first: Tensor) -> Tensor:
         """Return the outputs, [B] or [B, T], of a batch with these numbers."""
         numbers = self._tensors[0][: len(numbers_BX)]
         self._columns[0][: len(numbers_BX)] = numbers_BX
-        return self._forward(numbers, embeddings, first)
+        return logits_of(self._forward(numbers, embeddings, first))
 
-    def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Tensor:
+    def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Output:
         if self._precision is torch.float32:
             return self._model(numbers, embeddings, first)
         with torch.autocast(self._where.type, self._precision):
             output = self._model(numbers, embeddings, first)
-        return output.float()
+        return tuple(one.float() for one in output) if isinstance(output, tuple) else output.float()
 
     def _aligned(self, examples: Examples, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Copy a batch's numbers [B, X], labels [B, T] and weights [B] to buffers aligned to 64 bytes, so that bits do
-        not depend on the batch's position in its block."""
+        not depend on the batch's position in its block. With `data.tasks` weights are [B, T], and a label that an
+        example does not have is 0 with weight 0."""
         numbers, labels, weights = (tensor[: end - begin] for tensor in self._tensors)
-        numbers_BX, labels_BT, weights_B1 = (column[: end - begin] for column in self._columns)
+        numbers_BX, labels_BT, weights_BC = (column[: end - begin] for column in self._columns)
         numbers_BX[:] = examples.numbers_NX[begin:end]
         labels_BT[:] = examples.labels_NT[begin:end]
+        if self._tasks is not None:
+            has_BT = labels_BT == labels_BT
+            weights_BC[:] = has_BT if examples.weights_N is None else has_BT * examples.weights_N[begin:end, None]
+            labels_BT[~has_BT] = 0
+            return numbers, labels, weights
         if examples.weights_N is None:
             return numbers, labels, None
-        weights_B1[:, 0] = examples.weights_N[begin:end]
+        weights_BC[:, 0] = examples.weights_N[begin:end]
         return numbers, labels, weights[:, 0]

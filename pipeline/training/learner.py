@@ -86,6 +86,7 @@ class Learner:
         )  # fmt: skip
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
+        self._weights_a_batch = self._num_labels if workflow.data.tasks else 1
         self._first_range: Tensor | None = None
         """Least and greatest output [2] of the run's first batch."""
         self._reader_of: Callable[[I32], WeightReader] | None = None
@@ -139,7 +140,7 @@ class Learner:
 
         `examples` are on the host; arrays of `plan` and `staged` are on the device. With several workers `examples` and
         `unique` are this worker's part, `owned_keys` has the requests of all workers for this worker's rows, and
-        `weights_K` is the total example weight of each whole batch."""
+        `weights_K` is the total example weight of each whole batch (see `Examples.batch_weights`)."""
         block = examples.block
         self._torch.run(self._set_up, block, plan, staged)
         work: Callable[..., object] = self._step if block.trains else self._score
@@ -150,7 +151,8 @@ class Learner:
         for batch, index in enumerate(unique.batches):
             share: BatchShare = WholeBatch(index, self._num_fields)
             if owned_keys and self._exchange:
-                share = SharedBatch(index, owned_keys.row_requests[batch], weights_K[batch], self._exchange)
+                whole = weights_K[batch * self._weights_a_batch : (batch + 1) * self._weights_a_batch]
+                share = SharedBatch(index, owned_keys.row_requests[batch], whole, self._exchange)
             self._torch.run(work, plan, staged, unique.examples or examples, share, batch, *results)
         found = [here.numpy() for here in self._torch.to_host(results)]
         truth = truth_of(examples, self._device.on_gpu) if evaluated else None
@@ -226,12 +228,13 @@ class Learner:
             embeddings, first = self._embed.spread(wanted_PC, share.index, bags_MB)
             embeddings.requires_grad_()
             first.requires_grad_()
-            output, loss = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
+            output, loss, weight = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
             if step == 1:
                 self._first_range = torch.stack(torch.aminmax(output))
             if scores_NT is not None:
                 _keep(output, examples.block, batch, scores_NT)
-            share.share_of(loss, results_K4[batch, 1]).backward()
+            share_of_loss = share.share_of(loss, weight)
+            (share_of_loss.sum() if share_of_loss.ndim else share_of_loss).backward()
             grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first)]
             return self._embed.sum_gradients(grads[0], grads[1], share.index, bags_MB)
         return weights_PC[:0]
@@ -259,7 +262,7 @@ class Learner:
         if examples.bags[batch].shape[1] > 1:
             embeddings, first = self._embed.spread(wanted_PC, share.index, examples.bags[batch])
             with torch.inference_mode():
-                output, _ = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
+                output, *_ = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
                 _keep(output, examples.block, batch, scores_NT)
 
 

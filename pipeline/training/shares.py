@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,9 +13,9 @@ from pipeline.comm.collective import SINGLE_WORKER, Collective
 from pipeline.comm.exchange import Exchange
 from pipeline.comm.group import Group
 from pipeline.kernels.launch import array_library
+from pipeline.models.losses import TINY
 from pipeline.optim.row_optimizer import RowOptimizer
 from pipeline.records import F32, I32, BatchIndex, RowRequests
-from pipeline.training.forward import TINY
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class BatchShare(Protocol):
         from this worker's examples."""
 
     def share_of(self, loss: Tensor, weight: Tensor) -> Tensor:
-        """Scale this worker's mean loss to its share of the whole batch's mean. `weight`: total weight of its
-        examples."""
+        """Scale this worker's mean loss to its share of the whole batch's mean. `weight`: total weight of its examples.
+        With `data.tasks` both have a value for each label [T]."""
 
     def counts(self, rows: RowOptimizer) -> tuple[I32, I32]:
         """Return the counts of each owned key in the whole batch: occurrences, as differences of a cumulative array [P
@@ -68,11 +69,13 @@ class WholeBatch:
 
 
 class SharedBatch:
-    def __init__(self, index: BatchIndex, row_requests: RowRequests, weight: float, exchange: Exchange) -> None:
-        """`row_requests`: requests of all workers for the rows that this worker owns; `weight`: total weight of the
-        whole batch's examples."""
+    def __init__(
+        self, index: BatchIndex, row_requests: RowRequests, weights: Sequence[float], exchange: Exchange
+    ) -> None:
+        """`row_requests`: requests of all workers for the rows that this worker owns; `weights`: total weight of the
+        whole batch's examples; with `data.tasks` of those that have each label."""
         self.index, self.owned = index, row_requests.index
-        self._row_requests, self._weight, self._exchange = row_requests, weight, exchange
+        self._row_requests, self._weights, self._exchange = row_requests, weights, exchange
 
     def fetch(self, weights_PC: F32) -> F32:
         return self._exchange.fetch(weights_PC, self._row_requests, self.index)
@@ -81,7 +84,10 @@ class SharedBatch:
         return self._exchange.push_gradients(sums_PC, self._row_requests, self.index)
 
     def share_of(self, loss: Tensor, weight: Tensor) -> Tensor:
-        return loss * (weight / max(self._weight, TINY))
+        if loss.ndim == 0:
+            return loss * (weight / max(self._weights[0], TINY))
+        whole = torch.tensor(self._weights, dtype=loss.dtype, device=loss.device)
+        return loss * (weight / whole.clamp_min(TINY))
 
     def counts(self, rows: RowOptimizer) -> tuple[I32, I32]:
         starts_P = self._row_requests.starts_P

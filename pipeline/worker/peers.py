@@ -46,8 +46,9 @@ class Peers(Protocol):
         in the sending."""
 
     def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
-        """Return the total example weight of each whole batch if all workers have planned the block. Otherwise return
-        None: no worker trains on it or on later blocks, and workers that have planned them only move their rows."""
+        """Return the total example weight of each whole batch (see `Examples.batch_weights`) if all workers have
+        planned the block. Otherwise return None: no worker trains on it or on later blocks, and workers that have
+        planned them only move their rows."""
 
     def must_run(self, refused: FirstRefused, stage: str, number: int) -> bool:
         """True if this stage must run for a block that this worker refused, since other workers wait in a
@@ -89,9 +90,13 @@ class OtherWorkers:
     # If another worker refused first, later blocks may have overwritten the buffers of earlier ones here.
     keeps_reads = False
 
-    def __init__(self, membership: Membership, owners: KeyOwners, num_fields: int, counts_examples: bool) -> None:
+    def __init__(
+        self, membership: Membership, owners: KeyOwners, num_fields: int, counts_examples: bool, num_tasks: int = 0
+    ) -> None:
+        """`num_tasks`: number of labels, each with the weight of its own examples; 0 if all examples have all."""
         self._membership, self._owners = membership, owners
         self._num_fields, self._counts_examples = num_fields, counts_examples
+        self._num_tasks = num_tasks
         self.rank = membership.rank
         self._union = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
 
@@ -116,10 +121,10 @@ class OtherWorkers:
 
     def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
         refuses = block.number >= refused.here
-        weights_K = [0.0] * block.num_batches
+        weights_K = [0.0] * block.num_batches * max(1, self._num_tasks)
         if not refuses:
             assert flight
-            weights_K = expect(Examples, flight.examples).batch_weights()
+            weights_K = expect(Examples, flight.examples).batch_weights(by_label=self._num_tasks > 0)
         refusals, *weights_K = self._membership.group.sums([float(refuses), *weights_K])
         return None if refusals else weights_K
 

@@ -74,7 +74,8 @@ class StageRunner:
         self._peers: Peers = NoPeers()
         if membership and owners:
             counts = tiers.learner.rows.counts_examples
-            self._peers = OtherWorkers(membership, owners, source.layout.num_fields, counts)
+            num_tasks = len(workflow.data.labels) if workflow.data.tasks else 0
+            self._peers = OtherWorkers(membership, owners, source.layout.num_fields, counts, num_tasks)
         rank = self._peers.rank.number
         self.foresight = Foresight(workflow, source, tiers.places, owners, rank) if tiers.foresees else None
         idle = self._placement.idle | self._peers.idle | (frozenset() if self.foresight else frozenset({"scan"}))

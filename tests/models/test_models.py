@@ -11,7 +11,27 @@ from support.oracle import equations
 from torch import nn
 
 from pipeline import models
-from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, SharedBottom, WideDeep, xDeepFM
+from pipeline.models import (
+    AITM,
+    DCN,
+    DNN,
+    ESMM,
+    FCN,
+    FM,
+    LR,
+    PLE,
+    AutoInt,
+    DCNMix,
+    DCNv2,
+    DeepFM,
+    FinalNet,
+    MaskNet,
+    MMoE,
+    SharedBottom,
+    WideDeep,
+    xDeepFM,
+)  # fmt: skip
+from pipeline.models.losses import logits_of
 from pipeline.models.mlp import ACTIVATIONS, mlp
 from pipeline.preflight.check_model import check_model
 from pipeline.training.build import build_model, row_layout
@@ -36,8 +56,33 @@ SMALL = {
     "DCNMix": (DCNMix, {"hidden": HIDDEN, "cross_layers": 2, "experts": 3, "rank": 2}, equations.dcn_mix),
     "xDeepFM": (xDeepFM, {"hidden": HIDDEN, "cin": (3, 2)}, equations.x_deep_fm),
     "AutoInt": (AutoInt, {"attention_layers": 2, "heads": 2, "attention_dim": 3}, equations.auto_int),
+    "FCN": (FCN, {"exponential_layers": 2, "linear_layers": 2}, equations.fcn),
+    "FCN_heads": (FCN, {"exponential_layers": 1, "linear_layers": 2, "heads": 3}, equations.fcn),
+    "FinalNet": (FinalNet, {"hidden": (6, 4), "second": (4, 4), "gates": True}, equations.final_net),
+    "FinalNet_one": (
+        FinalNet,
+        {"hidden": (5, 4), "second": (), "residual": "sum"},
+        equations.final_net_of_one_block,
+    ),
+    "MaskNet": (MaskNet, {"hidden": HIDDEN}, equations.mask_net),
+    "MaskNet_parallel": (
+        MaskNet,
+        {"structure": "parallel", "hidden": (6,), "blocks": 2, "block_dim": 5, "reduction": 0.5},
+        equations.mask_net,
+    ),
     "SharedBottom": (SharedBottom, {"hidden": HIDDEN, "tower": (4,), "num_labels": 1}, equations.shared_bottom),
+    "MMoE": (MMoE, {"hidden": HIDDEN, "tower": (4,), "experts": 3}, equations.mmoe),
+    "PLE": (PLE, {"hidden": HIDDEN, "tower": (4,), "experts": 2, "shared_experts": 3}, equations.ple),
+    "ESMM": (ESMM, {"hidden": HIDDEN}, equations.esmm),
+    "AITM": (AITM, {"hidden": HIDDEN, "tower": (4,)}, equations.aitm),
 }
+TWO_LABELS = ("MMoE", "PLE", "ESMM", "AITM")
+
+
+def labels_of(name):
+    return ("click", "bought") if name in TWO_LABELS else ("click",)
+
+
 MODELS = pytest.mark.parametrize("name", SMALL)
 NUMBERS = pytest.mark.parametrize("num_numbers", [0, 2])
 
@@ -72,7 +117,7 @@ def test_a_model_computes_the_equation_of_its_paper(name, num_numbers, dtype):
     parameters = {key: value.double().numpy() for key, value in model.state_dict().items()}
     expected = SMALL[name][2](parameters, *(tensor.detach().double().numpy() for tensor in given))
     tolerance = 1e-12 if dtype is torch.float64 else 1e-5
-    assert model(*given).shape == (5,)
+    assert model(*given).shape == ((5, 2) if name in TWO_LABELS else (5,))
     assert model(*given).detach().numpy() == pytest.approx(expected, rel=tolerance, abs=tolerance)
 
 
@@ -113,14 +158,16 @@ def test_the_deep_part_has_the_requested_activation(activation):
 @MODELS
 def test_every_used_input_and_every_parameter_gets_a_gradient(name):
     model, given = make(name), examples(name)
-    model(*given).square().sum().backward()
+    logits_of(model(*given)).square().sum().backward()
     unused = {"LR": {1}}.get(name, set())
     for at, tensor in enumerate(given):
         assert at in unused or not tensor.numel() or torch.all(tensor.grad.abs().sum(0) > 0)
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name", ["DCNMix", "xDeepFM", "AutoInt", "FM"])
+@pytest.mark.parametrize(
+    "name", ["DCNMix", "xDeepFM", "AutoInt", "FM", "FCN", "FinalNet", "MaskNet", "PLE", "ESMM", "AITM"]
+)
 def test_gradients_agree_with_numerical_ones(name):
     model, (*given, first) = make(name).eval(), examples(name, num_examples=2)
     torch.autograd.gradcheck(lambda *inputs: model(*inputs, first), given)
@@ -142,8 +189,38 @@ def test_bfloat16_scores_are_near_and_their_gradients_finite(name):
 def test_an_example_is_scored_alone_as_in_a_batch(name, num_numbers):
     model, given = make(name, num_numbers).eval(), examples(name, num_numbers)
     alone = [model(*(tensor[at : at + 1] for tensor in given)) for at in range(5)]
-    assert all(logit.shape == (1,) for logit in alone)
+    assert all(logit.shape == alone[0].shape == (1, *alone[0].shape[1:]) for logit in alone)
     assert torch.cat(alone).detach().numpy() == pytest.approx(model(*given).detach().numpy(), rel=1e-12)
+
+
+def test_losses_of_parts_are_those_of_their_papers():
+    labels, weights = torch.tensor([[1.0], [0.0], [1.0]]), torch.tensor([1.0, 2.0, 0.5])
+    tensors = [torch.tensor(values) for values in ([0.4, 0.1, -0.3], [-1.5, 0.6, 0.1], [2.0, -1.0, -0.7])]
+
+    def entropy(logits, of=None):
+        p, y = torch.sigmoid(logits), labels[:, 0] if of is None else of
+        return float((-(y * p.log() + (1 - y) * (1 - p).log()) * weights).sum() / weights.sum())
+
+    both, first, second = (entropy(logits) for logits in tensors)
+    assert first > both > second
+    expected = both + (first - both) * first
+    assert float(make("FCN").loss(tuple(tensors), labels, weights)) == pytest.approx(expected)
+    taught = [entropy(logits, tensors[0].sigmoid()) for logits in tensors[1:]]
+    assert float(make("FinalNet").loss(tuple(tensors), labels, weights)) == pytest.approx(both + sum(taught))
+    assert float(make("FinalNet_one").loss(tensors[0], labels, weights)) == pytest.approx(both)
+    logits, two = torch.stack(tensors[:2], 1), torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
+    p = logits.sigmoid()
+    too_likely = float((torch.clamp(p[:, 1] - p[:, 0], min=0) * weights).sum() / weights.sum())
+    expected = sum(entropy(logits[:, t], two[:, t]) for t in range(2)) + 0.6 * too_likely
+    assert float(make("AITM").loss(logits, two, weights)) == pytest.approx(expected)
+
+
+def test_a_probability_of_both_near_one_has_a_finite_loss():
+    model = make("ESMM", dtype=torch.float32)
+    for tower in model.towers:
+        tower[-1].bias.data.fill_(60.0)
+    output = model(*examples("ESMM", dtype=torch.float32))
+    assert 10 < float(output.detach()[:, 1].min()) <= float(output.detach()[:, 1].max()) < torch.inf
 
 
 def mlp_count(num_inputs, hidden, num_out=1):
@@ -169,6 +246,25 @@ COUNTS = {
     ),
     "xDeepFM": 1 + X + mlp_count(INPUTS, HIDDEN) + (F * F + 1) * 3 + (3 * F + 1) * 2 + 3 + 2,
     "AutoInt": X * D + 4 * D * 6 + 4 * 6 * 6 + (F + X) * 6 + 1,
+    "FCN": 2 * (2 * (INPUTS * INPUTS // 2 + INPUTS + INPUTS) + INPUTS + 1),
+    "FCN_heads": 3 * (6 * 3 + 6 + 2 * 3) + 2 * (6 + 1),
+    "FinalNet": (
+        F * (F + 1) + mlp_count(INPUTS + F * D, (6, 4)) + 2 * (6 + 4) + mlp_count(INPUTS, (4, 4)) + 2 * (4 + 4)
+    ),
+    "FinalNet_one": (INPUTS + 1) * 10 + 2 * 5 + (5 + 1) * 8 + 2 * 4 + 4 + 1,
+    "MaskNet": (
+        2 * F * D + mlp_count(INPUTS, (INPUTS, INPUTS), 0) + INPUTS * 6 + 2 * 6 + mlp_count(INPUTS, (6, 6), 0) + 6 * 5
+        + 2 * 5 + 5 + 1
+    ),
+    "MaskNet_parallel": (
+        2 * F * D + 2 * (mlp_count(INPUTS, (7, INPUTS), 0) + INPUTS * 5 + 2 * 5) + mlp_count(10, (6,))
+    ),
+    "MMoE": 3 * mlp_count(INPUTS, HIDDEN, 0) + 2 * (INPUTS + 1) * 3 + 2 * mlp_count(5, (4,)),
+    "PLE": (
+        7 * (INPUTS + 1) * 6 + (INPUTS + 1) * (5 + 5 + 7) + 7 * (6 + 1) * 5 + (6 + 1) * (5 + 5) + 2 * mlp_count(5, (4,))
+    ),
+    "ESMM": 2 * mlp_count(INPUTS, HIDDEN),
+    "AITM": 2 * mlp_count(INPUTS, HIDDEN, 0) + 4 * (5 + 1) * 5 + 2 * mlp_count(5, (4,)),
     "SharedBottom": mlp_count(INPUTS, HIDDEN, 0) + mlp_count(HIDDEN[-1], (4,)),
 }  # fmt: skip
 
@@ -202,7 +298,7 @@ def test_a_frappe_model_has_the_published_number_of_parameters(kind, args, width
 @MODELS
 def test_a_workflow_read_from_json_builds_the_same_model(name, tmp_path):
     kind, args, _ = SMALL[name]
-    workflow = make_workflow(tmp_path, kind=kind, args=args)
+    workflow = make_workflow(tmp_path, kind=kind, args=args, labels=labels_of(name))
     read = Workflow.model_validate_json(workflow.model_dump_json())
     check_model(read, row_layout(read))
     one, other = build_model(workflow).state_dict(), build_model(read).state_dict()
@@ -223,7 +319,7 @@ def test_the_defaults_draw_the_same_weights_as_torch():
 def test_xavier_init_draws_normal_weights_and_zero_biases(name):
     kind, args, _ = SMALL[name]
     torch.manual_seed(0)
-    wide = {"hidden": (300, 200), "tower": (200,), "cin": (300, 200), "attention_dim": 30}
+    wide = {"hidden": (300, 200), "tower": (200,), "cin": (300, 200), "attention_dim": 30, "second": (200,), "heads": 2}
     args = args | {key: width for key, width in wide.items() if key in args}
     for layer in kind(30, 5, 16, **args, init="xavier").modules():
         if isinstance(layer, nn.Linear):
@@ -258,23 +354,28 @@ def test_each_matrix_of_an_expert_is_scaled_by_its_own_sides():
         ("xDeepFM", {"cin": []}, "cin is []; expected the widths of 1 layers or more"),
         ("AutoInt", {"heads": 0}, "heads is 0; expected an integer of at least 1"),
         ("AutoInt", {"attention_dim": True}, "attention_dim is True; expected an integer of at least 1"),
+        ("FCN", {"linear_dropout": 1}, "linear_dropout is 1; expected a probability"),
+        ("FCN", {"heads": 2}, "model.embedding_dim is 3; expected a multiple of heads, which is 2"),
+        ("FinalNet", {"hidden": [7]}, "a layer's width is 7; with residual 'concat' it is two halves: take an even"),
+        ("MaskNet_parallel", {"reduction": 0.0}, "reduction times a block's inputs is 0; expected an integer"),
+        ("AITM", {"num_labels": 1}, "num_labels is 1; expected an integer of at least 2"),
         ("FM", {"hidden": [4]}, "FM has no 'hidden'. It takes none"),
         ("DCN", {"drop_out": 0.1}, "DCN has no 'drop_out'; did you mean 'dropout'? It takes hidden"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(name, args, said, tmp_path):
     kind, own, _ = SMALL[name]
-    workflow = make_workflow(tmp_path, kind=kind, args=own | args)
+    workflow = make_workflow(tmp_path, kind=kind, args=own | args, labels=labels_of(name))
     with pytest.raises(ValueError, match=r"model\.args: ") as caught:
         check_model(workflow, row_layout(workflow))
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("embedding_dim", [0, 4])
+@pytest.mark.parametrize("embedding_dim", [0, 3])
 def test_a_model_of_logits_brings_no_warning(name, embedding_dim, tmp_path):
     kind, args, _ = SMALL[name]
-    workflow = make_workflow(tmp_path, kind=kind, args=args, embedding_dim=embedding_dim)
+    workflow = make_workflow(tmp_path, kind=kind, args=args, embedding_dim=embedding_dim, labels=labels_of(name))
     said = []
     try:
         check_model(workflow, row_layout(workflow), said.append)
@@ -308,7 +409,7 @@ def test_a_model_that_returns_probabilities_brings_a_warning(tmp_path):
     assert "test_models.py, line " in said[Squashed][0]
 
 
-@pytest.mark.parametrize("name", ["DNN", "DeepFM", "DCN", "DCNv2", "DCNMix", "AutoInt"])
+@pytest.mark.parametrize("name", ["DNN", "DeepFM", "DCN", "DCNv2", "DCNMix", "AutoInt", "FCN", "MaskNet", "ESMM"])
 def test_a_deep_model_without_inputs_is_refused(name):
     kind, args, _ = SMALL[name]
     with pytest.raises(ValueError, match=r"model\.embedding_dim"):

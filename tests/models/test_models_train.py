@@ -1,27 +1,51 @@
 """Every model trains through three tiers to the bits of the plain trainer."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from conftest import make_workflow
 from support.depth import some
 from support.oracle.reference import Reference
 from support.runs.harness import run
-from test_models import SMALL
+from test_models import SMALL, labels_of
 
 from pipeline.models import LR, SharedBottom
+from pipeline.serving.dense_files import exported, onnx_bytes, quiet
+from pipeline.serving.onnx_model import OnnxDense
+from pipeline.training.build import build_model, row_layout
 from pipeline.workflow import Category
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
-@pytest.mark.parametrize("name", some(SMALL, "DCNv2_stacked", "DeepFM", "LR"))
+@pytest.mark.parametrize("name", some(SMALL, "DCNv2_stacked", "DeepFM", "FCN", "LR", "AITM"))
 def test_tiers_never_change_what_a_model_learns(name, small_workflow):
     kind, args, _ = SMALL[name]
-    workflow = small_workflow(kind=kind, args=args, epochs=1)
+    workflow = small_workflow(kind=kind, args=args, epochs=1, labels=labels_of(name))
     result = run(workflow, **THREE_TIERS)
     assert result["tiers"]["disk"]["rows_in"] > 0
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+@pytest.mark.parametrize("name", some(SMALL, "PLE"))
+def test_onnx_gives_the_logits_of_torch(name, tmp_path):
+    """Of another number of examples than the exporter traced."""
+    pytest.importorskip("onnxruntime")
+    kind, args, _ = SMALL[name]
+    workflow = make_workflow(tmp_path, kind=kind, args=args, labels=labels_of(name))
+    model = build_model(workflow).eval()
+    with quiet():
+        content = onnx_bytes(exported(SimpleNamespace(workflow=workflow, layout=row_layout(workflow)), model))
+    fields, first_order = len(workflow.data.categories), getattr(kind, "first_order", False)
+    shapes = (7, len(workflow.data.numbers)), (7, fields, 3), (7, fields if first_order else 0)
+    given = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in shapes]
+    with torch.inference_mode():
+        expected = model(*map(torch.from_numpy, given)).numpy()
+    assert OnnxDense(content, 1)(*given) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 def test_rows_without_embeddings_train(small_workflow):

@@ -22,8 +22,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from pipeline.cluster.local import local_client
 from pipeline.errors import PipelineError
 from pipeline.models import DeepFM
+from pipeline.models.losses import binary_cross_entropy
 from pipeline.run import main
-from pipeline.training.forward import binary_cross_entropy
 from pipeline.worker import stage_runner
 
 SIZES = {"device_rows": 130, "host_rows": 24}

@@ -121,7 +121,7 @@ def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
         of = [getattr(run.run, split) if run.run else {} for run in runs]
         if any(of):
             yield f"epoch, {split}", [str(values.get("epoch", "-")) for values in of]
-        for metric in ("auc", "logloss", "ne", "calibration", "gauc"):
+        for metric in ("auc", "logloss", "ne", "calibration", "gauc", "recall", "ndcg"):
             found = [values.get(metric) for values in of]
             if any(value is not None for value in found):
                 yield f"{metric}, {split}", ["-" if value is None else f"{value:.5f}" for value in found]

@@ -24,11 +24,11 @@ from pipeline.kernels.row_hash import row_hash_reference
 from pipeline.kernels.row_rules import RULE_NUMBERS, adam_size, step_reference
 from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
 from pipeline.machine.memory import aligned_empty
+from pipeline.models.losses import binary_cross_entropy
 from pipeline.optim.dense import clip_factor
 from pipeline.storage.layout import NUMBER_FORMATS
 from pipeline.training.build import build_model, has_batch_norm, row_layout
 from pipeline.training.dense_state import dense_state
-from pipeline.training.forward import binary_cross_entropy
 from pipeline.training.learner import seed_of_step
 from pipeline.workflow import Workflow
 
@@ -51,6 +51,15 @@ def aligned(values: object) -> torch.Tensor:
 def gradient(leaf: torch.Tensor) -> np.ndarray:
     """Gradient of a leaf; zeros if the model did not use it."""
     return np.zeros(leaf.shape, np.float32) if leaf.grad is None else leaf.grad.numpy()
+
+
+def has_label(data, example: dict[str, object], label: str) -> bool:
+    """True if an example has a label: it is not null, and the label that its task names is 1."""
+    where = {task.label: task.where for task in data.tasks}.get(label)
+    value = example[label]
+    return (value is not None and value == value) and (
+        not where or (has_label(data, example, where) and example[where] == 1)
+    )
 
 
 class Reference:
@@ -113,7 +122,7 @@ class Reference:
                 self.model.eval()
                 output = self.forward(batch, create=False)[0]
             scores += output.tolist()
-            labels += [float(example[self.workflow.data.labels[0]]) for example in batch]
+            labels += [float(example[self.workflow.data.labels[0]] or 0) for example in batch]
         if scores:
             self.scores.append((split, scores, labels))
 
@@ -213,9 +222,15 @@ class Reference:
         torch.random.default_generator.manual_seed(seed_of_step(self.workflow.seed, self.step))
         data = self.workflow.data
         output, (emb, first), keys_P, rows, inverse_V, bags, single, multi, mean = self.forward(batch, create=True)
-        labels = aligned([[float(e[name]) for name in data.labels] for e in batch])
         weights = aligned([float(e[data.weight]) for e in batch]) if data.weight else None
+        if data.tasks:
+            weights = aligned([[has_label(data, e, n) * float(e[data.weight] if data.weight else 1)
+                                for n in data.labels] for e in batch])  # fmt: skip
+        labels = aligned([[float(e[n]) if has_label(data, e, n) else 0.0 for n in data.labels] for e in batch])
         loss = getattr(self.model, "loss", binary_cross_entropy)(output, labels, weights)
+        if data.tasks:
+            of_labels = {task.label: task.weight for task in data.tasks}
+            loss = (loss * torch.tensor([of_labels.get(name, 1.0) for name in data.labels])).sum()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         groups = sources_reference(inverse_V, bags, single, multi, len(batch))

@@ -1,4 +1,4 @@
-"""AUC within groups against scikit-learn's, group by group."""
+"""Metrics within groups against scikit-learn's, group by group."""
 
 import math
 import tempfile
@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from pipeline.kernels.group_ranks import group_ranks_reference
 from pipeline.metrics.auc import ExactAUC
-from pipeline.metrics.group_auc import GroupAUC
+from pipeline.metrics.groups import GroupMetrics
 
 few = settings(max_examples=80, deadline=None)
 ids = st.sampled_from([0, 1, 7, 1 << 63, (1 << 64) - 1])
@@ -27,11 +28,11 @@ def columns(rows):
 
 def group_auc(group_N, score_N, label_N, weight_N=None, bound=1 << 20, batch=7):
     with tempfile.TemporaryDirectory() as spill:
-        auc = GroupAUC(Path(spill), bound)
+        auc = GroupMetrics(Path(spill), bound)
         for begin in range(0, len(group_N), batch):
             of = slice(begin, begin + batch)
             auc.add(score_N[of], label_N[of], group_N[of], None if weight_N is None else weight_N[of])
-        return auc.result()
+        return tuple(auc.result().values())
 
 
 def one_by_one(group_N, score_N, label_N, weight_N):
@@ -87,10 +88,27 @@ def test_groups_of_one_class_are_left_out():
 
 
 def test_a_second_split_forgets_the_first(tmp_path):
-    auc, group = GroupAUC(tmp_path, bound=3), np.zeros(8, np.uint64)
+    auc, group = GroupMetrics(tmp_path, bound=3), np.zeros(8, np.uint64)
     score, label = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) % 2
     auc.add(score, label, group)
     first = auc.result()
-    assert all(map(math.isnan, auc.result()))
+    assert all(map(math.isnan, auc.result().values()))
     auc.add(score, label, group)
     assert auc.result() == first
+
+
+@few
+@given(examples, st.integers(1, 8), st.randoms(use_true_random=False))
+def test_ranks_of_any_bound_and_order_are_those_of_the_kernel(rows, top, random):
+    group, score, label, _ = columns(rows)
+    order = np.unique(score + 0.0, return_inverse=True)[1]
+    recall, ndcg, counted = group_ranks_reference(group, order, label == 1, top)
+    random.shuffle(rows)
+    group, score, label, _ = columns(rows)
+    with tempfile.TemporaryDirectory() as spill:
+        metrics = GroupMetrics(Path(spill), 5, top)
+        for begin in range(0, len(rows), 7):
+            metrics.add(score[begin : begin + 7], label[begin : begin + 7], group[begin : begin + 7])
+        found = metrics.result()
+    expected = (recall / counted, ndcg / counted) if counted else (math.nan, math.nan)
+    assert (found["recall"], found["ndcg"]) == pytest.approx(expected, rel=1e-12, nan_ok=True)

@@ -1,0 +1,37 @@
+"""ESMM, the entire space multi-task model (Ma, Zhao, Huang, Wang, Hu, Zhu and Gai, SIGIR 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from pipeline.models.mlp import Deep, side_by_side, width_of
+from pipeline.models.shared_bottom import Towers
+
+NEAR_ONE = -1e-7
+"""Logarithm of the largest probability whose logit is finite in float32."""
+
+
+class ESMM(nn.Module):
+    """Model of two labels: click, and conversion with click. Two towers over the same embeddings give the probabilities
+    of a click and of a conversion after it; the second label's probability is their product, so that all examples train
+    both."""
+
+    def __init__(
+        self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (360, 200, 80),
+        **deep: Unpack[Deep],
+    ):  # fmt: skip
+        super().__init__()
+        self.towers = Towers(2, width_of(num_fields, num_numbers, embedding_dim), hidden, deep)
+
+    def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
+        """Logits [B, 2] of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0] are not used."""
+        given_B2 = self.towers([side_by_side(embeddings_BFD, numbers_BX)] * 2)
+        # logit(p q) = log(p q) - log(1 - p q), of logarithms that do not overflow.
+        product_B = logsigmoid(given_B2).sum(1).clamp_max(NEAR_ONE)
+        both_B = product_B - torch.log(-torch.expm1(product_B))
+        return torch.stack([given_B2[:, 0], both_B], 1)
