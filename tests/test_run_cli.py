@@ -175,7 +175,7 @@ def test_a_value_nested_too_deeply_is_refused_in_one_message(refused, workflow_f
         ('data.train=["tiny.py"]', ["tiny.py", "cannot be read as Parquet"]),
         (
             'data.labels=["label","label2"]',
-            ["DeepFM fails", "of data.labels (label, label2). Take model.kind SharedBottom with num_labels 2"],
+            ["DeepFM fails", "of data.labels (label, label2). Take model.kind SharedBottom, MMoE", "with num_labels 2"],
         ),
         (
             'model.args={"hiden":[4]}',

@@ -1,4 +1,5 @@
-"""Limits that keep classes readable: 200 lines for a class, 7 parameters for a constructor written by hand."""
+"""Limits that keep classes readable: 200 lines for a class, 7 parameters for a constructor written by hand. Of a model
+the three that every model has do not count: the others are its `model.args`."""
 
 import ast
 from pathlib import Path
@@ -7,7 +8,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "pipeline"
 MAX_LINES, MAX_PARAMETERS = 200, 7
-EXCEPTIONS = {"DCNMix", "RowOptimizer"}
+EXCEPTIONS = {"RowOptimizer"}
+OF_EVERY_MODEL = {"num_fields", "num_numbers", "embedding_dim"}
 """Classes that are still over a limit; none may be added."""
 CLASSES = [
     (path.relative_to(PACKAGE).as_posix(), node)
@@ -19,7 +21,10 @@ CLASSES = [
 
 def parameters(function):
     args = function.args
-    return len([*args.posonlyargs, *args.args, *args.kwonlyargs]) - 1 + bool(args.vararg) + bool(args.kwarg)
+    names = {arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]}
+    if names >= OF_EVERY_MODEL:
+        names -= OF_EVERY_MODEL
+    return len(names) - 1 + bool(args.vararg) + bool(args.kwarg)
 
 
 def lines(node):

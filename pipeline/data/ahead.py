@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -27,6 +27,15 @@ class Pieces:
     @property
     def num_bytes(self) -> int:
         return sum(end - begin for begin, end in self.ranges)
+
+
+def bytes_in_stores(groups: Sequence[tuple[Pieces, int]], window: int) -> tuple[int, int]:
+    """Bytes of the largest row group, as it is fetched, and of all footers; and the bytes of a window of so many
+    examples together with these. `groups`: row groups that are in stores, each with its number of rows."""
+    largest = max((pieces.num_bytes for pieces, _ in groups), default=0)
+    least = largest + sum(len(file.footer) for file in {pieces.file for pieces, _ in groups})
+    of_example = max((pieces.num_bytes / num_rows for pieces, num_rows in groups), default=0.0)
+    return least, int(window * of_example) + least
 
 
 def ranges_of(chunks: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

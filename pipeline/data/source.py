@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data import order
+from pipeline.data.ahead import bytes_in_stores
 from pipeline.data.batches import BatchWriter, widths_of
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import SPLITS, SchemaCheck, columns_of, listings_of
@@ -101,12 +102,7 @@ class Source:
         """True if the window is shuffled already."""
         self._writer = BatchWriter(self._widths)
         stored = [(g.pieces, g.num_rows) for groups in self._groups.values() for g in groups if g.pieces]
-        self._fetched_bytes = max((pieces.num_bytes for pieces, _ in stored), default=0)
-        self._fetched_bytes += sum(len(file.footer) for file in {pieces.file for pieces, _ in stored})
-        """Bytes of the largest row group in a store, as it is fetched, and of all footers."""
-        of_example = max((pieces.num_bytes / num_rows for pieces, num_rows in stored), default=0.0)
-        self._ahead_bytes = int(self._window_examples * of_example) + self._fetched_bytes
-        """Bytes of a window in a store."""
+        self._fetched_bytes, self._ahead_bytes = bytes_in_stores(stored, self._window_examples)
         self._reader.ahead.most_bytes = self._fetched_bytes
 
     def read(self, block: Block, buffer: ReadBuffer, rank: Rank = ALL) -> Examples:

@@ -59,7 +59,7 @@ def inputs_of(table):
     for name in table.column_names:
         column = table.column(name).combine_chunks()
         nulls = np.array(column.is_null())
-        if name in ("click", "importance"):
+        if name in ("click", "bought", "importance"):
             continue
         if name in ("history", "tags"):
             add(f"{name}.lengths", np.array([len(one or ()) for one in column.to_pylist()], np.int64), "INT64")

@@ -89,7 +89,7 @@ def test_runs_are_named_by_what_differs_in_their_paths(tmp_path):
         (report, ["empty"], "holds no run: it has no live.jsonl"),
         (report, ["gs://bucket/run"], "an address of gs"),
         (report, ["run", "--out", "nowhere/at/all.html"], "nowhere/at"),
-        (compare, ["run"], "name 2 to 8 folders"),
+        (compare, ["run"], "takes 2 to 8 folders of runs, got 1"),
         (compare, ["run", "empty"], "holds no run"),
     ],
 )  # fmt: skip

@@ -278,7 +278,7 @@ def test_binary_data_that_does_not_fit_is_refused(size, data, datatype, said):
 
 def test_data_in_json_and_as_binary_is_refused():
     text = json.dumps({"inputs": [tensor(data=[1, 2], parameters={"binary_data_size": 16})]}).encode()
-    refused("input 'x': binary_data_size 16; give it or data", text + bytes(16), len(text), ONE)
+    refused("input 'x': binary_data_size 16; give data, or a size", text + bytes(16), len(text), ONE)
     refused("Inference-Header-Content-Length: 900", b"{}", 900, ONE)
 
 
