@@ -242,11 +242,9 @@ class Source:
         if order.is_shuffled(split, self._shuffle_window):
             turn = order.group_order(len(groups), self._seed, epoch)
         starts = np.cumsum([0, *(groups[g].num_rows for g in turn)])
-        for place in range(int(np.searchsorted(starts, begin, "right")) - 1, len(groups)):
-            start = int(starts[place])
-            if start >= end:
-                return
-            group = groups[turn[place]]
+        first = int(np.searchsorted(starts, begin, "right")) - 1
+        for place in range(first, int(np.searchsorted(starts[:-1], end))):
+            start, group = int(starts[place]), groups[turn[place]]
             yield group, max(0, begin - start), min(group.num_rows, end - start)
 
 
