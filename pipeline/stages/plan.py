@@ -102,7 +102,7 @@ def plan(window: Sequence[Unique | OwnedKeys | Refusal], places: Places, room: R
 
 
 def _find(unique: Unique | OwnedKeys, places: Places) -> _Found:
-    places_U = places.of(unique.keys_U)
+    places_U = places.window.find(unique.keys_U)
     order_U, ends_4 = np.empty(len(places_U), np.int64), np.empty(4, np.int64)
     sort_by_tier(places_U, order_U, ends_4)
     device, new, host, _ = ends_4.tolist()
@@ -142,7 +142,7 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
     victims = max(0, len(found.arrivals_A) - places.device.num_free)
     device_S = host_S = np.empty(0, np.uint8)
     if victims:
-        device_S, host_S = places.evictable(found.places_U, [unique.keys_U for unique in window[1:]])
+        device_S, host_S = places.evictable([unique.keys_U for unique in window], found.places_U)
     if victims > room.outgoing_rows:
         return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "outgoing_rows")
     evictable = int(device_S.sum())
@@ -219,6 +219,7 @@ def _apply(
             [place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), places.chunks.places_of(to_disk_at)]
         ),
     )
+    places.window.arrive(found.unique.keys_U, rows_U)
     places.next_uses.use_up(found.unique.block, (found.unique.keys_U, rows_U))
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,

@@ -15,6 +15,7 @@ from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import MIN_BYTES, KeyMap
 from pipeline.storage.next_uses import NextUses
 from pipeline.storage.policies import POLICIES, Uses
+from pipeline.storage.window import Window
 
 NO_COPY = -1
 SCANNED = 1 << 16
@@ -88,9 +89,7 @@ class Places:
         self.map = KeyMap()
         self.device = Slots(device_rows, policies[0])
         self.host = Slots(host_rows, policies[1])
-        self.window: list[tuple[U64, I64]] = []
-        """Keys of each later block of the window, when rows left last, and their places then: those on the device are
-        still there, since no row leaves that a block of the window needs."""
+        self.window = Window(self.map)
         self.next_uses = NextUses(self.map, self.device.uses, self.host.uses)
         self.trained = 0
         """Number of training blocks planned."""
@@ -98,20 +97,11 @@ class Places:
         self.chunks = chunks
         self.begin_growth()
 
-    def of(self, keys_U: U64) -> I64:
-        """[U] places of the keys of a block, -1 for unknown ones."""
-        for of_block_U, places_U in self.window:
-            if of_block_U is keys_U:
-                self.map.find_again(keys_U, places_U)
-                return places_U
-        return self.map.find(keys_U)
-
-    def evictable(self, block_U: I64, later: Sequence[U64]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Masks [S] of the slots of device and host whose row may leave: no block of the window needs it. `block_U`:
-        places of the block that is planned; `later`: keys of the later ones."""
-        self.window = [(keys_U, self.of(keys_U)) for keys_U in later]
+    def evictable(self, window: Sequence[U64], block_U: I64) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Masks [S] of the slots of device and host whose row may leave: no block of the window needs it. `window`:
+        keys of its blocks; `block_U`: places of the first one, which is planned."""
         device_S, host_S = self.device.occupied(), self.host.occupied()
-        for places_U in (block_U, *(places_U for _, places_U in self.window)):
+        for places_U in self.window.enter(window, block_U):
             pin_rows(places_U, device_S, host_S)
         return device_S, host_S
 
@@ -133,6 +123,7 @@ class Places:
         return self._slab_chunks + self.chunks.allowance
 
     def begin_growth(self, at_least: int = 0) -> None:
-        """Set, after a commit, the number of chunks that may be written until the next one."""
+        """Begin again after a commit: set the number of chunks that may be written until the next one."""
+        self.window.forget()
         room = self.caps.disk_chunks - self.chunks.present - self._slab_chunks
         self.chunks.begin_growth(len(self.map), room, at_least)

@@ -10,7 +10,7 @@ from support.depth import examples, some
 from support.oracle.plan_replay import PLENTY, make_places, make_unique, replay, state_of
 from support.runs.sharded_tables import SOME, TABLES, in_shards
 
-from pipeline.messages.sizes import format_size, format_size_up
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import Plan, Refusal
 from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.to_disk import FILL_SHARE
@@ -149,7 +149,7 @@ def test_a_key_map_too_large_is_refused_naming_the_cap():
     assert needed > first
     places, room = make_places(12_000, 0, map_bytes=first), RingRows(12_000, 12_000)
     message = refused("map", "map_bytes", places, room, [make_unique(0, keys)])
-    assert f"the key map would need {format_size_up(needed)} and has {format_size(first)}" in message
+    assert f"the key map would need {format_size_up(needed)} and has {format_size_down(first)}" in message
     assert isinstance(plan([make_unique(0, keys)], make_places(12_000, 0, map_bytes=needed), room), Plan)
 
 
