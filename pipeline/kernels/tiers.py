@@ -50,6 +50,16 @@ def pin_rows(places_U: I64, device_S: np.ndarray, host_S: np.ndarray) -> None:
 
 
 @cpu
+def use_rows(slots_U: I32, block: int, last_N: I32, count_N: I32) -> None:
+    """Record a use of the rows in these slots, which are distinct, by a block."""
+    for u in range(slots_U.size):
+        slot = slots_U[u]
+        need_index(slot, min(last_N.size, count_N.size))
+        last_N[slot] = block
+        count_N[slot] += 1
+
+
+@cpu
 def follow_arrivals(earlier_N: I64, at_N: I64, begin: int, first: int, places_U: I64, slots_O: I32) -> None:
     """Write the places of those keys that came to the device with an earlier occurrence.
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.kernels.link_keys import NO_EARLIER, link_keys
 from pipeline.records import I32, I64, U64, Block
 from pipeline.storage.key_map import DEVICE, HOST, KeyMap, row_of, tier_of
 from pipeline.storage.newest import Newest
@@ -116,9 +115,9 @@ class NextUses:
 
 def _positions(keys_N: U64, keys_U: U64) -> I64:
     """[N] position in `keys_U` of each of `keys_N`, which are the same keys in another order."""
-    table_E2: I64 = np.full((1 << (2 * len(keys_U)).bit_length(), 2), NO_EARLIER, np.int64)
-    position_U, position_N = np.empty(len(keys_U), np.int64), np.empty(len(keys_N), np.int64)
-    link_keys(keys_U, 0, table_E2, position_U)
-    added = link_keys(keys_N, len(keys_U), table_E2, position_N)
-    assert (added, len(keys_N)) == (0, len(keys_U)), "the keys of a block are not those that were known before"
+    newest = Newest()
+    newest.add(keys_U)
+    position_N = newest.add(keys_N)
+    known = len(keys_N) == len(keys_U) and position_N.min(initial=0) >= 0
+    assert known, "the keys of a block are not those that were known before"
     return position_N

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.tiers import pin_rows
+from pipeline.kernels.tiers import pin_rows, use_rows
 from pipeline.records import I32, I64, RESERVED, U64
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import MIN_BYTES, KeyMap
@@ -84,9 +84,12 @@ class Places:
     """All that `plan` knows about rows: key map, slots, policies, the log's tail. It belongs to `plan` and runs ahead
     of the bytes; it agrees with them once the pipeline is drained."""
 
-    def __init__(self, device_rows: int, host_rows: int, policies: tuple[str, str], caps: Caps, chunks: Chunks) -> None:
-        """`policies`: names of those of device and host."""
-        self.map = KeyMap()
+    def __init__(
+        self, device_rows: int, host_rows: int, policies: tuple[str, str], caps: Caps, chunks: Chunks,
+        num_threads: int = 1,
+    ) -> None:  # fmt: skip
+        """`policies`: names of those of device and host; `num_threads`: as for `KeyMap`."""
+        self.map = KeyMap(num_threads)
         self.device = Slots(device_rows, policies[0])
         self.host = Slots(host_rows, policies[1])
         self.window = Window(self.map)
@@ -107,9 +110,7 @@ class Places:
 
     def use(self, slots_U: I32) -> None:
         """Record that a training block, the next one, uses the rows in these slots of the device."""
-        uses = self.device.uses
-        uses.last_N[slots_U] = self.trained
-        uses.count_N[slots_U] += 1
+        use_rows(slots_U, self.trained, self.device.uses.last_N, self.device.uses.count_N)
         self.trained += 1
         self.device.policy.touch(slots_U)
 

@@ -76,7 +76,9 @@ class Window:
             first, away_N = self._newest.first, self._blocks[0].away_N
             self._slots_N[: len(away_N)] = slots_U[away_N]
             for later in self._blocks[1:]:
-                follow_arrivals(later.earlier_N, later.away_N, later.first - first, first, later.places_U, self._slots_N)
+                follow_arrivals(
+                    later.earlier_N, later.away_N, later.first - first, first, later.places_U, self._slots_N
+                )
             self._leave()
 
     def _leave(self) -> None:

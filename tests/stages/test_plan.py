@@ -77,6 +77,24 @@ def test_planning_is_deterministic(trace, look_ahead, policies):
             assert [s.at_N.tolist() for s in one.disk_writes] == [s.at_N.tolist() for s in other.disk_writes]
 
 
+@pytest.mark.parametrize("look_ahead", [0, 1, 3])
+def test_each_key_of_a_block_is_looked_up_once(look_ahead):
+    """In a table that does not fit, with evaluations between; the places of the window are those of the map."""
+    rng, looked_up = np.random.default_rng(look_ahead), []
+    places, room = make_places(120, 30), RingRows(40, 40)
+    find = places.map.find
+    places.map.find = lambda keys_U: looked_up.append(len(keys_U)) or find(keys_U)
+    trace = [np.unique(rng.zipf(1.3, 25) % 400) for _ in range(60)]
+    uniques = [make_unique(n, keys, "test" if n % 7 == 6 else "train") for n, keys in enumerate(trace)]
+    for n in range(len(uniques)):
+        window = uniques[n : n + look_ahead + 1]
+        assert isinstance(plan(window, places, room), Plan)
+        for block in places.window._blocks:
+            np.testing.assert_array_equal(block.places_U, find(block.keys_U))
+    assert len(places.map) > 150, "all rows fit, which shows too little"
+    assert sum(looked_up) == sum(map(len, trace))
+
+
 def refused(what, cap, places, room, *windows):
     """The message about the last window, after the others were planned; checks that nothing was changed."""
     *before, last = windows
