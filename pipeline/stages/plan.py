@@ -141,12 +141,12 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
         device_S, host_S = places.evictable([unique.keys_U for unique in window], found.places_U)
     if victims > room.outgoing_rows:
         return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "outgoing_rows")
-    evictable = np.count_nonzero(device_S.view(np.bool_))
+    evictable, host_evictable = (int(np.count_nonzero(slots_S.view(np.bool_))) for slots_S in (device_S, host_S))
     if victims > evictable:
         # Rows that the window needs stay, and the block's arrivals must fit next to them.
         needed = victims - evictable + len(places.device.keys_S)
         return _refuse(found, "the device slab", needed, len(places.device.keys_S), "device_rows")
-    leaving = _count_leaving(victims, len(found.host_U), np.count_nonzero(host_S.view(np.bool_)), places)
+    leaving = _count_leaving(victims, len(found.host_U), host_evictable, places)
     stale_at = found.stale_at(places)
     exceeded = _exceeded(found, leaving, stale_at, places)
     return exceeded or _apply(found, leaving, stale_at, device_S, host_S, places)

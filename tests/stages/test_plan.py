@@ -82,6 +82,7 @@ def test_each_key_of_a_block_is_looked_up_once(look_ahead):
     """In a table that does not fit, with evaluations between; the places of the window are those of the map."""
     rng, looked_up = np.random.default_rng(look_ahead), []
     places, room = make_places(120, 30), RingRows(40, 40)
+    places.chunks.allowance = 10_000
     find = places.map.find
     places.map.find = lambda keys_U: looked_up.append(len(keys_U)) or find(keys_U)
     trace = [np.unique(rng.zipf(1.3, 25) % 400) for _ in range(60)]
