@@ -99,21 +99,21 @@ def _home(mixed: np.uint64, lines: np.uint64) -> np.uint64:
 
 
 @cpu
-def _prefetch_home(tables_P2: I64, keys_U: U64, u: int) -> None:
-    """Prefetch the home line of key u, if there is such a key, and the next line."""
+def _prefetch_home(tables_P2: I64, keys_U: U64, u: int, lines: int) -> None:
+    """Prefetch so many lines from the home line of key u on, if there is such a key."""
     if u < keys_U.size:
         p, mixed = _split(keys_U[u])
-        line = tables_P2[p, 0] + np.int64(_home(mixed, np.uint64(tables_P2[p, 1]))) * LINE_BYTES
-        prefetch_line(line)
-        prefetch_line(line + LINE_BYTES)
+        home = tables_P2[p, 0] + np.int64(_home(mixed, np.uint64(tables_P2[p, 1]))) * LINE_BYTES
+        for line in range(lines):
+            prefetch_line(home + line * LINE_BYTES)
 
 
 @cpu
 def _reached(line: np.uint64, slot: np.uint64, slots: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Line and slot of the entry that is `slot` entries after the first one of a line."""
-    while slot >= slots:
-        slot, line = slot - slots, line + np.uint64(1)
-    return line, slot
+    """Line and slot of the entry that is `slot` entries, fewer than 2**16, after the first one of a line. Without a
+    branch, which would go either way."""
+    beyond = slot * (np.uint64(43_691) if slots == np.uint64(6) else np.uint64(52_429)) >> np.uint64(18)
+    return line + beyond, slot - beyond * slots
 
 
 @cpu
@@ -146,9 +146,7 @@ def _find(
     one, base = np.uint64(1), words_L8.ctypes.data
     line = _home(mixed, lines)
     slot, left = np.uint64(halves_L32[line, np.uint64(30)]), np.uint64(halves_L32[line, np.uint64(31)])
-    # The first line without a branch, which would go either way.
-    beyond = np.uint64(slot >= slots)
-    line, slot = _reached(line + beyond, slot - slots * beyond, slots)
+    line, slot = _reached(line, slot, slots)
     wanted = mixed & mask
     end = slot + left
     # Two lines at a time, in which the home's entries have the slots from `slot` to `end`.
@@ -175,21 +173,8 @@ def find_places(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
-        _prefetch_home(tables_P2, keys_U, u + AHEAD)
+        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
         places_U[u] = _place_of(tables_P2, keys_U[u])
-
-
-@cpu
-def find_again(tables_P2: I64, keys_U: U64, below: np.int64, places_U: I64) -> None:
-    """Write the place of each key, unless the one that is there is known and below a bound."""
-    need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
-    need_cpu(places_U.size, keys_U.size)
-    for u in range(keys_U.size):
-        ahead = u + AHEAD
-        if ahead < keys_U.size and not 0 <= places_U[ahead] < below:
-            _prefetch_home(tables_P2, keys_U, ahead)
-        if not 0 <= places_U[u] < below:
-            places_U[u] = _place_of(tables_P2, keys_U[u])
 
 
 @cpu
@@ -210,7 +195,7 @@ def move_keys(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
-        _prefetch_home(tables_P2, keys_U, u + AHEAD)
+        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
         p, mixed = _split(keys_U[u])
         words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
         mask, place = (np.uint64(1) << shift) - np.uint64(1), np.uint64(places_U[u])
@@ -237,17 +222,17 @@ def _add(
         last += one
         if last == np.uint64(words_L8.shape[0] - 1):
             return False
-    # The gap after the last entry of line `last` moves home: each home's first entry goes behind its last one.
+    # The gap after the last entry of line `last` moves home: each home's first entry goes behind its last one, which
+    # leaves the gap after the last entry of the home before.
+    to, end = _reached(last, np.uint64(halves_L32[last, first]) + np.uint64(halves_L32[last, count]), slots)
     while last > home:
         begin = np.uint64(halves_L32[last, first])
         halves_L32[last, first] = begin + one
         line, slot = _reached(last, begin, slots)
-        to, end = _reached(line, slot + np.uint64(halves_L32[last, count]), slots)
         _set(words_L8, halves_L32, to, end, slots, words_L8[line, slot], _high(halves_L32, line, slot, slots))
-        last -= one
-    line, end = _reached(home, np.uint64(halves_L32[home, first]) + np.uint64(halves_L32[home, count]), slots)
+        to, end, last = line, slot, last - one
     halves_L32[home, count] += 1
-    _set(words_L8, halves_L32, line, end, slots, word, high)
+    _set(words_L8, halves_L32, to, end, slots, word, high)
     return True
 
 
@@ -258,7 +243,7 @@ def enter_keys(tables_P2: I64, begin: int, end: int, keys_U: U64, places_U: I64)
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
-        _prefetch_home(tables_P2, keys_U, u + AHEAD)
+        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
         p, mixed = _split(keys_U[u])
         if begin <= p < end:
             words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
@@ -274,7 +259,7 @@ def remove_keys(tables_P2: I64, begin: int, end: int, keys_U: U64) -> None:
     """Remove those of the keys, all of which the map holds, that belong to the partitions from `begin` to `end`."""
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     for u in range(keys_U.size):
-        _prefetch_home(tables_P2, keys_U, u + AHEAD)
+        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
         p, mixed = _split(keys_U[u])
         if begin <= p < end:
             words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
@@ -315,9 +300,9 @@ def copy_tables(tables_P2: I64, partitions_N: I64, into_tables_P2: I64) -> bool:
 
 @cpu
 def _copy_table(tables_P2: I64, p: int, into_tables_P2: I64) -> bool:
-    """Copy all entries of a partition's table into an empty one of at most MAX_GROWTH times as many homes, in one pass:
-    the entries of one home go to at most three neighbouring homes, after those of the home before. Returns False if
-    there was no room."""
+    """Copy all entries of a partition's table into memory for one of at most MAX_GROWTH times as many homes, in one
+    pass: the entries of one home go to at most three neighbouring homes, after those of the home before. Returns False
+    if there was no room."""
     words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
     into_M8, half_M32, into_lines, into_slots, into_shift = _table(into_tables_P2, p)
     one, first, count = np.uint64(1), np.uint64(30), np.uint64(31)
@@ -344,7 +329,7 @@ def _copy_table(tables_P2: I64, p: int, into_tables_P2: I64) -> bool:
         for into in range(low, high + one):
             end = max(end, np.uint64(into) * into_slots)
             if into >= described:
-                half_M32[into, first] = end - into * into_slots
+                half_M32[into, first], half_M32[into, count] = end - into * into_slots, 0
             at = (into - low) << np.uint64(4)
             more = counts >> at & np.uint64(0xFFFF)
             half_M32[into, count] += more
@@ -369,7 +354,7 @@ def _copy_table(tables_P2: I64, p: int, into_tables_P2: I64) -> bool:
         least = after
     for into in range(described, np.uint64(into_M8.shape[0])):
         end = max(end, np.uint64(into) * into_slots)
-        half_M32[into, first] = end - into * into_slots
+        half_M32[into, first], half_M32[into, count] = end - into * into_slots, 0
     return True
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.kernels import cpu
 from pipeline.kernels.key_map import PLACE_BITS
 from pipeline.kernels.room import need_cpu, need_index
-from pipeline.records import I64
+from pipeline.records import I32, I64
 
 DEVICE, HOST, DISK = 0, 1, 2
 TIER_SHIFT = PLACE_BITS - 2
@@ -47,3 +47,30 @@ def pin_rows(places_U: I64, device_S: np.ndarray, host_S: np.ndarray) -> None:
         elif tier == HOST:
             need_index(slot, host_S.size)
             host_S[slot] = 0
+
+
+@cpu
+def use_rows(slots_U: I32, block: int, last_N: I32, count_N: I32) -> None:
+    """Record a use of the rows in these slots, which are distinct, by a block."""
+    for u in range(slots_U.size):
+        slot = slots_U[u]
+        need_index(slot, min(last_N.size, count_N.size))
+        last_N[slot] = block
+        count_N[slot] += 1
+
+
+@cpu
+def follow_arrivals(earlier_N: I64, at_N: I64, begin: int, first: int, places_U: I64, slots_O: I32) -> None:
+    """Write the places of those keys that came to the device with an earlier occurrence.
+
+    `earlier_N`: number of the newest earlier occurrence of the keys at the positions `at_N`. Occurrences are numbered
+    from `first` on, which item 0 of `slots_O` belongs to; these keys are the occurrences from item `begin` on.
+    `slots_O`: slot on the device of each occurrence, -1 if it is not there.
+    """
+    need_cpu(at_N.size, earlier_N.size)
+    need_cpu(slots_O.size, begin + earlier_N.size)
+    for n in range(earlier_N.size):
+        earlier = earlier_N[n] - first
+        if earlier >= 0 and slots_O[earlier] >= 0:
+            slots_O[begin + n] = slots_O[earlier]
+            places_U[at_N[n]] = slots_O[earlier]

@@ -13,9 +13,11 @@ import socket
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from threading import Thread
 
@@ -32,18 +34,19 @@ from pipeline.machine.memory import aligned_empty, resident_bytes
 from pipeline.machine.processor import processor
 from pipeline.planner.machine import Machine
 from pipeline.planner.timing import fastest
-from pipeline.records import U32, U64, StageResult
+from pipeline.records import U32, U64, Block, Plan, StageResult, Unique
 from pipeline.schedule import BlockSchedule
 from pipeline.stages import STAGES
+from pipeline.stages.plan import RingRows, plan
+from pipeline.storage.chunks import Chunks
 from pipeline.storage.disk_speed import measure
 from pipeline.storage.durable import read_sealed, write_sealed
 from pipeline.storage.files import Files
 from pipeline.storage.key_map import KeyMap
-from pipeline.storage.places import Slots
-from pipeline.storage.policies import Uses
+from pipeline.storage.places import Caps, Places
 
 VERSIONS = ("torch", "numba", "numpy", "dask", "ctr-pipeline")
-ROW_WORDS, ROWS, KEYS, LOOKED_UP, FEW, BLOCKS = 64, 1 << 18, 1 << 20, 1 << 17, 1 << 10, 40
+ROW_WORDS, ROWS, KEYS, LOOKED_UP, PLANNED_SLOTS, BLOCKS = 64, 1 << 18, 1 << 20, 1 << 16, 1 << 18, 40
 FILES, FILE_ROWS = 8, 1 << 14
 """Number and rows of the chunk files that are written, 4 MiB each. The median counts: what others write now and then
 holds one up."""
@@ -79,7 +82,7 @@ def calibrate(folder: Path, direct: bool) -> Machine:
     process = resident_bytes()
     speed = measure(folder, direct)
     write_rate, fsync, cached_read = _files(folder, direct)
-    of_call, find, insert = _key_map()
+    plan_key, plan_row, victim = _planning()
     network, message = _network()
     dask, block = _dask()
     return Machine(
@@ -92,10 +95,10 @@ def calibrate(folder: Path, direct: bool) -> Machine:
         fsync_seconds=fsync,
         cached_read_seconds=cached_read,
         copy_bytes_per_second=_copy(),
-        map_call_seconds=of_call,
-        find_seconds=find,
-        insert_seconds=insert,
-        victim_seconds=_victims(),
+        find_seconds=_find(),
+        plan_key_seconds=plan_key,
+        plan_row_seconds=plan_row,
+        victim_seconds=victim,
         block_seconds=block,
         dask_bytes=dask,
         process_bytes=process,
@@ -146,26 +149,42 @@ def _copy() -> float:
     return out_UW.nbytes / fastest(lambda: gather_rows(rows_UW, at_U, out_UW))
 
 
-def _key_map() -> tuple[float, float, float]:
-    """Seconds of a call, of a key that is found, and of one that is inserted in blocks of keys."""
-    keys_N: U64 = np.random.default_rng(0).integers(0, 1 << 63, KEYS, dtype=np.uint64)
-    places_N, of_map = np.arange(KEYS), KeyMap()
-    # Compiled code is loaded at the first call.
-    KeyMap().insert(keys_N[:1024], places_N[:1024])
-    start = time.thread_time()
-    for first in range(0, KEYS, LOOKED_UP):
-        of_map.insert(keys_N[first : first + LOOKED_UP], places_N[first : first + LOOKED_UP])
-    insert = (time.thread_time() - start) / KEYS
+def _find() -> float:
+    """Seconds of a key that is found."""
+    keys_N, of_map = _keys(), KeyMap()
+    of_map.insert(keys_N, np.arange(KEYS))
     some_U = keys_N[np.random.default_rng(1).integers(0, KEYS, LOOKED_UP)]
-    of_call = fastest(lambda: of_map.find(some_U[:FEW]))
-    return of_call, max(1e-9, (fastest(lambda: of_map.find(some_U)) - of_call) / LOOKED_UP), insert
+    return fastest(lambda: of_map.find(some_U)) / LOOKED_UP
 
 
-def _victims() -> float:
-    """Seconds of a slot among which victims are chosen."""
-    slots = Slots(KEYS, "clock")
-    slots.take(np.arange(KEYS, dtype=np.uint64), Uses.none(KEYS))
-    return fastest(lambda: slots.policy.choose(KEYS // 16, slots.occupied())) / KEYS
+def _planning() -> tuple[float, float, float]:
+    """Seconds of a key that `plan` finds on the device, of one whose row comes in place of another, and of a slot among
+    which victims are chosen."""
+    places = Places(PLANNED_SLOTS, 0, ("clock", "clock"), Caps(1 << 40, 1 << 40), Chunks(FILE_ROWS))
+    places.begin_growth(at_least=KEYS)
+    coming = iter([Unique(_block(n), keys_U, ()) for n, keys_U in enumerate(np.split(_keys(), KEYS // LOOKED_UP))])
+    window = deque(islice(coming, 3))
+
+    def next_block() -> None:
+        assert isinstance(plan(window, places, RingRows(KEYS, KEYS)), Plan)
+        window.append(next(coming))
+        window.popleft()
+
+    for _ in range(PLANNED_SLOTS // LOOKED_UP):
+        next_block()
+    moved = fastest(next_block) / LOOKED_UP
+    here = Unique(_block(0), places.device.keys_S[:LOOKED_UP].copy(), ())
+    found = fastest(lambda: plan([here] * len(window), places, RingRows(KEYS, KEYS))) / LOOKED_UP
+    victim = fastest(lambda: places.device.policy.choose(LOOKED_UP // 4, places.device.occupied())) / PLANNED_SLOTS
+    return found, max(1e-9, moved - found - victim * PLANNED_SLOTS / LOOKED_UP), victim
+
+
+def _keys() -> U64:
+    return np.random.default_rng(0).integers(0, 1 << 63, KEYS, dtype=np.uint64)
+
+
+def _block(number: int) -> Block:
+    return Block(number, "train", 0, number, 1, 0, 1, 1, number, False, number)
 
 
 def _network() -> tuple[float, float]:

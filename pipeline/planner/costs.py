@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.metrics.auc import SCORE_BYTES, SPILL_BOUND
@@ -22,8 +21,6 @@ KEY_BYTES = 8
 MESSAGES_OF_STEP = 8
 """Messages that one worker sends to each other one at a step, one after the other: rows, their gradients, the dense
 part twice, and their sizes."""
-MOVING_CALLS = 3
-"""Number of calls of the key map for a block that are no lookups: size with the new keys, insertion, moves."""
 SCAN_SHARE = 0.6
 """CPU time of reading an example's keys ahead, relative to that of `read` and `dedup` (measured in Criteo's shape)."""
 FILES_OF_CHUNK = 2
@@ -66,7 +63,7 @@ def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
         "read": work.read_example * examples,
         "dedup": work.dedup_value * (examples * work.values_of_example),
         "unite": work.dedup_value * (2 * rows["keys"]),
-        "plan": _planning(of, rows, victims),
+        "plan": _planning(of, rows["keys"], arrivals + victims + rows["host_to_disk"] if trains else 0.0, victims),
         "prefetch": work.first_row * rows["new"] + copying(of, rows["host_hits"]) + reading(of, rows["disk_hits"]),
         "train": step * batches + Cost(swapped.seconds / threads, swapped.cpu_seconds),
         "write_back": copying(of, victims) + writing(of, written + rows["padding"]),
@@ -128,13 +125,10 @@ def _cached_share(of: Basis, log_bytes: float) -> float:
     return min(1.0, max(0.0, left / max(1.0, of.setup.world * log_bytes)))
 
 
-def _planning(of: Basis, rows: Mapping[str, float], victims: float) -> Cost:
-    """Cost of `plan`: the block's keys are found once, and those of the window again if rows have to leave."""
+def _planning(of: Basis, keys: float, moved: float, victims: float) -> Cost:
+    """Cost of `plan`: each key of the block is looked up once; `moved`: number of rows that come or go."""
     machine, sizes = of.machine, of.setup.fit.sizes
-    lookups = 2 + of.forecast.look_ahead if victims else 1
-    moved = rows["host_hits"] + rows["disk_hits"] + victims + rows["host_to_disk"]
-    seconds = (lookups * rows["keys"] + moved) * machine.find_seconds + rows["new"] * machine.insert_seconds
-    seconds += (lookups + MOVING_CALLS) * machine.map_call_seconds
+    seconds = keys * machine.plan_key_seconds + moved / 2 * machine.plan_row_seconds
     if victims:
         seconds += (sizes.device_rows + sizes.host_rows) * machine.victim_seconds
     return Cost(seconds, seconds)

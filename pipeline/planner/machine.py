@@ -26,12 +26,12 @@ class Machine(Strict):
     """CPU seconds of one row that is read from the page cache."""
     copy_bytes_per_second: Positive
     """Bytes of scattered rows that one thread copies in a second."""
-    map_call_seconds: Amount
-    """Seconds of a call of the key map, however few the keys."""
     find_seconds: Positive
     """Seconds of a key that is looked up in a key map of a million keys."""
-    insert_seconds: Positive
-    """Seconds of a new key in the key map, its growth included."""
+    plan_key_seconds: Positive
+    """Seconds of `plan` for a key of a block whose row is on the device."""
+    plan_row_seconds: Positive
+    """Seconds of `plan` beyond that for a key whose row comes to the device, where another leaves it."""
     victim_seconds: Positive
     """Seconds of a slot that `plan` looks at to choose victims."""
     block_seconds: Amount

@@ -39,27 +39,19 @@ class RingRows:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Current places of the working set, and the positions in it of the keys found in each tier. Arrivals are in the
-    order of staging: new, from the host, from the disk."""
+    """Current places of the working set, and the positions in it of the keys found in each tier. Arrivals, all keys
+    that are not on the device, are in the order of staging: new, from the host, from the disk."""
 
     unique: Unique | OwnedKeys
     places_U: I64
-    device_U: I64
+    rows_U: I32
+    """Slots of the keys on device and host."""
+    arrivals_A: I64
     new_U: I64
     host_U: I64
     disk_U: I64
-
-    @property
-    def arrivals_A(self) -> I64:
-        return np.concatenate([self.new_U, self.host_U, self.disk_U])
-
-    @property
-    def device_slots(self) -> I32:
-        return row_of(self.places_U[self.device_U]).astype(np.int32)
-
-    @property
-    def host_slots(self) -> I32:
-        return row_of(self.places_U[self.host_U]).astype(np.int32)
+    device_slots: I32
+    host_slots: I32
 
     def disk_at(self, places: Places) -> I64:
         """Positions in the log of the keys found there."""
@@ -77,7 +69,7 @@ class _Found:
         """Counts of where the working set was found, without any moves."""
         return Moves(
             keys=len(self.places_U),
-            device_hits=len(self.device_U),
+            device_hits=len(self.device_slots),
             host_hits=len(self.host_U),
             disk_hits=len(self.disk_U),
             new=len(self.new_U),
@@ -102,17 +94,21 @@ def plan(window: Sequence[Unique | OwnedKeys | Refusal], places: Places, room: R
 
 
 def _find(unique: Unique | OwnedKeys, places: Places) -> _Found:
-    places_U = places.of(unique.keys_U)
+    places_U = places.window.find(unique.keys_U)
     order_U, ends_4 = np.empty(len(places_U), np.int64), np.empty(4, np.int64)
     sort_by_tier(places_U, order_U, ends_4)
     device, new, host, _ = ends_4.tolist()
-    return _Found(unique, places_U, order_U[:device], order_U[device:new], order_U[new:host], order_U[host:])
+    rows_U, host_U = row_of(places_U).astype(np.int32), order_U[new:host]
+    return _Found(
+        unique, places_U, rows_U, order_U[device:], order_U[device:new], host_U, order_U[host:],
+        rows_U[order_U[:device]], rows_U[host_U],
+    )  # fmt: skip
 
 
 def _plan_evaluation(found: _Found, places: Places) -> Plan:
     """Plan a block that evaluates: rows that are not on the device are read into staging and used from there. No row
     moves, and no metadata changes but the next uses of known keys."""
-    rows_U = row_of(found.places_U).astype(np.int32)
+    rows_U = found.rows_U
     rows_U[found.arrivals_A] = -1 - np.arange(len(found.arrivals_A), dtype=np.int32)
     none = np.empty(0, np.int32)
     places.next_uses.use_up(found.unique.block)
@@ -142,15 +138,15 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
     victims = max(0, len(found.arrivals_A) - places.device.num_free)
     device_S = host_S = np.empty(0, np.uint8)
     if victims:
-        device_S, host_S = places.evictable(found.places_U, [unique.keys_U for unique in window[1:]])
+        device_S, host_S = places.evictable([unique.keys_U for unique in window], found.places_U)
     if victims > room.outgoing_rows:
         return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "outgoing_rows")
-    evictable = int(device_S.sum())
+    evictable, host_evictable = (int(np.count_nonzero(slots_S.view(np.bool_))) for slots_S in (device_S, host_S))
     if victims > evictable:
         # Rows that the window needs stay, and the block's arrivals must fit next to them.
         needed = victims - evictable + len(places.device.keys_S)
         return _refuse(found, "the device slab", needed, len(places.device.keys_S), "device_rows")
-    leaving = _count_leaving(victims, len(found.host_U), int(host_S.sum()), places)
+    leaving = _count_leaving(victims, len(found.host_U), host_evictable, places)
     stale_at = found.stale_at(places)
     exceeded = _exceeded(found, leaving, stale_at, places)
     return exceeded or _apply(found, leaving, stale_at, device_S, host_S, places)
@@ -207,7 +203,7 @@ def _apply(
     arrival_keys_A = found.unique.keys_U[found.arrivals_A]
     arrival_slots = device.take(arrival_keys_A, arriving)
 
-    rows_U = row_of(found.places_U).astype(np.int32)
+    rows_U = found.rows_U
     rows_U[found.arrivals_A] = arrival_slots
     places.use(rows_U)
     num_new = len(found.new_U)
@@ -219,6 +215,7 @@ def _apply(
             [place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), places.chunks.places_of(to_disk_at)]
         ),
     )
+    places.window.arrive(found.unique.keys_U, rows_U)
     places.next_uses.use_up(found.unique.block, (found.unique.keys_U, rows_U))
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,

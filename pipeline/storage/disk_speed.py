@@ -6,19 +6,18 @@ import errno
 import os
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.kernels.read_rows import PAGE_BYTES, make_scratch, read_rows
+from pipeline.kernels.read_rows import PAGE_BYTES, make_scratch
 from pipeline.kernels.tag import set_tags
 from pipeline.records import I64, U32
+from pipeline.storage.reads import reads_of
 
-IN_FLIGHT = 64
-NUM_STREAMS = 8
-PAGES_AT_ONCE = 16
+SCATTERED_AT_FIRST, STREAMED_AT_FIRST = 256, 2048
+"""Number of pages of the first call: several for each read in flight, and a fraction of a second on a slow disk."""
 REPEATS = 3
 SECONDS = 0.06
 """Time limit of each measurement; on a slow disk it ends before all pages are read."""
@@ -61,17 +60,15 @@ def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
     every_N = np.arange(len(pages_UW))
     some_N = np.sort(np.random.default_rng().permutation(every_N)[: len(every_N) // 4])
     scattered, streamed = [], []
-    with tempfile.TemporaryFile(dir=folder) as file, ThreadPoolExecutor(IN_FLIGHT) as threads:
+    with tempfile.TemporaryFile(dir=folder) as file:
         file.write(pages_UW.data)
         file.flush()
         os.fsync(file.fileno())
         if direct:
             _check_direct(file.fileno(), folder)
         for _ in range(REPEATS):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            scattered.append(_time(threads, file.fileno(), direct, np.array_split(some_N, IN_FLIGHT), pages_UW, 0))
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            streamed.append(_time(threads, file.fileno(), direct, np.array_split(every_N, NUM_STREAMS), pages_UW, 1))
+            scattered.append(_time(file.fileno(), direct, some_N, pages_UW, 0, SCATTERED_AT_FIRST))
+            streamed.append(_time(file.fileno(), direct, every_N, pages_UW, 1, STREAMED_AT_FIRST))
     return DiskSpeed(min(scattered), PAGE_BYTES / min(streamed))
 
 
@@ -93,32 +90,20 @@ def _check_direct(file: int, folder: Path) -> None:
         raise ValueError(f"{folder}: its file system does not support O_DIRECT; set storage.direct to False") from error
 
 
-def _time(threads: ThreadPoolExecutor, file: int, direct: bool, pages: list[I64], out_UW: U32, max_gap: int) -> float:
-    """Return seconds per page. One thread per list reads its pages into their rows of `out_UW`, for at most
-    SECONDS."""
-    start = time.perf_counter()
-
-    def read(pages_N: I64) -> int:
-        descriptor = _reopen(file, direct)
-        scratch = make_scratch(PAGE_BYTES)
-        part = PAGES_AT_ONCE if max_gap == 0 else len(scratch) // PAGE_BYTES
-        begin = 0
-        try:
-            if max_gap == 0:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-            while begin < len(pages_N) and (begin == 0 or time.perf_counter() - start < SECONDS):
-                at_N = pages_N[begin : begin + part]
-                files_N = np.full(len(at_N), descriptor, np.int32)
-                alignment = PAGE_BYTES if direct else 1
-                failed, why = read_rows(files_N, at_N * PAGE_BYTES, at_N, out_UW, scratch, max_gap, alignment)
-                if why:
-                    raise OSError(
-                        max(why, 0) or errno.EIO, f"could not read back page {at_N[failed]} of a scratch file"
-                    )
-                begin += len(at_N)
-        finally:
-            os.close(descriptor)
-        return begin
-
-    num_read = sum(threads.map(read, pages))
-    return (time.perf_counter() - start) / num_read
+def _time(file: int, direct: bool, pages_N: I64, out_UW: U32, max_gap: int, at_first: int) -> float:
+    """Return seconds per page. Reads the pages into their rows of `out_UW` as rows of the log are read, for at most
+    SECONDS: `at_first` pages, then twice as many each time."""
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    descriptor, reads = _reopen(file, direct), reads_of(PAGE_BYTES, max_gap, direct)
+    try:
+        start, begin = time.perf_counter(), 0
+        while begin < len(pages_N) and (begin == 0 or time.perf_counter() - start < SECONDS):
+            at_N = pages_N[begin : begin + (at_first if begin == 0 else begin)]
+            failed, why = reads.read(np.full(len(at_N), descriptor, np.int32), at_N * PAGE_BYTES, at_N, out_UW)
+            if why:
+                raise OSError(max(why, 0) or errno.EIO, f"could not read back page {at_N[failed]} of a scratch file")
+            begin += len(at_N)
+        return (time.perf_counter() - start) / begin
+    finally:
+        os.close(descriptor)
+        reads.close()

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.kernels.link_keys import ENTRY_BYTES, NO_EARLIER, enter_live, link_keys
 from pipeline.records import I32, I64, U64, Block
 from pipeline.storage.key_map import DEVICE, HOST, KeyMap, row_of, tier_of
+from pipeline.storage.newest import Newest
 from pipeline.storage.policies import UNKNOWN_USE, Uses
-
-MIN_ENTRIES = 1 << 10
-ENTRIES_PER_KEY = 3
-"""Entries of the table per distinct key when it is made; it is made again when half of it is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +31,10 @@ class NextUses:
         """`device`, `host`: uses of the slots, whose next uses are kept up to date."""
         self._map, self._slabs = key_map, ((DEVICE, device), (HOST, host))
         self._known: deque[_Known] = deque()
-        self._first = self._end = 0
-        """Numbers of the first occurrence of the known blocks, and of the next one to come."""
+        self._newest = Newest()
         self._base = 0
         """Number of the occurrence that `_next_N` begins with."""
         self._next_N: I32 = np.empty(0, np.int32)
-        self._table_E2: I64 = np.full((MIN_ENTRIES, 2), NO_EARLIER, np.int64)
-        self._num_entries = 0
 
     @property
     def end_of_first(self) -> int | None:
@@ -55,17 +48,16 @@ class NextUses:
 
     def bytes_with(self, num_keys: int) -> int:
         """Bytes of everything once a block of `num_keys` unique keys is added."""
-        num = self._end - self._first + num_keys
-        return 8 * num + 4 * self._room_for(num_keys) + ENTRY_BYTES * self._entries_for(num_keys)
+        num = self._newest.end - self._newest.first + num_keys
+        return 8 * num + 4 * self._room_for(num_keys) + self._newest.bytes_with(num_keys)
 
     def add(self, block: Block, keys_U: U64) -> None:
         """Add a block after the known ones, with its unique keys."""
-        begin, first = block.agenda_batch, self._end
-        earlier_U = self._link(keys_U)
         self._make_room(len(keys_U))
-        self._end += len(keys_U)
-        self._next_N[first - self._base : self._end - self._base] = UNKNOWN_USE
-        is_known_U = earlier_U >= self._first
+        begin, newest, earlier_U = block.agenda_batch, self._newest, self._newest.add(keys_U)
+        first = newest.end - len(keys_U)
+        self._next_N[first - self._base : newest.end - self._base] = UNKNOWN_USE
+        is_known_U = earlier_U >= newest.first
         self._next_N[earlier_U[is_known_U] - self._base] = begin
         fresh_N = keys_U[~is_known_U]
         self._set(fresh_N, np.full(len(fresh_N), begin, np.int32))
@@ -96,8 +88,8 @@ class NextUses:
     def _pop(self) -> tuple[U64, I32]:
         """Forget the first known block. Returns its keys and their uses after it."""
         known = self._known.popleft()
-        self._first = known.first + len(known.keys_U)
-        return known.keys_U, self._next_N[known.first - self._base : self._first - self._base]
+        self._newest.first = end = known.first + len(known.keys_U)
+        return known.keys_U, self._next_N[known.first - self._base : end - self._base]
 
     def _set(self, keys_N: U64, next_N: I32) -> None:
         """Set the next uses of the rows of these keys that lie on device or host."""
@@ -107,44 +99,25 @@ class NextUses:
             here_N = tier_N == tier
             uses.next_N[row_of(places_N[here_N])] = next_N[here_N]
 
-    def _link(self, keys_U: U64) -> I64:
-        """Numbers [U] of the newest earlier occurrences of the keys, which get the next numbers themselves."""
-        if self._is_full(len(keys_U)):
-            made_E2: I64 = np.full((self._entries_for(len(keys_U)), 2), NO_EARLIER, np.int64)
-            self._num_entries = enter_live(self._table_E2, self._first, made_E2)
-            self._table_E2 = made_E2
-        earlier_U = np.empty(len(keys_U), np.int64)
-        self._num_entries += link_keys(keys_U, self._end, self._table_E2, earlier_U)
-        return earlier_U
-
-    def _is_full(self, num_new: int) -> bool:
-        return 2 * (self._num_entries + num_new) > len(self._table_E2)
-
-    def _entries_for(self, num_new: int) -> int:
-        """Size of the table with `num_new` more keys. If it is full, keys that no known block has are left out."""
-        if not self._is_full(num_new):
-            return len(self._table_E2)
-        live = np.count_nonzero(self._table_E2[:, 1] >= self._first)
-        return max(MIN_ENTRIES, 1 << int(ENTRIES_PER_KEY * (live + num_new)).bit_length())
-
     def _room_for(self, num: int) -> int:
         """Size of the array of next uses with `num` more of them."""
-        fits = self._end + num - self._base <= len(self._next_N)
-        return len(self._next_N) if fits else 5 * (self._end - self._first + num) // 4
+        first, end = self._newest.first, self._newest.end + num
+        return len(self._next_N) if end - self._base <= len(self._next_N) else 5 * (end - first) // 4
 
     def _make_room(self, num: int) -> None:
         """Make room for `num` more next uses, in place of those that were used up."""
-        if self._end + num - self._base > len(self._next_N):
+        first, end = self._newest.first, self._newest.end
+        if end + num - self._base > len(self._next_N):
             grown_N = np.empty(self._room_for(num), np.int32)
-            grown_N[: self._end - self._first] = self._next_N[self._first - self._base : self._end - self._base]
-            self._next_N, self._base = grown_N, self._first
+            grown_N[: end - first] = self._next_N[first - self._base : end - self._base]
+            self._next_N, self._base = grown_N, first
 
 
 def _positions(keys_N: U64, keys_U: U64) -> I64:
     """[N] position in `keys_U` of each of `keys_N`, which are the same keys in another order."""
-    table_E2: I64 = np.full((1 << (2 * len(keys_U)).bit_length(), 2), NO_EARLIER, np.int64)
-    position_U, position_N = np.empty(len(keys_U), np.int64), np.empty(len(keys_N), np.int64)
-    link_keys(keys_U, 0, table_E2, position_U)
-    added = link_keys(keys_N, len(keys_U), table_E2, position_N)
-    assert (added, len(keys_N)) == (0, len(keys_U)), "the keys of a block are not those that were known before"
+    newest = Newest()
+    newest.add(keys_U)
+    position_N = newest.add(keys_N)
+    known = len(keys_N) == len(keys_U) and position_N.min(initial=0) >= 0
+    assert known, "the keys of a block are not those that were known before"
     return position_N

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.tiers import pin_rows
+from pipeline.kernels.tiers import pin_rows, use_rows
 from pipeline.records import I32, I64, RESERVED, U64
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import MIN_BYTES, KeyMap
 from pipeline.storage.next_uses import NextUses
 from pipeline.storage.policies import POLICIES, Uses
+from pipeline.storage.window import Window
 
 NO_COPY = -1
 SCANNED = 1 << 16
@@ -83,14 +84,15 @@ class Places:
     """All that `plan` knows about rows: key map, slots, policies, the log's tail. It belongs to `plan` and runs ahead
     of the bytes; it agrees with them once the pipeline is drained."""
 
-    def __init__(self, device_rows: int, host_rows: int, policies: tuple[str, str], caps: Caps, chunks: Chunks) -> None:
-        """`policies`: names of those of device and host."""
-        self.map = KeyMap()
+    def __init__(
+        self, device_rows: int, host_rows: int, policies: tuple[str, str], caps: Caps, chunks: Chunks,
+        num_threads: int = 1,
+    ) -> None:  # fmt: skip
+        """`policies`: names of those of device and host; `num_threads`: as for `KeyMap`."""
+        self.map = KeyMap(num_threads)
         self.device = Slots(device_rows, policies[0])
         self.host = Slots(host_rows, policies[1])
-        self.window: list[tuple[U64, I64]] = []
-        """Keys of each later block of the window, when rows left last, and their places then: those on the device are
-        still there, since no row leaves that a block of the window needs."""
+        self.window = Window(self.map)
         self.next_uses = NextUses(self.map, self.device.uses, self.host.uses)
         self.trained = 0
         """Number of training blocks planned."""
@@ -98,28 +100,17 @@ class Places:
         self.chunks = chunks
         self.begin_growth()
 
-    def of(self, keys_U: U64) -> I64:
-        """[U] places of the keys of a block, -1 for unknown ones."""
-        for of_block_U, places_U in self.window:
-            if of_block_U is keys_U:
-                self.map.find_again(keys_U, places_U)
-                return places_U
-        return self.map.find(keys_U)
-
-    def evictable(self, block_U: I64, later: Sequence[U64]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Masks [S] of the slots of device and host whose row may leave: no block of the window needs it. `block_U`:
-        places of the block that is planned; `later`: keys of the later ones."""
-        self.window = [(keys_U, self.of(keys_U)) for keys_U in later]
+    def evictable(self, window: Sequence[U64], block_U: I64) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Masks [S] of the slots of device and host whose row may leave: no block of the window needs it. `window`:
+        keys of its blocks; `block_U`: places of the first one, which is planned."""
         device_S, host_S = self.device.occupied(), self.host.occupied()
-        for places_U in (block_U, *(places_U for _, places_U in self.window)):
+        for places_U in self.window.enter(window, block_U):
             pin_rows(places_U, device_S, host_S)
         return device_S, host_S
 
     def use(self, slots_U: I32) -> None:
         """Record that a training block, the next one, uses the rows in these slots of the device."""
-        uses = self.device.uses
-        uses.last_N[slots_U] = self.trained
-        uses.count_N[slots_U] += 1
+        use_rows(slots_U, self.trained, self.device.uses.last_N, self.device.uses.count_N)
         self.trained += 1
         self.device.policy.touch(slots_U)
 
@@ -133,6 +124,7 @@ class Places:
         return self._slab_chunks + self.chunks.allowance
 
     def begin_growth(self, at_least: int = 0) -> None:
-        """Set, after a commit, the number of chunks that may be written until the next one."""
+        """Begin again after a commit: set the number of chunks that may be written until the next one."""
+        self.window.forget()
         room = self.caps.disk_chunks - self.chunks.present - self._slab_chunks
         self.chunks.begin_growth(len(self.map), room, at_least)

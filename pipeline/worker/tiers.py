@@ -13,7 +13,7 @@ from pipeline.commits.reopen import open_log, read_log
 from pipeline.data.source import Source
 from pipeline.device.device import Device
 from pipeline.machine.memory import aligned_empty
-from pipeline.machine.threads import Threads, Whole
+from pipeline.machine.threads import Threads, Whole, share_of
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.preflight.sizes import Sizes
 from pipeline.records import U32, Array
@@ -73,7 +73,8 @@ class Tiers:
         policies = (storage.device_policy, storage.host_policy)
         self.foresees = storage.foresees and config.scratch is None
         """True if policies choose by the keys of coming blocks. A scoring moves no rows."""
-        self.places = Places(sizes.device_rows, sizes.host_rows, policies, caps, chunks)
+        threads = share_of(workflow.schedule.threads)
+        self.places = Places(sizes.device_rows, sizes.host_rows, policies, caps, chunks, threads)
         opens = read_log if config.scratch else open_log
         self.log = opens(
             config.run_dir / "table.zarr", self.row, self.places, config.kept, config.speed, files, storage.direct

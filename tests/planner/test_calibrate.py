@@ -66,7 +66,7 @@ def test_the_file_is_in_the_users_cache_folder(tmp_path, monkeypatch):
     assert cache_file(tmp_path, False).parent == Path(tempfile.gettempdir()), "a user without a home folder"
 
 
-SMALL = {"ROWS": 1 << 10, "KEYS": 1 << 14, "LOOKED_UP": 1 << 12, "FEW": 1 << 6, "BLOCKS": 4, "FILES": 2,
+SMALL = {"ROWS": 1 << 10, "KEYS": 1 << 14, "LOOKED_UP": 1 << 10, "PLANNED_SLOTS": 1 << 12, "BLOCKS": 4, "FILES": 2,
          "FILE_ROWS": 1 << 8, "SENT_BYTES": 1 << 16, "MESSAGES": 4}  # fmt: skip
 
 

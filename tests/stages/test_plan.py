@@ -10,7 +10,7 @@ from support.depth import examples, some
 from support.oracle.plan_replay import PLENTY, make_places, make_unique, replay, state_of
 from support.runs.sharded_tables import SOME, TABLES, in_shards
 
-from pipeline.messages.sizes import format_size, format_size_up
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import Plan, Refusal
 from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.to_disk import FILL_SHARE
@@ -75,6 +75,25 @@ def test_planning_is_deterministic(trace, look_ahead, policies):
             names = ("rows_U", "arrival_keys_A", "arrival_slots", "victim_slots_E", "host_into", "host_victim_slots")
             assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
             assert [s.at_N.tolist() for s in one.disk_writes] == [s.at_N.tolist() for s in other.disk_writes]
+
+
+@pytest.mark.parametrize("look_ahead", [0, 1, 3])
+def test_each_key_of_a_block_is_looked_up_once(look_ahead):
+    """In a table that does not fit, with evaluations between; the places of the window are those of the map."""
+    rng, looked_up = np.random.default_rng(look_ahead), []
+    places, room = make_places(120, 30), RingRows(40, 40)
+    places.chunks.allowance = 10_000
+    find = places.map.find
+    places.map.find = lambda keys_U: looked_up.append(len(keys_U)) or find(keys_U)
+    trace = [np.unique(rng.zipf(1.3, 25) % 400) for _ in range(60)]
+    uniques = [make_unique(n, keys, "test" if n % 7 == 6 else "train") for n, keys in enumerate(trace)]
+    for n in range(len(uniques)):
+        window = uniques[n : n + look_ahead + 1]
+        assert isinstance(plan(window, places, room), Plan)
+        for block in places.window._blocks:
+            np.testing.assert_array_equal(block.places_U, find(block.keys_U))
+    assert len(places.map) > 150, "all rows fit, which shows too little"
+    assert sum(looked_up) == sum(map(len, trace))
 
 
 def refused(what, cap, places, room, *windows):
@@ -149,7 +168,7 @@ def test_a_key_map_too_large_is_refused_naming_the_cap():
     assert needed > first
     places, room = make_places(12_000, 0, map_bytes=first), RingRows(12_000, 12_000)
     message = refused("map", "map_bytes", places, room, [make_unique(0, keys)])
-    assert f"the key map would need {format_size_up(needed)} and has {format_size(first)}" in message
+    assert f"the key map would need {format_size_up(needed)} and has {format_size_down(first)}" in message
     assert isinstance(plan([make_unique(0, keys)], make_places(12_000, 0, map_bytes=needed), room), Plan)
 
 

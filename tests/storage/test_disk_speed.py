@@ -53,26 +53,35 @@ def test_a_file_system_without_direct_reads_is_refused(tmp_path, monkeypatch):
         measure(tmp_path, direct=True, num_bytes=SMALL)
 
 
+class Reads:
+    """Reads that take so many seconds and have this result."""
+
+    def __init__(self, seconds=0.0, result=(-1, 0)):
+        self.seconds, self.result, self.calls = seconds, result, []
+
+    def read(self, files_N, *others):
+        time.sleep(self.seconds)
+        self.calls.append(len(files_N))
+        return self.result
+
+    def close(self):
+        pass
+
+
 def test_measuring_a_slow_disk_stops_early(tmp_path, monkeypatch):
-    """64 MiB, 10 ms a call: each reader stops after one call, of 16 scattered pages or of 256 in a row."""
-    calls = []
-
-    def slow(files_N, *others):
-        time.sleep(0.01)
-        calls.append(len(files_N))
-        return -1, 0
-
-    monkeypatch.setattr(disk_speed, "read_rows", slow)
+    """64 MiB, 10 ms a call: each measurement stops after one, of 256 scattered pages or of 2,048 in a row."""
+    reads = Reads(0.01)
+    monkeypatch.setattr(disk_speed, "reads_of", lambda *arguments: reads)
     monkeypatch.setattr(disk_speed, "SECONDS", 0.005)
     monkeypatch.setattr(disk_speed, "REPEATS", 1)
     speed = measure(tmp_path, direct=False)
-    assert calls == [16] * 64 + [256] * 8
-    assert speed.seconds_per_read > 0.01 / (64 * 16)
-    assert speed.bytes_per_second < 8 * 256 * 4096 / 0.01
+    assert reads.calls == [256, 2048]
+    assert speed.seconds_per_read > 0.01 / 256
+    assert speed.bytes_per_second < 2048 * 4096 / 0.01
 
 
 def test_a_failed_read_is_raised(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk_speed, "read_rows", lambda *arguments: (0, errno.EIO))
+    monkeypatch.setattr(disk_speed, "reads_of", lambda *arguments: Reads(result=(0, errno.EIO)))
     with pytest.raises(OSError, match="read back") as error:
         measure(tmp_path, direct=False, num_bytes=SMALL)
     assert error.value.errno == errno.EIO

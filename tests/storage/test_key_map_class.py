@@ -100,12 +100,12 @@ def test_bytes_depend_on_the_keys_alone_and_not_on_their_order():
 
 
 def test_a_key_takes_at_most_16_bytes_and_13_from_10_million_on():
-    """Twelve on average: over all numbers of keys between 10 and 20 million."""
+    """12.4 on average: over all numbers of keys between 10 and 20 million."""
     few = [bytes_for(n) / n for n in range(500_000, 10_000_000, 37_000)]
     many = [bytes_for(n) / n for n in range(10_000_000, 20_000_000, 37_000)]
-    assert 13.8 < min(few[:100]) < max(few) < 16
-    assert 11.4 < min(many) < max(many) < 13
-    assert sum(many) / len(many) < 12
+    assert 14.3 < min(few[:100]) < max(few) < 16
+    assert 11.9 < min(many) < max(many) < 13
+    assert sum(many) / len(many) < 12.5
 
 
 @pytest.mark.parametrize("num_keys", some([400_000, 7_000_000], 400_000))

@@ -43,7 +43,7 @@ def test_next_uses_are_those_that_a_search_finds(blocks, tiers, reach):
             expected_bytes = next_uses.bytes_with(len(keys_U))
             next_uses.add(made[known], keys_U)
             known += 1
-            arrays = (next_uses._next_N, next_uses._table_E2)
+            arrays = (next_uses._next_N, next_uses._newest._table_E2)
             keys = sum(len(block.keys_U) for block in next_uses._known)
             assert expected_bytes == 8 * keys + sum(array.nbytes for array in arrays)
         assert next_uses.end == (batches[known] if known > planned else 0)
@@ -80,7 +80,7 @@ def test_the_table_forgets_keys_of_blocks_that_are_used_up():
     for n in range(60):
         next_uses.add(make_block(n), np.arange(100 * n, 100 * n + 100, dtype=np.uint64))
         next_uses.use_up(make_block(n))
-    assert len(next_uses._table_E2) == 1024
+    assert len(next_uses._newest._table_E2) == 1024
     assert len(next_uses._next_N) < 300
 
 

@@ -22,7 +22,7 @@ class Clock:
         self._marked_S[slots_U] = 1
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
-        assert num <= np.count_nonzero(evictable_S)
+        assert num <= np.count_nonzero(evictable_S.view(np.bool_))
         victims_E = np.empty(num, np.int32)
         self._hand = turn_hand(self._marked_S, evictable_S, self._hand, victims_E)
         return victims_E

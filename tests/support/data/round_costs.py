@@ -7,7 +7,7 @@ from pipeline.planner.work import Work
 MACHINE = Machine(
     name="made up", cores=4, ram=1 << 40, price_per_hour=36.0, scattered_read_seconds=1e-3,
     disk_read_bytes_per_second=1e6, disk_write_bytes_per_second=1e5, fsync_seconds=0.5, cached_read_seconds=1e-6,
-    copy_bytes_per_second=1e6, map_call_seconds=0.01, find_seconds=1e-3, insert_seconds=2e-3,
+    copy_bytes_per_second=1e6, find_seconds=1e-3, plan_key_seconds=1e-3, plan_row_seconds=2e-3,
     victim_seconds=1e-6, block_seconds=0.25, dask_bytes=1 << 20, process_bytes=1 << 20,
     network_bytes_per_second=1e6, message_seconds=1e-3,
 )  # fmt: skip
