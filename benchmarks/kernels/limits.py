@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.kernels.cases import Run, by_threads
 from pipeline.kernels import cpu
-from pipeline.kernels.hint import AHEAD, prefetch_line, prefetch_row
+from pipeline.kernels.hint import AHEAD, prefetch_ahead, prefetch_line
 from pipeline.records import I32, U32, U64
 
 
@@ -16,8 +16,7 @@ def read_rows_only(slab_SW: U32, at_U: I32) -> None:
     base, row_bytes = slab_SW.ctypes.data, slab_SW.shape[1] * 4
     out_W = np.empty(slab_SW.shape[1], np.uint32)
     for u in range(at_U.size):
-        if u + AHEAD < at_U.size:
-            prefetch_row(base, np.int64(at_U[u + AHEAD]), row_bytes)
+        prefetch_ahead(base, at_U, u, row_bytes)
         row_W = slab_SW[at_U[u]]
         for w in range(out_W.size):
             out_W[w] += row_W[w]
@@ -41,3 +40,12 @@ def copies(source_UW: U32, out_UW: U32) -> dict[str, Run]:
         "copy",
         lambda threads, repeat: threads.split(len(out_UW), lambda a, b: np.copyto(out_UW[a:b], source_UW[a:b])),
     )
+
+
+@cpu
+def chase_lines(words_L: U64, at: int, steps: int) -> int:
+    """Read a chain of lines, each of which has the place of the next one, so that no two reads overlap."""
+    place = np.uint64(at)
+    for _ in range(steps):
+        place = words_L[place]
+    return np.int64(place)

@@ -23,7 +23,7 @@ from numba import cuda
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.absent import adagrad_absent, rowwise_absent, shrinkage
 from pipeline.kernels.absent_adam import GROUP, LANES, adam_absent, adam_absent_rows
-from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.hint import prefetch_ahead
 from pipeline.kernels.launch import lanes_for, launch, on_host
 from pipeline.kernels.room import need
 from pipeline.kernels.row_rules import ADAGRAD, ADAM, SGD
@@ -82,8 +82,7 @@ def catch_up_cpu(
             waiting = 0
         if p == rows_P.size:
             break
-        if p + AHEAD < rows_P.size:
-            prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+        prefetch_ahead(base, rows_P, p, row_bytes)
         row = rows_P[p]
         last = np.int64(words_SW[row, last_at])
         if last >= step:

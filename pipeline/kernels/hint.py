@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from pipeline.kernels import cpu
+from pipeline.records import I32
 
 AHEAD = 32
 LINE_BYTES = 64
@@ -30,8 +32,8 @@ def prefetch_line(typingctx: Any, address: Any) -> Any:
         pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # Flags: prefetch for writing, into all cache levels, data cache.
-        builder.call(function, [builder.inttoptr(args[0], pointer), flag(1), flag(3), flag(1)])
+        # Flags: prefetch for reading, into all cache levels, data cache.
+        builder.call(function, [builder.inttoptr(args[0], pointer), flag(0), flag(3), flag(1)])
         return context.get_dummy_value()
 
     return types.void(types.intp), codegen
@@ -45,6 +47,13 @@ def prefetch_row(base: int, row: int, row_bytes: int) -> None:
         prefetch_line(begin + at)
     # One line more if the row does not begin at a line; else the last line again, which costs less than a test.
     prefetch_line(begin + row_bytes - 1)
+
+
+@cpu
+def prefetch_ahead(base: int, rows_P: I32, p: int, row_bytes: int) -> None:
+    """Prefetch the row that a loop over `rows_P` needs `AHEAD` iterations after `p`, if there is one."""
+    if p + AHEAD < rows_P.size:
+        prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
 
 
 @intrinsic

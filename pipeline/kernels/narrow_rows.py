@@ -29,7 +29,7 @@ from pipeline.kernels.half_lanes import (
     widen_bfloat16s,
     widen_float16s,
 )
-from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.hint import prefetch_ahead
 from pipeline.kernels.init_rows import GOLDEN
 from pipeline.kernels.launch import lanes_for, launch, on_host
 from pipeline.kernels.mix import mix, mix_reference
@@ -203,8 +203,7 @@ def widen_cpu(words_SW: U32, staged_AW: U32, rows_P: I32, begin: int, end: int, 
     base, staged, row_bytes = words_SW.ctypes.data, staged_AW.ctypes.data, words_SW.shape[1] * 4
     target, wide_bytes = wide_TX.ctypes.data, wide_TX.shape[1] * 4
     for p in range(begin, end):
-        if p + AHEAD < rows_P.size:
-            prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+        prefetch_ahead(base, rows_P, p, row_bytes)
         row = np.int64(rows_P[p])
         need_cpu(words_SW.shape[0], row + 1)
         need_cpu(staged_AW.shape[0], -row)
@@ -250,8 +249,7 @@ def narrow_cpu(
     base, row_bytes = words_SW.ctypes.data, words_SW.shape[1] * 4
     source, wide_bytes = wide_TX.ctypes.data, wide_TX.shape[1] * 4
     for p in range(begin, end):
-        if p + AHEAD < rows_P.size:
-            prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+        prefetch_ahead(base, rows_P, p, row_bytes)
         row = np.int64(rows_P[p])
         need_index(row, words_SW.shape[0])
         target = base + row * row_bytes

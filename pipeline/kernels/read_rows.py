@@ -14,7 +14,7 @@ from numba import carray, types
 from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
-from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.hint import prefetch_ahead
 from pipeline.kernels.room import need_cpu, need_index
 from pipeline.kernels.tag import tag_factors, tag_of, tag_reference
 from pipeline.records import I32, I64, U32
@@ -149,8 +149,7 @@ def take_from_span(
     words = scratch.view(np.uint32)
     base, row_bytes = out_UW.ctypes.data, 4 * out_UW.shape[1]
     for i in range(n, end):
-        if i + AHEAD < to_N.size:
-            prefetch_row(base, to_N[i + AHEAD], row_bytes)
+        prefetch_ahead(base, to_N, i, row_bytes)
         word = (offsets_N[i] - begin) // 4
         need_cpu(words.size, word + out_UW.shape[1])
         need_index(to_N[i], out_UW.shape[0])

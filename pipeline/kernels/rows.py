@@ -8,7 +8,7 @@ import numpy as np
 from numba import cuda
 
 from pipeline.kernels import cpu, gpu
-from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.hint import prefetch_ahead
 from pipeline.kernels.launch import lanes_for, launch, on_host
 from pipeline.kernels.room import need, need_index
 from pipeline.kernels.stream import finish_streams, stream_row, streams_by
@@ -67,8 +67,7 @@ def gather_cpu(slab_SW: U32, at_U: I32, out_UW: U32) -> None:
     base, into, row_bytes = slab_SW.ctypes.data, out_UW.ctypes.data, slab_SW.shape[1] * 4
     by = streams_by(out_UW)
     for u in range(at_U.size):
-        if u + AHEAD < at_U.size:
-            prefetch_row(base, np.int64(at_U[u + AHEAD]), row_bytes)
+        prefetch_ahead(base, at_U, u, row_bytes)
         at = np.int64(at_U[u])
         need_index(at, slab_SW.shape[0])
         if by:
@@ -85,8 +84,8 @@ def scatter_cpu(slab_SW: U32, at_U: I32, rows_UW: U32) -> None:
     base, source, row_bytes = slab_SW.ctypes.data, rows_UW.ctypes.data, slab_SW.shape[1] * 4
     by = streams_by(slab_SW)
     for u in range(at_U.size):
-        if by == 0 and u + AHEAD < at_U.size:
-            prefetch_row(base, np.int64(at_U[u + AHEAD]), row_bytes)
+        if by == 0:
+            prefetch_ahead(base, at_U, u, row_bytes)
         at = np.int64(at_U[u])
         need_index(at, slab_SW.shape[0])
         if by:

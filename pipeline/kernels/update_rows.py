@@ -14,7 +14,7 @@ from numba import cuda
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.arithmetic import product
 from pipeline.kernels.clip_gradients import squares
-from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.hint import prefetch_ahead
 from pipeline.kernels.launch import lanes_for, launch, on_host
 from pipeline.kernels.room import need
 from pipeline.kernels.row_rules import (
@@ -105,8 +105,7 @@ def update_rows_cpu(
     one_at, two_at, end = weights_at + width, weights_at + 2 * width, weights_at + 3 * width
     if rule == ADAM:
         for p in range(rows_P.size):
-            if p + AHEAD < rows_P.size:
-                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            prefetch_ahead(base, rows_P, p, row_bytes)
             row, grads_C = rows_P[p], grads_PC[p]
             # Separate arrays let the compiler see that they do not overlap.
             weights_C, m_C, v_C = (
@@ -121,8 +120,7 @@ def update_rows_cpu(
             mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
     elif rule == SGD:
         for p in range(rows_P.size):
-            if p + AHEAD < rows_P.size:
-                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            prefetch_ahead(base, rows_P, p, row_bytes)
             row, grads_C = rows_P[p], grads_PC[p]
             weights_C = floats_SW[row, weights_at:one_at]
             for c in range(width):
@@ -130,8 +128,7 @@ def update_rows_cpu(
             mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
     elif rule == ADAGRAD:
         for p in range(rows_P.size):
-            if p + AHEAD < rows_P.size:
-                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            prefetch_ahead(base, rows_P, p, row_bytes)
             row, grads_C = rows_P[p], grads_PC[p]
             weights_C, totals_C = floats_SW[row, weights_at:one_at], floats_SW[row, one_at:two_at]
             for c in range(width):
@@ -140,8 +137,7 @@ def update_rows_cpu(
             mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
     elif rule == FTRL:
         for p in range(rows_P.size):
-            if p + AHEAD < rows_P.size:
-                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            prefetch_ahead(base, rows_P, p, row_bytes)
             row, grads_C = rows_P[p], grads_PC[p]
             weights_C, z_C, n_C = (
                 floats_SW[row, weights_at:one_at],
@@ -155,8 +151,7 @@ def update_rows_cpu(
             mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
     else:
         for p in range(rows_P.size):
-            if p + AHEAD < rows_P.size:
-                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            prefetch_ahead(base, rows_P, p, row_bytes)
             row = rows_P[p]
             rowwise_row(floats_SW[row], weights_at, grads_PC[p], dim, l2, factor, eps, size)
             mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])

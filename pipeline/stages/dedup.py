@@ -110,9 +110,7 @@ def _index_batch(batch: int, examples: Examples, tables: Sequence[KeyTable], wor
     parts_W = _by_owner(keys_P, inverse_V, work.owners) if work.owners else ()
     starts_P = np.empty(len(keys_P) + 1, np.int32)
     begin, end = examples.block.batch_bounds(batch)
-    group_sources(
-        inverse_V, examples.bags[batch], work.single_S, work.multi_M, end - begin, starts_P, source_V
-    )  # fmt: skip
+    group_sources(inverse_V, examples.bags[batch], work.single_S, work.multi_M, end - begin, starts_P, source_V)
     return keys_P, starts_P, inverse_V, source_V, parts_W
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -18,14 +19,7 @@ def truth_of(examples: Examples, on_gpu: bool) -> Truth:
     """Labels, weights and groups of a block, for its metrics. With a GPU they are copies, since the read buffer may be
     overwritten before the scores are on the host."""
     truth = examples.labels_NT, examples.weights_N, examples.groups_N
-    if not on_gpu:
-        return truth
-    labels_NT, weights_N, groups_N = truth
-    return (
-        labels_NT.copy(),
-        None if weights_N is None else weights_N.copy(),
-        None if groups_N is None else groups_N.copy(),
-    )
+    return deepcopy(truth) if on_gpu else truth
 
 
 class BlockMetrics:
