@@ -67,7 +67,7 @@ def test_a_price_without_explain_is_refused(explained, tmp_path, capsys):
 
 
 def test_what_cannot_be_tried_is_explained_without_a_prediction(explained, monkeypatch):
-    code, out, _ = explained("--set", "storage.map=640 KiB", "--scheduler", "tcp://localhost:1")
+    code, out, _ = explained("--set", "storage.map=704 KiB", "--scheduler", "tcp://localhost:1")
     assert code == 0
     assert "\nno prediction: the workers of --scheduler are on machines that are not known here" in out
     monkeypatch.setattr("pipeline.planner.command.measure_work", lambda *a: (_ for _ in ()).throw(ValueError("bad")))
