@@ -382,8 +382,8 @@ def test_a_run_that_ends_early_has_a_result_and_exit_code_1(workflow_file, tmp_p
     assert main([str(workflow_file), "--serial", "--set", "storage.map=64 KiB"]) == 1
     err = capsys.readouterr().err
     assert "error: stopped before block 0" in err
-    assert "storage.map is 64 KiB, needed now 640 KiB" in err
-    assert "the same command with --set 'storage.map=640 KiB' goes on from there" in err
+    assert "storage.map is 64 KiB, needed now 644 KiB" in err
+    assert "the same command with --set 'storage.map=644 KiB' goes on from there" in err
     assert json.loads((tmp_path / "runs" / "tiny" / "result.json").read_text())["stopped"]
     assert (tmp_path / "runs" / "tiny" / "result.json").exists()
 

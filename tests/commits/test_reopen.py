@@ -186,5 +186,5 @@ def test_a_table_with_another_number_of_shards_is_refused(sharded):
 def test_a_map_too_small_for_a_commit_is_refused_with_the_size(left):
     path, manifest = left
     places = Places(9, 9, ("clock", "clock"), Caps(1 << 20, 100), Chunks(manifest.chunk_rows))
-    with pytest.raises(ValueError, match=r"storage.map is 100 B, but the 30 keys .* --set 'storage.map=640 KiB'"):
+    with pytest.raises(ValueError, match=r"storage.map is 100 B, but the 30 keys .* --set 'storage.map=643 KiB'"):
         open_log(path, ROW, places, [manifest], SPEED, Files())
