@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from pathlib import Path
 
 import numpy as np
@@ -40,20 +41,28 @@ class ScoredFile:
 
 def list_files(data: Sequence[str], out: Path, kinds: Mapping[str, str]) -> tuple[ScoredFile, ...]:
     """Input files, in the order of the arguments, each with its output file: at the same path relative to the folder,
-    or to the fixed part of the pattern, that was named; else under the same name. `kinds`: see `typed`.
+    or to the fixed part of the pattern, that was named; else under the same name. If that is one output for two inputs,
+    all outputs are at the paths below the folder that holds all inputs. `kinds`: see `typed`.
 
-    Raises ValueError if an argument names no Parquet file, a file is named twice, two inputs have the same output, or
-    the output is among the inputs.
+    Raises ValueError if an argument names no Parquet file, a file is named twice, no folder holds all inputs, or the
+    output is among the inputs.
     """
     listing = find(data, form="Parquet", kinds=kinds)
     check_once({"": listing.files})
-    found: dict[str, DataFile] = {}
     for file in listing.files:
         if not is_remote(file.place) and Path(file.place).resolve().is_relative_to(out.resolve()):
             raise ValueError(f"--out {out} holds {file}, which is to be scored; name another folder")
-        if (other := found.setdefault(file.below, file)) != file:
-            raise ValueError(f"{file} and {other} would both be scored to {out / file.below}; score them separately")
-    return tuple(ScoredFile(file, out / name, _num_rows(file), stamp_of(file)) for name, file in found.items())
+    names = [file.below for file in listing.files]
+    if len(set(names)) < len(names):
+        together = commonprefix([file.place for file in listing.files]).rpartition("/")[0]
+        if not together or together.endswith(":/"):
+            one, other = next((a, b) for a in listing.files for b in listing.files if a != b and a.below == b.below)
+            raise ValueError(f"{one} and {other} would both be scored to {out / one.below}; score them separately")
+        names = [file.place.removeprefix(f"{together}/") for file in listing.files]
+    return tuple(
+        ScoredFile(file, out / name, _num_rows(file), stamp_of(file))
+        for name, file in zip(names, listing.files, strict=True)
+    )
 
 
 def _num_rows(path: DataFile) -> int:

@@ -52,12 +52,17 @@ def test_scores_keep_the_folders_below_what_was_named(folder, named):
     assert [str(file.out.relative_to(folder.parent / "out")) for file in files] == IN_ORDER
 
 
-def test_scoring_a_file_twice_or_into_one_output_is_refused(folder):
+def test_scoring_a_file_twice_is_refused(folder):
     with pytest.raises(ValueError, match="are one file; name it once"):
         list_files([str(folder), f"{folder}/day=9"], folder.parent / "out", {})
+
+
+def test_folders_with_files_of_one_name_have_an_output_each(folder):
     write(folder / "day=10/part.1.parquet", label=[0], c=[1])
-    with pytest.raises(ValueError, match="would both be scored to"):
-        list_files([f"{folder}/day=9", f"{folder}/day=10"], folder.parent / "out", {})
+    out = folder.parent / "out"
+    files = list_files([f"{folder}/day=9", f"{folder}/day=10"], out, {})
+    assert len({file.out for file in files}) == len(files)
+    assert all(str(file.source) == str(folder / file.out.relative_to(out)) for file in files)
 
 
 @pytest.mark.parametrize("twice", [{"train": ("log", "log/day=9")}, {"test": ("log/day=9/part.1.parquet",)}])

@@ -154,9 +154,11 @@ def test_any_schema_trains_and_scores_the_bits_of_plain_types(log):
         for n, file in enumerate(FILES):
             texts = [(name, "__HIVE_DEFAULT_PARTITION__" if text is None else text) for name, text in partitions[n]]
             folder = root / "log" / "/".join(f"{quote(name, safe='')}={quote(text, safe='')}" for name, text in texts)
+            # Arrow cannot cut views into row groups.
+            size = ROWS if any("view" in str(column.type) for column in files[n].values()) else 5
             for place, columns in ((folder, files[n]), (root / "plain", plain[n])):
                 place.mkdir(parents=True, exist_ok=True)
-                pq.write_table(pa.table(columns), place / file, row_group_size=5)
+                pq.write_table(pa.table(columns), place / file, row_group_size=size)
         code, said = called(init, root / "log", "--out", root / "my.py")
         assert code == 0, said
         drafted = load(root / "my.py")

@@ -293,9 +293,6 @@ def test_data_of_another_kind_are_refused_with_the_column(trained, tmp_path, cap
     assert "'item' (data.categories) holds text, expected integers as in the training data" in capsys.readouterr().err
     score(trained, tmp_path / "out", data=[tmp_path / "nothing-*"], exits=2)
     assert "matches no Parquet file" in capsys.readouterr().err
-    shutil.copytree(trained.workflow.data.root, tmp_path / "one")
-    score(trained, tmp_path / "out", data=[tmp_path / "one", trained.workflow.data.root], exits=2)
-    assert "would both be scored to" in capsys.readouterr().err
 
 
 def test_scoring_leaves_the_run_directory_as_it_is(trained, tmp_path):
