@@ -54,7 +54,8 @@ def list_files(data: Sequence[str], out: Path, kinds: Mapping[str, str]) -> tupl
             raise ValueError(f"--out {out} holds {file}, which is to be scored; name another folder")
     names = [file.below for file in listing.files]
     if len(set(names)) < len(names):
-        together = commonprefix([file.place for file in listing.files]).rpartition("/")[0]
+        # Characters are compared, and what is cut off after the last slash was not a whole name.
+        together = commonprefix([file.place for file in listing.files]).rpartition("/")[0]  # noqa: RUF071
         if not together or together.endswith(":/"):
             one, other = next((a, b) for a in listing.files for b in listing.files if a != b and a.below == b.below)
             raise ValueError(f"{one} and {other} would both be scored to {out / one.below}; score them separately")

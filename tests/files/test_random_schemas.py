@@ -98,6 +98,9 @@ def logs(draw):
         if kind == "times":
             # Dates, and times with and without a zone, are not one column.
             types = draw(st.sampled_from([TIMES[:4], TIMES[4:5], TIMES[5:]]))
+        if kind == "struct":
+            # Arrow does not write structs of views in parts, nor read structs of dictionaries from several row groups.
+            types = [one for one in types if "view" not in str(one) and "dictionary" not in str(one)]
         lacks = draw(st.sampled_from([None, None, 0, 2]))
         for n in range(len(FILES)):
             found = draw(st.lists(values, min_size=ROWS, max_size=ROWS))
@@ -146,7 +149,7 @@ def trained_and_scored(folder, workflow, tests):
 
 
 @given(logs())
-@examples(3, 100)
+@examples(3, 40, known=True)
 def test_any_schema_trains_and_scores_the_bits_of_plain_types(log):
     files, plain, partitions = log
     with tempfile.TemporaryDirectory() as name:
@@ -154,11 +157,9 @@ def test_any_schema_trains_and_scores_the_bits_of_plain_types(log):
         for n, file in enumerate(FILES):
             texts = [(name, "__HIVE_DEFAULT_PARTITION__" if text is None else text) for name, text in partitions[n]]
             folder = root / "log" / "/".join(f"{quote(name, safe='')}={quote(text, safe='')}" for name, text in texts)
-            # Arrow cannot cut views into row groups.
-            size = ROWS if any("view" in str(column.type) for column in files[n].values()) else 5
             for place, columns in ((folder, files[n]), (root / "plain", plain[n])):
                 place.mkdir(parents=True, exist_ok=True)
-                pq.write_table(pa.table(columns), place / file, row_group_size=size)
+                pq.write_table(pa.table(columns), place / file, row_group_size=5)
         code, said = called(init, root / "log", "--out", root / "my.py")
         assert code == 0, said
         drafted = load(root / "my.py")
