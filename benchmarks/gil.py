@@ -1,7 +1,7 @@
-"""What a step does from Python: calls, and time with the GIL held, of every stage per block.
+"""Calls from Python, and time with the GIL held, of every stage per block.
 
 The quickstart trains through three tiers. In one stretch of blocks py-spy samples the stack of the thread that holds
-the GIL; in another Python counts the calls of its own functions and of those of C in each stage's thread. Where py-spy
+the GIL; in another the calls of Python and C functions are counted in each stage's thread. Where py-spy
 is not installed (`pip install -e '.[dev]'`) only the calls are counted. A thread that waits for a processor keeps the
 GIL, so the machine must be idle.
 

@@ -70,7 +70,7 @@ class Task(Strict):
     weight: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
     """Factor of the label's loss, which is the mean over the examples of a batch that have the label."""
     where: str | None = None
-    """A label before this one: only examples in which that one is 1 have this one, whatever its value is."""
+    """A label before this one: only examples in which that one is 1 have this one; elsewhere it may be 0, 1 or null."""
     nulls: bool = False
     """True if examples with a null (or NaN) do not have the label; False if that is an error."""
 

@@ -11,7 +11,7 @@ caps of device, host and read are the same; those of map and disk follow the tab
 Adagrad, rows of 48 bytes with weights in bfloat16. The log is read with direct I/O, since the page cache could hold a
 small table and not a large one; `--page-cache` reads through it.
 
-Expected: 14.6 map bytes a key at 2 M and 12.0 from 7 M on; peak memory of two sizes differs by the
+Expected: 15.1 map bytes a key at 2 M and 12.4 from 7 M on; peak memory of two sizes differs by the
 map; examples/s at 200 M at least 0.9 of 20 M, since only `find` in a larger map costs more (52 to 73 ns a key measured
 alone, 6 ms for the 280,000 keys of a block), and at 2 M more than at 20 M, since a read there covers several rows;
 time to open, commit and verify a row the same; `plan` of a block from the smallest to the largest table longer by at

@@ -18,7 +18,7 @@ HOLE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What is fetched of a row group: its used column chunks, a request for several that are close to each other."""
+    """Parts of a row group that are fetched: its used column chunks, a request for several that are close to each other."""
 
     file: StoredFile
     ranges: tuple[tuple[int, int], ...]

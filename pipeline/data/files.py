@@ -42,7 +42,7 @@ class InputColumn:
     number: Number | None = None
     table: str = ""
     task: Task | None = None
-    """Of a label, if the workflow has `data.tasks`."""
+    """Task of a label, if the workflow has `data.tasks`."""
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class RowGroup:
     """Predicted bytes in memory while the row group is read and kept: its arrays, and one column chunk as stored in the
     file."""
     pieces: Pieces | None = None
-    """What is fetched of it if the file is in a store."""
+    """Parts of it that are fetched if the file is in a store."""
 
     def __str__(self) -> str:
         return f"{self.file}: row group {self.index}"

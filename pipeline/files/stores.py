@@ -217,7 +217,7 @@ class StoredFile(io.RawIOBase):
         """Place in the file, and bytes, of pieces that were fetched."""
 
     def metadata(self) -> pq.FileMetaData:
-        """What the footer says. Raises ArrowException if this is no Parquet file."""
+        """Parse the footer. Raises ArrowException if this is no Parquet file."""
         return pq.read_metadata(pa.BufferReader(self.footer))
 
     def fetch(self, begin: int, end: int) -> bytes:

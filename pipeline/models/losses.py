@@ -7,7 +7,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 TINY = 1e-30
 Output = Tensor | tuple[Tensor, ...]
-"""What a model returns: logits [B] or [B, T], in training possibly with other tensors after them, for its loss."""
+"""Output of a model: logits [B] or [B, T], in training possibly with other tensors after them, for its loss."""
 
 
 def logits_of(output: Output) -> Tensor:

@@ -141,7 +141,7 @@ class Done(Strict):
     """Record that files which belong to no single part were made."""
 
     of: str
-    """What they were made of."""
+    """Sources that they were made of."""
     files: dict[str, str]
     """Checksum of each file, by its name."""
 

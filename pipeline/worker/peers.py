@@ -93,7 +93,7 @@ class OtherWorkers:
     def __init__(
         self, membership: Membership, owners: KeyOwners, num_fields: int, counts_examples: bool, num_tasks: int = 0
     ) -> None:
-        """`num_tasks`: number of labels, each with the weight of its own examples; 0 if all examples have all."""
+        """`num_tasks`: number of labels of a workflow with `data.tasks`, which weighs each label separately; else 0."""
         self._membership, self._owners = membership, owners
         self._num_fields, self._counts_examples = num_fields, counts_examples
         self._num_tasks = num_tasks
