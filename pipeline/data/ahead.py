@@ -18,7 +18,7 @@ HOLE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Parts of a row group that are fetched: its used column chunks, a request for several that are close to each other."""
+    """Used column chunks of a row group, which are fetched with one request for several that are close together."""
 
     file: StoredFile
     ranges: tuple[tuple[int, int], ...]

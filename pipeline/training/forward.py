@@ -50,12 +50,12 @@ class Forward:
         numbers, labels, weights = self._aligned(examples, begin, end)
         run = self.of_full_batch if self._model.training and end - begin == self._full else self.run
         output, loss = run(numbers, embeddings, first, labels, weights)
-        results_K4[batch, 0] = loss.detach() if self._tasks is None else loss.detach().sum()
-        if weights is None or self._tasks is not None:
+        results_K4[batch, 0] = loss.detach().sum()
+        if weights is not None and weights.ndim == 2:
             results_K4[batch, 1] = end - begin
-        else:
-            results_K4[batch, 1] = weights.sum()
-        return output, loss, results_K4[batch, 1] if self._tasks is None or weights is None else weights.sum(0)
+            return output, loss, weights.sum(0)
+        results_K4[batch, 1] = end - begin if weights is None else weights.sum()
+        return output, loss, results_K4[batch, 1]
 
     def run(
         self, numbers: Tensor, embeddings: Tensor, first: Tensor, labels: Tensor, weights: Tensor | None
