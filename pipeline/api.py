@@ -23,6 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import PipelineError
+from pipeline.features.bucket import Bucket
+from pipeline.features.calendar import Calendar
+from pipeline.features.cross import Cross
+from pipeline.features.lookup import Lookup
+from pipeline.features.rare import Rare
+from pipeline.features.standardize import Standardize
 from pipeline.machine.allocator import keep_freed_memory, share_one_arena
 from pipeline.machine.signals import interruption
 from pipeline.machine.stuck import watched
@@ -86,12 +92,68 @@ if TYPE_CHECKING:
     from pipeline.serving.servable import Precision, ServableManifest
 
 __all__ = [
-    "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Category", "Commit",
-    "CowClip", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet", "Finding", "Ftrl", "KStep", "MMoE",
-    "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError",
-    "Plateau", "RowStorage", "RowWiseAdagrad", "Schedule", "ServableManifest", "Sgd", "SharedBottom", "Storage",
-    "Synthetic", "Task", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load", "open_run",
-    "open_servable", "scale_batch", "score", "train", "xDeepFM",
+    "AITM",
+    "DCN",
+    "DNN",
+    "ESMM",
+    "FCN",
+    "FM",
+    "LR",
+    "PLE",
+    "Adagrad",
+    "Adam",
+    "AutoInt",
+    "Bucket",
+    "Calendar",
+    "Category",
+    "Commit",
+    "CowClip",
+    "Cross",
+    "DCNMix",
+    "DCNv2",
+    "Data",
+    "DeepFM",
+    "DenseAdam",
+    "FinalNet",
+    "Finding",
+    "Ftrl",
+    "KStep",
+    "Lookup",
+    "MMoE",
+    "MaskNet",
+    "Metrics",
+    "Model",
+    "Number",
+    "Observer",
+    "OpenRun",
+    "OpenServable",
+    "Optimizer",
+    "PipelineError",
+    "Plateau",
+    "Rare",
+    "RowStorage",
+    "RowWiseAdagrad",
+    "Schedule",
+    "ServableManifest",
+    "Sgd",
+    "SharedBottom",
+    "Standardize",
+    "Storage",
+    "Synthetic",
+    "Task",
+    "WideDeep",
+    "Workers",
+    "Workflow",
+    "doctor",
+    "explain",
+    "export",
+    "load",
+    "open_run",
+    "open_servable",
+    "scale_batch",
+    "score",
+    "train",
+    "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = dict.fromkeys(

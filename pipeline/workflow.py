@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from pipeline.errors import did_you_mean, refuse_remote, system_text
+from pipeline.features.any import AnyFeature
 from pipeline.machine.limits import cpus
 from pipeline.messages.uris import is_remote, refuse_keys, uri_of
 from pipeline.own_code.modules import run_file
@@ -106,6 +107,12 @@ class Data(Strict):
     weight: str | None = None
     numbers: tuple[Number, ...] = ()
     categories: Annotated[tuple[Category, ...], Field(min_length=1)]
+    features: tuple[AnyFeature, ...] = ()
+    """Columns that are computed from others, in this order, and rules for rare values: Bucket, Standardize, Cross,
+    Lookup, Calendar, Rare. `numbers`, `categories` and `metrics.group` name the columns that they make."""
+    statistics: FilePath | None = None
+    """File that `pipeline prepare statistics` wrote, relative to `root`: means and edges of the features that leave
+    theirs out."""
     shuffle_window: Annotated[int, Field(ge=0)] = 1 << 17
     """Number of examples that are shuffled together; 0 keeps the order of the files."""
     synthetic: Synthetic | None = None
@@ -130,6 +137,35 @@ class Data(Strict):
                     f"data.tasks[{n}].where is {task.where!r}; expected a label that comes before {task.label!r} in "
                     f"data.labels: {', '.join(before) or 'there is none, so put the other one first'}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _statistics_are_filled_in(self) -> Data:
+        if self.statistics is None or not any(feature.lacks for feature in self.features):
+            return self
+        from pipeline.features.statistics import filled
+
+        # A validated value is frozen, also for its own validators.
+        object.__setattr__(self, "features", filled(self.features, self.statistics, self.root))
+        return self
+
+    @model_validator(mode="after")
+    def _features_are_distinct(self) -> Data:
+        categories = {category.name for category in self.categories}
+        seen: dict[str, int] = {}
+        for n, feature in enumerate(self.features):
+            where = f"data.features[{n}] ({feature.kind})"
+            for name in feature.makes:
+                if name in seen or name in (*self.labels, self.weight):
+                    other = f"data.features[{seen[name]}] does" if name in seen else "data.labels or data.weight names"
+                    raise ValueError(f"{where} makes column {name!r}, which {other}, too; give it another name")
+                seen[name] = n
+            if feature.kind == "rare" and feature.column not in categories:
+                hint = did_you_mean(feature.column, categories)[1].replace("it has", "there are")
+                raise ValueError(f"{where}.column is {feature.column!r}, which is none of data.categories{hint}")
+        rare = [feature.column for feature in self.features if feature.kind == "rare"]
+        if twice := sorted({name for name in rare if rare.count(name) > 1}):
+            raise ValueError(f"data.features has several rules for rare values of {twice[0]!r}; leave one")
         return self
 
     def task_of(self, label: str) -> Task:
@@ -372,6 +408,9 @@ def _load_text(path: Path) -> Workflow:
         if not isinstance(fields, dict):
             raise ValueError(f"expected an object with the fields of a workflow, got {type(fields).__name__}")
         fields.pop("$schema", None)
+        data = fields.get("data")
+        if isinstance(data, dict) and isinstance(root := data.get("root", "."), str) and not is_remote(root):
+            data["root"] = str(path.parent / Path(root).expanduser())
         workflow = Workflow.model_validate_json(json.dumps(fields, default=str))
     except ValidationError as error:
         raise ValueError(
@@ -379,7 +418,4 @@ def _load_text(path: Path) -> Workflow:
         ) from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
-    if is_remote(workflow.data.root):
-        return workflow
-    root = path.parent / workflow.data.root.expanduser()
-    return workflow.model_copy(update={"data": workflow.data.model_copy(update={"root": root})})
+    return workflow

@@ -1,13 +1,20 @@
 """The workflows that come with the project are valid, and run: in small, on real data where it is at hand."""
 
 import json
+import math
 import re
 import runpy
+from collections import Counter
+from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.preflight.check_model import check_model
+from pipeline.prepare.statistics import statistics_command
 from pipeline.run import load, main
 from pipeline.serving.export import curl_line
 from pipeline.training.build import row_layout
@@ -24,7 +31,7 @@ SMALL = [
 
 def run_small(name, root, run_dir, *settings):
     """The result of the workflow with these settings, run by Dask."""
-    argv = [str(ROOT / "workflows" / f"{name}.py"), "--run-dir", str(run_dir)]
+    argv = [str(ROOT / "workflows" / name), "--run-dir", str(run_dir)]
     for setting in (f"data.root={root}", *SMALL, *settings):
         argv += ["--set", setting]
     assert main(argv) == 0
@@ -102,11 +109,82 @@ def test_frappe_workflows_differ_in_model_and_optimizer_alone(model):
         assert workflow.with_settings({"name": "frappe"}) == FRAPPE["workflow"].with_settings({})
 
 
+def values_of_their_own(column, least):
+    """Values with a key of their own: those seen often enough, without null."""
+    return {value for value, count in Counter(column).items() if count >= least and value is not None}
+
+
+def made_log(folder, columns, rows=3_000):
+    """The three files of a log with random columns, and what is in the training file."""
+    for name, part in (("train", 1.0), ("valid", 0.1), ("test", 0.1)):
+        rng = np.random.default_rng(len(name))
+        made = {column: make(rng, int(rows * part)) for column, make in columns.items()}
+        pq.write_table(pa.table(made), folder / f"{name}.parquet")
+    return pq.read_table(folder / "train.parquet").to_pydict()
+
+
+def counted_values(name, root, capsys):
+    """The workflow with its data in `root`, and the values that its statistics keep of each field."""
+    workflow = load(ROOT / "workflows" / name).with_settings({"data.root": root})
+    path = root / "workflow.json"
+    path.write_text(workflow.model_dump_json())
+    assert statistics_command([str(path)]) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    found = {}
+    for rule in workflow.data.features:
+        if rule.kind == "rare":
+            rows = pq.read_table(root / rule.counts).to_pylist()
+            found[rule.column] = {row["value"] for row in rows if row["count"] >= rule.at_least}
+    assert said == f"{sum(map(len, found.values())):,} values of {len(found)} categories have keys of their own"
+    return found
+
+
+def test_the_criteo_workflow_follows_the_rules_of_criteo_x4(tmp_path, capsys):
+    """Numbers by floor(ln(x)^2) above 2; a key for values seen ten times, of which null and 0 are none."""
+    columns = {"label": lambda rng, n: rng.integers(0, 2, n)}
+    for k in range(1, 14):
+        columns[f"i{k}"] = lambda rng, n: pa.array(
+            (rng.pareto(0.4, n) * 2).astype(np.int64) % 100_000 - 2, mask=rng.random(n) < 0.2
+        )
+    for k in range(1, 27):
+        columns[f"c{k}"] = lambda rng, n: pa.array([f"{v:08x}" for v in rng.zipf(1.3, n)], mask=rng.random(n) < 0.2)
+    log, found = made_log(tmp_path, columns), counted_values("criteo.py", tmp_path, capsys)
+    assert len(found) == 39
+    for k in range(1, 14):
+        squared = [math.floor(math.log(x) ** 2) if x > 2 else x for x in log[f"i{k}"] if x]
+        assert found[f"k{k}"] == values_of_their_own(squared, 10)
+    for k in range(1, 27):
+        assert found[f"c{k}"] == values_of_their_own(log[f"c{k}"], 10)
+    result = run_small("criteo.py", tmp_path, tmp_path / "run", "schedule.batch_size=1000")
+    # A shared key of each field holds null, 0 and what is rare.
+    assert result["rows"] == sum(map(len, found.values())) + 39
+
+
+def test_the_avazu_workflow_follows_the_rules_of_avazu_x4(tmp_path, capsys):
+    """Hour, weekday and weekend of 14102100; a key for values seen twice."""
+    columns = {"click": lambda rng, n: rng.integers(0, 2, n)}
+    columns["hour"] = lambda rng, n: pa.array([f"1410{d}{h:02}" for d, h in zip(
+        rng.integers(21, 31, n), rng.integers(0, 24, n), strict=True)]).cast(pa.int64())  # fmt: skip
+    fields = [c.name for c in load(ROOT / "workflows/avazu.py").data.categories]
+    for field in fields:
+        if field not in ("hour_of_day", "weekday", "weekend"):
+            columns[field] = lambda rng, n: [f"{v:x}" for v in rng.zipf(1.2, n)]
+    log, found = made_log(tmp_path, columns, rows=600), counted_values("avazu.py", tmp_path, capsys)
+    assert len(found) == len(fields) == 24
+    times = [datetime.strptime(str(hour), "%y%m%d%H") for hour in log["hour"]]
+    made = {
+        "hour_of_day": [t.hour for t in times], "weekday": [t.weekday() for t in times],
+        "weekend": [int(t.weekday() > 4) for t in times],
+    }  # fmt: skip
+    for field in fields:
+        assert found[field] == values_of_their_own((log | made)[field], 2)
+
+
 @pytest.mark.prove
 def test_the_quickstart_uses_all_tiers(tmp_path, capsys):
     keys = [8000, 4000, 1000, 500, 100, 50, 20, 10, 5, 4]
     result = run_small(
-        "quickstart", tmp_path / "data", tmp_path / "run",
+        "quickstart.py", tmp_path / "data", tmp_path / "run",
         f"data.synthetic.keys_per_field={json.dumps(keys)}", "data.synthetic.train_examples=12000",
         "data.synthetic.validation_examples=1000", "data.synthetic.test_examples=1000",
         "storage.device=180 KiB", "storage.host=240 KiB", "storage.chunk_rows=1024",
@@ -128,7 +206,7 @@ def test_the_quickstart_uses_all_tiers(tmp_path, capsys):
 def test_the_frappe_workflow_trains_on_its_data(tmp_path):
     root = real_data("frappe_x1", "train.parquet", "valid.parquet", "test.parquet")
     swapped = 'data.train=["test.parquet"]', 'data.test=["train.parquet"]'
-    result = run_small("frappe", root, tmp_path / "run", *swapped)
+    result = run_small("frappe.py", root, tmp_path / "run", *swapped)
     assert result["examples"] == 28860
     assert [epoch["split"] for epoch in result["epochs"]] == ["validation", "test"]
     assert 0.5 < result["auc"] < 1
@@ -137,7 +215,7 @@ def test_the_frappe_workflow_trains_on_its_data(tmp_path):
 @pytest.mark.prove
 def test_the_criteo_workflow_trains_on_its_data(tmp_path):
     root = real_data("criteo_1tb_sample", "part-0.parquet", "part-6.parquet", "part-7.parquet")
-    result = run_small("criteo", root, tmp_path / "run", 'data.train=["part-0.parquet"]')
+    result = run_small("criteo.py:sample", root, tmp_path / "run", 'data.train=["part-0.parquet"]')
     assert result["examples"] == 10000
     assert [epoch["split"] for epoch in result["epochs"]] == ["validation", "test"]
     assert 0.4 < result["auc"] < 1

@@ -68,7 +68,7 @@ def workflows(real: Path, data: Path, quick: bool) -> dict[str, Workflow]:
     folders = {"criteo": ("criteo_1tb_sample", 2), "frappe": ("frappe_x1", 6)}
     for name, (folder, epochs) in folders.items():
         if (real / folder).is_dir() and not quick:
-            workflow = load(ROOT / "workflows" / f"{name}.py")
+            workflow = load(ROOT / "workflows" / f"{name}.py{':sample' if name == 'criteo' else ''}")
             pace = {"epochs": epochs, "plateau": None}
             found[name] = changed(workflow, data={"root": real / folder}, schedule=pace)
     return found

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.commits.manifest import RESERVE_NAME, ChunkState, Commits, Manifest, stem
+from pipeline.data.side_files import FOLDER, copy_name
 from pipeline.kernels.tag import first_wrong_tag
 from pipeline.records import RESERVED, U32, U64
 from pipeline.storage.files import checksum, checksum_of
@@ -19,7 +20,7 @@ from pipeline.storage.shards import shard_folder
 
 OURS = (
     "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
-    "stretches.jsonl", "live.jsonl", "trace.json", "report.html", "tensorboard",
+    "stretches.jsonl", "live.jsonl", "trace.json", "report.html", "tensorboard", FOLDER,
 )  # fmt: skip
 
 
@@ -58,14 +59,17 @@ def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tup
 def check_small_files(
     run_dir: Path, commits: Commits, manifests: Sequence[Manifest], missing: Collection[int] = ()
 ) -> Iterator[Defect]:
-    """Check the dense states of each commit and the table's Zarr metadata, which must be that of one of the commits;
-    the metadata of `missing` shards is skipped."""
+    """Check the dense states of each commit, its copies of the files of features, and the table's Zarr metadata, which
+    must be that of one of the commits; the metadata of `missing` shards is skipped."""
     expected: list[tuple[Path, set[str], tuple[int, ...]]] = []
     expected += [
         (commits.dense_file(m.number, replica), {digest}, (m.number,))
         for m in manifests
         for replica, digest in enumerate(m.dense)
     ]
+    for m in manifests:
+        digests = m.state.get("side_files", {})
+        expected += [(run_dir / FOLDER / copy_name(digest), {digest}, (m.number,)) for digest in digests.values()]
     for name in _without(manifests[-1], missing).metadata if manifests else ():
         known = {m.metadata[name] for m in manifests} | {described[name] for described in _described(manifests[-1])}
         expected.append((run_dir / "table.zarr" / name, known, ()))

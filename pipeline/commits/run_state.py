@@ -14,7 +14,7 @@ from pipeline.data.agenda import Position
 from pipeline.data.files import SPLITS
 from pipeline.data.identity import SplitIdentity
 from pipeline.metrics.totals import COUNTS, DiskTotals
-from pipeline.settings import Amount, Count, Strict, read_json
+from pipeline.settings import Amount, Count, Digests, Strict, read_json
 from pipeline.storage.files import Damaged
 
 REPORTED = ("auc", "logloss")
@@ -47,6 +47,8 @@ class RunDescription(Strict):
     environment: dict[str, str]
     code: str = ""
     """Digest of what the model class runs; empty in commits of earlier versions of this package."""
+    side_files: Digests
+    """Checksum of each file that features read, by the name that they have for it."""
 
 
 class RunState(RunDescription):

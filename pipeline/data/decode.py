@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline.data.bags import Bags
 from pipeline.data.files import InputColumn
 from pipeline.data.outside import Outside
+from pipeline.files.buffers import numeric_values, texts, validity
 from pipeline.files.types import is_list
 from pipeline.kernels import assemble, hashing
 from pipeline.records import F32, U64
@@ -34,6 +35,11 @@ def salt_of(table: str) -> np.uint64:
 @cache
 def missing_of(field: str) -> np.uint64:
     return hashing.missing_key(field)
+
+
+def missing_in(column: InputColumn) -> np.uint64:
+    """Key of a missing value of the column."""
+    return column.rare.shared if column.rare and column.rare.nulls else missing_of(column.name)
 
 
 def fill_floats(
@@ -96,7 +102,7 @@ def _float_for_null(column: InputColumn) -> np.float32:
 
 def fill_keys(array: pa.Array, column: InputColumn, dictionary: U64 | None, out: U64) -> None:
     """Compute the keys of a column of single values, or of the values of a column of lists."""
-    missing = missing_of(column.name)
+    missing = missing_in(column)
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
     if dictionary is not None:
@@ -106,10 +112,14 @@ def fill_keys(array: pa.Array, column: InputColumn, dictionary: U64 | None, out:
     if pa.types.is_integer(array.type):
         values, bits, at = numeric_values(array)
         hashing.hash_integers(values, salt_of(column.table), out)
+        kind = "integers"
     else:
         bits, at = validity(array)
         data, offsets = texts(array)
         hashing.hash_strings(data, offsets, salt_of(column.table), out)
+        kind = "text"
+    if column.rare:
+        column.rare.apply(out, kind, f"column {column.name!r} ({column.setting})")
     if len(bits):
         assemble.mark_missing(bits, at, missing, out)
 
@@ -121,7 +131,7 @@ def fill_bags(array: pa.Array, column: InputColumn, dictionary: U64 | None, bags
     values = array.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
     keys, offsets = bags.room(len(array), len(values) + array.null_count)
     fill_keys(values, column, dictionary, keys[array.null_count :])
-    assemble.spread_lists(ends, bits, at, missing_of(column.name), keys, array.null_count, offsets)
+    assemble.spread_lists(ends, bits, at, missing_in(column), keys, array.null_count, offsets)
     bags.count += len(array)
 
 
@@ -133,34 +143,3 @@ def dictionary_keys(array: pa.Array, column: InputColumn) -> U64 | None:
     keys = np.empty(len(values.dictionary), np.uint64)
     fill_keys(values.dictionary, column, None, keys)
     return keys
-
-
-def numeric_values(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], int]:
-    """Values of a numeric array, its validity bitmap, and the first bit of the array in it."""
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.uint8())
-    elif pa.types.is_float16(array.type):
-        array = array.cast(pa.float32())
-    values = _view(array.buffers()[1], array.type.to_pandas_dtype())
-    return values[array.offset : array.offset + len(array)], *validity(array)
-
-
-def validity(array: pa.Array) -> tuple[NDArray[np.uint8], int]:
-    """Validity bitmap (empty if there are no nulls), and the first bit of the array in it."""
-    return _view(array.buffers()[0] if array.null_count else None, np.uint8), array.offset
-
-
-def texts(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """Bytes of a string or binary array, and its [n + 1] offsets (int32, or int64 for the large types)."""
-    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    _, offsets, data = array.buffers()
-    ends = _view(offsets, np.int64 if large else np.int32)
-    return _view(data, np.uint8), ends[array.offset : array.offset + len(array) + 1]
-
-
-def _view(buffer: pa.Buffer | None, dtype: Any) -> NDArray[Any]:
-    values = np.frombuffer(b"" if buffer is None else buffer, np.uint8)
-    # Arrow pads only some buffers to whole words, and some are writable; kernels are compiled for read-only arrays.
-    values = values[: len(values) // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
-    values.flags.writeable = False
-    return values

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, Listing, find, typed
-from pipeline.files.flat import FlatFile
-from pipeline.files.stores import StoredFile, is_remote
+from pipeline.files.flat import open_file as open_file
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 
 if TYPE_CHECKING:
+    from pipeline.features.derived import Derived
+    from pipeline.features.rare_keys import RareKeys
     from pipeline.workflow import Data, Number, Task
 
 SPLITS = ("train", "validation", "test")
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 ROLES = {
     "data.labels": ("label",), "data.weight": ("weight",), "data.numbers": ("number",),
     "data.categories": ("category", "list"), "metrics.group": ("group",),
@@ -43,6 +42,8 @@ class InputColumn:
     table: str = ""
     task: Task | None = None
     """Task of a label, if the workflow has `data.tasks`."""
+    rare: RareKeys | None = None
+    """Keys of a category's rare values, if `data.features` has a rule for it."""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -72,55 +73,51 @@ class InputColumn:
         return kinds.get(self.name, "").startswith("lists")
 
 
+def derived_of(data: Data) -> Derived | None:
+    """The columns that the features of the workflow make, if there are features. Raises ValueError if one lacks a
+    statistic or a file."""
+    if not data.features:
+        return None
+    from pipeline.features.derived import Derived
+
+    return Derived(data.features, data.root)
+
+
 def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
     """All columns to read: labels, weight, numbers, categories, each in the order of the workflow; then the column that
     `group` names, which may also be one of the former."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
-    categories = [InputColumn(c.name, "data.categories", table=c.table_name) for c in data.categories]
+    tables = {category.name: category.table_name for category in data.categories}
+    derived = derived_of(data)
+    rare = derived.rare(tables) if derived else {}
+    categories = [
+        InputColumn(name, "data.categories", table=table, rare=rare.get(name)) for name, table in tables.items()
+    ]
     # A column that is both a category and the group is hashed once, so both use the category's table.
-    table = next((c.table_name for c in data.categories if c.name == group), group)
-    groups = [InputColumn(group, "metrics.group", table=table or group)] if group else []
+    table, shared = tables.get(group or "", group), rare.get(group or "")
+    groups = [InputColumn(group, "metrics.group", table=table or group, rare=shared)] if group else []
     return [*labels, *weight, *numbers, *categories, *groups]
 
 
 def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
     """Files of one split, for what is read after training. `kinds`: see `typed`. Raises ValueError as `find` does."""
-    return list(find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files)
+    found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files
+    return with_derived(found, derived_of(data))
+
+
+def with_derived(files: Iterable[DataFile], derived: Derived | None) -> list[DataFile]:
+    """The files with the columns that are made of theirs."""
+    return [replace(file, derived=derived) for file in files]
 
 
 def listings_of(data: Data, begun: Mapping[str, int | None] = MappingProxyType({})) -> dict[str, Listing]:
     """Files of each split: pattern after pattern, each in the order of names. `begun`: places of the files of a run
     that goes on, and versions (see `table_files`). Raises ValueError as `find` does."""
     found = {s: find(getattr(data, s), data.root, f"data.{s}", "Parquet", begun=begun) for s in SPLITS}
-    files = iter(typed([file for listing in found.values() for file in listing.files], {}))
+    files = iter(with_derived(typed([f for listing in found.values() for f in listing.files], {}), derived_of(data)))
     return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
-
-
-def open_file(
-    path: DataFile | Path, is_flat: bool = True, stored: StoredFile | None = None, **options: Any
-) -> FlatFile:
-    """Open a Parquet file. `is_flat`: see `FlatFile`. `stored`: the same file, opened before, whose pieces are then
-    read. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
-    try:
-        place, file = str(path), path if isinstance(path, DataFile) else None
-        if not is_remote(place):
-            return FlatFile(place, file, is_flat, **options)
-        found = stored or StoredFile(place)
-        # Without pieces, the ranges of all columns of a row group are asked for at once.
-        options = {"metadata": found.metadata(), "pre_buffer": not stored, **options}
-        opened = FlatFile(stored or found.file, file, is_flat, **options)
-        opened.stored = found
-        return opened
-    except (pa.ArrowException, OSError) as error:
-        way = ", is it complete?"
-        if path.suffix in TEXT_SUFFIXES:
-            way = (
-                f"; make Parquet of the text first: pipeline prepare csv {path} --schema SCHEMA.json "
-                "--out FOLDER, with --no-label if its rows are to be scored"
-            )
-        raise ValueError(f"{path}: cannot be read as Parquet{way} ({error})") from error
 
 
 class SchemaCheck:
@@ -203,6 +200,9 @@ def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, 
     close, hint = did_you_mean(column.name, schema.names) if not times else (None, "")
     way = f"correct the {what}" if is_trained else f"correct the name in {column.setting} or the {what}"
     problem = f"is there {times} times" if times else "is missing"
+    if lacking := _not_there(path, column.name, schema):
+        way, problem, close = f"correct the name in data.features or the {what}", f"is made of {lacking[0]!r}", None
+        problem += ", which is missing"
     if inside := [name for name in schema.names if name.startswith(f"{column.name}.")]:
         problem, close = "is a struct", column.name
         hint = f"; name one of its fields, such as {inside[0]!r}"
@@ -210,6 +210,12 @@ def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, 
         f"{path}: column {column.name!r} ({column.setting}) {problem}, expected once{hint if close else ''}; {way}, "
         f"which has: {', '.join(schema.names)}"
     )
+
+
+def _not_there(path: DataFile | str, name: str, schema: pa.Schema) -> list[str]:
+    """Inputs of a made column that a file lacks."""
+    derived = path.derived if isinstance(path, DataFile) else None
+    return derived.missing(name, schema.names) if derived else []
 
 
 def _checked_kind(path: DataFile | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:

@@ -18,7 +18,7 @@ from pipeline.data.plain import plain
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
 from pipeline.files.stores import Stamp, StoredFile
-from pipeline.files.types import has_no_values, is_list
+from pipeline.files.types import has_no_values, is_list, kind_of
 from pipeline.messages.uris import is_remote
 from pipeline.records import U64
 
@@ -71,9 +71,10 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
         types = {c.name: schema.field(c.name).type for c in check.columns if c.name in schema.names}
         stored = file.stored if is_remote(path.place) else None
         # A column that is both a category and the group of the metrics is read once.
-        places = [(kind, place) for name, kind in types.items() if (place := file.leaf(name)) is not None]
+        read = [schema.field(name) for name in file.inputs(types) if name in schema.names]
+        places = [(field.type, place) for field in read if (place := file.leaf(field.name)) is not None]
         empty = {c.name for c in check.columns if c.name not in types or has_no_values(types[c.name])}
-        num_made = len({c.name for c in check.columns}) - len(places)
+        num_made = sum(file.leaf(name) is None for name in {c.name for c in check.columns})
         groups = [_describe(path, stored, metadata, g, places, num_made) for g in range(metadata.num_row_groups)]
         return identity, groups, frozenset(empty)
 
@@ -186,10 +187,12 @@ class GroupReader:
     def _texts_with_dictionary(self, file: FlatFile) -> list[str]:
         # If the file has a dictionary, only the dictionary's texts are hashed. If it has none, making Arrow build one
         # would cost more than hashing every text.
-        texts = [c for c in self._columns if self._check.kinds.get(c.name, "").endswith("text")]
         if file.metadata.num_row_groups == 0:
             return []
-        places = [place for c in texts if (place := file.leaf(c.name)) is not None]
+        kinds, used, schema = self._check.kinds, [c.name for c in self._columns], file.schema_arrow
+        made_of = [n for n in file.inputs(used) if n not in used and str(kind_of(schema.field(n).type)) == "text"]
+        texts = [name for name in used if kinds.get(name, "").endswith("text")] + made_of
+        places = [place for name in texts if (place := file.leaf(name)) is not None]
         chunks = [file.metadata.row_group(0).column(place) for place in places]
         return [c.path_in_schema for c in chunks if c.has_dictionary_page and c.physical_type == "BYTE_ARRAY"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.files.find import DataFile
+from pipeline.files.flat import FlatFile
 from pipeline.files.stores import is_remote, open_to_read
 from pipeline.messages.uris import cut, name_below, uri_of
 from pipeline.settings import Count, Digest, Strict, read_json
@@ -79,28 +80,27 @@ Identity = Mapping[str, SplitIdentity]
 
 
 def look_at(
-    path: DataFile | Path, name: str, file: pq.ParquetFile, columns: Collection[str], targets: Collection[str]
+    path: DataFile | Path, name: str, file: FlatFile, columns: Collection[str], targets: Collection[str]
 ) -> FileIdentity:
     """Identity of the Parquet file at `path`, with the types of all used columns. `file`: the same file, opened without
     options. `columns`: the used columns. `targets`: the label and weight columns among them."""
-    metadata, schema = file.metadata, file.schema_arrow
+    metadata, schema, read = file.metadata, file.schema_arrow, file.inputs(columns)
     sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
-    if is_remote(str(path)):
+    if stored := file.stored if is_remote(str(path)) else None:
         # The ETag of an object says more than a sample, each piece of which would be a request.
-        stored = file.stored
         size, footer, sample = stored.stamp.size, stored.footer[:-TAIL_BYTES], stored.stamp.version.encode()
     else:
         with open_to_read(str(path)) as opened:
             size = opened.size()
             footer = opened.read_at(metadata.serialized_size, size - TAIL_BYTES - metadata.serialized_size)
-            sample = b"".join(opened.read_at(num, begin) for begin, num in _samples(metadata, columns, targets))
+            sample = b"".join(opened.read_at(num, begin) for begin, num in _samples(metadata, read, targets))
     return FileIdentity(
         path=name,
         size=size,
         row_groups=[(len(list(same)), rows) for rows, same in groupby(sizes)],
         footer=checksum(footer),
         sample=checksum(sample),
-        types={c: str(schema.field(c).type) if c in schema.names else EMPTY for c in sorted(columns)},
+        types={c: str(schema.field(c).type) if c in schema.names else EMPTY for c in sorted({*columns, *read})},
         version=path.version if isinstance(path, DataFile) else None,
     )
 

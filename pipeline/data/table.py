@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,9 @@ from pipeline.data.groups import Chunk, chunks_of
 from pipeline.data.outside import Outside
 from pipeline.data.plain import plain
 from pipeline.data.window import Window
+from pipeline.features.derived import Derived
 from pipeline.files.flat import Place, at_place, places
-from pipeline.files.types import plain_type
+from pipeline.files.types import in_memory_type, plain_type, timed, to_plain
 from pipeline.machine.threads import Threads
 from pipeline.records import Block, Examples, FieldLayout
 
@@ -24,9 +26,14 @@ from pipeline.records import Block, Examples, FieldLayout
 class TableReader:
     """Reader of tables. Not thread-safe: its buffers are used for one batch after the other."""
 
-    def __init__(self, columns: list[InputColumn], kinds: Mapping[str, str], layout: FieldLayout) -> None:
+    def __init__(
+        self, columns: list[InputColumn], kinds: Mapping[str, str], layout: FieldLayout,
+        derived: Derived | None = None, inputs: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         """`columns`: all columns to read, as `columns_of` orders them. `kinds`: kind of each column of keys (see
-        `SchemaCheck`). `layout`: that of their categorical fields."""
+        `SchemaCheck`). `layout`: that of their categorical fields. `derived`: columns that features make.
+        `inputs`: names of the Arrow types of what they are made of, in the training data."""
+        self._derived, self._inputs = derived, inputs
         self._columns, self._kinds = columns, dict(kinds)
         self._widths = widths_of(columns, layout)
         self._threads = Threads(1, "read table")
@@ -49,18 +56,34 @@ class TableReader:
         if self._checked is None or not table.schema.equals(self._checked):
             found = places(table.schema)
             flat = pa.schema([field.with_name(name).with_type(plain_type(field.type)) for name, _, field in found])
+            if self._derived:
+                times = {
+                    n: timed(pa.chunked_array([], flat.field(n).type), self._inputs.get(n, "")).type for n in flat.names
+                }
+                flat = self._derived.schema(pa.schema([field.with_type(times[field.name]) for field in flat]), name)
             SchemaCheck(self._columns, self._kinds).check(name, flat)
             self._checked, self._places = table.schema, {name: place for name, place, _ in found}
-        chunks = {column.name: chunks_of(self._plain(table, column, name), column) for column in self._columns}
+        names = [column.name for column in self._columns]
+        if self._derived:
+            found_in = self._derived.columns(names, lambda given: self._given(table, given), name)
+        else:
+            found_in = {given: self._given(table, given) for given in names}
+        chunks = {c.name: chunks_of(self._plain(found_in[c.name], c, name), c) for c in self._columns}
         if self._window.size < min(batch_size, table.num_rows):
             self._window = Window(self._columns, self._kinds, min(batch_size, table.num_rows), self._threads)
         for begin in range(0, table.num_rows, batch_size):
             yield self._read(chunks, begin, min(begin + batch_size, table.num_rows), outside, name)
 
-    def _plain(self, table: pa.Table, spec: InputColumn, where: str) -> pa.ChunkedArray:
-        place = self._places[spec.name]
-        kind = self._kinds.get(spec.name) if spec.has_keys else None
-        return plain(at_place(table.column(place[0]), place), spec, kind, where)
+    def _given(self, table: pa.Table, name: str) -> pa.ChunkedArray:
+        place = self._places[name]
+        column = at_place(table.column(place[0]), place)
+        if not self._derived:
+            return column
+        column = to_plain(column, in_memory_type(column), f"column {name!r}")
+        return timed(column, self._inputs.get(name, ""))
+
+    def _plain(self, column: pa.ChunkedArray, spec: InputColumn, where: str) -> pa.ChunkedArray:
+        return plain(column, spec, self._kinds.get(spec.name) if spec.has_keys else None, where)
 
     def _read(self, chunks: Mapping[str, list[Chunk]], begin: int, end: int, outside: Outside, name: str) -> Examples:
         size = end - begin

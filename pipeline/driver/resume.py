@@ -18,6 +18,7 @@ from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Identity, as_json, begun_in, differences
+from pipeline.data.side_files import side_digests
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
 from pipeline.machine.compiler import CACHE, compiler, compiler_version
@@ -32,7 +33,8 @@ from pipeline.storage.folder import Folder
 from pipeline.workflow import STAND_IN, Workflow, without_removed
 
 CHANGE_NO_BIT = (
-    "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.memory",
+    "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic",
+    "data.statistics", "storage.memory",
     "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy",
     "storage.host_policy", "storage.known_examples", "storage.known", "storage.log_multiple", "storage.log_growth",
     "storage.direct",
@@ -72,6 +74,7 @@ def description(
         "steps_of_epoch": steps_of_epoch,
         "environment": environment() | {"device": device, "workers": str(world)} | compiled,
         "code": code_digest(workflow.model.kind),
+        "side_files": side_digests(workflow.data),
     }
 
 
@@ -109,6 +112,12 @@ def check_same_run(
     fixed = ("optimizer.rows",) if now["workflow"]["optimizer"]["rows"]["kind"] == "ftrl" else ()
     may_change = CHANGE_NO_BIT + CHANGE_LATER_BITS
     refused = [text for path, text in changes if not _is_in(path, may_change) or _is_in(path, fixed)]
+    side_were, side = before.get("side_files", {}), now["side_files"]
+    refused += [
+        f"data.features: {name} has another content than when the run began"
+        for name in side
+        if name in side_were and side[name] != side_were[name]
+    ]
     steps_were, steps = before["steps_of_epoch"], now["steps_of_epoch"]
     if train := other.pop("train", None):
         refused.append(f"data.train: {train}")

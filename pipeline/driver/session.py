@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.cluster.address import ANY_PORT, free_address
 from pipeline.cluster.crew import WorkerSpec
+from pipeline.data.side_files import FOLDER, keep_side_files
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import make_run_dir, open_crew, open_local, open_pool, recruit, shared_by
@@ -18,6 +19,7 @@ from pipeline.driver.resume import begun_of
 from pipeline.errors import refuse_remote
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import Setup, check, divide_caps
+from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import Workflow
 
@@ -80,6 +82,7 @@ def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
             pool = stack.enter_context(open_pool(spec))
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)
+        keep_side_files(session.checked.workflow.data, session.run_dir / FOLDER, Files())
         if find_spec("prometheus_client"):
             from pipeline.monitor.tools.prometheus import metrics_of
 

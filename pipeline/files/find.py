@@ -54,6 +54,8 @@ class DataFile:
     """Version of the Delta table that has the file."""
     below: str = field(default="", compare=False)
     """Path below the folder, or the fixed part of the pattern, that was named; for a named file its name."""
+    derived: Any = field(default=None, compare=False, repr=False)
+    """Columns that a workflow's features make of the file's (see `pipeline.features.derived.Derived`)."""
 
     def __str__(self) -> str:
         return self.place

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,9 @@ from pipeline.files.find import DataFile
 from pipeline.files.partitions import check_equal, column_of
 from pipeline.files.stores import StoredFile
 from pipeline.files.types import WIDE, is_list, plain_type, to_plain, unified
+from pipeline.messages.uris import is_remote
 
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 Place = tuple[int, ...]
 """Number of a column in its schema, then that of a field in each struct below."""
 
@@ -63,14 +66,15 @@ def at_place(column: pa.ChunkedArray, place: Place) -> pa.ChunkedArray:
 
 
 class FlatFile(pq.ParquetFile):
-    """Parquet file whose columns are flat and have plain types, with the columns of its path. A column that is read and
-    not there is null."""
+    """Parquet file whose columns are flat and have plain types, with the columns of its path and those that features
+    make of them. A column that is read and not there is null."""
 
     def __init__(self, source: Any, file: DataFile | None = None, is_flat: bool = True, **options: Any) -> None:
         """`source`: an open file, or its path. `file`: the file, whose path may name columns. `is_flat`: False for the
         columns and types of the file as they are."""
         super().__init__(source, **options)
         self._file, self._is_flat = file or DataFile(""), is_flat
+        self._derived = self._file.derived if is_flat else None
         self.stored: StoredFile | None = None
         """The file in its store, if it is in one."""
 
@@ -90,12 +94,17 @@ class FlatFile(pq.ParquetFile):
         ]  # fmt: skip
         in_path = [name for name, _ in self._file.partitions if name not in self._flat]
         added = [pa.field(name, column_of(self._file, name, 0).type) for name in in_path]
-        return pa.schema([*found, *added], schema.metadata)
+        flat = pa.schema([*found, *added], schema.metadata)
+        return self._derived.schema(flat, self._file) if self._derived else flat
 
     @property
     def schema_arrow(self) -> pa.Schema:
         """Schema of the columns; of a name that is there twice, both."""
         return self._schema
+
+    def inputs(self, names: Iterable[str]) -> list[str]:
+        """Columns that are read for columns of these names, of which some may be made of others."""
+        return self._derived.inputs(names) if self._derived else list(dict.fromkeys(names))
 
     def leaf(self, name: str) -> int | None:
         """Number of the column chunk of a column; None if the file has no such column."""
@@ -111,10 +120,10 @@ class FlatFile(pq.ParquetFile):
         return self.read_row_groups([i], columns, **options)
 
     def read_row_groups(self, row_groups: Sequence[int], columns: Sequence[str], **options: Any) -> pa.Table:
-        return self._chosen(super().read_row_groups(list(row_groups), columns=list(columns), **options), columns)
+        return self._chosen(super().read_row_groups(list(row_groups), columns=self.inputs(columns), **options), columns)
 
     def iter_batches(self, batch_size: int, *, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
-        for batch in super().iter_batches(batch_size, columns=list(columns), **options):
+        for batch in super().iter_batches(batch_size, columns=self.inputs(columns), **options):
             table = self._chosen(pa.Table.from_batches([batch]), columns)
             yield table.combine_chunks().to_batches()[0] if columns else batch.select([])
 
@@ -122,7 +131,12 @@ class FlatFile(pq.ParquetFile):
         """The named columns of a table that was read, in this order."""
         # Each look at the reader's schema makes a new one: with 2,000 columns that takes longer than reading them.
         names = self.reader.schema_arrow.names if columns else []
-        chosen = [self._column(table, name, names) for name in columns]
+        if self._derived:
+            there = [name for name in columns if name not in self._derived or name in self._schema.names]
+            made = self._derived.columns(there, lambda name: self._column(table, name, names), self._file)
+            chosen = [made[n] if n in made else pa.chunked_array([pa.nulls(table.num_rows)]) for n in columns]
+        else:
+            chosen = [self._column(table, name, names) for name in columns]
         return pa.table(chosen, list(columns)) if chosen else table.select([])
 
     def _column(self, table: pa.Table, name: str, names: Sequence[str]) -> pa.ChunkedArray:
@@ -161,6 +175,31 @@ class FlatFile(pq.ParquetFile):
         if len(ends) < len(chunks) or not ends:
             return into
         return pa.uint64() if max(ends) >= 1 << 63 else pa.int64()
+
+
+def open_file(
+    path: DataFile | Path, is_flat: bool = True, stored: StoredFile | None = None, **options: Any
+) -> FlatFile:
+    """Open a Parquet file. `is_flat`: see `FlatFile`. `stored`: the same file, opened before, whose pieces are then
+    read. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
+    try:
+        place, file = str(path), path if isinstance(path, DataFile) else None
+        if not is_remote(place):
+            return FlatFile(place, file, is_flat, **options)
+        found = stored or StoredFile(place)
+        # Without pieces, the ranges of all columns of a row group are asked for at once.
+        options = {"metadata": found.metadata(), "pre_buffer": not stored, **options}
+        opened = FlatFile(stored or found.file, file, is_flat, **options)
+        opened.stored = found
+        return opened
+    except (pa.ArrowException, OSError) as error:
+        way = ", is it complete?"
+        if path.suffix in TEXT_SUFFIXES:
+            way = (
+                f"; make Parquet of the text first: pipeline prepare csv {path} --schema SCHEMA.json "
+                "--out FOLDER, with --no-label if its rows are to be scored"
+            )
+        raise ValueError(f"{path}: cannot be read as Parquet{way} ({error})") from error
 
 
 @dataclass(frozen=True, slots=True)

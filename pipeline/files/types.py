@@ -6,6 +6,7 @@ dictionaries. Each has a plain type, in which keys and numbers are computed, so 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, reduce
 from types import MappingProxyType as Fixed
@@ -39,6 +40,8 @@ IS_LIST = (
 IS_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 WIDE = 18
 """Digits up to which every decimal is an integer of 64 bits."""
+TIMES = re.compile(r"date(?P<date>32|64)\[(?:day|ms)\]|timestamp\[(?P<unit>s|ms|us|ns)(?:, tz=(?P<zone>.+))?\]")
+"""Names of Arrow's types of times."""
 UNSIGNED_DIGITS = 20
 """Digits of the decimals in which Spark writes unsigned integers of 64 bits."""
 
@@ -262,6 +265,17 @@ def as_type(column: pa.ChunkedArray, into: pa.DataType) -> pa.ChunkedArray:
     if column.type == into:
         return column
     return to_plain(column, plain_type(column.type), "the column").cast(into)
+
+
+def timed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """The times that integers stand for, if `name` is that of an Arrow type of times: counted in its unit since 1970,
+    as requests have them. Any other column is returned as it is."""
+    found = TIMES.fullmatch(name)
+    if not found or not pa.types.is_integer(column.type):
+        return column
+    if found["date"]:
+        return column.cast(pa.int32() if found["date"] == "32" else pa.int64()).cast(pa.type_for_alias(name))
+    return column.cast(pa.int64()).cast(pa.timestamp(found["unit"], found["zone"]))
 
 
 def value_of(found: pa.DataType) -> pa.DataType:

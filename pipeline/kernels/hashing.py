@@ -26,9 +26,10 @@ MASK = (1 << 64) - 1
 MURMUR = np.uint64(0xC6A4A7935BD1E995)
 S47 = np.uint64(47)
 
-# Two namespaces for names, so that a table's salt and a field's missing key are unrelated.
+# Namespaces for names, so that a table's salt, its shared key and a field's missing key are unrelated.
 SALT_NAMESPACE = 0x7461626C65
 MISSING_NAMESPACE = 0x6D697373696E67
+SHARED_NAMESPACE = 0x736861726564
 
 
 def table_salt(table: str) -> np.uint64:
@@ -39,6 +40,11 @@ def table_salt(table: str) -> np.uint64:
 def missing_key(field: str) -> np.uint64:
     """Key of "no value" in this field. Each field has its own, even within the same table."""
     return np.uint64(hash_bytes_reference(field.encode(), MISSING_NAMESPACE))
+
+
+def shared_key(table: str) -> np.uint64:
+    """Key that values of a table share which have no row of their own."""
+    return np.uint64(hash_bytes_reference(table.encode(), SHARED_NAMESPACE))
 
 
 def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:

@@ -73,7 +73,10 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
         description=f"{format}: {KINDS[format]}."
         if format
         else f"Make Parquet files of raw logs.\n\nformats:\n{lines}",
-        epilog=None if format else f"{PROG} FORMAT --help shows the options of a format",
+        epilog=None
+        if format
+        else f"{PROG} FORMAT --help shows the options of a format. {PROG} statistics WORKFLOW "
+        "computes the means, edges and counts that the workflow's features need.",
         formatter_class=argparse.HelpFormatter if format else argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

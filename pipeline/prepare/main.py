@@ -70,7 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     heed_interrupts()
     if argv is None or is_command():
         leave_pandas_out()
-    args = read_arguments(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["statistics"]:
+        from pipeline.prepare.statistics import statistics_command
+
+        return statistics_command(words[1:])
+    args = read_arguments(words)
     keep_freed_memory()
     stop = Stop()
     with on_signal(stop.ask):

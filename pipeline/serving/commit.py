@@ -8,6 +8,7 @@ from pathlib import Path
 from pipeline.commits.manifest import Manifest
 from pipeline.commits.reading import HeldCommit, hold
 from pipeline.commits.run_state import RunState, newest_state
+from pipeline.data.side_files import FOLDER, with_copies
 from pipeline.serving.features import Features, features_of
 from pipeline.serving.workflows import checked_workflow
 from pipeline.storage.disk_speed import DiskSpeed
@@ -52,7 +53,9 @@ def open_commit(
         storage = checked.storage.model_copy(update={"chunk_rows": held.manifest.chunk_rows})
         checked = checked.model_copy(update={"storage": storage})
         layout = RowLayout.of(held.manifest.row)
-        features = features_of(checked, layout.first_order, state.data["train"].types)
+        # The definition names files as the user did; what is opened reads the run's copies.
+        features = features_of(checked, layout.first_order, state.data["train"].types, state.side_files)
+        checked = checked.model_copy(update={"data": with_copies(checked.data, state.side_files, run_dir / FOLDER)})
         return OpenedCommit(held, checked, state, layout, features)
     except BaseException:
         held.close()

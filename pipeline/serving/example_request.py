@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.data.files import SchemaCheck, columns_of, open_file, resolve
+from pipeline.files.types import kind_of
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.features import inner_of_name
 from pipeline.serving.http.answer import output_of
@@ -18,7 +19,10 @@ from pipeline.serving.open_servable import OpenServable
 from pipeline.serving.served_model import InputSpec, inputs_of
 
 EXAMPLE_ROWS = 2
-MADE_UP: dict[str, list[Any]] = {"FP32": [0.5, 1.5], "INT64": [1, 2], "UINT64": [1, 2], "BYTES": ["a", "b"]}
+MADE_UP: dict[str, list[Any]] = {
+    "FP32": [0.5, 1.5], "FP64": [0.5, 1.5], "INT64": [1, 2], "UINT64": [1, 2], "BYTES": ["a", "b"],
+    "BOOL": [False, True],
+}  # fmt: skip
 """Values of a column by its datatype, where the run's data cannot be read any more."""
 EXAMPLE_MEMORY = 64 << 20
 
@@ -26,7 +30,7 @@ EXAMPLE_MEMORY = 64 << 20
 def unsigned_of(opened: OpenedCommit) -> tuple[str, ...]:
     """Categorical columns of integers up to 2^64 in the training data."""
     types = opened.state.data["train"].types
-    names = [category.name for category in opened.features.categories]
+    names = [category.name for category in opened.features.categories if category.name not in opened.features.made]
     return tuple(name for name in names if inner_of_name(types[name]).startswith("uint64"))
 
 
@@ -52,15 +56,23 @@ def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
     read."""
     data, features = opened.workflow.data, opened.features
     columns = [column for column in columns_of(data) if column.is_category or column.number]
-    names = [column.name for column in columns]
+    names = [spec.name for spec in inputs_of(features)]
     for split in ("test", "validation", "train"):
         for path in resolve(data, split, features.kinds):
             with open_file(path) as file:
                 SchemaCheck(columns, features.kinds).check(path, file.schema_arrow)
                 batch = next(file.iter_batches(EXAMPLE_ROWS, columns=names, use_threads=False), None)
                 if batch is not None and len(batch) == EXAMPLE_ROWS:
-                    return {name: batch.column(name).to_pylist() for name in names}
+                    return {name: _values(batch.column(name)) for name in names}
     raise ValueError("no file has two rows")
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Values of a column; times as integers of its unit since 1970."""
+    if kind_of(column.type) == "times":
+        width = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+        column = column.cast(width)
+    return list(column.to_pylist())
 
 
 def _tensors(spec: InputSpec, values: list[Any]) -> list[dict[str, Any]]:
@@ -77,11 +89,14 @@ def _tensor(name: str, datatype: str, values: list[Any]) -> dict[str, Any]:
 
 
 def _plain(datatype: str, value: Any) -> Any:
-    if value is None or (datatype == "FP32" and not math.isfinite(value)):
+    is_float = datatype in ("FP32", "FP64")
+    if value is None or (is_float and not math.isfinite(value)):
         return None
     if datatype == "BYTES":
         return value.decode() if isinstance(value, bytes) else value
-    return float(value) if datatype == "FP32" else int(value)
+    if datatype == "BOOL":
+        return bool(value)
+    return float(value) if is_float else int(value)
 
 
 def example_response(opened: OpenServable, request: bytes) -> bytes:

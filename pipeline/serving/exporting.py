@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pipeline.data.side_files import FOLDER, copy_name
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.dense_files import dense_files
@@ -84,11 +85,13 @@ def export(
     # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
     rates = {name: saved[name] for name in sorted(saved) if name.startswith("rates/")}
     small: dict[str, list[Any]] = {
-        FEATURES_FILE: [opened.features.model_dump_json(indent=1).encode() + b"\n"],
+        FEATURES_FILE: [opened.features.content(indent=1) + b"\n"],
         FENCES_FILE: [fences_N],
         REQUEST_FILE: [request],
         RATES_FILE: tensors(rates),
     }
+    for name in map(copy_name, opened.state.side_files.values()):
+        small[name] = [(opened.held.run_dir / FOLDER / name).read_bytes()]
     sums = {name: files.replace(out / name, content) for name, content in small.items()}
     dense, left_out = dense_files(opened, saved, out, files)
     for name, why in left_out.items():

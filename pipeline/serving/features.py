@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pipeline.settings import Strict, ValueKind
+from pipeline.features.any import AnyFeature
+from pipeline.features.derived import inputs_of
+from pipeline.settings import Digests, Names, Strict, ValueKind
 from pipeline.storage.files import checksum
 from pipeline.workflow import Category, Number, Workflow
 
@@ -25,16 +27,37 @@ class Features(Strict):
     init_std: float
     embedding_dim: int
     first_order: bool
+    features: tuple[AnyFeature, ...] = ()
+    """Columns that are made of others. This field and those below are left out of the file if there are none."""
+    inputs: Names
+    """Name of the Arrow type, in the training data, of each column that these are made of."""
+    side_files: Digests
+    """Checksum of each file that they read, which is that of its copy, by the name that they have for it."""
+
+    def content(self, indent: int | None = None) -> bytes:
+        """The definition as JSON."""
+        left_out = None if self.features else {"features", "inputs", "side_files"}
+        return self.model_dump_json(indent=indent, exclude=left_out).encode()
 
     @property
     def digest(self) -> str:
         """Checksum of the definition, as a short name of it."""
-        return checksum(self.model_dump_json().encode())
+        return checksum(self.content())
+
+    @property
+    def made(self) -> frozenset[str]:
+        """Names of the columns that are made of others."""
+        return frozenset(name for feature in self.features for name in feature.makes)
 
 
-def features_of(workflow: Workflow, first_order: bool, types: Mapping[str, str]) -> Features:
-    """Features of a workflow that was trained on columns of these Arrow types, by name."""
+def features_of(
+    workflow: Workflow, first_order: bool, types: Mapping[str, str], side_files: Mapping[str, str]
+) -> Features:
+    """Features of a workflow that was trained on columns of these Arrow types, by name, and with files of these
+    checksums."""
     data, model = workflow.data, workflow.model
+    named = [*data.labels, *(n.name for n in data.numbers), *(c.name for c in data.categories)]
+    inputs = [name for name in inputs_of(data.features, named) if name not in named]
     return Features(
         labels=data.labels,
         numbers=data.numbers,
@@ -44,6 +67,9 @@ def features_of(workflow: Workflow, first_order: bool, types: Mapping[str, str])
         init_std=model.init_std,
         embedding_dim=model.embedding_dim,
         first_order=first_order,
+        features=data.features,
+        inputs={name: types[name] for name in inputs},
+        side_files=dict(side_files),
     )
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_keys
-from pipeline.data.files import InputColumn
+from pipeline.data.files import columns_of
 from pipeline.data.outside import BadValues, check_rule
 from pipeline.data.plain import plain
+from pipeline.data.side_files import with_copies
 from pipeline.files.types import key_kind
 from pipeline.machine.limits import cpus
 from pipeline.messages.sizes import bytes_of_memory
@@ -36,7 +37,7 @@ from pipeline.serving.servable import (
 )
 from pipeline.serving.workflows import checked_workflow
 from pipeline.storage.files import Damaged
-from pipeline.workflow import Workflow
+from pipeline.workflow import Data, Workflow
 from pipeline.workflow import load as load_file
 
 Backend = Literal["torch", "onnx"]
@@ -74,7 +75,8 @@ class OpenServable:
         workflow = checked_workflow(opened.manifest.workflow, given, needs_class)
         # Servables are in float32 whatever the run's precision was.
         model = workflow.model.model_copy(update={"precision": "float32"})
-        self._workflow = workflow.model_copy(update={"model": model})
+        data = with_copies(workflow.data, opened.features.side_files, opened.folder)
+        self._workflow = workflow.model_copy(update={"model": model, "data": data})
         shift = float(np.log(opened.manifest.negatives))
         dense = self._torch(given is None) if needs_class else self._onnx()
         make = (lambda: shifted(dense(), shift)) if shift else dense
@@ -126,7 +128,7 @@ class OpenServable:
     def rows(self, column: str, values: Any) -> pa.Table:
         """Look up the rows of a categorical column's values, or of one value. Returns a row for each: `value`, `key`,
         `known` (false: it has no row, and these are its first weights) and `weights` as `OpenRun.rows` has them."""
-        array, keys_N = keys_of_values(self.features, column, values)
+        array, keys_N = keys_of_values(self.features, self._workflow.data, column, values)
         unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
         weights_UC: F32 = np.empty((len(unique_U), self._opened.layout.num_weights), np.float32)
         known_U = self.reader.weights(unique_U, weights_UC)
@@ -156,14 +158,15 @@ def vectors(values_NC: np.ndarray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values_NC).reshape(-1)), values_NC.shape[1])
 
 
-def keys_of_values(features: Features, column: str, values: Any) -> tuple[pa.Array, U64]:
-    """Arrow array and keys of values of a categorical column, None included, or of one value. Raises ValueError if
-    there is no such column, or if the values are of another kind than the training data's."""
-    categories = {category.name: category for category in features.categories}
+def keys_of_values(features: Features, data: Data, column: str, values: Any) -> tuple[pa.Array, U64]:
+    """Arrow array and keys of values of a categorical column, None included, or of one value. `data`: those of the
+    workflow, with the files of its features. Raises ValueError if there is no such column, or if the values are of
+    another kind than the training data's."""
+    categories = {one.name: one for one in columns_of(data) if one.is_category}
     if column not in categories:
         raise ValueError(f"{column!r} is not a categorical column; expected one of {', '.join(categories)}")
     expected = features.kinds[column].removeprefix("lists of ")
-    spec = InputColumn(column, "data.categories", table=categories[column].table_name)
+    spec = categories[column]
     given = array_of_values(column, values)
     array = plain(given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([given]), spec, expected, "values")
     kind = key_kind(array.type)

@@ -119,7 +119,7 @@ class OpenRun:
         `known` (false: it has no row, and this is its first one), `weights` as an evaluation of this commit reads them
         (embedding_dim of them are the embedding; if the model has first-order weights, one more, the last, is that),
         the optimizer's state of each weight, `last_step` and `count` as they are stored."""
-        array, keys_N = keys_of_values(self._opened.features, column, values)
+        array, keys_N = keys_of_values(self._opened.features, self._opened.workflow.data, column, values)
         unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
         reader = self._open_rows()
         stored_UW, known_U = reader.stored(unique_U)

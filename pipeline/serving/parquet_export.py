@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.data.decode import missing_of
-from pipeline.data.files import open_file, resolve
+from pipeline.data.files import columns_of, open_file, resolve
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.prepare.counts import Counts, counted, joined, summed, value_type
 from pipeline.prepare.runs import few, merge_counts, write_runs
@@ -105,8 +105,14 @@ def value_tables(opened: OpenedCommit) -> list[ValueTable]:
     columns: dict[str, list[str]] = {}
     for category in categories:
         columns.setdefault(category.table_name, []).append(category.name)
+    rare = {c.name: c.rare for c in columns_of(opened.workflow.data) if c.rare}
+    shared = {category.table_name: int(rare[category.name].shared) for category in categories if category.name in rare}
     return [
-        ValueTable(table, tuple(names), {int(missing_of(name)): name for name in names})
+        ValueTable(
+            table,
+            tuple(names),
+            {int(missing_of(n)): n for n in names} | ({shared[table]: names[0]} if table in shared else {}),
+        )
         for table, names in columns.items()
     ]
 

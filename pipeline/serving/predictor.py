@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.files import columns_of
+from pipeline.data.files import columns_of, derived_of
 from pipeline.data.outside import BadValues, Outside, check_rule
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
@@ -130,7 +130,7 @@ class _Lane:
         group = workflow.metrics.group if labelled else None
         data: Data = workflow.data
         columns = [c for c in columns_of(data, group) if labelled or c.setting in ("data.numbers", "data.categories")]
-        self.reader = TableReader(columns, features.kinds, fields)
+        self.reader = TableReader(columns, features.kinds, fields, derived_of(data), features.inputs)
         self._fields, self._row, self._dense = fields, row, dense
         self._work = Workspace(fields, Threads(1, "dedup"))
         self._size = workflow.schedule.batch_size

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.data.ahead import stamp_of
-from pipeline.data.files import InputColumn, open_file
+from pipeline.data.files import InputColumn, open_file, with_derived
 from pipeline.data.outside import Outside
+from pipeline.features.derived import Derived
 from pipeline.files.find import DataFile, check_once, find
 from pipeline.files.stores import Stamp, is_remote
 from pipeline.files.types import has_no_values
@@ -39,10 +40,13 @@ class ScoredFile:
     """Stamp of the source when it was listed (see `stamp_of`)."""
 
 
-def list_files(data: Sequence[str], out: Path, kinds: Mapping[str, str]) -> tuple[ScoredFile, ...]:
+def list_files(
+    data: Sequence[str], out: Path, kinds: Mapping[str, str], derived: Derived | None = None
+) -> tuple[ScoredFile, ...]:
     """Input files, in the order of the arguments, each with its output file: at the same path relative to the folder,
     or to the fixed part of the pattern, that was named; else under the same name. If that is one output for two inputs,
-    all outputs are at the paths below the folder that holds all inputs. `kinds`: see `typed`.
+    all outputs are at the paths below the folder that holds all inputs. `kinds`: see `typed`. `derived`: columns that
+    features make of theirs.
 
     Raises ValueError if an argument names no Parquet file, a file is named twice, no folder holds all inputs, or the
     output is among the inputs.
@@ -62,7 +66,7 @@ def list_files(data: Sequence[str], out: Path, kinds: Mapping[str, str]) -> tupl
         names = [file.place.removeprefix(f"{together}/") for file in listing.files]
     return tuple(
         ScoredFile(file, out / name, _num_rows(file), stamp_of(file))
-        for name, file in zip(names, listing.files, strict=True)
+        for name, file in zip(names, with_derived(listing.files, derived), strict=True)
     )
 
 

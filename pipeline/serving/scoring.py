@@ -16,7 +16,7 @@ from pipeline.cluster.local_crew import THREADS, LocalCrew
 from pipeline.cluster.pool import WorkerPool
 from pipeline.commits.manifest import Commits
 from pipeline.commits.reading import GivenUp
-from pipeline.data.files import columns_of
+from pipeline.data.files import columns_of, derived_of
 from pipeline.data.outside import BadValues, Outside
 from pipeline.data.source import Scoring, Source
 from pipeline.device.gpu import choose
@@ -138,7 +138,7 @@ def _score(
     opened: OpenedCommit, order: ScoringOrder, out: Path, claim: Callable[[ScoringRecord, Sequence[str]], None]
 ) -> str | None:
     """Score into the folder `out`. `claim`: called before anything runs, with the names of the files to come."""
-    files = list_files(order.data, out, opened.features.kinds)
+    files = list_files(order.data, out, opened.features.kinds, derived_of(opened.workflow.data))
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
         stack.enter_context(RunLock(out))

@@ -173,6 +173,7 @@ def _misfits(opened: OpenedServable) -> Iterator[str]:
     expected = {
         "labels": workflow.data.labels, "numbers": workflow.data.numbers, "categories": workflow.data.categories,
         "seed": workflow.seed, "init_std": workflow.model.init_std, "embedding_dim": workflow.model.embedding_dim,
+        "features": workflow.data.features,
     }  # fmt: skip
     for name, value in expected.items():
         if getattr(features, name) != value:

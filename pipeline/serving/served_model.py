@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.data.outside import BadValues, Outside
 from pipeline.records import F32
-from pipeline.serving.features import Features
+from pipeline.serving.features import Features, inner_of_name
 from pipeline.serving.open_servable import Backend, OpenServable
 from pipeline.serving.predictor import Scored
 from pipeline.serving.scored_files import score_columns, score_fields
@@ -45,14 +45,29 @@ class Answer:
 
 
 def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[InputSpec, ...]:
-    """Columns that the model reads: the numbers, then the categories. `unsigned`: those of integers up to 2^64."""
-    numbers = [InputSpec(number.name, "FP32", is_list=False) for number in features.numbers]
+    """Columns that the model reads: the numbers, the categories, and what features make others of. `unsigned`: those of
+    integers up to 2^64."""
+    made = features.made
+    numbers = [InputSpec(number.name, "FP32", is_list=False) for number in features.numbers if number.name not in made]
+    others = [InputSpec(name, datatype_of(kind), is_list=False) for name, kind in features.inputs.items()]
     categories = []
     for category in features.categories:
+        if category.name in made:
+            continue
         kind = features.kinds[category.name]
         datatype = "UINT64" if category.name in unsigned else DATATYPES_OF_KINDS[kind.removeprefix("lists of ")]
         categories.append(InputSpec(category.name, datatype, kind.startswith("lists")))
-    return (*numbers, *categories)
+    return (*numbers, *categories, *others)
+
+
+def datatype_of(name: str) -> str:
+    """Datatype of a column that features read, from the name of its Arrow type. Times are integers of its unit."""
+    inner = inner_of_name(name)
+    if inner.startswith(("string", "large_string", "binary", "large_binary")):
+        return "BYTES"
+    if inner.startswith(("float", "double", "halffloat")):
+        return "FP64" if inner.startswith("double") else "FP32"
+    return "BOOL" if inner.startswith("bool") else "UINT64" if inner.startswith("uint64") else "INT64"
 
 
 class ServedModel:

@@ -35,7 +35,7 @@ def value_history(run_dir: Path, text: str) -> dict[str, Any]:
     """
     with (opened := open_commit(run_dir, needs_class=False)).held:
         field, value = parse_value(text, opened.features)
-        _, key_1 = keys_of_values(opened.features, field, [value])
+        _, key_1 = keys_of_values(opened.features, opened.workflow.data, field, [value])
     allow_many_files()
     last_rows: LastRows = {}
     commits = []

@@ -22,6 +22,10 @@ Amount = Annotated[float, Field(ge=0.0)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 """64-bit XXH3 checksum as 16 hexadecimal digits."""
+Digests = Annotated[dict[str, Digest], Field(default_factory=dict)]
+"""Checksums by name; by default none."""
+Names = Annotated[dict[str, str], Field(default_factory=dict)]
+"""Texts by name; by default none."""
 PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 """Name of a file in a folder, which leads nowhere else."""
 ValueKind = Annotated[str, Field(pattern=r"^(lists of )?(integers|text)$")]

@@ -81,7 +81,8 @@ def real_workflow(name: str) -> Workflow:
     root = REAL / {"frappe": "frappe_x1", "criteo": "criteo_1tb_sample"}[name]
     if not root.is_dir():
         pytest.skip(f"the real data is not at {root}")
-    return override(load(Path(__file__).parents[2] / "workflows" / f"{name}.py"), [f"data.root={root}"])
+    file = {"frappe": "frappe.py", "criteo": "criteo.py:sample"}[name]
+    return override(load(Path(__file__).parents[2] / "workflows" / file), [f"data.root={root}"])
 
 
 @pytest.mark.prove

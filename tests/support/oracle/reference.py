@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from support.oracle.features import RareValues, with_made
 
 from pipeline.commits.fingerprint import fingerprint
 from pipeline.data import order
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
-from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, missing_key, table_salt
+from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, missing_key, shared_key, table_salt
 from pipeline.kernels.init_rows import init_weights_reference
 from pipeline.kernels.narrow_rows import noise_reference, round_reference
 from pipeline.kernels.pool import pool_reference
@@ -30,7 +31,7 @@ from pipeline.storage.layout import NUMBER_FORMATS
 from pipeline.training.build import build_model, has_batch_norm, row_layout
 from pipeline.training.dense_state import dense_state
 from pipeline.training.learner import seed_of_step
-from pipeline.workflow import Workflow
+from pipeline.workflow import Category, Workflow
 
 
 def key_of(value: object, column: str, table: str) -> int:
@@ -68,6 +69,7 @@ class Reference:
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
         self.row = row_layout(workflow)
+        self.rare = RareValues(workflow.data)
         self.schema = pq.read_schema(next(Path(workflow.data.root).glob(workflow.data.train[0])))
         self.model = build_model(workflow)
         dense = workflow.optimizer.dense
@@ -86,6 +88,7 @@ class Reference:
         data = self.workflow.data
         files = sorted(f for pattern in getattr(data, split) for f in Path(data.root).glob(pattern))
         groups = [f.read_row_group(g).to_pylist() for f in map(pq.ParquetFile, files) for g in range(f.num_row_groups)]
+        groups = [with_made(data, group) for group in groups]
         if not order.is_shuffled(split, data.shuffle_window):
             return [example for group in groups for example in group]
         seed = self.workflow.seed
@@ -177,21 +180,27 @@ class Reference:
                 noise = noise_reference(self.workflow.seed, step, key, 2 + part * self.row.num_weights + c)
                 values[c] = round_reference(values[c], NUMBER_FORMATS[number_format], noise)
 
+    def key_of(self, value: object, category: Category) -> int:
+        if self.rare.shares(value, category.name):
+            return int(shared_key(category.table_name))
+        return key_of(value, category.name, category.table_name)
+
     def values_of(self, batch: list[dict[str, object]]) -> tuple[np.ndarray, np.ndarray, list[int], list[int], list]:
         """Keys of the batch in the documented order, and the bags of its multi-hot fields."""
         categories = self.workflow.data.categories
-        multi = [f for f, c in enumerate(categories) if pa.types.is_list(self.schema.field(c.name).type)]
-        single = [f for f in range(len(categories)) if f not in multi]
-        keys = [
-            key_of(e[categories[f].name], categories[f].name, categories[f].table_name) for f in single for e in batch
+        has = self.schema.names
+        multi = [
+            f for f, c in enumerate(categories) if c.name in has and pa.types.is_list(self.schema.field(c.name).type)
         ]
+        single = [f for f in range(len(categories)) if f not in multi]
+        keys = [self.key_of(e[categories[f].name], categories[f]) for f in single for e in batch]
         bags = np.zeros((len(multi), len(batch) + 1), np.int32)
         for m, f in enumerate(multi):
             bags[m, 0] = len(keys)
             for b, example in enumerate(batch):
                 values = example[categories[f].name]
                 values = [None] if values is None else values
-                keys += [key_of(v, categories[f].name, categories[f].table_name) for v in values]
+                keys += [self.key_of(v, categories[f]) for v in values]
                 bags[m, b + 1] = len(keys)
         mean = [categories[f].pooling == "mean" for f in multi]
         return np.array(keys, np.uint64), bags, single, multi, mean

@@ -1,0 +1,134 @@
+"""The columns that a workflow's features make, added to those of a file or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.features.any import AnyFeature
+from pipeline.features.rare import Rare
+from pipeline.features.rare_keys import RareKeys
+from pipeline.features.side_files import NO_FILE, SideFile, side_file
+from pipeline.files.find import place_of
+
+
+class Derived:
+    """What `data.features` make, in their order. It is the same for every file."""
+
+    def __init__(self, features: Sequence[AnyFeature], root: Path) -> None:
+        """`root`: the folder, or address, that names of files are relative to. Raises ValueError if a feature lacks a
+        statistic or a file."""
+        self._features = tuple(features)
+        self._sides: dict[int, SideFile] = {}
+        for n, feature in enumerate(features):
+            if feature.lacks:
+                raise ValueError(
+                    f"{self._of(n)} has no {feature.lacks}; `pipeline prepare statistics` computes what is left out "
+                    "from the training data, and data.statistics names the file that it writes"
+                )
+            if feature.side_file is not None:
+                with _naming(f"{self._of(n)}"):
+                    self._sides[n] = side_file(place_of(feature.side_file, root))
+        self._maker = {name: n for n, feature in enumerate(features) for name in feature.makes}
+
+    def __contains__(self, name: object) -> bool:
+        """True for the name of a column that is made."""
+        return name in self._maker
+
+    def __bool__(self) -> bool:
+        return bool(self._maker)
+
+    def inputs(self, names: Iterable[str]) -> list[str]:
+        """Columns of the data that columns of these names are, or are made of, without repetition."""
+        return inputs_of(self._features, names)
+
+    def schema(self, flat: pa.Schema, where: object) -> pa.Schema:
+        """The flat columns of a file or a table, followed by those that are made of them. A feature whose inputs are
+        not all there makes none. `where`: the file or table, for messages. Raises ValueError if a column does not fit,
+        or is there already."""
+        types = {field.name: field.type for field in flat}
+        made: list[pa.Field] = []
+        for n, feature in enumerate(self._features):
+            if not feature.makes or not types.keys() >= {*feature.reads}:
+                continue
+            with _naming(f"{where}: {self._of(n)}"):
+                if twice := [name for name in feature.makes if name in flat.names]:
+                    raise ValueError(f"makes column {twice[0]!r}, which is there; give it another name")
+                kinds = feature.types([types[name] for name in feature.reads], self._sides.get(n, NO_FILE))
+            types |= dict(zip(feature.makes, kinds, strict=True))
+            made += [pa.field(name, kind) for name, kind in zip(feature.makes, kinds, strict=True)]
+        return pa.schema([*flat, *made], flat.metadata)
+
+    def columns(
+        self, names: Iterable[str], given: Callable[[str], pa.ChunkedArray], where: object
+    ) -> dict[str, pa.ChunkedArray]:
+        """Columns of these names, each as it is given or made. `given`: called for columns of the data, which it
+        returns in their plain types. `where`: the file or table, for messages."""
+        found: dict[str, pa.ChunkedArray] = {}
+        for name in names:
+            self._find(name, given, where, found)
+        return {name: found[name] for name in names}
+
+    def _find(
+        self, name: str, given: Callable[[str], pa.ChunkedArray], where: object, found: dict[str, pa.ChunkedArray]
+    ) -> None:
+        if name in found:
+            return
+        if name not in self._maker:
+            found[name] = given(name)
+            return
+        n = self._maker[name]
+        feature = self._features[n]
+        for read in feature.reads:
+            self._find(read, given, where, found)
+        inputs = [_whole(found[read]) for read in feature.reads]
+        with _naming(f"{where}: {self._of(n)}"):
+            made = feature.compute(inputs, self._sides.get(n, NO_FILE))
+        found |= {out: pa.chunked_array([array]) for out, array in zip(feature.makes, made, strict=True)}
+
+    def missing(self, name: str, names: Iterable[str]) -> list[str]:
+        """Inputs of a made column that are not among these names."""
+        return [one for one in self.inputs([name]) if one not in {*names}] if name in self._maker else []
+
+    def rare(self, tables: Mapping[str, str]) -> dict[str, RareKeys]:
+        """The rule of each category with one; `tables`: table of each category. Raises ValueError if a file has other
+        counts."""
+        found = {}
+        for n, feature in enumerate(self._features):
+            if isinstance(feature, Rare):
+                with _naming(self._of(n)):
+                    found[feature.column] = feature.keys(tables[feature.column], self._sides[n])
+        return found
+
+    def _of(self, n: int) -> str:
+        return f"data.features[{n}] ({self._features[n].kind})"
+
+
+def inputs_of(features: Sequence[AnyFeature], names: Iterable[str]) -> list[str]:
+    """Columns of the data that columns of these names are, or are made of, without repetition."""
+    maker = {name: feature for feature in features for name in feature.makes}
+    found: dict[str, None] = {}
+    for name in names:
+        found |= dict.fromkeys(inputs_of(features, maker[name].reads) if name in maker else [name])
+    return list(found)
+
+
+class _naming:
+    """Context in which a ValueError is raised with a beginning that says where it is from."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError) and not isinstance(error, pa.ArrowException):
+            raise ValueError(f"{self._what}: {error}") from error
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) and combined.num_chunks == 1 else combined

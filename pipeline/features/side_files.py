@@ -1,0 +1,44 @@
+"""Files that features read next to the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pipeline.files.find import DataFile
+from pipeline.files.flat import open_file
+from pipeline.files.stores import Stamp, stamp_of
+
+
+class SideFile(NamedTuple):
+    place: str
+    stamp: Stamp | None
+    """Another content has another stamp, so that a file that changed is read again."""
+
+    def __str__(self) -> str:
+        return self.place
+
+
+NO_FILE = SideFile("", None)
+
+
+def side_file(place: str) -> SideFile:
+    """Raises ValueError if there is no such file."""
+    try:
+        return SideFile(place, stamp_of(place))
+    except OSError as error:
+        raise ValueError(
+            f"{place} cannot be read ({error}); correct the name, which is relative to data.root"
+        ) from None
+
+
+def read_columns(side: SideFile, names: Sequence[str]) -> pa.Table:
+    """These columns of a Parquet file, in plain types, with its metadata. Raises ValueError if it lacks one."""
+    with open_file(DataFile(side.place)) as file:
+        has = file.schema_arrow.names
+        if missing := [name for name in names if name not in has]:
+            raise ValueError(f"{side}: has no column {', '.join(map(repr, missing))}; it has {', '.join(has)}")
+        table = file.read_row_groups(range(file.metadata.num_row_groups), list(dict.fromkeys(names)))
+        return table.replace_schema_metadata(file.schema_arrow.metadata)

@@ -1,0 +1,69 @@
+"""Numbers of mean 0 and standard deviation 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from pipeline.features.feature import Feature, Name, doubles, expect
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from pipeline.features.side_files import SideFile
+
+
+class Standardize(Feature):
+    """A column of float32 numbers: (x - mean) / std, and no further from 0 than `clip`. Null and NaN are null, which
+    `Number.fill`, 0 by default, makes the mean. `pipeline prepare statistics` computes mean and standard deviation of
+    the training data if they are left out."""
+
+    kind: Literal["standardize"] = "standardize"
+    column: Name
+    name: Name
+    mean: float | None = None
+    std: Annotated[float, Field(gt=0.0)] | None = None
+    log1p: bool = False
+    """Take sign(x) ln(1 + |x|) in place of x, of which mean and standard deviation are then."""
+    clip: Annotated[float, Field(gt=0.0)] | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def lacks(self) -> str | None:
+        return "mean and std" if self.mean is None or self.std is None else None
+
+    def types(self, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
+        import pyarrow as pa
+
+        expect(self.column, found[0], "integers", "numbers")
+        return [pa.float32()]
+
+    def compute(self, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
+        import numpy as np
+        import pyarrow as pa
+
+        assert self.mean is not None
+        assert self.std is not None
+        z_N = (self.scaled(given[0]) - self.mean) / self.std
+        if self.clip is not None:
+            z_N = np.clip(z_N, -self.clip, self.clip)
+        with np.errstate(over="ignore"):
+            return [pa.array(z_N.astype(np.float32), from_pandas=True)]
+
+    def scaled(self, array: pa.Array) -> NDArray[np.float64]:
+        """[N] float64 numbers whose mean and standard deviation are taken."""
+        import numpy as np
+
+        x_N = doubles(array)
+        return np.sign(x_N) * np.log1p(np.abs(x_N)) if self.log1p else x_N

@@ -1,0 +1,38 @@
+"""Statistics of the training data that features need: means, standard deviations, edges of quantiles.
+
+They are computed once, by `pipeline prepare statistics`, and never by a run: more data do not change a feature.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.features.any import AnyFeature
+from pipeline.files.find import place_of
+from pipeline.files.stores import read_small
+
+
+def filled(features: Sequence[AnyFeature], statistics: Path, root: Path) -> tuple[AnyFeature, ...]:
+    """The features, with the statistics that some leave out from a file: an object with an entry for each, under the
+    name of the column that it makes. A file that is not there yet, or lacks an entry, leaves them out. Raises
+    ValueError if the file is no such object."""
+    place = place_of(str(statistics), root)
+    content = read_small(place)
+    if content is None:
+        return tuple(features)
+    try:
+        values: dict[str, dict[str, Any]] = dict(json.loads(content))
+        return tuple(
+            type(feature).model_validate_json(json.dumps(json.loads(feature.model_dump_json()) | values[name]))
+            if feature.lacks and (name := feature.makes[0]) in values
+            else feature
+            for feature in features
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{place}, which data.statistics names, is not as `pipeline prepare statistics` writes it ({error}); make "
+            "it again"
+        ) from error

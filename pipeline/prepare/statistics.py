@@ -1,0 +1,187 @@
+"""`pipeline prepare statistics WORKFLOW`: what features need of the training data, computed once.
+
+Means, standard deviations and edges go to the JSON file that `data.statistics` names, counts of values to the files of
+the rules for rare values. Nothing else is written, and a run reads them as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.files import InputColumn, open_file, with_derived
+from pipeline.data.plain import plain
+from pipeline.data.synthetic import ensure
+from pipeline.errors import PipelineError, system_text
+from pipeline.features.any import AnyFeature
+from pipeline.features.bucket import Bucket
+from pipeline.features.derived import Derived
+from pipeline.features.feature import doubles
+from pipeline.features.rare import COLUMNS, COUNT, VALUE, Rare
+from pipeline.features.side_files import NO_FILE
+from pipeline.features.standardize import Standardize
+from pipeline.files.find import DataFile, find, place_of
+from pipeline.files.stores import is_remote
+from pipeline.prepare.counts import Counts, counted, summed
+from pipeline.storage.durable import replacing
+from pipeline.storage.files import Files
+from pipeline.workflow import Data, load
+
+MOST_VALUES = 1 << 24
+"""Number of values of which quantiles are taken; of longer columns it is every second, third, ... value."""
+ROWS_AT_ONCE = 1 << 18
+
+
+def statistics_command(argv: Sequence[str]) -> int:
+    """Return the exit code: 0 on success, 2 for an error, which prints one message."""
+    parser = argparse.ArgumentParser(
+        prog="pipeline prepare statistics", allow_abbrev=False,
+        description="Compute the statistics of the training data that the features of a workflow need.",
+    )  # fmt: skip
+    parser.add_argument("workflow", type=Path, metavar="WORKFLOW", help="the workflow's file")
+    args = parser.parse_args(argv)
+    try:
+        for line in write_statistics(load(args.workflow).data):
+            print(line)
+        return 0
+    except (ValueError, OSError, PipelineError, pa.ArrowException) as error:
+        print(f"error: {system_text(error) or error}", file=sys.stderr)
+        return 2
+
+
+def write_statistics(data: Data) -> Iterator[str]:
+    """Compute the statistics of all features, also of those that have some already, and write the files; yields a line
+    about each. Raises ValueError, with the feature, if the data have none."""
+    ensure(data)
+    if any(isinstance(f, Bucket | Standardize) and _is_computed(f) for f in data.features) and not data.statistics:
+        raise ValueError("data.statistics names no file for what will be computed; set it to a name as features.json")
+    if is_remote(data.root):
+        raise ValueError(
+            f"data.root is {data.root}, and statistics are written to a local disk; name their files there"
+        )
+    files, found, known = Files(), dict[str, dict[str, Any]](), list[AnyFeature]()
+    for n, feature in enumerate(data.features):
+        where = f"data.features[{n}] ({feature.kind})"
+        if isinstance(feature, Bucket | Standardize) and _is_computed(feature):
+            values = _of_numbers(feature, data, known, where)
+            found[feature.name] = values
+            feature = feature.model_copy(update=values)
+            yield f"{feature.name}: {', '.join(f'{name} {_shown(value)}' for name, value in values.items())}"
+        known.append(feature)
+    if found:
+        assert data.statistics is not None
+        path = Path(place_of(str(data.statistics), data.root))
+        files.replace(path, [(json.dumps(found, indent=1) + "\n").encode()])
+        yield f"written to {path}"
+    yield from _counts(data, known)
+
+
+def _is_computed(feature: Bucket | Standardize) -> bool:
+    """True for a feature whose statistics come from the training data."""
+    return feature.quantiles is not None if isinstance(feature, Bucket) else True
+
+
+def _shown(value: Any) -> str:
+    return f"{len(value)}, {value[0]:g} to {value[-1]:g}" if isinstance(value, list) else f"{value:g}"
+
+
+def _batches(data: Data, features: Sequence[AnyFeature], names: Sequence[str]) -> Iterator[tuple[DataFile, pa.Table]]:
+    """Columns of the training data, or that features make of them, some rows at a time."""
+    derived = Derived([f for f in features if not isinstance(f, Rare)], data.root)
+    for path in with_derived(find(data.train, data.root, "data.train", "Parquet").files, derived):
+        with open_file(path) as file:
+            if missing := [name for name in names if name not in file.schema_arrow.names]:
+                raise ValueError(f"{path}: has no column {missing[0]!r}; it has {', '.join(file.schema_arrow.names)}")
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=names, use_threads=False):
+                yield path, pa.Table.from_batches([batch])
+
+
+def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFeature], where: str) -> dict[str, Any]:
+    """Edges, or mean and standard deviation, of a column."""
+    num_rows = 0
+    for path in find(data.train, data.root, "data.train", "Parquet").files:
+        with open_file(path) as file:
+            num_rows += file.metadata.num_rows
+    step, row, taken = max(1, -(-num_rows // MOST_VALUES)), 0, list[Any]()
+    mean, squares, count = 0.0, 0.0, 0
+    for path, table in _batches(data, known, [feature.column]):
+        array = table.column(0).combine_chunks()
+        feature.types([array.type], NO_FILE)
+        x_N = feature.scaled(array) if isinstance(feature, Standardize) else doubles(array)
+        if np.isinf(x_N).any():
+            raise ValueError(f"{path}: {where}: column {feature.column!r} has infinite values; correct the data")
+        if isinstance(feature, Bucket):
+            some_N = x_N[(-row) % step :: step]
+            taken.append(some_N[~(np.isnan(some_N) | (some_N == feature.missing))])
+            row += len(x_N)
+        elif len(x_N := x_N[~np.isnan(x_N)]):
+            # Chan, Golub and LeVeque, 1979: sums of squares of parts, about the mean of all.
+            there, apart = x_N.mean(), x_N.mean() - mean
+            squares += ((x_N - there) ** 2).sum() + apart**2 * count * len(x_N) / (count + len(x_N))
+            mean += apart * len(x_N) / (count + len(x_N))
+            count += len(x_N)
+    if isinstance(feature, Bucket):
+        assert feature.quantiles is not None
+        edges = quantile_edges(np.concatenate(taken), feature.quantiles)
+        if not edges:
+            raise ValueError(f"{where}: column {feature.column!r} has fewer than two values; leave the feature out")
+        return {"edges": edges}
+    if not squares:
+        raise ValueError(f"{where}: column {feature.column!r} has fewer than two values; leave the feature out")
+    return {"mean": float(mean), "std": float(np.sqrt(squares / count))}
+
+
+def quantile_edges(x_N: Any, num: int) -> list[float]:
+    """Edges that divide numbers into at most `num` buckets of about as many each. The most frequent value, if it alone
+    would fill one, has a bucket of its own, and the others are divided among the rest: with values of which most are 0,
+    say, nearly all quantiles would be 0."""
+    values_U, counts_U = np.unique(x_N, return_counts=True)
+    if len(values_U) < 2:
+        return []
+    top = int(counts_U.argmax())
+    if counts_U[top] * num < len(x_N):
+        return _inner(x_N, num)
+    own = values_U[top : top + 2].tolist()
+    return sorted({*own[0 if top else 1 :], *_inner(x_N[x_N != values_U[top]], num - 1)})
+
+
+def _inner(x_N: Any, num: int) -> list[float]:
+    """The quantiles 1/num, 2/num, ... that are values, without the smallest value, below which there is nothing."""
+    found = np.quantile(x_N, np.arange(1, num) / num, method="higher") if num > 1 and len(x_N) else np.empty(0)
+    return [float(edge) for edge in np.unique(found) if edge > x_N.min()]
+
+
+def _counts(data: Data, known: Sequence[AnyFeature]) -> Iterator[str]:
+    """Count the values of all categories with a rule for rare ones; rules that name one file share it."""
+    rules, in_all = [feature for feature in data.features if isinstance(feature, Rare)], 0
+    for name in dict.fromkeys(rule.counts for rule in rules):
+        of_file = [rule for rule in rules if rule.counts == name]
+        columns, total = [rule.column for rule in of_file], list[Counts]()
+        for path, table in _batches(data, known, columns):
+            for column in columns:
+                spec = InputColumn(column, "data.categories", table=name)
+                total.append(counted(plain(table.column(column), spec, None, str(path)), name))
+            if len({part.values_U.type for part in total}) > 1:
+                raise ValueError(
+                    f"{path}: columns {', '.join(columns)} have values of several types; name a file for each"
+                )
+            total = [summed(total)]
+        counts, place = total[0], Path(place_of(name, data.root))
+        made = pa.table({VALUE: counts.values_U, COUNT: counts.counts_U})
+        Files().make_folder(place.parent)
+        with replacing(place) as out:
+            pq.write_table(made.replace_schema_metadata({COLUMNS: json.dumps(columns)}), out)
+        for rule in of_file:
+            often = int((counts.counts_U >= rule.at_least).sum())
+            in_all += often
+            yield f"{rule.column}: {counts.size:,} values, {often:,} of them {rule.at_least:,} times or more: {place}"
+    if rules:
+        yield f"{in_all:,} values of {len(rules):,} categories have keys of their own"
