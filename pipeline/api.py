@@ -3,6 +3,9 @@
 Importing this module sets nothing in the process, and loads neither torch nor Arrow: functions, models and opened runs
 import them at their first use."""
 
+# Type checkers read the models' names from `import *`, so that `__all__` is the only list of them here.
+# ruff: noqa: F403, F405
+
 from __future__ import annotations
 
 import sys
@@ -61,26 +64,7 @@ from pipeline.workflow import (
 if TYPE_CHECKING:
     from pipeline.data.outside import BadValues
     from pipeline.doctor.finding import Finding
-    from pipeline.models import (
-        AITM,
-        DCN,
-        DNN,
-        ESMM,
-        FCN,
-        FM,
-        LR,
-        PLE,
-        AutoInt,
-        DCNMix,
-        DCNv2,
-        DeepFM,
-        FinalNet,
-        MaskNet,
-        MMoE,
-        SharedBottom,
-        WideDeep,
-        xDeepFM,
-    )  # fmt: skip
+    from pipeline.models import *
     from pipeline.serving.open_servable import OpenServable, open_servable
     from pipeline.serving.opened import OpenRun, open_run
     from pipeline.serving.servable import Precision, ServableManifest
@@ -94,29 +78,7 @@ __all__ = [
     "open_servable", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
-FOUND_IN = dict.fromkeys(
-    (
-        "AITM",
-        "DCN",
-        "DNN",
-        "ESMM",
-        "FCN",
-        "FM",
-        "LR",
-        "PLE",
-        "AutoInt",
-        "DCNMix",
-        "DCNv2",
-        "DeepFM",
-        "FinalNet",
-        "MMoE",
-        "MaskNet",
-        "SharedBottom",
-        "WideDeep",
-        "xDeepFM",
-    ),
-    "pipeline.models",
-) | {
+FOUND_IN = {
     "Finding": "pipeline.doctor.finding",
     "OpenRun": "pipeline.serving.opened",
     "OpenServable": "pipeline.serving.open_servable",
@@ -124,7 +86,7 @@ FOUND_IN = dict.fromkeys(
     "open_run": "pipeline.serving.opened",
     "open_servable": "pipeline.serving.open_servable",
 }
-"""Module of each name that is imported at its first use."""
+"""Module of each name that is imported at its first use; all others are models."""
 
 AnyWorkflow = Workflow | str | Path
 """A workflow, or the file that holds one."""
@@ -135,8 +97,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in FOUND_IN:
-        return getattr(import_module(FOUND_IN[name]), name)
+    if name in __all__:
+        return getattr(import_module(FOUND_IN.get(name, "pipeline.models")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
