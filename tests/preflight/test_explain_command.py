@@ -48,7 +48,7 @@ def test_a_model_class_of_the_workflow_file_survives_json(workflow_file, capsys)
     workflow_file.write_text(text.replace("kind=DeepFM", "kind=Mine"))
     assert main([str(workflow_file), "--explain", "--json", "--set", "seed=1"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert (shown["workflow"]["model"]["kind"], told["workflow"]["seed"]) == ("workflow_tiny.Mine", 1)
+    assert (shown["workflow"]["model"]["kind"], shown["workflow"]["seed"]) == ("workflow_tiny.Mine", 1)
     assert shown["bytes"]["key map"] == 1 << 20
 
 
