@@ -50,7 +50,7 @@ def two_gpus(monkeypatch):
 def test_more_workers_than_gpus_are_refused_with_both_numbers(refused, workflow_file, two_gpus):
     said = refused(workflow_file, "--workers", 3, "--set", "device=cuda")
     assert "--workers 3: each needs its own GPU, and 2 can be used here (seen by NVML" in said
-    assert "take fewer workers, or set device to cpu" in said
+    assert "use fewer workers, or set device to cpu" in said
 
 
 def test_a_slab_is_refused_unless_every_gpu_has_room_for_it(refused, workflow_file, two_gpus):

@@ -436,5 +436,5 @@ def test_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_path):
 
 def test_a_missing_onnx_runtime_is_reported_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ValueError, match="install the extra serve, or take the backend torch"):
+    with pytest.raises(ValueError, match="install the extra serve, or use the backend torch"):
         OnnxDense(b"", 1)
