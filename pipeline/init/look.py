@@ -32,9 +32,7 @@ def look_at_files(paths: Sequence[DataFile]) -> Look:
         return _parquet(paths)
     if any(parquet):
         other = paths[parquet.index(False)]
-        raise ValueError(
-            f"{other} is not a Parquet file, and {paths[parquet.index(True)]} is one; give files of one kind"
-        )
+        raise ValueError(f"{other} is no Parquet file, and {paths[parquet.index(True)]} is one; give files of one kind")
     return look_at_text(paths, LOOKED_AT_FILES)
 
 
