@@ -12,8 +12,8 @@ from pipeline.machine.process import begin_command
 
 GROUPS = {
     "data": {
-        "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
-        "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, of raw logs"),
+        "init": ("pipeline.init.main", "look at Parquet, CSV or JSON files, and write a workflow that trains on them"),
+        "prepare": ("pipeline.prepare.main", "make Parquet files and a workflow from raw logs"),
         "doctor": ("pipeline.doctor.main", "find faults in the data of a workflow, or of a run"),
         "schema": ("pipeline.init.schema", "print the JSON schema of workflows, for editors"),
     },
@@ -33,13 +33,13 @@ GROUPS = {
     },
     "using a model": {
         "score": ("pipeline.serving.score", "score Parquet files with a trained model"),
-        "export": ("pipeline.serving.export", "write a folder with all that scores need, without the run"),
+        "export": ("pipeline.serving.export", "write a folder with everything that scoring needs, without the run"),
         "serve": ("pipeline.serving.serve", "answer requests over HTTP with an exported model"),
         "why": ("pipeline.serving.why", "show what a run learned about one value of a column"),
     },
-    "shell": {"completion": ("pipeline.__main__", "print what makes bash complete commands and options")},
+    "shell": {"completion": ("pipeline.__main__", "print a script with which bash completes commands and options")},
 }
-"""Commands by what they are for: name, module with a `main(argv)`, and one line of help."""
+"""Commands by their purpose: name, module with a `main(argv)`, and one line of help."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 PARSERS = {"run": "train_arguments", "to-tensorboard": "tensorboard_arguments", "to-mlflow": "mlflow_arguments"}
 """Functions of `pipeline.arguments` that are not named after their command."""

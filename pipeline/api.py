@@ -3,6 +3,9 @@
 Importing this module sets nothing in the process, and loads neither torch nor Arrow: functions, models and opened runs
 import them at their first use."""
 
+# Type checkers read the models' names from `import *`, so that `__all__` is the only list of them here.
+# ruff: noqa: F403, F405
+
 from __future__ import annotations
 
 import sys
@@ -67,118 +70,21 @@ from pipeline.workflow import (
 if TYPE_CHECKING:
     from pipeline.data.outside import BadValues
     from pipeline.doctor.finding import Finding
-    from pipeline.models import (
-        AITM,
-        DCN,
-        DNN,
-        ESMM,
-        FCN,
-        FM,
-        LR,
-        PLE,
-        AutoInt,
-        DCNMix,
-        DCNv2,
-        DeepFM,
-        FinalNet,
-        MaskNet,
-        MMoE,
-        SharedBottom,
-        WideDeep,
-        xDeepFM,
-    )  # fmt: skip
+    from pipeline.models import *
     from pipeline.serving.open_servable import OpenServable, open_servable
     from pipeline.serving.opened import OpenRun, open_run
     from pipeline.serving.servable import Precision, ServableManifest
 
 __all__ = [
-    "AITM",
-    "DCN",
-    "DNN",
-    "ESMM",
-    "FCN",
-    "FM",
-    "LR",
-    "PLE",
-    "Adagrad",
-    "Adam",
-    "AutoInt",
-    "Bucket",
-    "Calendar",
-    "Category",
-    "Commit",
-    "CowClip",
-    "Cross",
-    "DCNMix",
-    "DCNv2",
-    "Data",
-    "DeepFM",
-    "DenseAdam",
-    "FinalNet",
-    "Finding",
-    "Ftrl",
-    "KStep",
-    "Lookup",
-    "MMoE",
-    "MaskNet",
-    "Metrics",
-    "Model",
-    "Number",
-    "Observer",
-    "OpenRun",
-    "OpenServable",
-    "Optimizer",
-    "PipelineError",
-    "Plateau",
-    "Rare",
-    "RowStorage",
-    "RowWiseAdagrad",
-    "Schedule",
-    "ServableManifest",
-    "Sgd",
-    "SharedBottom",
-    "Standardize",
-    "Storage",
-    "Synthetic",
-    "Task",
-    "WideDeep",
-    "Workers",
-    "Workflow",
-    "doctor",
-    "explain",
-    "export",
-    "load",
-    "open_run",
-    "open_servable",
-    "scale_batch",
-    "score",
-    "train",
-    "xDeepFM",
+    "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Bucket", "Calendar",
+    "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet", "Finding",
+    "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable",
+    "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "Schedule", "ServableManifest",
+    "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "WideDeep", "Workers", "Workflow", "doctor",
+    "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
-FOUND_IN = dict.fromkeys(
-    (
-        "AITM",
-        "DCN",
-        "DNN",
-        "ESMM",
-        "FCN",
-        "FM",
-        "LR",
-        "PLE",
-        "AutoInt",
-        "DCNMix",
-        "DCNv2",
-        "DeepFM",
-        "FinalNet",
-        "MMoE",
-        "MaskNet",
-        "SharedBottom",
-        "WideDeep",
-        "xDeepFM",
-    ),
-    "pipeline.models",
-) | {
+FOUND_IN = {
     "Finding": "pipeline.doctor.finding",
     "OpenRun": "pipeline.serving.opened",
     "OpenServable": "pipeline.serving.open_servable",
@@ -186,7 +92,7 @@ FOUND_IN = dict.fromkeys(
     "open_run": "pipeline.serving.opened",
     "open_servable": "pipeline.serving.open_servable",
 }
-"""Module of each name that is imported at its first use."""
+"""Module of each name that is imported at its first use; all others are models."""
 
 AnyWorkflow = Workflow | str | Path
 """A workflow, or the file that holds one."""
@@ -197,8 +103,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in FOUND_IN:
-        return getattr(import_module(FOUND_IN[name]), name)
+    if name in __all__:
+        return getattr(import_module(FOUND_IN.get(name, "pipeline.models")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

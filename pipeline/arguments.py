@@ -18,8 +18,8 @@ MAX_RUNS = 8
 """Number of runs that `compare` can show: as many as there are colours that are easy to distinguish."""
 REPORT = "report.html"
 TRACE = "trace.json"
-SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its folder _scoring"
-SERVABLE = "folder for the servable, or the Parquet files; unfinished files are in its folder _exporting"
+SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its subfolder _scoring"
+SERVABLE = "folder for the servable, or the Parquet files; unfinished files are in its subfolder _exporting"
 
 BAD_VALUES = ("clip", "null", "refuse")
 
@@ -49,39 +49,48 @@ def train_arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--run-dir", type=Path, help=argparse.SUPPRESS)
     add_fresh(parser, "an earlier run")
-    parser.add_argument("--serial", action="store_true", help="train in one thread, one step after the other, no Dask")
+    parser.add_argument(
+        "--serial", action="store_true", help="train in one thread, one stage after the other, without Dask"
+    )
     add_workers(parser, "train with N processes, one for each GPU if there are any")
     add_scheduler(parser)
     parser.add_argument(
         "--dashboard", metavar="ADDRESS",
-        help="where Dask's dashboard listens: PORT (this machine only), HOST:PORT, :PORT (any of its addresses), "
-        "or off; the next free port if it is taken (default: any port, this machine only)",
+        help="where Dask's dashboard listens: PORT (this machine only), HOST:PORT, :PORT (any address of this "
+        "machine), or off; the next free port if it is taken (default: any port, this machine only)",
     )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true",
-        help="train nothing: show what the run does and what space it takes, and predict its speed, memory and disk",
+        help="do not train: show what the run does and what space it takes, and predict its speed, memory and disk",
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer and worker")
     add_json(parser, "with --explain: print the same, and the workflow, as JSON")
-    parser.add_argument("--price", type=float, metavar="X", help="with --explain: the price of an hour on this machine")
+    parser.add_argument(
+        "--price",
+        type=float,
+        metavar="X",
+        help="with --explain: price of an hour on this machine, to predict the cost of the run",
+    )
     return parser
 
 
 def init_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("init", "Look at Parquet or CSV files, and write a workflow file that trains on them.")
-    parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet or CSV files, folders, or patterns")
+    parser = command_parser(
+        "init", "Look at Parquet, CSV or JSON files, and write a workflow file that trains on them."
+    )
+    parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet, CSV or JSON files, folders, or patterns")
     parser.add_argument(
         "--label", action="append", default=[], metavar="COLUMN",
         help="the column of 0 and 1 to predict (default: the one that looks like it); repeat it for several",
     )  # fmt: skip
     parser.add_argument(
         "--as", dest="roles", action="append", default=[], metavar="COLUMN=ROLE",
-        help="what to take a column for, whatever it looks like: label, number, category, list, time, group (metrics "
-        "are also taken within it), weight (of the rows) or nothing; repeat it for several",
+        help="role of a column, whatever it looks like: label, number, category, list, time, group (metrics are also "
+        "computed within its values), weight (of the rows) or nothing; repeat it for several",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE",
-        help="file to write, such as my.py; if the data are converted or divided, my_data with Parquet files and, for "
+        help="file to write, such as my.py; if the data are converted or split, my_data with Parquet files and, for "
         "text, my_schema.json are written next to it",
     )  # fmt: skip
     add_fresh(parser, "FILE, with the data and schema made for it,")
@@ -96,7 +105,7 @@ def doctor_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "doctor",
         "Look for faults in the data of a workflow: columns that give the label away, rows that training and test "
-        "share, broken columns, drift. For a trained run also: what each column is worth.",
+        "share, broken columns, drift. For a trained run, show also how much each column contributes.",
     )
     add_target(parser)
     add_set(parser)
@@ -109,7 +118,7 @@ def replay_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "replay",
         "Show, for any sizes of memory, how many rows would be found in GPU memory, in RAM and on disk. Only the keys "
-        "of the data are read, and nothing is trained. A run's folder is replayed exactly as it went.",
+        "of the data are read, and nothing is trained. Given the folder of a run, replay exactly that run.",
     )
     add_target(parser)
     add_set(parser)
@@ -118,23 +127,23 @@ def replay_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--sample", default="1", metavar="SHARE", help="share of the keys to look at, such as 1/16")
     parser.add_argument(
         "--policies", nargs="+", default=[], metavar="DEVICE:HOST",
-        help="rules that choose which rows stay in GPU memory and in RAM, such as lru:lfu, or all (default: those of "
-        "the workflow)",
+        help="policies that choose which rows stay in GPU memory and in RAM, such as lru:lfu, or all (default: those "
+        "of the workflow)",
     )  # fmt: skip
     parser.add_argument(
         "--sizes", nargs="+", default=[], metavar="SIZE",
-        help="memory for rows: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor of the workflow's, such as 1/2",
+        help="memory for rows: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor for the workflow's sizes, such as 1/2",
     )  # fmt: skip
     parser.add_argument(
         "--no-bound", action="store_true",
-        help="leave out the optimum over all rules, which takes the most memory to compute",
+        help="leave out the optimum over all policies, which takes the most memory to compute",
     )  # fmt: skip
     return parser
 
 
 def runs_arguments() -> argparse.ArgumentParser:
     parser = command_parser("runs", "List the runs in a folder, best first: metrics, and the settings that differ.")
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), help="folder (default: runs)")
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), help="folder of the runs (default: runs)")
     add_json(parser, "print one JSON object for each run, with all settings that differ")
     return parser
 
@@ -193,8 +202,8 @@ def mlflow_arguments() -> argparse.ArgumentParser:
 def score_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "score",
-        "Score Parquet files with a trained model. Each file gets one with its scores; if the files have labels, the "
-        "metrics are printed. After an interruption, the same command scores the rest.",
+        "Score Parquet files with a trained model, and write a file with the scores of each. If the files have labels, "
+        "print the metrics, too. After an interruption, the same command scores the rest.",
     )
     add_run(parser)
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet files, folders, or patterns")
@@ -213,8 +222,8 @@ def score_arguments() -> argparse.ArgumentParser:
 def export_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "export",
-        "Write a servable: a folder with all that scores need, without the run. The same command resumes an "
-        "interrupted one.",
+        "Write a servable: a folder with everything that scoring needs, without the run. The same command resumes an "
+        "interrupted export.",
     )
     add_run(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=SERVABLE)
@@ -236,11 +245,15 @@ def export_arguments() -> argparse.ArgumentParser:
         "--publish",
         type=path_or_uri,
         metavar="FOLDER",
-        help="let servers of FOLDER, which must contain DIR, switch to it; or copy DIR to a folder in an object store",
+        help="make servers of FOLDER, which must contain DIR, switch to it; or copy DIR to a folder in an object store",
     )
     add_workflow(parser)
     parser.add_argument(
-        "--memory", type=size_argument, default="1 GiB", metavar="SIZE", help="for sorting rows (default: %(default)s)"
+        "--memory",
+        type=size_argument,
+        default="1 GiB",
+        metavar="SIZE",
+        help="memory for sorting rows (default: %(default)s)",
     )
     return parser
 
@@ -250,8 +263,8 @@ def serve_arguments() -> argparse.ArgumentParser:
         "serve", "Answer requests for scores over HTTP (Open Inference Protocol v2) with a servable from `export`."
     )
     parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="a servable, or the FOLDER of `export --publish`, whose newest one "
-        "is taken without a restart",
+        "folder", type=Path, metavar="FOLDER", help="a servable, or the FOLDER of `export --publish`, whose newest "
+        "servable is served without a restart",
     )  # fmt: skip
     add_address(parser, 8000)
     parser.add_argument(
@@ -259,13 +272,13 @@ def serve_arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--max-requests", type=_number(int, 0, math.inf, "a number above 0"), default=16, metavar="N",
-        help="requests that wait or are being answered; further ones get status 503 (default: "
+        help="maximum number of requests that wait or are being answered; further ones get status 503 (default: "
         "%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--max-bytes", type=_body_size, default="64 MiB", metavar="SIZE",
-        help="maximum size of a body, and of all held at a time; JSON takes ten times as much memory (default: "
-        "%(default)s)",
+        help="maximum size of a request's body, and of all held at a time; JSON takes ten times as much memory "
+        "(default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--deadline", default=5.0, metavar="SECONDS",
@@ -285,8 +298,8 @@ def serve_arguments() -> argparse.ArgumentParser:
 def why_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "why",
-        "Show what each kept commit of a run has of one value of a column: how often and when it was last trained, the "
-        "norm of its weights, and where they are.",
+        "Show what each kept commit of a run has stored for one value of a column: how often the value was trained, "
+        "and when last, the norm of its weights, and where they are.",
     )
     add_run(parser)
     parser.add_argument(
@@ -306,7 +319,7 @@ def verify_arguments() -> argparse.ArgumentParser:
 
 def completion_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
-        "completion", "Print what makes bash complete commands and options: source <(pipeline completion)"
+        "completion", "Print a script with which bash completes commands and options: source <(pipeline completion)"
     )
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     return parser
@@ -349,14 +362,14 @@ def add_workers(parser: argparse.ArgumentParser, what: str, default: int | None 
 
 def add_scheduler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--scheduler", metavar="ADDRESS", help="use the workers of this Dask cluster; they need this file system"
+        "--scheduler", metavar="ADDRESS", help="use the workers of this Dask cluster, which must see the same files"
     )
 
 
 def add_address(parser: argparse.ArgumentParser, port: int) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", metavar="ADDRESS",
-        help="address to listen on; with any but the default others can connect, without a password (default: "
+        help="address to listen on; with any but the default, other machines can connect, without a password (default: "
         "%(default)s, this machine only)",
     )  # fmt: skip
     of_port = _number(int, -1, 65_535, "0 to 65535")
@@ -372,8 +385,8 @@ def add_commit(parser: argparse.ArgumentParser) -> None:
 def add_bad_values(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bad-values", choices=BAD_VALUES, default="clip",
-        help="what to do with a number that its column cannot take, such as infinity: use the nearest one that it can, "
-        "give the row no score, or refuse all rows (default: %(default)s); they are counted",
+        help="what to do with a number that its column cannot hold, such as infinity: use the nearest one that it can, "
+        "give the row no score, or refuse all rows (default: %(default)s); such numbers are counted and reported",
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def refuse_remote(name: str, *places: str | Path | None, way: str = "name one th
     for place in places:
         if found := REMOTE.match(str(place)):
             raise ValueError(
-                f"{name} is an address of {found[1]}: it has to be on a disk of this machine; {way}, or mount the "
+                f"{name} is an address of {found[1]}, but it must be on a disk of this machine; {way}, or mount the "
                 "bucket as a folder"
             )
 

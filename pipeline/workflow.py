@@ -335,7 +335,7 @@ class Workflow(Strict):
         if merge and merge.denominator == "frozen" and merge.k > 1 and eps < MIN_FROZEN_EPS:
             raise ValueError(
                 f"optimizer.dense.eps is {eps}, and optimizer.merge has a frozen denominator: a weight whose gradient "
-                f"was 0 for long would take far too large a step at its next gradient; set eps to at least "
+                f"was 0 for a long time would take far too large a step at its next gradient; set eps to at least "
                 f"{MIN_FROZEN_EPS}, for example 1e-4"
             )
         plateau = self.schedule.plateau

@@ -131,6 +131,34 @@ def small_workflow(data_root: Path) -> Callable[..., Workflow]:
     return lambda **changes: make_workflow(data_root, **changes)
 
 
+@pytest.fixture
+def workflow_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A valid workflow and its data; the run directory, too, lies in the test's own folder."""
+    from support.runs.tiny_workflow import write_tiny
+
+    monkeypatch.chdir(tmp_path)
+    return write_tiny(tmp_path)
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
+    """Run a workflow, expect exit code 2 and one message on stderr, and return that; no run directory may be left."""
+    from pipeline.run import main
+
+    def run(*argv: object) -> str:
+        assert main([str(arg) for arg in argv]) == 2
+        out, err = capsys.readouterr()
+        assert err.startswith("error: ")
+        assert err.endswith("\n")
+        assert "Traceback" not in out + err
+        assert len(err.removeprefix("error: ").strip()) > 10
+        assert all(line.startswith("       ") for line in err.splitlines()[1:]), "a second message"
+        assert not (tmp_path / "runs" / "tiny").exists()
+        return err
+
+    return run
+
+
 def pytest_configure(config: pytest.Config) -> None:
     depth.PROVES = "deep" in config.getoption("markexpr")
     depth.ALL = config.getoption("all_forms")

@@ -9,8 +9,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "pipeline"
 MAX_LINES, MAX_PARAMETERS = 200, 7
 EXCEPTIONS = {"RowOptimizer"}
-OF_EVERY_MODEL = {"num_fields", "num_numbers", "embedding_dim"}
 """Classes that are still over a limit; none may be added."""
+OF_EVERY_MODEL = {"num_fields", "num_numbers", "embedding_dim"}
 CLASSES = [
     (path.relative_to(PACKAGE).as_posix(), node)
     for path in sorted(PACKAGE.rglob("*.py"))

@@ -112,5 +112,5 @@ REMOTE = "s3://bucket/log"
 def test_remote_storage_is_refused_with_the_argument(argv, named, capsys):
     assert main(argv) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: {named} is an address of s3: it has to be on a disk of this machine; ")
+    assert said.startswith(f"error: {named} is an address of s3, but it must be on a disk of this machine; ")
     assert "or mount the bucket as a folder" in said

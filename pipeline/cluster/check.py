@@ -49,8 +49,8 @@ def check_machines(machines: Sequence[WorkerInfo], device: str, storage: CapSize
             most = format_size_down(int(SHARE_OF_LIMIT * machine.memory_limit))
             raise ValueError(
                 f"worker {rank} on {machine.host} has a memory limit of {format_size_down(machine.memory_limit)}, and "
-                f"storage's {names_in_ram(machine, storage)} add up to {format_size_up(in_ram)}: more than "
-                f"{SHARE_OF_LIMIT:.0%} of it; lower them to {most} together, or start the worker without a limit "
+                f"storage's {names_in_ram(machine, storage)} add up to {format_size_up(in_ram)}, which is more "
+                f"than {SHARE_OF_LIMIT:.0%} of it; lower their sum to {most}, or start the worker without a limit "
                 "(--memory-limit 0)"
             )
 

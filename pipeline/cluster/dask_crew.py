@@ -74,7 +74,7 @@ class DaskCrew:
             more = "" if settings.num_shards(self.world) >= self.world else f" --set workers.shards={self.world}"
             raise ValueError(
                 f"the table in {self._run_dir} has {there_are}, which cannot change, and each of {self.world} workers "
-                f"needs one; take fewer workers, or start over with --fresh{more}"
+                f"needs one; use fewer workers, or start over with --fresh{more}"
             )
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
         self.machines = self._each(worker_info, self._run_dir, folders, self._workflow.device)

@@ -154,7 +154,7 @@ class RunPlugin(WorkerPlugin):
     def of(self, token: str) -> Worker:
         if self.worker is None or token != self.token:
             raise OutOfTurn(
-                f"the run {token} is not open in this process: its stages have state, and are not run again"
+                f"the run {token} is not open in this process: its stages have state, so they are not run a second time"
             )
         return self.worker
 
@@ -172,7 +172,7 @@ def two_levels(join_request: JoinRequest, meet: Callable[[str, Rank], Group]) ->
     if len({len(ranks) for ranks in machines}) > 1:
         raise ValueError(
             f"optimizer.merge.inner needs the same number of workers on every machine, and the machines have "
-            f"{[len(ranks) for ranks in machines]}; leave it out, or start others"
+            f"{[len(ranks) for ranks in machines]}; leave it out, or start as many on each"
         )
     number = next(n for n, ranks in enumerate(machines) if rank in ranks)
     place = machines[number].index(rank)

@@ -74,8 +74,8 @@ class TwoLevels:
         vectors cannot be divided among the workers of a machine."""
         if ALIGNED % inner.world:
             raise ValueError(
-                f"{inner.world} workers on one machine, and optimizer.merge.inner needs 1, 2, 4, 8 or {ALIGNED}; "
-                "take so many, or leave it out"
+                f"{inner.world} workers are on this machine, and optimizer.merge.inner needs 1, 2, 4, 8 or {ALIGNED}; "
+                "start one of these numbers, or leave it out"
             )
         self.inner, self.outer = inner, outer
         self.rank, self.world = outer.rank * inner.world + inner.rank, outer.world * inner.world

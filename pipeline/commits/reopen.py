@@ -103,8 +103,8 @@ def read_log(
     if bytes_for(newest.live_rows) > places.caps.map_bytes:
         raise ValueError(
             f"storage.map is {format_size_down(places.caps.map_bytes)}, but the {newest.live_rows:,} keys of the last "
-            f"commit need more: go on with --set 'storage.map={format_size_up(most_bytes_for(newest.live_rows))}', or "
-            "with more if keys still come"
+            f"commit need more: resume with --set 'storage.map={format_size_up(most_bytes_for(newest.live_rows))}', "
+            "or with more if new keys are still to come"
         )
     rebuild(places, log, newest)
     return log

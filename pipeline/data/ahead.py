@@ -109,4 +109,6 @@ def stamp_of(file: DataFile | str) -> Stamp:
     try:
         return stores.stamp_of(str(file))
     except OSError as error:
-        raise ValueError(f"{file} was there when the run began, and cannot be found any more ({error})") from error
+        raise ValueError(
+            f"{file} was there when the run began, and is gone ({error}); put it back, and resume"
+        ) from error

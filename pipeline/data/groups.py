@@ -87,7 +87,7 @@ def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
             continue
         if all(s and s.has_null_count and not s.null_count for s in groups):
             raise ValueError(
-                f"{path}: column {column.name!r} ({column.setting}) has type {found} though no value is missing, "
+                f"{path}: column {column.name!r} ({column.setting}) has type {found}, though no value is missing; "
                 f"expected integers as in the training data; {convert(path)}"
             )
 

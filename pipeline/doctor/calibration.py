@@ -47,8 +47,8 @@ def find_calibration(seen: SeenRows, judged: JudgedRows, run: OpenRun) -> list[F
     if errors >= SLICE_ERRORS:
         lines.append(
             f"on {judged.num_rows:,} rows of {judged.split} the mean prediction is {predicted / judged.num_rows:.4f}, "
-            f"the mean label {observed / judged.num_rows:.4f} ({errors:.0f} errors): the label rate of {judged.split} "
-            "is another one, or the model overfits; scale the predictions if probabilities matter"
+            f"the mean label {observed / judged.num_rows:.4f} ({errors:.0f} standard errors): the label rate of "
+            f"{judged.split} differs, or the model overfits; scale the predictions if probabilities matter"
         )
     if off:
         said = "; ".join(
@@ -57,7 +57,7 @@ def find_calibration(seen: SeenRows, judged: JudgedRows, run: OpenRun) -> list[F
             for one in off[:SHOWN_SLICES]
         )
         lines.append(
-            f"{len(off)} of {len(slices)} slices are off, with odds scaled to agree on all rows: {said}. The "
+            f"{len(off)} of {len(slices)} slices are off, after odds were scaled to agree on all rows: {said}. The "
             "model lacks what distinguishes these values"
         )
     columns = tuple(dict.fromkeys(one.name for one in off))

@@ -37,7 +37,7 @@ def find_drift(seen: SeenRows) -> list[Finding]:
     said = listed([f"{name} {moved[name][0]:.1%} ({moved[name][1]:.1%})" for name in ordered])
     text = (
         f"from {seen.files[0].path.name} to {seen.files[-1].path.name} the values of these fields have moved; the "
-        "share of the rows that would have to have another value (in parentheses: what chance gives): "
+        "share of the rows that would have to have another value (in parentheses: by chance alone): "
         f"{said}. Where values come and go, train on the latest files, and retrain often"
     )
     return [Finding("drift", "remark", tuple(ordered), text)]

@@ -41,12 +41,12 @@ def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
     rest = [name for name in ordered if name not in clear]
     said = listed([f"{name} {falls[name][0]:.4f} +- {falls[name][1]:.4f}" for name in clear])
     text = (
-        f"the AUC, {np.mean(whole):.4f} on {sum(map(len, parts)):,} rows of {judged.split}, falls if the values of a "
-        f"field are given to other rows by: {said or 'nothing that is clear'} "
+        f"the AUC, {np.mean(whole):.4f} on {sum(map(len, parts)):,} rows of {judged.split}, falls by this much if "
+        f"the values of a field are shuffled among the rows: {said or 'no clear effect'} "
         f"({len(parts)} parts, each with {len(falls) + 1} evaluations)"
     )
     if rest:
-        text += f".\nNo clear effect (too few rows, or of no use): {', '.join(rest)}"
+        text += f".\nNo clear effect (too few rows, or a useless field): {', '.join(rest)}"
     return [Finding("importance", "remark", tuple(ordered), text)]
 
 

@@ -44,7 +44,7 @@ def target_of(target: Path, of_run: Workflow | Path | None) -> tuple[Workflow, P
     run that defines its own model class. Raises ValueError if the target is neither."""
     if not target.is_dir():
         if of_run is not None:
-            raise ValueError(f"--workflow is for a run, and {target} is no folder; name the workflow's file alone")
+            raise ValueError(f"--workflow is for a run, and {target} is not a folder; name the workflow's file alone")
         return load(target), None
     from pipeline.serving.commit import open_commit
 

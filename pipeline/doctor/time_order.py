@@ -51,9 +51,9 @@ def _of_splits(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
         if farthest_apart(times_N[train], times_N[rows]) < max(APART_ERRORS * errors, APART):
             yield Finding(
                 "time_order", "remark", (column.name,),
-                f"{column.name}: train and {split} are of the same times, so the rows were divided at random. That is "
-                "a common benchmark, and easier than what comes in use: to judge how well tomorrow is predicted, "
-                "divide by time",
+                f"{column.name}: train and {split} cover the same times, so the rows were split at random. Many "
+                "benchmarks do so, but it is easier than production: to judge how well tomorrow is predicted, split "
+                "by time",
             )  # fmt: skip
             continue
         first, latest = int(rows[np.argmin(times_N[rows])]), int(train[np.argmax(times_N[train])])
@@ -64,7 +64,7 @@ def _of_splits(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
             f"train has {seen.shown(column, int(column.codes_N[latest]))} ({seen.place(latest)}). "
         )
         if wrong >= WRONG_PAIRS:
-            way = "The model learns from the future of what it is judged by: divide the rows by time"
+            way = "The model learns from the future of the rows that judge it: split the rows by time"
             yield Finding("time_order", "fault", (column.name,), said + way)
         else:
             yield Finding("time_order", "remark", (column.name,), said + "The two periods overlap a little")

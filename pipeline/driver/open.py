@@ -113,7 +113,7 @@ def recruit(
     if on_gpu and not scheduler and world > len(topology.gpus):
         raise ValueError(
             f"--workers {world}: each needs its own GPU, and {len(topology.gpus)} can be used here (seen by "
-            "NVML, of the extra gpu, and allowed by CUDA_VISIBLE_DEVICES); take fewer workers, or set device to cpu"
+            "NVML, of the extra gpu, and allowed by CUDA_VISIBLE_DEVICES); use fewer workers, or set device to cpu"
         )
     affinities = () if scheduler else lay_out(topology, world)
     if scheduler and not on_gpu and workflow.storage.device is not None:

@@ -204,8 +204,8 @@ def whole(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedA
     if len(bad_N):
         value, row = values_N[bad_N[0]].item(), first_row + bad_N[0]
         raise ValueError(
-            f"{what} has type {column.type}, expected integers, and {value} at row {row} is no integer up to "
-            f"{exact:,.0f}, which this type has exactly; convert the column to integers or to text"
+            f"{what} has type {column.type}, expected integers, and {value} at row {row} is not an integer up to "
+            f"{exact:,.0f}, which this type holds exactly; convert the column to integers or to text"
         )
     return pa.chunked_array([pa.array(np.where(is_null_N, 0, values_N).astype(np.int64), mask=is_null_N)])
 

@@ -52,7 +52,7 @@ def look_at_text(paths: Sequence[DataFile], most: int) -> Look:
     check_heads(paths, Format("csv", "text", ()))
     if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
         if first.startswith("["):
-            raise ValueError(f"{paths[0]}: is an array of JSON; write one object a line, as `jq -c '.[]'` does")
+            raise ValueError(f"{paths[0]}: is a JSON array; write one object per line, as `jq -c '.[]'` does")
         chosen = spaced(range(len(paths)), most)
         format, forms = _of_json([paths[number] for number in chosen])
         options: dict[str, Any] = {}

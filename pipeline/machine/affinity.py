@@ -62,7 +62,7 @@ def lay_out(topology: Topology, num_workers: int) -> tuple[Affinity, ...]:
     num_gpus, known = len(topology.gpus), list(topology.nodes)
     if num_workers < 1 or 0 < num_gpus < num_workers:
         maximum = f" and {num_gpus} at most, one for each GPU" if num_gpus else ""
-        raise ValueError(f"{num_workers} workers on one machine: take at least 1{maximum}")
+        raise ValueError(f"{num_workers} workers on one machine: expected at least 1{maximum}")
     gpus = sorted(topology.gpus, key=lambda gpu: (gpu.node is None, gpu.node or 0, gpu.index))[:num_workers]
     nodes: list[tuple[int, ...]] = [() if gpu.node is None else (gpu.node,) for gpu in gpus]
     if not gpus:

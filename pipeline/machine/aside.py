@@ -31,5 +31,5 @@ def move_output_aside(out: Path, run_dir: Path) -> str | None:
     if run_dir.resolve().is_relative_to(out.resolve()):
         raise ValueError(f"--fresh: {out} holds the run {run_dir}, which would be moved, too; name another --out")
     if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is no folder; name another place with --out")
+        raise ValueError(f"{out} is not a folder; name another place with --out")
     return move_aside(out) if out.exists() and any(out.iterdir()) else None

@@ -19,8 +19,8 @@ def warning_of(option: str, host: str, what: str) -> str | None:
     if _is_loopback(host):
         return None
     return (
-        f"warning: {option}: whoever reaches this address, also from another machine, {what}, without a password; for "
-        "yourself alone, listen at 127.0.0.1 and forward the port (ssh -L)"
+        f"warning: {option}: whoever can reach this address, even from another machine, {what}, without a password; to "
+        "keep others out, listen on 127.0.0.1 and forward the port (ssh -L)"
     )
 
 
@@ -31,7 +31,7 @@ def refused_host(host: str, bound: str) -> str | None:
     known = {"localhost", socket.gethostname().lower(), bound.lower(), *_allowed()}
     if not host or not _is_loopback(bound) or name in known or _is_address(name):
         return None
-    return f"Host: {host[:80]!r} is no name of this machine; the environment variable {ALLOW}=NAME,... allows more"
+    return f"Host: {host[:80]!r} is not a name of this machine; the environment variable {ALLOW}=NAME,... allows more"
 
 
 def refused_page(origin: str | None, host: str, bound: str) -> str | None:

@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for reason in damaged:
         print(f"warning: not listed: {reason}", file=sys.stderr)
     if not runs:
-        print(f"error: {args.folder}: there is no run in it{' that can be read' * bool(damaged)}", file=sys.stderr)
+        print(f"error: {args.folder}: it holds no run{' that can be read' * bool(damaged)}", file=sys.stderr)
         return 2
     groups = list(groups_of(runs))
     if args.json:
@@ -114,7 +114,9 @@ def run_in(path: Path) -> Run:
         raise ValueError(f"{path / 'workflow.json'} is damaged: it has no data.labels")
     epochs, result = metrics_lines(path), result_of(path)
     if result is None and (path / "result.json").is_file():
-        raise ValueError(f"{path / 'result.json'} is damaged: it is no JSON object; the run's command writes it again")
+        raise ValueError(
+            f"{path / 'result.json'} is damaged: it is not a JSON object; the run's command writes it again"
+        )
     of = {split: [e for e in epochs if e["split"] == split] for split in ("validation", "test")}
     test = of["test"][-1] if of["test"] else {}
     chosen = test.get("epoch", _best_epoch(path))
@@ -169,7 +171,7 @@ def _read(path: Path) -> Any:
 
 def _object(path: Path, content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise ValueError(f"{path} is damaged: it is no JSON object")
+        raise ValueError(f"{path} is damaged: it is not a JSON object")
     return content
 
 

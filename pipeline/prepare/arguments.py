@@ -14,11 +14,11 @@ KINDS = {
     "criteo": "tab-separated lines without a header: label, 13 numbers, 26 categories (Criteo, 2014 and 1 TB)",
     "avazu": "CSV with a header (Avazu, 2015); columns for hour of day, weekday and weekend are added",
     "csv": "any delimited text; --schema names its columns",
-    "json": "objects of JSON, one a line; --schema names the fields that are kept, those of inner objects with dots",
+    "json": "JSON objects, one per line; --schema names the fields to keep, with dots for those of inner objects",
     "libsvm": "lines `label index:value ...`",
     "libffm": "lines `label field:index:value ...`; --fields names those that become columns",
-    "parquet": "Parquet files; --schema names the columns that are kept",
-    "sequences": "Parquet files of events; a row gets lists of what its user did before (make Parquet of text first)",
+    "parquet": "Parquet files; --schema names the columns to keep",
+    "sequences": "Parquet files of events (convert text first); each row gets lists of its user's earlier events",
 }
 """Description of each format, one line."""
 TAKES = {
@@ -35,15 +35,15 @@ TAKES = {
 optional."""
 SCHEMA = {
     "csv": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order. Roles: label, number, category, time, "
-    "skip; for a label of other values than 0 and 1, NAME:label:no/yes",
+    "skip; for a label whose values are not 0 and 1, NAME:label:no/yes",
     "json": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each field. Roles: label, number, category, time",
     "parquet": "NAME:ROLE, where NAME may be a pattern. Roles: label, number, category, time",
 }
 SCHEMA["sequences"] = f"columns of the examples that are kept, next to their histories: {SCHEMA['parquet']}"
 SPLIT = (
     "ratio:validation=0.1,test=0.1,seed=0, or time:COLUMN,validation_from=VALUE,test_from=VALUE, or "
-    "file:validation=PATTERN,test=PATTERN; ratio with user=COLUMN keeps the rows of each of its values together; of "
-    "sequences also `last`: each user's last example for the test, the one before it for validation (default: all rows "
+    "file:validation=PATTERN,test=PATTERN; ratio with user=COLUMN keeps the rows of each of its values together; for "
+    "sequences also `last`: each user's last example is for test, the one before it for validation (default: all rows "
     "are for training)"
 )
 OUT = (
@@ -51,6 +51,10 @@ OUT = (
     "_prepared.json, a description; _vocabulary, if there are ids; .prepare, from which a killed preparation resumes"
 )
 PROG = "pipeline prepare"
+EPILOG = (
+    f"{PROG} FORMAT --help shows the options of a format. {PROG} statistics WORKFLOW computes the means, edges and counts "
+    "that the workflow's features need."
+)
 
 
 def duckdb_size(text: str) -> int:
@@ -72,11 +76,8 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
         usage=f"{PROG} {format or 'FORMAT'} SOURCE... --out DIR [OPTION...]",
         description=f"{format}: {KINDS[format]}."
         if format
-        else f"Make Parquet files of raw logs.\n\nformats:\n{lines}",
-        epilog=None
-        if format
-        else f"{PROG} FORMAT --help shows the options of a format. {PROG} statistics WORKFLOW "
-        "computes the means, edges and counts that the workflow's features need.",
+        else f"Make Parquet files from raw logs.\n\nformats:\n{lines}",
+        epilog=None if format else EPILOG,
         formatter_class=argparse.HelpFormatter if format else argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -95,12 +96,12 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")
     add("--fields", nargs="+", type=int, default=[], metavar="N", help="fields that become columns")
     add("--many", nargs="+", type=int, default=[], metavar="N", help="fields with several indices in a line")
-    add("--numbers", nargs="+", type=int, default=[], metavar="N", help="numbers of those whose values become columns")
+    add("--numbers", nargs="+", type=int, default=[], metavar="N", help="indices (fields) whose values become columns")
     add("--ignore-values", action="store_true", help="ignore values other than 1")
     add("--user", metavar="COLUMN", help="the column of events and examples that names the user")
-    add("--time", metavar="COLUMN", help="their column of times; a history has the events of strictly earlier times")
+    add("--time", metavar="COLUMN", help="their column of times; a history has the events with strictly earlier times")
     add("--items", nargs="+", default=[], metavar="COLUMN", help="columns of the events; hist_COLUMN has their values")
-    add("--last", type=int, metavar="N", help="the newest events that a history has, latest last (default: 50)")
+    add("--last", type=int, metavar="N", help="maximum number of events of a history, latest last (default: 50)")
     add("--least", type=int, metavar="N", help="leave out the examples of users with fewer events")
     add("--examples", nargs="+", default=[], metavar="FILE", help="files of examples (default: the events themselves)")
     add("--memory", type=duckdb_size, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
@@ -108,18 +109,18 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--split", metavar="HOW", help=SPLIT)
     add(
         "--vocabulary", nargs="+", default=[], metavar="COLUMN",
-        help="replace the values of these categories, or of `all`, by ids 1, 2, ...",
+        help="replace the values of these categories, or of `all`, with ids 1, 2, ...",
     )  # fmt: skip
     add(
         "--minimum", nargs="+", action="extend", default=[], metavar="N",
         help="with --vocabulary: values seen less often in training rows have id 0; COLUMN=N for one column "
         "(default: 1)",
     )  # fmt: skip
-    add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: an error)")
+    add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: 0)")
     piece = "32 MiB" if format == "sequences" else "64 MiB"
     what = "lists" if format == "sequences" else "text"
     add("--piece-size", type=size_argument, default=piece, metavar="SIZE", help=f"{what} per part (default: {piece})")
-    add_workers(parser, "parts made at a time (default: one per CPU)", cpus())
+    add_workers(parser, "number of parts made at a time (default: one per CPU)", cpus())
     add_scheduler(parser)
     add_fresh(parser, "what is in DIR")
     return parser

@@ -60,7 +60,7 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         args.vocabulary = categories
     if strangers := sorted({*args.vocabulary} - {*categories}):
         raise ValueError(
-            f"--vocabulary: {', '.join(strangers)} is no category; the categories are {', '.join(categories)}"
+            f"--vocabulary: {', '.join(strangers)} is not a category; the categories are {', '.join(categories)}"
         )
     if isinstance(split, ByTime):
         forms = {field.name: field.form for field in format.fields if field.form in DAYS}
@@ -109,7 +109,7 @@ def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
     takes = TAKES[args.format]
     for name in sorted({name for names in TAKES.values() for name in names}):
         if getattr(args, name) and name not in takes:
-            raise ValueError(f"--{name.replace('_', '-')} has no meaning for {args.format}; leave it out")
+            raise ValueError(f"--{name.replace('_', '-')} does not apply to {args.format}; leave it out")
         if not getattr(args, name) and name in takes and name in NEEDED:
             raise ValueError(f"{args.format} needs --{name}, which names {NEEDED[name]}")
     match args.format:

@@ -48,7 +48,7 @@ def check_folders(out: Path) -> None:
     for path in ours:
         if path.is_symlink():
             raise ValueError(
-                f"{path} is a link, and may lead to files that are not the output's; replace it by a folder, "
+                f"{path} is a link, and may lead to files that are not the output's; replace it with a folder, "
                 "or make the output itself the link"
             )
 

@@ -101,7 +101,7 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
     what it makes otherwise is removed. Raises ValueError if the folder holds something else or the output of another
     command, or is damaged."""
     if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is no folder; --out names another place")
+        raise ValueError(f"{out} is not a folder; --out names another place")
     if fresh and out.exists() and any(out.iterdir()):
         print(move_aside(out))
     check_folders(out)
@@ -182,13 +182,13 @@ def read_prepared(out: Path, command: Command) -> Prepared:
             raise ValueError("it is not of this command")
         for file in prepared.files:
             if file.split not in SPLITS or not re.fullmatch(rf"{file.split}/{PART}\.parquet", file.name):
-                raise ValueError(f"it names {shortened(file.name)}, which is no file of the output")
+                raise ValueError(f"it names {shortened(file.name)}, which is not a file of the output")
     except ValueError as error:
         raise ValueError(f"{path}: is damaged ({error}); remove it, and {again}") from error
     for file in prepared.files:
         if not file.has_size(out):
             raise ValueError(
-                f"{out / file.name}: is not of {file.bytes:,} bytes as {MANIFEST} says; remove {path}, and {again}"
+                f"{out / file.name}: does not have {file.bytes:,} bytes, as in {MANIFEST}; remove {path}, and {again}"
             )
     return prepared
 
@@ -201,9 +201,9 @@ def _differences(there: Command, here: Command) -> list[str]:
     before, now = ({source.path: source for source in command.sources} for command in (there, here))
     for path in [*before, *(path for path in now if path not in before)]:
         if path not in now:
-            differ.append(f"{path} was a source there and is none here")
+            differ.append(f"{path} was a source there and is not one here")
         elif path not in before:
-            differ.append(f"{path} is a source here and was none there")
+            differ.append(f"{path} is a source here and was not one there")
         elif before[path] != now[path]:
             changed = [name for name, value in before[path] if value != getattr(now[path], name)]
             differ.append(f"{path} has changed since ({', '.join(changed)})")

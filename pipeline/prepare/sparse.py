@@ -120,7 +120,7 @@ def _floats(texts: pa.Array, at_T: I64 | slice, field: Field) -> pa.Array:
         taken = texts[at_T] if isinstance(at_T, slice) else texts.take(pa.array(at_T))
         found = taken.cast(field.type)
     except pa.ArrowInvalid as error:
-        raise RefusedLine(f"column {field.name!r}: a value is no number") from error
+        raise RefusedLine(f"column {field.name!r}: a value is not a number") from error
     if pc.any(pc.is_inf(found)).as_py():
         raise RefusedLine(f"column {field.name!r}: a number must be finite and fit {field.type}")
     return found

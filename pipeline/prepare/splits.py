@@ -181,17 +181,19 @@ def check_split(split: Split, schema: pa.Schema, paths: Sequence[DataFile]) -> N
         case ByTime():
             if split.column not in schema.names:
                 raise ValueError(
-                    f"--split time: there is no column {split.column!r}; there are {', '.join(schema.names)}"
+                    f"--split time: there is no column {split.column!r}; the columns are {', '.join(schema.names)}"
                 )
             for since in (one for one in (split.validation_from, split.test_from) if one is not None):
                 if split.form and micros_of(pa.array([since]), split.form).null_count:
                     raise ValueError(
-                        f"--split time: {since!r} is not written as the times of {split.column} are: {split.form}"
+                        f"--split time: {since!r} is not in the form of the times of {split.column}: {split.form}"
                     )
                 split.parsed(since, schema.field(split.column).type)
         case Ratio() if split.user:
             if split.user not in schema.names or kind_of(schema.field(split.user).type) not in ("integers", "text"):
-                raise ValueError(f"--split ratio: {split.user!r} is no column of integers or text; keep it by --schema")
+                raise ValueError(
+                    f"--split ratio: {split.user!r} is not a column of integers or text; add it to --schema"
+                )
         case ByFile():
             for pattern in (*split.validation, *split.test):
                 if not any(matches_name(path, pattern) for path in paths):

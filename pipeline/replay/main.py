@@ -63,8 +63,7 @@ def policy_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
         device, _, host = text.partition(":")
         if device not in POLICIES or host not in POLICIES:
             raise ValueError(
-                f"--policies {text}: expected DEVICE:HOST, such as lru:lfu, of the policies {', '.join(POLICIES)}; or "
-                "all"
+                f"--policies {text}: expected DEVICE:HOST, such as lru:lfu, each one of {', '.join(POLICIES)}; or all"
             )
         pairs.append((device, host))
     return pairs

@@ -19,7 +19,7 @@ class OnnxDense:
             import onnxruntime
         except ImportError as error:
             raise ValueError(
-                "ONNX Runtime is not installed; install the extra serve, or take the backend torch"
+                "ONNX Runtime is not installed; install the extra serve, or use the backend torch"
             ) from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = num_threads, 1

@@ -115,7 +115,7 @@ class OpenServable:
     def _onnx(self) -> Any:
         if ONNX_FILE not in self.manifest.files:
             why = self.manifest.left_out.get(ONNX_FILE, "it was not made")
-            raise ValueError(f"{self._opened.folder} has no {ONNX_FILE} ({why}); take the backend torch")
+            raise ValueError(f"{self._opened.folder} has no {ONNX_FILE} ({why}); use the backend torch")
         # The run may have had more processors than there are here.
         threads = min(self._workflow.schedule.threads, cpus())
         dense: DensePart = OnnxDense(read_checked(self._opened.folder, self.manifest, ONNX_FILE), threads)

@@ -200,12 +200,10 @@ class KStep(Strict):
     def _settings_agree(self) -> KStep:
         if self.denominator == "frozen" and self.merged == "x":
             raise ValueError(
-                'merged is "x", but a frozen denominator needs the mean of v; take "xv", "xmv" or denominator "local"'
+                'merged is "x", but a frozen denominator needs the mean of v; use "xv", "xmv" or denominator "local"'
             )
         if self.denominator == "local" and self.form == "amsgrad":
-            raise ValueError(
-                'form is "amsgrad", which needs a frozen denominator; take "adam", or denominator "frozen"'
-            )
+            raise ValueError('form is "amsgrad", which needs a frozen denominator; use "adam", or denominator "frozen"')
         if self.inner and self.k % self.inner:
             raise ValueError(f"inner is {self.inner} and k is {self.k}; set k to a multiple of inner")
         return self
@@ -231,7 +229,7 @@ class Optimizer(Strict):
         if self.merge and self.max_grad_norm is not None:
             raise ValueError(
                 "max_grad_norm needs the gradient of the whole batch, and with merge no worker has its dense part; "
-                "leave one out"
+                "leave out one of the two"
             )
         if self.merge and self.merge.bias_correction and self.dense.eps_place == "keras":
             raise ValueError('merge.bias_correction places eps as torch does; set dense.eps_place to "torch"')

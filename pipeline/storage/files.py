@@ -118,7 +118,7 @@ def refuse_links(folders: Iterable[Path]) -> None:
     if link := next((folder for folder in folders if folder.is_symlink()), None):
         raise ValueError(
             f"{link} is a symbolic link (to {os.readlink(link)}), and a run deletes files there that no commit names: "
-            "put the folder itself in its place; only the run directory as a whole may be a link"
+            "replace the link with the folder itself; only the run directory as a whole may be a link"
         )
 
 

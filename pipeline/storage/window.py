@@ -58,7 +58,9 @@ class Window:
         places of those of the first block."""
         while self._blocks and self._blocks[0].keys_U is not window[0]:
             self._leave()
-        if any(block.keys_U is not keys_U for block, keys_U in zip(self._blocks, window, strict=False)):
+        same = [block.keys_U is keys_U for block, keys_U in zip(self._blocks, window, strict=False)]
+        # A window of fewer blocks than before comes after a smaller look-ahead: the other blocks must not count.
+        if len(self._blocks) > len(window) or not all(same):
             self.forget()
         for n in range(len(self._blocks), len(window)):
             self._enter(window[n], self._map.find(window[n]) if n else first_U)

@@ -104,14 +104,14 @@ def _fill(parameters: Mapping[str, Tensor], optimizer: Replica, state: Mapping[s
 
 def _check_names(what: str, expected: Iterable[str], found: Iterable[str]) -> None:
     if set(expected) != set(found):
-        raise ValueError(f"{what} of the commit is not this one: it has {sorted(found)}, expected {sorted(expected)}")
+        raise ValueError(f"{what} of the commit does not fit: it has {sorted(found)}, expected {sorted(expected)}")
 
 
 def _check_like(what: str, held: Tensor, value: Tensor) -> None:
     """Raises ValueError if a saved value has another shape or dtype than the present one."""
     if (held.shape, held.dtype) != (value.shape, value.dtype):
         raise ValueError(
-            f"the dense part of the commit is not this one: {what} is {value.dtype} {list(value.shape)}, expected "
+            f"the dense part of the commit does not fit: {what} is {value.dtype} {list(value.shape)}, expected "
             f"{held.dtype} {list(held.shape)}"
         )
 

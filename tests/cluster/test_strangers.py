@@ -157,4 +157,4 @@ def test_a_dashboard_for_other_machines_is_warned_of():
     said = []
     assert free_address(":0", said.append) == "0.0.0.0:0"
     assert free_address("0", said.append) == "127.0.0.1:0"
-    assert [line.split(", also")[0] for line in said] == ["warning: --dashboard :0: whoever reaches this address"]
+    assert [line.split(", even")[0] for line in said] == ["warning: --dashboard :0: whoever can reach this address"]

@@ -43,7 +43,7 @@ def test_a_bad_value_is_refused_with_its_location(tmp_path, name):
 BAD_TYPES = [
     ("label", ["yes"], "string", "data.labels", "integers, floating-point numbers or booleans"),
     ("x", [[1]], "list<element: int64>", "data.numbers", "integers, floating-point numbers or booleans"),
-    ("c", [1.5], "double", "data.categories", "1.5 at row 0 is no integer"),
+    ("c", [1.5], "double", "data.categories", "1.5 at row 0 is not an integer"),
     ("c", [[[1]]], "list<element: list<element: int64>>", "data.categories", "a list of those"),
     ("user", [[1]], "list<element: int64>", "metrics.group", "integers, strings or binary, or a dictionary of those"),
 ]
@@ -112,5 +112,5 @@ def test_a_file_damaged_during_a_run_is_refused_with_its_place(tmp_path):
 
 
 def test_a_file_that_goes_during_the_run_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"a\.parquet was there when the run began, and cannot be found any more"):
+    with pytest.raises(ValueError, match=r"a\.parquet was there when the run began, and is gone"):
         stamp_of(tmp_path / "a.parquet")

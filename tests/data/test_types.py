@@ -114,7 +114,7 @@ ROLES = {
 }  # fmt: skip
 REFUSED_BY_VALUE = (
     "bad values",
-    "is no integer",
+    "is not an integer",
     "must be 0 or 1",
     "has no x, so they are in no split",
     "must be given",

@@ -132,7 +132,7 @@ def test_a_split_at_random_of_a_log_with_times_is_a_remark(tmp_path, log):
         log[name]["time"] = part
     found = [finding for finding in findings_of(tmp_path, log) if finding.kind == "time_order"]
     assert [(finding.level, finding.columns) for finding in found] == [("remark", ("time",))] * 2
-    assert "divided at random" in found[0].text
+    assert "split at random" in found[0].text
 
 
 def test_a_split_at_random_in_a_half_of_the_rows_is_a_fault(tmp_path, log):

@@ -155,9 +155,11 @@ def test_no_node_is_left_without_a_worker(num_nodes, num_workers):
 
 
 def test_an_impossible_number_of_workers_is_refused():
-    with pytest.raises(ValueError, match="5 workers on one machine: take at least 1 and 4 at most, one for each GPU"):
+    with pytest.raises(
+        ValueError, match="5 workers on one machine: expected at least 1 and 4 at most, one for each GPU"
+    ):
         lay_out(Topology({}, gpus_on(0, 0, 0, 0)), 5)
-    with pytest.raises(ValueError, match="0 workers on one machine: take at least 1"):
+    with pytest.raises(ValueError, match="0 workers on one machine: expected at least 1"):
         lay_out(Topology(TWO_SOCKETS), 0)
 
 

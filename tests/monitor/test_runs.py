@@ -67,7 +67,7 @@ def test_a_run_directory_by_itself_is_listed(folder):
 
 def test_a_folder_without_runs_is_an_error(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
-    assert "there is no run in it" in capsys.readouterr().err
+    assert "it holds no run" in capsys.readouterr().err
 
 
 @pytest.fixture

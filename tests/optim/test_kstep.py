@@ -219,8 +219,8 @@ def test_the_state_of_another_variant_is_refused():
 @pytest.mark.parametrize(
     ("what", "fields", "message"),
     [
-        ("merge", {"k": 4, "merged": "x"}, 'take "xv", "xmv" or denominator "local"'),
-        ("merge", {"k": 4, "denominator": "local", "form": "amsgrad"}, 'take "adam", or denominator "frozen"'),
+        ("merge", {"k": 4, "merged": "x"}, 'use "xv", "xmv" or denominator "local"'),
+        ("merge", {"k": 4, "denominator": "local", "form": "amsgrad"}, 'use "adam", or denominator "frozen"'),
         ("merge", {"k": 4, "inner": 3}, "inner is 3 and k is 4"),
         ("merge", {"k": 0}, "greater than or equal to 1"),
         ("merge", {"k": 4, "start": 0}, "greater than or equal to 1"),
@@ -236,7 +236,7 @@ def test_settings_that_make_no_sense_are_refused(what, fields, message):
 def test_two_levels_need_several_machines_of_a_suitable_size():
     with pytest.raises(ValueError, match="the 2 workers are not on several machines"):
         KStepDense(make_model(), Optimizer(merge=KStep(k=4, inner=2)), 1, in_process(2)[0])
-    with pytest.raises(ValueError, match="3 workers on one machine"):
+    with pytest.raises(ValueError, match="3 workers are on this machine"):
         in_machines(2, 3)
 
 

@@ -54,8 +54,8 @@ SOURCES = {
 OTHER_SUFFIX = "is compressed as .gz, which its name does not say; rename it to end in .gz"
 REFUSED = [
     ("criteo nowhere", "nowhere matches no text file"),
-    ("criteo day --schema a:label", "--schema has no meaning for criteo"),
-    ("libsvm day --many 3", "--many has no meaning for libsvm"),
+    ("criteo day --schema a:label", "--schema does not apply to criteo"),
+    ("libsvm day --many 3", "--many does not apply to libsvm"),
     ("csv log", "csv needs --schema"),
     ("csv log --schema a:price", "expected NAME:ROLE"),
     ("csv log --schema nowhere.json", "nowhere.json"),
@@ -84,8 +84,8 @@ REFUSED = [
     ("libffm day --fields 1 --many 2", "libffm: fields [2] are named in `many` or `numbers` but not in `fields`"),
     ("libffm day --fields 1 --many 1 --numbers 1", "libffm: fields [1] are named"),
     ("libffm day --fields 1099511627776", "libffm: fields: expected at most 10,000 from 0 to 1,048,575"),
-    ("criteo day --vocabulary i1", "--vocabulary: i1 is no category"),
-    ("criteo day --vocabulary all c1", "--vocabulary: all is no category"),
+    ("criteo day --vocabulary i1", "--vocabulary: i1 is not a category"),
+    ("criteo day --vocabulary all c1", "--vocabulary: all is not a category"),
     ("criteo day --minimum 5", "--minimum needs --vocabulary"),
     ("criteo day --vocabulary c1 --minimum 0", "give at least 1"),
     ("criteo day --vocabulary c1 --minimum c2=5", "'c2' is not in --vocabulary, where there is c1"),
@@ -93,7 +93,7 @@ REFUSED = [
     ("criteo day --skip-bad 2", "--skip-bad 2.0: give a share"),
     ("criteo day --piece-size 0B", "--piece-size 0 B: choose a size"),
     ("criteo day --scheduler 127.0.0.1:1", "--scheduler 127.0.0.1:1: nobody answers"),
-    ("criteo day --split time:hour,test_from=3", "there is no column 'hour'; there are label, i1"),
+    ("criteo day --split time:hour,test_from=3", "there is no column 'hour'; the columns are label, i1"),
     ("avazu avazu --split time:hour,test_from=2014-10-28", "'2014-10-28' is no int32, which hour is"),
     ("avazu avazu --split file:test=c*", "'c*' matches none of the sources: avazu"),
     ("avazu avazu --split file:test=*", "no source is left for training"),
@@ -149,7 +149,7 @@ def test_another_command_is_refused_with_the_difference(tmp_path, source, refuse
     more = write_lines(tmp_path / "more", "criteo", 10)
     said = refused("criteo", source, more, "--split", "ratio:test=0.5")
     assert 'split is "ratio:validation=0.1,test=0.1,seed=3" there and "ratio:test=0.5" here' in said
-    assert f"{more} is a source here and was none there" in said
+    assert f"{more} is a source here and was not one there" in said
     assert "--fresh moves it aside" in said
     content = source.read_bytes()
     source.write_bytes(b"0" + content[1:])

@@ -246,7 +246,7 @@ BAD = {
     "memory that sorts nothing": ({}, ("--memory", "1 MiB"), "--memory 1,048,576: give at least 134,217,728"),
     "a column twice": ({}, ("--items", "item", "item"), "there would be two columns hist_item"),
     "a column that is there": ({"hist_item": [1, 2, 3]}, ("--schema", "click:label", "*item:category"), "two columns"),
-    "a split of no column": ({}, ("--split", "ratio:test=0.1,user=at"), "'at' is no column of integers or text"),
+    "a split of no column": ({}, ("--split", "ratio:test=0.1,user=at"), "'at' is not a column of integers or text"),
     "no such examples": ({}, ("--examples", "none.parquet"), "none.parquet matches no Parquet file"),
     "examples of other times": ({}, ("--examples", "other.parquet"), "write the column alike in all files"),
 }

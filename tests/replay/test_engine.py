@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import make_workflow
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.depth import examples, some
 from support.runs.crew_threads import make_crew_driver, train
@@ -45,6 +45,8 @@ def test_a_simulated_run_has_the_moves_of_the_run(small_workflow, policies):
     st.integers(150, 400), st.sampled_from([3, 16]), st.sampled_from([24, 30, 60, 1 << 20]),
     st.sampled_from([None, 1, 4]), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3),
 )  # fmt: skip
+# A window is refused, and then planned with a smaller look-ahead.
+@example("clock", "clock", 87, 0, 174, 3, 1 << 20, None, 1, 3, 1)
 def test_sizes_policies_and_refusals_do_not_matter(
     data_root, device, host, device_rows, host_rows, ring_rows, chunk_rows, spare, every_blocks, look_ahead,
     block_batches, keep,

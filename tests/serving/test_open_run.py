@@ -173,7 +173,7 @@ def test_floats_that_are_integers_have_the_keys_of_integers(trained, opened):
     whole, floats = (changed(trained.test, "item", pa.array(items, kind)) for kind in (pa.int64(), pa.float64()))
     assert opened.predict(floats).equals(opened.predict(whole))
     for value in (1.5, 2.0**53 + 2, np.inf):
-        with pytest.raises(ValueError, match=r"the table: column 'item' .* at row 1 is no integer up to 9,007"):
+        with pytest.raises(ValueError, match=r"the table: column 'item' .* at row 1 is not an integer up to 9,007"):
             opened.predict(changed(trained.test, "item", pa.array([1.0, *[value] * (len(trained.test) - 1)])))
 
 

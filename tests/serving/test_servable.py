@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,6 @@ import pytest
 from conftest import make_workflow, write_data
 from support.depth import some
 from support.http.oip import json_request
-from support.oracle.data_path import ROW, Machine
 from support.oracle.models import MODELS
 from support.oracle.optimizers import EXACT, POWERS
 from support.oracle.worker_cases import Squared
@@ -31,7 +29,6 @@ import pipeline
 from pipeline import verify
 from pipeline.serving import dense_files
 from pipeline.serving.export import main as export_main
-from pipeline.serving.exporting import ExportRecord, claim_folder
 from pipeline.serving.http.admission import RequestError
 from pipeline.serving.http.answer import answer_post
 from pipeline.serving.http.request import read_request
@@ -46,11 +43,8 @@ from pipeline.serving.servable import (
 )
 from pipeline.serving.serve import main as serve_main
 from pipeline.serving.served_model import open_served
-from pipeline.serving.sorted_runs import check_num_rows, rows_of_chunks
 from pipeline.settings.optimizer import DenseAdam, Ftrl, Optimizer
-from pipeline.storage.files import Damaged, Files
-from pipeline.storage.log import TableFormat
-from pipeline.storage.shards import ONE_SHARD
+from pipeline.storage.files import Damaged
 from pipeline.workflow import load
 
 OPTIMIZERS = EXACT | POWERS | {"ftrl": Optimizer(rows=Ftrl(lr=0.1, l1=0.01, l2=0.01), dense=DenseAdam(lr=0.01))}
@@ -416,84 +410,6 @@ def test_a_flipped_bit_is_refused_when_it_is_read(trained, servable, tmp_path):
         shutil.rmtree(folder)
 
 
-def test_a_killed_export_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatch, without_programs):
-    """Stopped before each write that makes a file durable."""
-    replace, calls = Files.replace, []
-
-    def counted(self, path, buffers):
-        if len(calls) == stop:
-            raise KeyboardInterrupt
-        calls.append(path)
-        return replace(self, path, buffers)
-
-    monkeypatch.setattr(Files, "replace", counted)
-    out, stop = tmp_path / "out", 1 << 30
-    assert export(trained, tmp_path / "whole") == 0
-    whole, stop = contents(tmp_path / "whole"), 0
-    while True:
-        calls.clear()
-        code = export(trained, out)
-        if code == 0:
-            break
-        assert code == 130
-        stop += 1
-        if stop % 3 == 0:
-            shutil.rmtree(out)
-    assert stop == 8
-    assert contents(out) == whole
-
-
-@pytest.mark.parametrize("made", [(), ("_exporting",)])
-def test_an_export_killed_before_its_record_goes_on(trained, servable, tmp_path, made):
-    for name in made:
-        (tmp_path / "out" / name).mkdir(parents=True)
-    if "_exporting" in made:
-        (tmp_path / "out" / "_exporting" / "record.0123456789.partial").write_bytes(b"half")
-    assert export(trained, tmp_path / "out") == 0
-    assert contents(tmp_path / "out") == contents(servable)
-
-
-def test_an_export_killed_after_its_manifest_is_published(trained, servable, tmp_path, monkeypatch):
-    def stop(path, **named):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", stop)
-        assert export(trained, tmp_path / "out") == 130
-    assert (tmp_path / "out" / "_exporting").exists()
-    assert export(trained, tmp_path / "out", "--publish", tmp_path) == 0
-    assert contents(tmp_path / "out") == contents(servable)
-    assert verify.main([str(tmp_path / "out")]) == 0
-    assert (tmp_path / "current").read_text() == "out\n"
-
-
-def test_an_output_folder_that_holds_something_else_is_refused(trained, servable, tmp_path, capsys):
-    assert export(trained, servable, "--precision", "int8") == 2
-    assert "holds another servable" in capsys.readouterr().err
-    before = contents(servable)
-    assert export(trained, servable) == 0, "it is there already"
-    assert contents(servable) == before
-    (tmp_path / "mine.txt").write_text("kept")
-    assert export(trained, tmp_path) == 2
-    assert "has other files than those of an export" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    assert export(trained, tmp_path / "a" / "b", "--publish", tmp_path) == 2
-    assert "not a folder directly below" in capsys.readouterr().err
-
-
-def test_fresh_moves_another_servable_aside_and_never_the_run(trained, tmp_path, capsys, without_programs):
-    assert export(trained, tmp_path / "out") == 0
-    before = read_servable(tmp_path / "out")
-    assert export(trained, tmp_path / "out", "--precision", "int8") == 2
-    assert "another servable, of commit" in (said := capsys.readouterr().err)
-    assert said.endswith("; --fresh moves it aside, --out names another folder\n")
-    assert export(trained, tmp_path / "out", "--precision", "int8", "--fresh") == 0
-    assert read_servable(tmp_path / "out.1") == before
-    assert read_servable(tmp_path / "out").precision == "int8"
-    assert export(trained, trained.run_dir, "--fresh") == 2
-    assert "holds the run" in capsys.readouterr().err
-
-
 def test_a_folder_without_a_servable_is_refused(trained):
     with pytest.raises(ValueError, match="holds no servable"):
         pipeline.open_servable(trained.run_dir)
@@ -518,41 +434,7 @@ def test_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_path):
         assert contents(out) == whole
 
 
-RECORD = ExportRecord(source="0" * 16, precision="float32", negatives=1.0, memory=1 << 20)
-
-
-def test_an_unfinished_export_of_other_arguments_is_refused(tmp_path):
-    claim_folder(tmp_path / "out", RECORD, Files())
-    claim_folder(tmp_path / "out", RECORD, Files())
-    with pytest.raises(ValueError, match="out holds an unfinished export with other arguments; --fresh moves"):
-        claim_folder(tmp_path / "out", RECORD.model_copy(update={"precision": "int8"}), Files())
-
-
-def test_a_commit_with_another_number_of_rows_is_damaged(tmp_path):
-    held = SimpleNamespace(run_dir=tmp_path, number=3)
-    opened = SimpleNamespace(held=held, manifest=SimpleNamespace(live_rows=1000))
-    with pytest.raises(Damaged, match="commit 3 has 7 rows, expected 1,000; `pipeline verify RUN` says more"):
-        check_num_rows(opened, 7)
-
-
 def test_a_missing_onnx_runtime_is_reported_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ValueError, match="install the extra serve, or take the backend torch"):
+    with pytest.raises(ValueError, match="install the extra serve, or use the backend torch"):
         OnnxDense(b"", 1)
-
-
-def test_a_prior_correction_is_a_share(capsys):
-    with pytest.raises(SystemExit):
-        export_main(["run", "--out", "out", "--prior-correction", "2"])
-    assert "argument --prior-correction: expected a share above 0 and up to 1, got 2" in capsys.readouterr().err
-
-
-def test_rows_that_are_not_those_of_the_commit_are_damaged(tmp_path):
-    machine = Machine(tmp_path / "table.zarr", 12, 0)
-    machine.train(range(10))
-    manifest = machine.commit()
-    machine.close()
-    forged = [chunk._replace(rows_checksum="0" * 16) for chunk in manifest.chunks]
-    table = TableFormat(ROW, manifest.chunk_rows, ONE_SHARD)
-    with pytest.raises(Damaged, match="its checksum is not that of the commit; `pipeline verify RUN` says more"):
-        rows_of_chunks(tmp_path / "table.zarr", table, forged, None)

@@ -62,7 +62,7 @@ def test_loaded_state_has_memory_of_its_own():
 def test_the_state_of_another_model_is_refused(part):
     one = make_model()
     saved = save_dense(*one)
-    with pytest.raises(ValueError, match="the dense part of the commit is not this one: 0"):
+    with pytest.raises(ValueError, match="the dense part of the commit does not fit: 0"):
         load_dense(*make_model(width=5), saved)
     less = {name: array for name, array in saved.items() if name != part}
     with pytest.raises(ValueError, match=part.removeprefix("model/")):

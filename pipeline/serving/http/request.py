@@ -101,7 +101,7 @@ def _tensors(document: InferDocument, data: memoryview, parts: Mapping[str, Inpu
             own, data = data[:num_bytes], data[num_bytes:]
         tensors[entry.name] = entry.datatype, array_of(where, entry.datatype, entry.shape[0], values, own)
     if len(data):
-        raise ValueError(f"the body has {len(data)} more bytes after the binary data of all inputs")
+        raise ValueError(f"the body has {len(data)} bytes too many after the binary data of all inputs")
     return tensors
 
 

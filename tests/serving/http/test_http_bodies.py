@@ -260,7 +260,7 @@ def test_columns_of_different_lengths_are_refused():
     ("size", "data", "datatype", "said"),
     [
         (16, 15, "INT64", "input 'x': binary_data_size 16, but 15 bytes are left"),
-        (16, 17, "INT64", "the body has 1 more bytes after the binary data"),
+        (16, 17, "INT64", "the body has 1 bytes too many after the binary data"),
         (15, 15, "INT64", "input 'x': 15 bytes of binary data, expected 16 for 2 elements of INT64"),
         (-1, 0, "INT64", "input 'x': binary_data_size -1"),
         (16.0, 16, "INT64", "input 'x': parameters.binary_data_size: got 16.0, expected int"),

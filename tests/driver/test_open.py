@@ -1,0 +1,71 @@
+"""The machine that a run takes: memory, GPUs, workers of a scheduler."""
+
+import pytest
+
+from pipeline import run
+from pipeline.device.device import RAM
+from pipeline.driver import open as config
+from pipeline.machine import limits
+from pipeline.machine.affinity import GpuInfo, Topology
+from pipeline.messages.sizes import MemoryShare
+from pipeline.preflight.setup import set_up
+from pipeline.settings.changes import override
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_a_share_of_memory_is_refused_for_workers_of_a_scheduler(refused, workflow_file, device):
+    """Nobody listens there: that is not even looked at."""
+    argv = ("--scheduler", "tcp://127.0.0.1:9", "--workers", 8, "--set", f"device={device}")
+    said = refused(workflow_file, *argv, "--set", "storage.device=80 %")
+    assert "storage.device is 80 %, and how much memory of the workers' machines is free is not known here" in said
+    assert "give it as a size" in said
+
+
+def test_a_processor_without_bfloat16_is_reported_before_the_run(small_workflow, monkeypatch):
+    workflow = small_workflow()
+    workflow = workflow.model_copy(update={"model": workflow.model.model_copy(update={"precision": "bfloat16"})})
+    for fast in (True, False):
+        monkeypatch.setattr("pipeline.preflight.setup.fast_in_bfloat16", lambda fast=fast: fast)
+        said = []
+        set_up(workflow, RAM, said.append)
+        assert ["no instructions for it" in line for line in said] == [True] * (not fast)
+
+
+def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, monkeypatch):
+    monkeypatch.setattr(limits, "memory", lambda: 1 << 20)
+    workflow = override(run.load(workflow_file), ["storage.disk=1 GiB"])
+    set_up(workflow, RAM, run.say, 2, here=False)
+    with pytest.raises(ValueError, match="map of 2 workers add up to"):
+        set_up(workflow, RAM, run.say, 2)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """A machine as NVML reports it: 2 and 1 MiB are free."""
+    gpus = tuple(GpuInfo(n, f"GPU-{n}", None, (2 - n) << 20) for n in range(2))
+    monkeypatch.setattr(config, "gets_gpu", lambda name: name != "cpu")
+    monkeypatch.setattr(config, "read_topology", lambda on_gpu: Topology({}, gpus))
+
+
+def test_more_workers_than_gpus_are_refused_with_both_numbers(refused, workflow_file, two_gpus):
+    said = refused(workflow_file, "--workers", 3, "--set", "device=cuda")
+    assert "--workers 3: each needs its own GPU, and 2 can be used here (seen by NVML" in said
+    assert "use fewer workers, or set device to cpu" in said
+
+
+def test_a_slab_is_refused_unless_every_gpu_has_room_for_it(refused, workflow_file, two_gpus):
+    said = refused(workflow_file, "--workers", 2, "--set", "device=auto", "--set", "storage.device=1.5 MiB")
+    assert "storage.device is 1536 KiB, and 1 MiB of the GPU's memory are free" in said
+
+
+def test_a_share_of_gpu_memory_is_taken_only_where_it_is_known(workflow_file, two_gpus, monkeypatch):
+    workflow = run.load(workflow_file).model_copy(update={"device": "cuda"})
+    storage = workflow.storage.model_copy(update={"device": MemoryShare(0.5)})
+    share = workflow.model_copy(update={"storage": storage})
+    device, spec = config.recruit(share, 2, None)
+    assert (device.on_gpu, device.free_bytes(), [affinity.gpu.uuid for affinity in spec.affinities]) == (
+        True, 1 << 20, ["GPU-0", "GPU-1"],
+    )  # fmt: skip
+    assert config.recruit(workflow, 9, "tcp://other:1")[0].on_gpu, "the scheduler's machines have other GPUs"
+    with pytest.raises(ValueError, match=r"storage.device is 50%?.*not known here; give it as a size"):
+        config.recruit(share, 2, "tcp://other:1")

@@ -1,0 +1,103 @@
+"""`run --explain`: the sizes of a run, warnings about its labels, and nothing written."""
+
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.runs.tiny_workflow import make_columns
+
+from pipeline.messages.sizes import parse_size
+from pipeline.run import main
+
+
+def test_explain_shows_the_bytes_and_trains_nothing(workflow_file, tmp_path, capsys):
+    before = set(tmp_path.iterdir())
+    assert main([str(workflow_file), "--explain", "--all", "--set", "seed=12345"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("tiny: DeepFM on ")
+    assert "steps:    5 of 8 examples" in out
+    assert "\nfits" in out
+    lines = [line for line in out.splitlines() if re.match(r"[\d.]+ [KMGT]?i?B   ", line[22:].strip())]
+    num_bytes = {line[:22].strip(): parse_size(line[22:].strip().partition("   ")[0]) for line in lines}
+    parts = {
+        "device": ["device slab", "device outgoing ring"],
+        "host": ["host slab", "host staging ring", "host chunk buffer"],
+    }
+    for names in parts.values():
+        assert 0.9 * (1 << 20) < sum(num_bytes[name] for name in names) <= 1.01 * (1 << 20)
+    assert num_bytes["read ring"] + num_bytes["shuffle window"] <= 4.1 * (1 << 20)
+    assert num_bytes["key map"] == 1 << 20
+    assert set(tmp_path.iterdir()) - before <= {tmp_path / "__pycache__"}
+
+
+def test_a_look_ahead_reduced_to_fit_is_reported_with_its_cap(workflow_file, capsys):
+    """45 rows of 56 bytes: the window of the workflow does not fit, and less does."""
+    assert main([str(workflow_file), "--explain", "--all", "--set", f"storage.device={56 * 45} B"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(
+        f"look-ahead 0, blocks of 2 batches: storage.device is {56 * 45} B, 45 rows of 56 bytes; needed"
+    )
+    assert "\nlook-ahead 0, blocks of 2 batches\n" in out
+
+
+def test_a_model_class_of_the_workflow_file_survives_json(workflow_file, capsys):
+    text = workflow_file.read_text().replace("workflow = ", "class Mine(DeepFM):\n    pass\n\nworkflow = ", 1)
+    workflow_file.write_text(text.replace("kind=DeepFM", "kind=Mine"))
+    assert main([str(workflow_file), "--explain", "--json", "--set", "seed=1"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["workflow"]["model"]["kind"], shown["workflow"]["seed"]) == ("workflow_tiny.Mine", 1)
+    assert shown["bytes"]["key map"] == 1 << 20
+
+
+def test_a_batch_larger_than_the_data_is_accepted(workflow_file):
+    assert main([str(workflow_file), "--explain", "--set", "schedule.batch_size=1000000"]) == 0
+
+
+@pytest.mark.prove
+def test_explain_counts_scores_of_groups_and_of_training(workflow_file, capsys):
+    found = []
+    for asked in ([], ["metrics.group=c0"], ["data.validation=[]"], ["data.validation=[]", "metrics.progressive=true"]):
+        assert main([str(workflow_file), "--explain", "--all", *(f for a in asked for f in ("--set", a))]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("scores ")]
+        found.append(line[22:].strip().partition("   ")[0])
+    assert found == ["320 B", "1.6 KiB", "0 B", "320 B"]
+
+
+def test_explain_is_short_and_with_all_lists_every_buffer(workflow_file, capsys):
+    assert main([str(workflow_file), "--explain"]) == 0
+    said, _, predicted = capsys.readouterr().out.partition("\nmeasuring ")
+    assert len(said.splitlines()) <= 10
+    assert len(predicted.splitlines()) <= 20
+    assert main([str(workflow_file), "--explain", "--all"]) == 0
+    out = capsys.readouterr().out
+    names = ["device slab", "device outgoing ring", "host slab", "host staging ring", "host chunk buffer", "disk log"]
+    for name in [*names, "read ring", "shuffle window", "key map", "batch", "scores", "slot marks"]:
+        assert f"\n{name} " in out
+    assert "12 to 16 bytes a key" in out
+
+
+@pytest.mark.parametrize(("value", "kind"), [(1, pa.int8()), (0, pa.float32()), (1, pa.bool_())], ids=str)
+def test_labels_that_are_all_the_same_are_warned_about(workflow_file, tmp_path, capsys, value, kind):
+    labels = {"label": pa.array([value] * 40).cast(kind)}
+    pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7)
+    assert main([str(workflow_file), "--explain"]) == 0
+    said = f"warning: all training labels of 'label' are {value}: there is nothing to learn; look at data.labels"
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(said)]
+
+
+def test_labels_whose_statistics_are_bytes_are_accepted(workflow_file, tmp_path, capsys):
+    labels = {"label": pa.array([n % 2 for n in range(40)]).cast(pa.float16())}
+    pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7)
+    assert main([str(workflow_file), "--explain"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("options", [{}, {"write_statistics": False}], ids=["known", "unknown"])
+def test_labels_of_two_or_unknown_values_cause_no_warning(workflow_file, tmp_path, capsys, options):
+    labels = {"label": [int(n == 39 or bool(options)) for n in range(40)]}
+    pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7, **options)
+    assert main([str(workflow_file), "--explain"]) == 0
+    assert capsys.readouterr().err == ""
