@@ -52,8 +52,8 @@ OUT = (
 )
 PROG = "pipeline prepare"
 EPILOG = (
-    f"{PROG} FORMAT --help shows the options of a format. {PROG} statistics WORKFLOW computes the means, edges and counts "
-    "that the workflow's features need."
+    f"{PROG} FORMAT --help shows the options of a format. {PROG} statistics WORKFLOW computes the means, edges and "
+    "counts that the workflow's features need."
 )
 
 
