@@ -404,8 +404,8 @@ class SplitSums:
     counts_T: tuple[int, ...] = ()
     weights_T: tuple[float, ...] = ()
     """Number and total weight of the examples that have each label."""
-    sums_3T: tuple[tuple[float, ...], ...] = ()
-    """Cross-entropy, predicted probability and label, each times the weight."""
+    sums_ST: tuple[tuple[float, ...], ...] = ()
+    """See `Evaluation`: sums over the examples, of each label, each times the weight."""
     curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
     """See `Evaluation.curve_T3C`."""
     clipped: float = 0.0

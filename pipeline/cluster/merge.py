@@ -65,7 +65,7 @@ class Merge:
         """Compute exact metrics of a split, and its curve, from the sums and scores of all workers."""
         metrics: dict[str, float] = {}
         curve_T3C: CurveSums = ()
-        if any(part.sums_3T for part in parts):
+        if any(part.sums_ST for part in parts):
             evaluation = Evaluation.of(self._workflow, self._run_dir / "scores")
             for rank, part in enumerate(parts):
                 evaluation.join(part, partial(self._scores, rank, number))

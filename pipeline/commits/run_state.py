@@ -17,8 +17,8 @@ from pipeline.metrics.totals import COUNTS, DiskTotals
 from pipeline.settings import Amount, Count, Strict, read_json
 from pipeline.storage.files import Damaged
 
-REPORTED = ("auc", "logloss")
-"""Metrics that every evaluation must have."""
+REPORTED = (("auc", "logloss"), ("mse", "rmse"))
+"""Metrics that every evaluation must have: the first ones, or the others if its first label is any number."""
 
 
 class SavedPosition(Strict):
@@ -109,8 +109,9 @@ def read_state(state: Mapping[str, Any]) -> RunState:
         shown = json.dumps(entry)[:200]
         if entry.get("split") not in SPLITS or not isinstance(entry.get("epoch"), int):
             raise ValueError(f"epochs: {shown} has no valid epoch and split")
-        if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in REPORTED):
-            raise ValueError(f"epochs: {shown} has no {' or '.join(REPORTED)}")
+        names = REPORTED["mse" in entry]
+        if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in names):
+            raise ValueError(f"epochs: {shown} has no {' or '.join(names)}")
     if read.position.split not in SPLITS:
         raise ValueError(f"position: {read.position.split[:99]!r} is not a split")
     if not (read.speed.seconds_per_read and read.speed.bytes_per_second):

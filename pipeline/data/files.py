@@ -55,6 +55,10 @@ class InputColumn:
         return self.task is not None and (self.task.nulls or self.task.where is not None)
 
     @property
+    def is_number_label(self) -> bool:
+        return self.task is not None and not self.task.is_binary
+
+    @property
     def is_category(self) -> bool:
         return self.setting == "data.categories"
 

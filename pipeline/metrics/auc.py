@@ -29,13 +29,28 @@ SCORE_BYTES = 8
 """Bytes held per example."""
 
 
+def check_scores(scores_B: F32) -> None:
+    """Raises ValueError if a score is NaN."""
+    if num_nan := int(np.isnan(scores_B).sum()):
+        raise ValueError(f"{num_nan} of {len(scores_B)} scores are NaN: training diverged; try a lower learning rate")
+
+
+def check_weights(weights_B: F32) -> None:
+    """Raises ValueError if a weight is negative or not finite."""
+    if not ((weights_B >= 0) & (weights_B < np.inf)).all():
+        wrong = weights_B[~((weights_B >= 0) & (weights_B < np.inf))]
+        raise ValueError(
+            f"sample weights must be finite and not negative, and {len(wrong)} of {len(weights_B)} are not, such as "
+            f"{wrong[0]:g}; correct the column of data.weight"
+        )
+
+
 def pack_scores(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
     """[B] sortable keys; an absent weight is 1. Scores may be infinite.
 
     Raises ValueError if a score is NaN, a label is neither 0 nor 1, or a weight is negative or not finite.
     """
-    if num_nan := int(np.isnan(scores_B).sum()):
-        raise ValueError(f"{num_nan} of {len(scores_B)} scores are NaN: training diverged; try a lower learning rate")
+    check_scores(scores_B)
     if not ((labels_B == 0) | (labels_B == 1)).all():
         wrong = labels_B[(labels_B != 0) & (labels_B != 1)]
         raise ValueError(
@@ -58,12 +73,7 @@ def unpack_scores(keys_N: U64) -> tuple[U64, NDArray[np.bool_], F32]:
 def _weight_bits(weights_B: F32 | None) -> U64 | np.uint64:
     if weights_B is None:
         return np.uint64(np.float32(1).view(np.uint32))
-    if not ((weights_B >= 0) & (weights_B < np.inf)).all():
-        wrong = weights_B[~((weights_B >= 0) & (weights_B < np.inf))]
-        raise ValueError(
-            f"sample weights must be finite and not negative, and {len(wrong)} of {len(weights_B)} are not, such as "
-            f"{wrong[0]:g}; correct the column of data.weight"
-        )
+    check_weights(weights_B)
     return (weights_B + np.float32(0)).view(np.uint32).astype(np.uint64)
 
 

@@ -1,4 +1,5 @@
-"""Metrics of a split, per label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups.
+"""Metrics of a split, per label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups; of a label
+that is any number the errors of its prediction.
 
 B examples of a batch    T labels
 """
@@ -6,13 +7,13 @@ B examples of a batch    T labels
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.metrics.auc import SPILL_BOUND, ExactAUC
+from pipeline.metrics.auc import SPILL_BOUND, ExactAUC, check_scores, check_weights
 from pipeline.metrics.groups import GroupMetrics
 from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64, SplitSums
@@ -56,6 +57,23 @@ def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[
     return {"logloss": logloss, "ne": logloss / entropy, "calibration": predicted / clicked if clicked else math.nan}
 
 
+LEAST_SPREAD = 1e-12
+"""Least variance of a label, as a share of its mean square, for R2: float32 does not resolve less."""
+
+
+def errors(squared: float, absolute: float, label: float, label_squared: float, weight: float) -> dict[str, float]:
+    """`mse`, `rmse`, `mae` and `r2` from weighted sums over examples: of the error squared, its absolute value, the
+    label, and the label squared.
+
+    r2: 1 - mse / variance of the label; nan if the labels are all equal, as far as float32 resolves them. All are nan
+    if the weight is 0.
+    """
+    mse, mae = (total / weight if weight else math.nan for total in (squared, absolute))
+    spread = label_squared - label * label / weight if weight else 0.0
+    r2 = 1 - squared / spread if spread > LEAST_SPREAD * label_squared else math.nan
+    return {"mse": mse, "rmse": math.sqrt(mse), "mae": mae, "r2": r2}
+
+
 class Evaluation:
     """Metrics of one split, accumulated batch by batch; batches come in the same order in every run.
 
@@ -64,29 +82,32 @@ class Evaluation:
     """
 
     def __init__(
-        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0
-    ) -> None:
-        """`top`: see `GroupMetrics`."""
+        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0,
+        numbers: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        """`top`: see `GroupMetrics`; `numbers`: the labels that are any number."""
         self._labels = labels
+        binary = [label for label in labels if label not in numbers]
         self.curve_T3C: CurveSums = ()
         """Weight, predicted probability and label, each times the weight, of the split of the last result, summed by
         the logit, in `CURVE_BINS` bins of equal width from -`CURVE_ENDS` to `CURVE_ENDS`; the first and the last one
         have what lies beyond, too."""
-        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top)
-        self._aucs = [ExactAUC(spill_dir, bound) for _ in labels]
-        self._groups = [GroupMetrics(spill_dir, max(1, bound // 4), top) for _ in labels] if grouped else []
+        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top, numbers)
+        self._aucs = {label: ExactAUC(spill_dir, bound) for label in binary}
+        self._groups = {label: GroupMetrics(spill_dir, max(1, bound // 4), top) for label in binary if grouped}
         self._reset()
 
     @classmethod
     def of(cls, workflow: Workflow, spill_dir: Path) -> Evaluation:
         """Evaluation with the workflow's labels and metrics."""
-        return cls(
-            workflow.data.labels, spill_dir, grouped=workflow.metrics.group is not None, top=workflow.metrics.top or 0
-        )
+        data, metrics = workflow.data, workflow.metrics
+        numbers = {task.label for task in data.all_tasks if not task.is_binary}
+        return cls(data.labels, spill_dir, grouped=metrics.group is not None, top=metrics.top or 0, numbers=numbers)
 
     def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
-        """Add one batch of logits. A label that is NaN does not count. Raises ValueError if an output is NaN, a label
-        is neither 0 nor 1, or a weight is negative or not finite."""
+        """Add one batch of logits, of a label that is any number of predictions. A label that is NaN does not count.
+        Raises ValueError if an output is NaN, another label is neither 0 nor 1, or a weight is negative or not
+        finite."""
         self._examples += len(outputs_BT)
         for t in range(len(self._labels)):
             has_B = ~np.isnan(labels_BT[:, t])
@@ -98,25 +119,36 @@ class Evaluation:
             )  # fmt: skip
 
     def _add_label(self, t: int, outputs_B: F32, labels_B: F32, weights_B: F32 | None, groups_B: U64 | None) -> None:
-        self._aucs[t].add(outputs_B, labels_B, weights_B)
-        if self._groups:
-            assert groups_B is not None
-            self._groups[t].add(outputs_B, labels_B, groups_B, weights_B)
+        label = self._labels[t]
         weights = np.ones(len(outputs_B)) if weights_B is None else weights_B.astype(np.float64)
-        terms = (cross_entropy(outputs_B, labels_B), probability(outputs_B), labels_B.astype(np.float64))
-        scaled_B = (outputs_B + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
-        bins_B = np.clip(scaled_B, 0, CURVE_BINS - 1).astype(np.int64)
-        of_curve = weights, weights * terms[1], weights * terms[2]
-        for sums_C, summed_B in zip(self._curve_T3C[t], of_curve, strict=True):
-            sums_C += np.bincount(bins_B, summed_B, CURVE_BINS)
+        terms: tuple[F64, ...]
+        if label in self._aucs:
+            self._aucs[label].add(outputs_B, labels_B, weights_B)
+            if self._groups:
+                assert groups_B is not None
+                self._groups[label].add(outputs_B, labels_B, groups_B, weights_B)
+            terms = (cross_entropy(outputs_B, labels_B), probability(outputs_B), labels_B.astype(np.float64))
+            self._add_curve(t, outputs_B, (weights, weights * terms[1], weights * terms[2]))
+        else:
+            check_scores(outputs_B)
+            check_weights(weights.astype(np.float32))
+            number_B = labels_B.astype(np.float64)
+            terms = ((outputs_B - number_B) ** 2, np.abs(outputs_B - number_B), number_B, number_B**2)
         # Summed along contiguous memory: the bits do not depend on the layout.
-        self._sums_3T[:, t] += [np.ascontiguousarray(terms_B * weights).sum() for terms_B in terms]
+        self._sums_ST[: len(terms), t] += [np.ascontiguousarray(terms_B * weights).sum() for terms_B in terms]
         self._weight_T[t] += weights.sum()
         self._count_T[t] += len(outputs_B)
 
+    def _add_curve(self, t: int, outputs_B: F32, summed_3B: tuple[F64, ...]) -> None:
+        scaled_B = (outputs_B + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
+        bins_B = np.clip(scaled_B, 0, CURVE_BINS - 1).astype(np.int64)
+        for sums_C, summed_B in zip(self._curve_T3C[t], summed_3B, strict=True):
+            sums_C += np.bincount(bins_B, summed_B, CURVE_BINS)
+
     def result(self) -> dict[str, float]:
         """Return the metrics and reset all sums. The metrics are `auc`, those of `rates`, and, if grouped, those of
-        `GroupMetrics.result`, of the first label; with several labels, `auc_<label>` and so on for each;
+        `GroupMetrics.result`, of the first label, or those of `errors` if it is any number; with several labels,
+        `auc_<label>` and so on for each;
         and `examples`, with `examples_<label>` of a label that some of them do not have. Raises ValueError if there
         were no examples."""
         if self._examples == 0:
@@ -133,11 +165,11 @@ class Evaluation:
 
     def close(self) -> tuple[SplitSums, list[Iterator[U64]]]:
         """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
-        entries of each table. There is a table of scores per label and, if grouped, after those a table of scores with
-        groups per label."""
-        sums_3T = tuple(map(tuple, self._sums_3T.tolist()))
+        entries of each table. There is a table of scores per label that is 0 or 1 and, if grouped, after those a table
+        of scores with groups per such label."""
+        sums_ST = tuple(map(tuple, self._sums_ST.tolist()))
         counts, weights = tuple(self._count_T.tolist()), tuple(self._weight_T.tolist())
-        closed = SplitSums(self._examples, counts, weights, sums_3T, _tuples(self._curve_T3C))
+        closed = SplitSums(self._examples, counts, weights, sums_ST, _tuples(self._curve_T3C))
         taken, fresh = self._tables, self._new()
         self._aucs, self._groups = fresh._aucs, fresh._groups
         self._reset()
@@ -145,31 +177,37 @@ class Evaluation:
 
     @property
     def _tables(self) -> list[SortedSpill]:
-        return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._groups]
+        return [auc.entries for auc in self._aucs.values()] + [auc.entries for auc in self._groups.values()]
 
     def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
         """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""
         for number, entries in enumerate(self._tables):
             entries.add_run(scores(number))
-        self._sums_3T += np.array(closed.sums_3T)
+        self._sums_ST += np.array(closed.sums_ST)
         self._curve_T3C += np.array(closed.curve_T3C)
         self._weight_T += np.array(closed.weights_T)
         self._count_T += np.array(closed.counts_T)
         self._examples += closed.examples
 
     def _of_label(self, label: int) -> dict[str, float]:
-        loss, predicted, clicked = self._sums_3T[:, label].tolist()
+        sums, name = self._sums_ST[:, label].tolist(), self._labels[label]
         weight, count = float(self._weight_T[label]), int(self._count_T[label])
-        metrics = {"auc": self._aucs[label].result(), **rates(loss, predicted, clicked, weight)}
+        if name in self._aucs:
+            loss, predicted, clicked, _ = sums
+            metrics = {"auc": self._aucs[name].result(), **rates(loss, predicted, clicked, weight)}
+        else:
+            squared, absolute, of_label, of_label_squared = sums
+            metrics = errors(squared, absolute, of_label, of_label_squared, weight)
         if count < self._examples:
             metrics["examples"] = count
-        if self._groups:
-            metrics |= self._groups[label].result()
+        if name in self._groups:
+            metrics |= self._groups[name].result()
         return metrics
 
     def _reset(self) -> None:
-        self._sums_3T: F64 = np.zeros((3, len(self._labels)))
-        """[3, T] sums of cross-entropy, predicted probability and label, each times the weight."""
+        self._sums_ST: F64 = np.zeros((4, len(self._labels)))
+        """[4, T] sums, each times the weight: of cross-entropy, predicted probability, label, and 0; of a label that is
+        any number those of `errors`."""
         self._curve_T3C: F64 = np.zeros((len(self._labels), 3, CURVE_BINS))
         self._weight_T: F64 = np.zeros(len(self._labels))
         self._count_T = np.zeros(len(self._labels), np.int64)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
+
+from pipeline.settings.optimizer import OF_NUMBERS
 
 WORST_NE = 2.0
 """Normalized entropy above which there is a warning. Always predicting the mean label has 1; a model may begin with a
 little more."""
-OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg")
-"""Metrics that each label has."""
+OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
+"""Metrics that a label may have."""
 
 
 def summary(result: Mapping[str, Any]) -> str:
     """Lines of the name and speed, of the metrics of the last evaluation (AUC, logloss and, if groups are used, AUC
-    within groups; with several labels a line for each), and of the fingerprint."""
+    within groups; of a label that is any number its errors; with several labels a line for each), and of the
+    fingerprint."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
     split, (_, by_label) = result["split"] or "test", of_labels(last)
     main = ("auc", "logloss", "gauc")
@@ -24,9 +28,13 @@ def summary(result: Mapping[str, Any]) -> str:
     head = f"{result['name']}: {trained} training examples in {seconds} s, {speed}"
     fingerprint = f"fingerprint {result['fingerprint'] or '-'}"
     if by_label:
-        shown = {label: {name: of[name] for name in main if name in of} for label, of in by_label.items()}
+        shown = {
+            label: {name: of[name] for name in (*main, *OF_NUMBERS) if name in of} for label, of in by_label.items()
+        }
         return "\n".join([head, f"{split}:", *label_lines(shown), fingerprint])
     shown_once = {name: result.get(name) for name in main if name != "gauc" or result.get(name) is not None}
+    if "mse" in last:
+        shown_once = {name: last[name] for name in OF_NUMBERS}
     metrics = ", ".join(f"{name} {number(value, '.5f')}" for name, value in shown_once.items())
     return "\n".join([head, f"{split}: {metrics}", fingerprint])
 
@@ -58,7 +66,8 @@ def of_labels(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, d
     """Divide the metrics of a pass into those without a label and those of each label, whose name ends in it. With
     several labels, what the first one has twice is only with the label."""
     values = {name: value for name, value in metrics.items() if isinstance(value, float)}
-    labels = list(dict.fromkeys(name.removeprefix("ne_") for name in values if name.startswith("ne_")))
+    found = (re.fullmatch("(?:ne|mse)_(.*)", name, re.DOTALL) for name in values)
+    labels = list(dict.fromkeys(name[1] for name in found if name))
     by_label = {
         label: {name: values[f"{name}_{label}"] for name in OF_LABEL if f"{name}_{label}" in values} for label in labels
     }
