@@ -276,6 +276,9 @@ class Metrics(Strict):
     """A column of integers or strings, such as a user id: reports the AUC within each of its values, averaged."""
     top: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Number of highest scores of each group that recall and NDCG, reported then, look at."""
+    slices: tuple[str, ...] = ()
+    """Columns of integers or strings, each of few values, such as the category of a site: reports the metrics of the
+    ten values of each that are predicted worst, in validation and test."""
     progressive: bool = False
     """Report the same metrics for the training split, each batch scored before its update. The scores are those of the
     training forward pass, so dropout and batch norm are as in training. After a resume within an epoch they cover the
@@ -352,6 +355,13 @@ class Workflow(Strict):
             raise ValueError(
                 f"metrics.top is {self.metrics.top}, and there are no groups to rank in; name a column in metrics.group"
             )
+        grouped = [f"metrics.{name}" for name in ("group", "slices") if getattr(self.metrics, name)]
+        if grouped and not any(task.is_binary for task in self.data.all_tasks):
+            raise ValueError(
+                f"{grouped[0]} is set, and none of data.labels is 0 or 1, as its metrics need; leave it out"
+            )
+        if len(set(self.metrics.slices)) < len(self.metrics.slices):
+            raise ValueError(f"metrics.slices names a column twice: {', '.join(self.metrics.slices)}")
         if self.schedule.plateau and not self.commit.keep_best:
             raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
         return self

@@ -94,13 +94,40 @@ def test_progressive_metrics_are_of_the_training_forward_passes(data_root, kind)
 def test_reported_metrics_never_change_what_is_learned(data_root, kind):
     model = {"kind": kind, "args": {}} if kind else {}
     plain = run(workflow_of(data_root, Metrics(), **model), **SIZES)
-    for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True)):
+    for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True), SLICED):
         result = run(workflow_of(data_root, metrics, **model), **SIZES)
         assert result["fingerprint"] == plain["fingerprint"]
         evaluated = [{k: v for k, v in e.items() if k in plain["epochs"][0]} for e in result["epochs"]]
         assert [e for e in evaluated if e["split"] != "train"] == plain["epochs"]
         assert (result["auc"], result["split"]) == (plain["auc"], "test")
         assert all(("gauc" in epoch) == (metrics.group is not None) for epoch in result["epochs"])
+
+
+SLICED = Metrics(slices=("country", "user", "age"))
+
+
+def test_slices_of_a_run_are_those_of_its_scores(data_root):
+    """Of columns of texts, of integers with nulls, and of one that is a number of the model as well."""
+    workflow = workflow_of(data_root, SLICED)
+    reference = Reference(workflow).train()
+    split, logits, labels = reference.scores[-1]
+    examples = reference.examples("test", 0)
+    last = run(workflow, **SIZES)["epochs"][-1]
+    assert last["split"] == split == "test"
+    for column in SLICED.slices:
+        found = [one for one in last["slices"] if one["column"] == column]
+        values = [None if e[column] is None else str(e[column]) for e in examples]
+        assert len(found) == min(10, len(set(values)))
+        for one in found:
+            of = [n for n, value in enumerate(values) if value == one["value"]]
+            weight = np.array([examples[n]["importance"] for n in of])
+            chance, label = 1 / (1 + np.exp(-np.array(logits)[of])), np.array(labels)[of]
+            assert (one["label"], one["num_slices"]) == ("click", len(set(values)))
+            assert (one["examples"], one["positives"]) == (len(of), label.sum())
+            if label.any():
+                assert one["calibration"] == pytest.approx((chance * weight).sum() / (label * weight).sum(), rel=1e-5)
+            if 0 < label.mean() < 1:
+                assert one["auc"] == pytest.approx(roc_auc_score(label, chance, sample_weight=weight), abs=1e-6)
 
 
 @pytest.mark.parametrize("block_batches", some([1, 5, 16], 5))

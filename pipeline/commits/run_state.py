@@ -21,6 +21,11 @@ REPORTED = (("auc", "logloss"), ("mse", "rmse"))
 """Metrics that every evaluation must have: the first ones, or the others if its first label is any number."""
 
 
+Figure = int | float | str | None
+EpochMetrics = dict[str, Figure | list[dict[str, Figure]]]
+"""An entry of `History.epochs`, as JSON has it."""
+
+
 class SavedPosition(Strict):
     """See `pipeline.data.agenda.Position`."""
 
@@ -52,7 +57,7 @@ class RunDescription(Strict):
 class RunState(RunDescription):
     """The `state` of a manifest."""
 
-    epochs: list[dict[str, int | float | str | None]]
+    epochs: list[EpochMetrics]
     trained: Count
     seconds: Amount
     tiers: dict[str, dict[str, Count]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ SPLITS = ("train", "validation", "test")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 ROLES = {
     "data.labels": ("label",), "data.weight": ("weight",), "data.numbers": ("number",),
-    "data.categories": ("category", "list"), "metrics.group": ("group",),
+    "data.categories": ("category", "list"), "metrics.group": ("group",), "metrics.slices": ("group",),
 }  # fmt: skip
 FLOATS = "integers, floating-point numbers or booleans"
 GROUPS = "integers, strings or binary, or a dictionary of those"
@@ -37,8 +37,8 @@ class InputColumn:
 
     name: str
     setting: str
-    """Setting that names the column: "data.labels", "data.weight", "data.numbers", "data.categories" or
-    "metrics.group"."""
+    """Setting that names the column: "data.labels", "data.weight", "data.numbers", "data.categories",
+    "metrics.group" or "metrics.slices"."""
     number: Number | None = None
     table: str = ""
     task: Task | None = None
@@ -64,7 +64,7 @@ class InputColumn:
 
     @property
     def is_group(self) -> bool:
-        return self.setting == "metrics.group"
+        return self.setting in ("metrics.group", "metrics.slices")
 
     @property
     def has_keys(self) -> bool:
@@ -76,16 +76,18 @@ class InputColumn:
         return kinds.get(self.name, "").startswith("lists")
 
 
-def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
-    """All columns to read: labels, weight, numbers, categories, each in the order of the workflow; then the column that
-    `group` names, which may also be one of the former."""
+def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ()) -> list[InputColumn]:
+    """All columns to read: labels, weight, numbers, categories, each in the order of the workflow; then those that
+    `group` and `slices` name, which may also be some of the former."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
     categories = [InputColumn(c.name, "data.categories", table=c.table_name) for c in data.categories]
-    # A column that is both a category and the group is hashed once, so both use the category's table.
-    table = next((c.table_name for c in data.categories if c.name == group), group)
-    groups = [InputColumn(group, "metrics.group", table=table or group)] if group else []
+    # A column that is both a category and a group is hashed once, so both use the category's table.
+    table = {c.name: c.table_name for c in data.categories}
+    named = [(group, "metrics.group")] if group else []
+    named += [(column, "metrics.slices") for column in slices]
+    groups = [InputColumn(name, setting, table=table.get(name, name)) for name, setting in named]
     return [*labels, *weight, *numbers, *categories, *groups]
 
 
@@ -179,7 +181,7 @@ class SchemaCheck:
     def end_split(self, split: str) -> None:
         """Note which columns are null in which files of the split that ends here. Raises ValueError if all lack one."""
         for column in self.columns:
-            lacking = self._absent.pop(column.name, [])
+            lacking = list(dict(self._absent.pop(column.name, [])).items())
             if lacking and len(lacking) == self._num_files:
                 raise _is_not_there(*lacking[0], column, self.is_trained)
             if lacking:
@@ -241,6 +243,6 @@ def convert(path: DataFile | str) -> str:
 def _expected(column: InputColumn) -> tuple[str, str]:
     """Types that a column may have, and what to do if it has another, both in words."""
     if column.is_group:
-        return GROUPS, "name another one in metrics.group"
+        return GROUPS, f"name another one in {column.setting}"
     expected, other = (KEYS, "data.numbers") if column.is_category else (FLOATS, "data.categories")
     return expected, f"leave it out of {column.setting} (would it fit {other}?)"

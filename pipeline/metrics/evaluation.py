@@ -6,20 +6,19 @@ B examples of a batch    T labels
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.metrics.auc import SPILL_BOUND, ExactAUC, check_scores, check_weights
 from pipeline.metrics.groups import GroupMetrics
+from pipeline.metrics.rates import F64, cross_entropy, errors, probability, rates
+from pipeline.metrics.slices import SliceMetrics
 from pipeline.metrics.spill import SortedSpill
-from pipeline.records import F32, U64, SplitSums
+from pipeline.records import F32, U64, SliceFigures, SplitSums
 from pipeline.workflow import Workflow
 
-F64 = NDArray[np.float64]
 CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
 CURVE_BINS, CURVE_ENDS = 64, 8.0
 
@@ -28,86 +27,54 @@ def _tuples(curve_T3C: F64) -> CurveSums:
     return tuple(tuple(map(tuple, curve_3C)) for curve_3C in curve_T3C.tolist())
 
 
-def cross_entropy(logits_BT: F32, labels_BT: F32) -> F64:
-    """[B, T] binary cross-entropy in nats, in float64; labels are 0 or 1.
-
-    NaN only for a NaN logit: an infinite logit costs 0 or infinity.
-    """
-    # With z = x for label 0 and -x for label 1: log(1 + exp(z)), without overflow.
-    wrong_BT = np.where(labels_BT == 1, -logits_BT, logits_BT).astype(np.float64)
-    return np.maximum(wrong_BT, 0) + np.log1p(np.exp(-np.abs(wrong_BT)))
-
-
-def probability(logits_BT: F32) -> F64:
-    """[B, T] 1 / (1 + exp(-logit)), in float64, without overflow."""
-    small_BT = np.exp(-np.abs(logits_BT.astype(np.float64)))
-    return np.where(logits_BT >= 0, 1.0, small_BT) / (1.0 + small_BT)
-
-
-def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[str, float]:
-    """`logloss`, `ne` and `calibration` from weighted sums over examples.
-
-    ne (normalized entropy): logloss divided by that of a model that always predicts the mean label (He et al.,
-    Practical Lessons from Predicting Clicks on Ads at Facebook, ADKDD 2014); nan if only one class has weight.
-    calibration: mean prediction divided by mean label; nan without a positive. All are nan if the weight is 0.
-    """
-    mean = clicked / weight if weight else math.nan
-    entropy = -(mean * math.log(mean) + (1 - mean) * math.log1p(-mean)) if 0 < mean < 1 else math.nan
-    logloss = loss / weight if weight else math.nan
-    return {"logloss": logloss, "ne": logloss / entropy, "calibration": predicted / clicked if clicked else math.nan}
-
-
-LEAST_SPREAD = 1e-12
-"""Least variance of a label, as a share of its mean square, for R2: float32 does not resolve less."""
-
-
-def errors(squared: float, absolute: float, label: float, label_squared: float, weight: float) -> dict[str, float]:
-    """`mse`, `rmse`, `mae` and `r2` from weighted sums over examples: of the error squared, its absolute value, the
-    label, and the label squared.
-
-    r2: 1 - mse / variance of the label; nan if the labels are all equal, as far as float32 resolves them. All are nan
-    if the weight is 0.
-    """
-    mse, mae = (total / weight if weight else math.nan for total in (squared, absolute))
-    spread = label_squared - label * label / weight if weight else 0.0
-    r2 = 1 - squared / spread if spread > LEAST_SPREAD * label_squared else math.nan
-    return {"mse": mse, "rmse": math.sqrt(mse), "mae": mae, "r2": r2}
-
-
 class Evaluation:
     """Metrics of one split, accumulated batch by batch; batches come in the same order in every run.
 
     Memory: 8 bytes per example and label, for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
-    `grouped`, add `GroupMetrics` per label with a quarter of the bound.
+    `grouped`, add `GroupMetrics` per label with a quarter of the bound; all columns of slices share another quarter.
     """
 
     def __init__(
         self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0,
-        numbers: Collection[str] = (),
+        numbers: Collection[str] = (), slices: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """`top`: see `GroupMetrics`; `numbers`: the labels that are any number."""
+        """`top`: see `GroupMetrics`; `numbers`: the labels that are any number; `slices`: columns, the worst values of
+        which are found for each other label."""
         self._labels = labels
         binary = [label for label in labels if label not in numbers]
         self.curve_T3C: CurveSums = ()
         """Weight, predicted probability and label, each times the weight, of the split of the last result, summed by
         the logit, in `CURVE_BINS` bins of equal width from -`CURVE_ENDS` to `CURVE_ENDS`; the first and the last one
         have what lies beyond, too."""
-        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top, numbers)
+        self.worst: tuple[SliceFigures, ...] = ()
+        """The worst slices of the last result, column by column, label by label, the worst first."""
+        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top, numbers, slices)
         self._aucs = {label: ExactAUC(spill_dir, bound) for label in binary}
         self._groups = {label: GroupMetrics(spill_dir, max(1, bound // 4), top) for label in binary if grouped}
+        share = max(1, bound // 4 // max(1, len(slices) * len(binary)))
+        self._slices = {
+            (column, label): SliceMetrics(spill_dir, share, column, label) for column in slices for label in binary
+        }
+        self._columns = slices
         self._reset()
 
     @classmethod
-    def of(cls, workflow: Workflow, spill_dir: Path) -> Evaluation:
-        """Evaluation with the workflow's labels and metrics."""
+    def of(cls, workflow: Workflow, spill_dir: Path, slices: Sequence[str] = ()) -> Evaluation:
+        """Evaluation with the workflow's labels and metrics; of slices only if their columns are given."""
         data, metrics = workflow.data, workflow.metrics
         numbers = {task.label for task in data.all_tasks if not task.is_binary}
-        return cls(data.labels, spill_dir, grouped=metrics.group is not None, top=metrics.top or 0, numbers=numbers)
+        return cls(
+            data.labels, spill_dir, grouped=metrics.group is not None, top=metrics.top or 0, numbers=numbers,
+            slices=slices,
+        )  # fmt: skip
 
-    def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
+    def add(
+        self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None,
+        slices_SB: U64 | None = None,
+    ) -> None:  # fmt: skip
         """Add one batch of logits, of a label that is any number of predictions. A label that is NaN does not count.
         Raises ValueError if an output is NaN, another label is neither 0 nor 1, or a weight is negative or not
-        finite."""
+        finite. `slices_SB`: keys of the columns of slices; None: these examples belong to none."""
         self._examples += len(outputs_BT)
         for t in range(len(self._labels)):
             has_B = ~np.isnan(labels_BT[:, t])
@@ -117,6 +84,10 @@ class Evaluation:
                 t, outputs_BT[some, t], labels_BT[some, t], None if weights_B is None else weights_B[some],
                 None if groups_B is None else groups_B[some],
             )  # fmt: skip
+            for column, values_B in zip(self._columns, () if slices_SB is None else slices_SB, strict=False):
+                if sliced := self._slices.get((column, self._labels[t])):
+                    weights = None if weights_B is None else weights_B[some]
+                    sliced.add(outputs_BT[some, t], labels_BT[some, t], values_B[some], weights)
 
     def _add_label(self, t: int, outputs_B: F32, labels_B: F32, weights_B: F32 | None, groups_B: U64 | None) -> None:
         label = self._labels[t]
@@ -160,24 +131,29 @@ class Evaluation:
                 metrics |= {f"{name}_{label}": value for name, value in metrics_of_label.items()}
         metrics["examples"] = self._examples
         self.curve_T3C = _tuples(self._curve_T3C)
+        self.worst = tuple(figures for sliced in self._slices.values() for figures in sliced.worst())
         self._reset()
         return metrics
 
     def close(self) -> tuple[SplitSums, list[Iterator[U64]]]:
         """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
-        entries of each table. There is a table of scores per label that is 0 or 1 and, if grouped, after those a table
-        of scores with groups per such label."""
+        entries of each table. There is a table of scores per label that is 0 or 1; then, if grouped, a table of scores
+        with groups per such label; then one per column of slices and such label."""
         sums_ST = tuple(map(tuple, self._sums_ST.tolist()))
         counts, weights = tuple(self._count_T.tolist()), tuple(self._weight_T.tolist())
         closed = SplitSums(self._examples, counts, weights, sums_ST, _tuples(self._curve_T3C))
         taken, fresh = self._tables, self._new()
-        self._aucs, self._groups = fresh._aucs, fresh._groups
+        self._aucs, self._groups, self._slices = fresh._aucs, fresh._groups, fresh._slices
         self._reset()
         return closed, [entries.take() for entries in taken]
 
     @property
     def _tables(self) -> list[SortedSpill]:
-        return [auc.entries for auc in self._aucs.values()] + [auc.entries for auc in self._groups.values()]
+        return [
+            *(auc.entries for auc in self._aucs.values()),
+            *(group.entries for group in self._groups.values()),
+            *(sliced.entries for sliced in self._slices.values()),
+        ]
 
     def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
         """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""

@@ -284,8 +284,10 @@ def table_of_runs(runs: Sequence[Run], width: int) -> str:
     table.may("seconds", ["-" if run.seconds is None else f"{run.seconds:,.0f}" for run in runs])
     for name in settings[2:]:
         _add_setting(table, runs, name)
-    for head, cells in (*_scores(runs, "test", "logloss"), *_scores(runs, "validation", "logloss")):
-        table.may(head, cells)
+    for metric in ("logloss", "rmse", "mae"):
+        for head, cells in (*_scores(runs, "test", metric), *_scores(runs, "validation", metric)):
+            if metric == "logloss" or {*cells} != {"-"}:
+                table.may(head, cells)
     hidden = [*table.left_out, *lists]
     more = f"left out, since it would be too wide (--json has all): {', '.join(hidden)}" if hidden else ""
     return "\n".join([str(table), *textwrap.wrap(more, width)])

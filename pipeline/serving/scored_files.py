@@ -19,7 +19,7 @@ from pipeline.data.outside import Outside
 from pipeline.files.find import DataFile, check_once, find
 from pipeline.files.stores import Stamp, is_remote
 from pipeline.files.types import has_no_values
-from pipeline.metrics.evaluation import probability
+from pipeline.metrics.rates import probability
 from pipeline.records import F32
 from pipeline.serving.bad_numbers import BadNumbers
 from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader

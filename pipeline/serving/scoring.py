@@ -207,7 +207,7 @@ def with_truth(workflow: Workflow, columns: set[str]) -> Workflow:
     return workflow.model_copy(
         update={
             "data": data.model_copy(update={"weight": weight}),
-            "metrics": metrics.model_copy(update={"group": group}),
+            "metrics": metrics.model_copy(update={"group": group, "slices": ()}),
         }
     )
 

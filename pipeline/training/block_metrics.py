@@ -11,14 +11,15 @@ import numpy as np
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.records import F32, U64, Block, BlockResult, Examples, SplitSums
 
-Truth = tuple[F32, F32 | None, U64 | None]
-"""Labels [N, T], weights [N] or None, and groups [N] or None of a block."""
+Truth = tuple[F32, F32 | None, U64 | None, U64 | None]
+"""Labels [N, T], weights [N] or None, groups [N] or None, and slices [S, N] or None of a block."""
 
 
 def truth_of(examples: Examples, on_gpu: bool) -> Truth:
-    """Labels, weights and groups of a block, for its metrics. With a GPU they are copies, since the read buffer may be
-    overwritten before the scores are on the host."""
-    truth = examples.labels_NT, examples.weights_N, examples.groups_N
+    """Labels, weights, groups and slices of a block, for its metrics; slices only of what is evaluated after training.
+    With a GPU they are copies, since the read buffer may be overwritten before the scores are on the host."""
+    slices_SN = None if examples.block.trains else examples.slices_SN
+    truth = examples.labels_NT, examples.weights_N, examples.groups_N, slices_SN
     return deepcopy(truth) if on_gpu else truth
 
 
@@ -61,8 +62,10 @@ class BlockMetrics:
         evaluated = scores_NT is not None
         metrics = self._metrics(block, evaluated) if block.closes_split and self._alone else {}
         closed = self._close(block, evaluated) if block.closes_split and not self._alone else None
-        curve_T3C = self._evaluation.curve_T3C if metrics and evaluated else ()
-        return BlockResult(block, loss, metrics, weight, closed, curve_T3C=curve_T3C)
+        if not (metrics and evaluated):
+            return BlockResult(block, loss, metrics, weight, closed)
+        curve_T3C, worst = self._evaluation.curve_T3C, self._evaluation.worst
+        return BlockResult(block, loss, metrics, weight, closed, curve_T3C=curve_T3C, slices=worst)
 
     def _metrics(self, block: Block, evaluated: bool) -> dict[str, float]:
         metrics = self._evaluation.result() if evaluated else {}
@@ -89,9 +92,13 @@ class BlockMetrics:
         closed; None after the last piece."""
         return next(self._scores[number][table], None)
 
-    def _score(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None) -> None:
+    def _score(
+        self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None,
+        slices_SN: U64 | None,
+    ) -> None:  # fmt: skip
         for batch in range(block.num_batches):
             of = slice(*block.batch_bounds(batch))
             weights_B = None if weights_N is None else weights_N[of]
             groups_B = None if groups_N is None else groups_N[of]
-            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B)
+            slices_SB = None if slices_SN is None else slices_SN[:, of]
+            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B, slices_SB)

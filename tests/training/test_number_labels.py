@@ -18,7 +18,7 @@ from support.runs.harness import run
 from pipeline.api import export, open_servable, train
 from pipeline.errors import PipelineError
 from pipeline.metrics.evaluation import Evaluation
-from pipeline.models import DNN, ESMM, MMoE
+from pipeline.models import AITM, DNN, MMoE
 from pipeline.models.losses import loss_of
 from pipeline.settings.optimizer import Plateau
 from pipeline.workflow import Task
@@ -199,6 +199,6 @@ def test_settings_that_do_not_fit_a_number_label_are_refused(changes, said, dwel
 
 
 def test_a_model_with_a_loss_takes_no_number_labels(dwell_root, tmp_path):
-    workflow = make(dwell_root, SQUARED, kind=ESMM, args={"hidden": (6,)})
-    with pytest.raises(ValueError, match="ESMM has a loss, which takes the place of the loss 'squared' of 'dwell'"):
+    workflow = make(dwell_root, SQUARED, kind=AITM, args={"hidden": (6,), "tower": (4,)})
+    with pytest.raises(ValueError, match="AITM has a loss, which takes the place of the loss 'squared' of 'dwell'"):
         train(workflow, tmp_path, serial=True, verbose=False)
