@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.commits.manifest import DETAILS, Manifest
 from pipeline.data.agenda import Position
 from pipeline.data.files import SPLITS
 from pipeline.data.identity import SplitIdentity
 from pipeline.metrics.totals import COUNTS, DiskTotals
-from pipeline.settings import Amount, Count, Strict, read_json
+from pipeline.settings import Amount, Count, Digest, Strict, read_json
 from pipeline.storage.files import Damaged
 
 REPORTED = (("auc", "logloss"), ("mse", "rmse"))
@@ -42,6 +42,21 @@ class SavedDiskSpeed(Strict):
     direct: bool
 
 
+class SavedSums(Strict):
+    """Sums of the epoch that the commit interrupts (see `pipeline.driver.epoch_sums`)."""
+
+    version: Literal[1] = 1
+    workers: Count
+    sums: Count
+    """Number of sums of each worker."""
+    words: tuple[Count, ...]
+    """Number of words of each table of entries."""
+    checksum: Digest
+    group: str | None
+    progressive: bool
+    """Settings of the metrics that they are of."""
+
+
 class RunDescription(Strict):
     """See `pipeline.driver.resume.description`. When a run resumes, differences from these values are refused or
     reported."""
@@ -64,6 +79,8 @@ class RunState(RunDescription):
     disk: dict[str, Count | Amount]
     position: SavedPosition
     speed: SavedDiskSpeed
+    sums: SavedSums | None = None
+    """None at the end of an epoch, if nothing is summed, and in commits of earlier versions of this package."""
 
     @property
     def at(self) -> Position:

@@ -6,6 +6,7 @@ B examples of a batch    T labels
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -25,6 +26,16 @@ CURVE_BINS, CURVE_ENDS = 64, 8.0
 
 def _tuples(curve_T3C: F64) -> CurveSums:
     return tuple(tuple(map(tuple, curve_3C)) for curve_3C in curve_T3C.tolist())
+
+
+def epoch_bytes(workflow: Workflow, num_examples: int) -> int:
+    """Largest number of bytes of the sums of an epoch of so many examples in a commit, of one worker (see
+    `pipeline.driver.epoch_sums`)."""
+    metrics, clips = workflow.metrics, getattr(workflow.optimizer.rows, "clip", None) is not None
+    tasks = workflow.data.all_tasks
+    entry_words = sum(task.is_binary for task in tasks) * (1 + 2 * (metrics.group is not None))
+    words = 3 + len(tasks) * (6 + 3 * CURVE_BINS) + metrics.progressive * entry_words * num_examples
+    return 8 * words if metrics.progressive or clips else 0
 
 
 class Evaluation:
@@ -142,13 +153,35 @@ class Evaluation:
         sums_ST = tuple(map(tuple, self._sums_ST.tolist()))
         counts, weights = tuple(self._count_T.tolist()), tuple(self._weight_T.tolist())
         closed = SplitSums(self._examples, counts, weights, sums_ST, _tuples(self._curve_T3C))
-        taken, fresh = self._tables, self._new()
+        taken, fresh = self.tables, self._new()
         self._aucs, self._groups, self._slices = fresh._aucs, fresh._groups, fresh._slices
         self._reset()
         return closed, [entries.take() for entries in taken]
 
     @property
-    def _tables(self) -> list[SortedSpill]:
+    def sums(self) -> F64:
+        """All sums but the entries of `tables`, as one array."""
+        parts = ([self._examples], self._count_T, self._weight_T, self._sums_ST, self._curve_T3C)
+        return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
+
+    def add_sums(self, sums: F64) -> None:
+        """Add what `sums` was. Raises ValueError if it was that of other labels."""
+        shapes = [(1,), self._count_T.shape, self._weight_T.shape, self._sums_ST.shape, self._curve_T3C.shape]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])
+        if len(sums) != ends[-1]:
+            raise ValueError(f"{len(sums)} sums of an epoch, expected {ends[-1]}")
+        examples, count_T, weight_T, sums_ST, curve_T3C = (
+            part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)
+        )
+        self._examples += int(examples[0])
+        self._count_T += count_T.astype(np.int64)
+        self._weight_T += weight_T
+        self._sums_ST += sums_ST
+        self._curve_T3C += curve_T3C
+
+    @property
+    def tables(self) -> list[SortedSpill]:
+        """Sorted entries: the table of scores of each label that is 0 or 1, and so on (see `close`)."""
         return [
             *(auc.entries for auc in self._aucs.values()),
             *(group.entries for group in self._groups.values()),
@@ -157,7 +190,7 @@ class Evaluation:
 
     def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
         """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""
-        for number, entries in enumerate(self._tables):
+        for number, entries in enumerate(self.tables):
             entries.add_run(scores(number))
         self._sums_ST += np.array(closed.sums_ST)
         self._curve_T3C += np.array(closed.curve_T3C)

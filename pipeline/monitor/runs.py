@@ -63,9 +63,10 @@ class Run:
 
     @property
     def rank(self) -> float:
-        """Sort key: the best AUC of the split that runs are judged by first."""
-        auc = (self.test or self.validation).get("auc")
-        return -auc if auc is not None else math.inf
+        """Sort key: the best AUC of the split that runs are judged by first, or the least error of a number."""
+        metrics = self.test or self.validation
+        auc, error = metrics.get("auc"), metrics.get("rmse")
+        return -auc if auc is not None else math.inf if error is None else error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -243,7 +244,8 @@ def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) ->
         note += ", evaluated on different data: compare only runs of the same table"
     parts = [note]
     for title, runs in zip(titles_of([runs[0] for runs in groups]), groups, strict=True):
-        parts.append(f"{title}{', best AUC first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
+        order = "least error" if "rmse" in (runs[0].test or runs[0].validation) else "best AUC"
+        parts.append(f"{title}{f', {order} first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
     return "\n\n".join(parts)
 
 
