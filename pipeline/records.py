@@ -400,16 +400,10 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class SplitSums:
-    """One worker's metric sums of a finished split; its sorted scores are fetched separately."""
+    """One worker's metric sums of a split, or of a part of it; its scores are fetched separately."""
 
-    examples: int = 0
-    counts_T: tuple[int, ...] = ()
-    weights_T: tuple[float, ...] = ()
-    """Number and total weight of the examples that have each label."""
-    sums_ST: tuple[tuple[float, ...], ...] = ()
-    """See `Evaluation`: sums over the examples, of each label, each times the weight."""
-    curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
-    """See `Evaluation.curve_T3C`."""
+    sums: NDArray[np.float64] | None = None
+    """See `Evaluation.sums`; None if nothing was evaluated."""
     clipped: float = 0.0
     clippable: float = 0.0
     """Number of row gradients that CowClip clipped in this epoch, and of those that it checked."""

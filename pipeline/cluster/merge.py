@@ -62,10 +62,11 @@ class Merge:
 
     def _with_metrics(self, trained: BlockResult, parts: Sequence[SplitSums]) -> BlockResult:
         """Add the exact metrics of a split, its curve and its slices, from the sums and scores of all workers."""
-        if any(part.sums_ST for part in parts):
+        if any(part.sums is not None for part in parts):
             evaluation = Evaluation.of(self._workflow, self._run_dir / "scores", self._workflow.metrics.slices)
             for rank, part in enumerate(parts):
-                evaluation.join(part, partial(self._scores, rank, trained.block.number))
+                if part.sums is not None:
+                    evaluation.join(part.sums, partial(self._scores, rank, trained.block.number))
             metrics = evaluation.result()
             trained = replace(trained, metrics=metrics, curve_T3C=evaluation.curve_T3C, slices=evaluation.worst)
         clippable = sum(part.clippable for part in parts)

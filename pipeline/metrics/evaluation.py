@@ -17,7 +17,7 @@ from pipeline.metrics.groups import GroupMetrics
 from pipeline.metrics.rates import F64, cross_entropy, errors, probability, rates
 from pipeline.metrics.slices import SliceMetrics
 from pipeline.metrics.spill import SortedSpill
-from pipeline.records import F32, U64, SliceFigures, SplitSums
+from pipeline.records import F32, U64, SliceFigures
 from pipeline.workflow import Workflow
 
 CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
@@ -146,34 +146,21 @@ class Evaluation:
         self._reset()
         return metrics
 
-    def close(self) -> tuple[SplitSums, list[Iterator[U64]]]:
-        """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
-        entries of each table. There is a table of scores per label that is 0 or 1; then, if grouped, a table of scores
-        with groups per such label; then one per column of slices and such label."""
-        sums_ST = tuple(map(tuple, self._sums_ST.tolist()))
-        counts, weights = tuple(self._count_T.tolist()), tuple(self._weight_T.tolist())
-        closed = SplitSums(self._examples, counts, weights, sums_ST, _tuples(self._curve_T3C))
-        taken, fresh = self.tables, self._new()
-        self._aucs, self._groups, self._slices = fresh._aucs, fresh._groups, fresh._slices
-        self._reset()
-        return closed, [entries.take() for entries in taken]
-
     @property
     def sums(self) -> F64:
-        """All sums but the entries of `tables`, as one array."""
+        """All sums, but not the entries of `tables`."""
         parts = ([self._examples], self._count_T, self._weight_T, self._sums_ST, self._curve_T3C)
         return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
 
     def add_sums(self, sums: F64) -> None:
-        """Add what `sums` was. Raises ValueError if it was that of other labels."""
+        """Add the `sums` of another evaluation of the same labels."""
         shapes = [(1,), self._count_T.shape, self._weight_T.shape, self._sums_ST.shape, self._curve_T3C.shape]
         ends = np.cumsum([math.prod(shape) for shape in shapes])
-        if len(sums) != ends[-1]:
-            raise ValueError(f"{len(sums)} sums of an epoch, expected {ends[-1]}")
-        examples, count_T, weight_T, sums_ST, curve_T3C = (
+        assert len(sums) == ends[-1], "sums of other labels"
+        (examples,), count_T, weight_T, sums_ST, curve_T3C = (
             part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)
         )
-        self._examples += int(examples[0])
+        self._examples += int(examples)
         self._count_T += count_T.astype(np.int64)
         self._weight_T += weight_T
         self._sums_ST += sums_ST
@@ -181,22 +168,27 @@ class Evaluation:
 
     @property
     def tables(self) -> list[SortedSpill]:
-        """Sorted entries: the table of scores of each label that is 0 or 1, and so on (see `close`)."""
+        """Entries: a table of scores per label that is 0 or 1; then, if grouped, one of scores with groups per such
+        label; then one per column of slices and such label."""
         return [
             *(auc.entries for auc in self._aucs.values()),
             *(group.entries for group in self._groups.values()),
             *(sliced.entries for sliced in self._slices.values()),
         ]
 
-    def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
+    def close(self) -> tuple[F64, list[Iterator[U64]]]:
+        """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
+        entries of each table."""
+        sums, taken, fresh = self.sums, self.tables, self._new()
+        self._aucs, self._groups, self._slices = fresh._aucs, fresh._groups, fresh._slices
+        self._reset()
+        return sums, [entries.take() for entries in taken]
+
+    def join(self, sums: F64, scores: Callable[[int], Iterable[U64]]) -> None:
         """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""
         for number, entries in enumerate(self.tables):
             entries.add_run(scores(number))
-        self._sums_ST += np.array(closed.sums_ST)
-        self._curve_T3C += np.array(closed.curve_T3C)
-        self._weight_T += np.array(closed.weights_T)
-        self._count_T += np.array(closed.counts_T)
-        self._examples += closed.examples
+        self.add_sums(sums)
 
     def _of_label(self, label: int) -> dict[str, float]:
         sums, name = self._sums_ST[:, label].tolist(), self._labels[label]

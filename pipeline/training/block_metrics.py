@@ -84,9 +84,10 @@ class BlockMetrics:
         evaluated."""
         if not evaluated and not (block.trains and self._clippable):
             return None
-        closed = SplitSums()
+        sums = None
         if evaluated:
-            closed, self._scores[block.number] = self._evaluation.close()
+            sums, self._scores[block.number] = self._evaluation.close()
+        closed = SplitSums(sums)
         if block.trains:
             closed = replace(closed, clipped=self._clipped, clippable=self._clippable)
             self._clipped = self._clippable = 0.0
@@ -94,8 +95,7 @@ class BlockMetrics:
 
     def epoch_sums(self) -> F64 | None:
         """Sums of the training split so far; None if it has not begun, or is over."""
-        sums: F64 = np.concatenate(([self._clipped, self._clippable], self._evaluation.sums))
-        return sums if self._in_epoch else None
+        return np.concatenate(([self._clipped, self._clippable], self._evaluation.sums)) if self._in_epoch else None
 
     def add_epoch_sums(self, sums: F64) -> None:
         """Add what `epoch_sums` returned."""
