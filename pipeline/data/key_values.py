@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.decode import dictionary_keys, fill_keys
+from pipeline.data.decode import dictionary_keys, fill_keys, missing_of
 from pipeline.data.files import InputColumn, columns_of, listings_of, open_file
 from pipeline.data.plain import plain
 from pipeline.files.find import DataFile
@@ -35,21 +35,20 @@ class KeyValues:
         return {key: known[key] for key in keys if key in known}
 
     def _look(self, file: DataFile, column: InputColumn, wanted: set[int]) -> None:
+        known = self._known[column.name]
+        if int(missing_of(column.name)) in wanted:
+            known[int(missing_of(column.name))] = None
         with open_file(file) as source:
-            batches = source.iter_batches(ROWS_AT_ONCE, columns=[column.name], use_threads=False)
-            while wanted and (batch := next(batches, None)):
+            is_there = column.name in source.schema_arrow.names
+            batches = source.iter_batches(ROWS_AT_ONCE, columns=[column.name], use_threads=False) if is_there else ()
+            for batch in batches:
+                if wanted <= known.keys():
+                    return
                 values = pa.chunked_array([batch.column(column.name)])
                 array = plain(values, column, None, str(file)).combine_chunks()
                 keys_N: U64 = np.empty(len(array), np.uint64)
                 fill_keys(array, column, dictionary_keys(array, column), keys_N)
-                found_U, first_U = np.unique(keys_N, return_index=True)
-                for key, at in zip(found_U.tolist(), first_U.tolist(), strict=True):
-                    if key in wanted:
-                        self._known[column.name][key] = _text(array[at].as_py())
-                        wanted.remove(key)
-
-
-def _text(value: object) -> str | None:
-    if value is None:
-        return None
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+                for key in wanted - known.keys():
+                    if len(at := np.flatnonzero(keys_N == np.uint64(key))):
+                        value = array[int(at[0])].as_py()
+                        known[key] = value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -16,6 +16,7 @@ import numpy as np
 from pipeline.cluster.crew import Crew
 from pipeline.commits.manifest import DETAILS, Commits, Manifest
 from pipeline.commits.run_state import SavedSums
+from pipeline.storage.durable import size_of
 from pipeline.storage.files import Damaged, checksum_of
 from pipeline.worker.worker import Worker
 from pipeline.workflow import Metrics
@@ -59,7 +60,8 @@ def read_sums(crew: Crew, commits: Commits, kept: Sequence[Manifest], metrics: M
     saved, file = SavedSums.model_validate_json(json.dumps(state)), commits.sums_file(kept[-1].number)
     if (saved.group, saved.progressive) != (metrics.group, metrics.progressive):
         return
-    if not file.is_file() or checksum_of(file) != saved.checksum:
+    num_bytes = 8 * (saved.workers * saved.sums + sum(saved.words))
+    if size_of(file) != num_bytes or checksum_of(file) != saved.checksum:
         raise Damaged(f"{file}: its checksum is not that of commit {kept[-1].number}; {DETAILS}")
     with open(file, "rb") as opened:
         sums_WS = np.fromfile(opened, np.float64, saved.workers * saved.sums).reshape(saved.workers, saved.sums)

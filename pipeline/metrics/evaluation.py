@@ -153,10 +153,11 @@ class Evaluation:
         return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
 
     def add_sums(self, sums: F64) -> None:
-        """Add the `sums` of another evaluation of the same labels."""
+        """Add the `sums` of another evaluation. Raises ValueError if it had other labels."""
         shapes = [(1,), self._count_T.shape, self._weight_T.shape, self._sums_ST.shape, self._curve_T3C.shape]
         ends = np.cumsum([math.prod(shape) for shape in shapes])
-        assert len(sums) == ends[-1], "sums of other labels"
+        if len(sums) != ends[-1]:
+            raise ValueError(f"{len(sums)} sums of metrics, expected the {ends[-1]} of {len(self._labels)} labels")
         (examples,), count_T, weight_T, sums_ST, curve_T3C = (
             part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)
         )

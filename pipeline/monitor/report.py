@@ -6,10 +6,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from textwrap import shorten
 from typing import Any
 
 from pipeline.settings.optimizer import OF_NUMBERS
 
+MAX_VALUE = 40
+"""Maximum number of characters of a slice's value."""
 NUM_SHOWN = 3
 """Number of the worst slices of a column in the lines of an evaluation."""
 WORST_NE = 2.0
@@ -52,6 +55,12 @@ def slices_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, int, list[Mappi
         yield f"{column}, {label}" if several else column, worst[0]["num_slices"], worst
 
 
+def value_of(one: Mapping[str, Any]) -> str:
+    """Value of a slice as text of one line."""
+    value = "null" if one["value"] is None else str(one["value"])
+    return shorten(value if value.isprintable() else repr(value), MAX_VALUE, placeholder="...")
+
+
 def calibration_of(one: Mapping[str, Any]) -> str:
     """Calibration of a slice with its interval, as text."""
     low, high = number(one["low"], ".3f"), number(one["high"], ".3f")
@@ -60,10 +69,10 @@ def calibration_of(one: Mapping[str, Any]) -> str:
 
 def slice_cells(worst: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Cells of a table of slices, of which the first row has the heads."""
-    heads = ("value", "examples", "positives", "auc", "ne", "calibration (95 %)")
+    heads: tuple[str, ...] = ("value", "examples", "positives", "auc", "ne", "calibration (95 %)")
     return [heads] + [
         (
-            "null" if one["value"] is None else one["value"], f"{one['examples']:,}", f"{one['positives']:,}",
+            value_of(one), f"{one['examples']:,}", f"{one['positives']:,}",
             number(one["auc"], ".5f"), number(one["ne"], ".5f"), calibration_of(one),
         )
         for one in worst
@@ -94,7 +103,7 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
     lines = [f"{epoch}{metrics['split']}{how}:{' ' if common else ''}{_shown(common)}"]
     lines += label_lines(by_label)
     for what, count, worst in slices_of(metrics):
-        shown = ", ".join(f"{one['value']} {calibration_of(one)}" for one in worst[:NUM_SHOWN])
+        shown = ", ".join(f"{value_of(one)} {calibration_of(one)}" for one in worst[:NUM_SHOWN])
         lines.append(f"  worst calibration by {what} (of {count:,} values): {shown}")
     ne = {label: of.get("ne", math.nan) for label, of in by_label.items()} if by_label else {"": common.get("ne", 0)}
     for label, value in ne.items():
