@@ -146,6 +146,8 @@ class Examples:
     """Bytes that the block takes in the read ring."""
     groups_N: U64 | None = None
     """Group of each example, for metrics within groups; None if the workflow names no group. Stays on the host."""
+    slices_SN: U64 | None = None
+    """[S, N] key of each example's value of each column of `metrics.slices`; None without them. Stays on the host."""
 
     def batch_weights(self, by_label: bool = False) -> list[float]:
         """Total example weight of each batch; without a weight column each example weighs 1. `by_label`: of each batch
@@ -398,19 +400,34 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class SplitSums:
-    """One worker's metric sums of a finished split; its sorted scores are fetched separately."""
+    """One worker's metric sums of a split, or of a part of it; its scores are fetched separately."""
 
-    examples: int = 0
-    counts_T: tuple[int, ...] = ()
-    weights_T: tuple[float, ...] = ()
-    """Number and total weight of the examples that have each label."""
-    sums_3T: tuple[tuple[float, ...], ...] = ()
-    """Cross-entropy, predicted probability and label, each times the weight."""
-    curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
-    """See `Evaluation.curve_T3C`."""
+    sums: NDArray[np.float64] | None = None
+    """See `Evaluation.sums`; None if nothing was evaluated."""
     clipped: float = 0.0
     clippable: float = 0.0
     """Number of row gradients that CowClip clipped in this epoch, and of those that it checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFigures:
+    """Metrics of the examples of a split that have one value in a column (see `pipeline.metrics.slices`)."""
+
+    column: str
+    label: str
+    key: int
+    """Key of the value."""
+    examples: int
+    positives: int
+    auc: float
+    ne: float
+    calibration: float
+    """nan where they are undefined: with one class, or without a weight."""
+    low: float
+    high: float
+    """Interval of the calibration; nan for no end."""
+    num_slices: int = 0
+    """Number of values of the column in the split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,3 +447,5 @@ class BlockResult:
     """[N, T] logits of the block's examples; only in a scoring."""
     curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
     """With `metrics`: see `Evaluation.curve_T3C`."""
+    slices: tuple[SliceFigures, ...] = ()
+    """With `metrics`: the worst slices of each column of `metrics.slices`, for each label that is 0 or 1."""

@@ -27,7 +27,7 @@ from pipeline.own_code.modules import run_file
 from pipeline.settings import Strict
 from pipeline.settings.caps import Storage
 from pipeline.settings.changes import change, kind_name
-from pipeline.settings.optimizer import Optimizer, Plateau
+from pipeline.settings.optimizer import JUDGED, OF_NUMBERS, Optimizer, Plateau
 from pipeline.settings.place import message_of
 from pipeline.settings.problems import problems
 
@@ -64,16 +64,27 @@ class Category(Strict):
 
 
 class Task(Strict):
-    """What one of several labels weighs in the loss, and which examples have it. An example without it counts neither
-    in the loss nor in the metrics of that label."""
+    """The loss of a label, its weight, and which examples have the label. An example without it counts neither in the
+    loss nor in the metrics of that label."""
 
     label: str
+    loss: Literal["cross_entropy", "squared", "huber"] = "cross_entropy"
+    """Loss of an example. "cross_entropy" is for labels that are 0 or 1, of which the model gives the logit. With the
+    others the label may be any finite number, and what the model gives is its prediction: "squared" is the error
+    squared; "huber" is half of that up to an error of `delta`, and grows with the error itself beyond it."""
+    delta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    """Error, in units of the label, from which the loss "huber" grows linearly."""
     weight: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
     """Factor of the label's loss, which is the mean over the examples of a batch that have the label."""
     where: str | None = None
     """A label before this one: only examples in which that one is 1 have this one; elsewhere it may be 0, 1 or null."""
     nulls: bool = False
     """True if examples with a null (or NaN) do not have the label; False if that is an error."""
+
+    @property
+    def is_binary(self) -> bool:
+        """True if the label is 0 or 1, False if it is any number."""
+        return self.loss == "cross_entropy"
 
 
 class Synthetic(Strict):
@@ -137,6 +148,11 @@ class Data(Strict):
                     f"data.tasks[{n}].where is {task.where!r}; expected a label that comes before {task.label!r} in "
                     f"data.labels: {', '.join(before) or 'there is none, so put the other one first'}"
                 )
+            if task.where is not None and not self.task_of(task.where).is_binary:
+                raise ValueError(
+                    f"data.tasks[{n}].where is {task.where!r}, which is any number, as its loss says; name a label "
+                    "that is 0 or 1"
+                )
         return self
 
     @model_validator(mode="after")
@@ -170,6 +186,11 @@ class Data(Strict):
 
     def task_of(self, label: str) -> Task:
         return next((task for task in self.tasks if task.label == label), Task(label=label))
+
+    @property
+    def all_tasks(self) -> tuple[Task, ...]:
+        """A task for each label, in order; of a label without one the default."""
+        return tuple(map(self.task_of, self.labels))
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Data:
@@ -255,8 +276,8 @@ class Commit(Strict):
     keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = 2
     """Number of most recent commits to keep."""
     keep_best: bool = True
-    """Also keep, named "best", the commit of the best epoch on the validation split, by AUC or by the metric of
-    schedule.plateau."""
+    """Also keep, named "best", the commit of the best epoch on the validation split, by AUC (MSE if the
+    first label is any number) or by the metric of schedule.plateau."""
 
 
 SHARDS = 16
@@ -283,17 +304,21 @@ class Workers(Strict):
 
 
 class Metrics(Strict):
-    """Additional metrics. Always reported are AUC, logloss, normalized entropy and calibration of the evaluated splits
-    and, with CowClip, the share of an epoch's row gradients that were clipped."""
+    """Additional metrics. Always reported are AUC, logloss, normalized entropy and calibration of the evaluated splits,
+    of a label that is any number MSE, RMSE, MAE and R2 in place of them and, with CowClip, the share of an epoch's row
+    gradients that were clipped."""
 
     group: str | None = None
     """A column of integers or strings, such as a user id: reports the AUC within each of its values, averaged."""
     top: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Number of highest scores of each group that recall and NDCG, reported then, look at."""
+    slices: tuple[str, ...] = ()
+    """Columns of integers or strings, each of few values, such as the category of a site: reports the metrics of the
+    ten values of each that are predicted worst, in validation and test."""
     progressive: bool = False
     """Report the same metrics for the training split, each batch scored before its update. The scores are those of the
-    training forward pass, so dropout and batch norm are as in training. After a resume within an epoch they cover the
-    rest of that epoch."""
+    training forward pass, so dropout and batch norm are as in training. A commit within an epoch holds its scores so
+    far, 8 bytes for each example and label, and 16 more with `group`, so that a resume changes nothing."""
 
 
 MIN_FROZEN_EPS = 1e-6
@@ -351,6 +376,13 @@ class Workflow(Strict):
                 f"schedule.plateau.metric is {plateau.metric!r}, and there is no label {label!r}"
                 f"{did_you_mean(label, self.data.labels)[1].replace('it has', 'there are')}"
             )
+        judged, _, label = plateau.metric.partition(":") if plateau else ("", "", "")
+        if judged and (judged in OF_NUMBERS) == (task := self.data.task_of(label or self.data.labels[0])).is_binary:
+            others = ", ".join(name for name in JUDGED if (name in OF_NUMBERS) != task.is_binary)
+            raise ValueError(
+                f"schedule.plateau.metric is {judged!r} of {task.label!r}, whose loss is {task.loss!r}; its metrics "
+                f"are {others}"
+            )
         if plateau and plateau.metric.startswith("gauc") and not self.metrics.group:
             raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.group")
         if plateau and plateau.metric.startswith(("recall", "ndcg")) and not self.metrics.top:
@@ -359,6 +391,13 @@ class Workflow(Strict):
             raise ValueError(
                 f"metrics.top is {self.metrics.top}, and there are no groups to rank in; name a column in metrics.group"
             )
+        grouped = [f"metrics.{name}" for name in ("group", "slices") if getattr(self.metrics, name)]
+        if grouped and not any(task.is_binary for task in self.data.all_tasks):
+            raise ValueError(
+                f"{grouped[0]} is set, and none of data.labels is 0 or 1, as its metrics need; leave it out"
+            )
+        if len(set(self.metrics.slices)) < len(self.metrics.slices):
+            raise ValueError(f"metrics.slices names a column twice: {', '.join(self.metrics.slices)}")
         if self.schedule.plateau and not self.commit.keep_best:
             raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
         return self

@@ -1,9 +1,11 @@
 """Metrics of whole runs: within groups, and of the training split as it is trained on. Nothing else may change."""
 
-import json
 import math
+import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import make_workflow
@@ -11,10 +13,17 @@ from sklearn.metrics import log_loss, roc_auc_score
 from support.depth import some
 from support.faults.killed_after_commit import kill_after
 from support.oracle.reference import Reference
-from support.runs.harness import make_driver, run
+from support.runs.crew_threads import crew_driver, train
+from support.runs.harness import make_driver, printed, run
 from torch import nn
 
+from pipeline import verify
+from pipeline.api import open_run
 from pipeline.cluster.local import local_client
+from pipeline.driver.loop import DueCommit
+from pipeline.models import MMoE
+from pipeline.monitor.report import summary
+from pipeline.storage.files import Damaged
 from pipeline.workflow import Commit, Metrics
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -94,13 +103,64 @@ def test_progressive_metrics_are_of_the_training_forward_passes(data_root, kind)
 def test_reported_metrics_never_change_what_is_learned(data_root, kind):
     model = {"kind": kind, "args": {}} if kind else {}
     plain = run(workflow_of(data_root, Metrics(), **model), **SIZES)
-    for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True)):
+    for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True), SLICED):
         result = run(workflow_of(data_root, metrics, **model), **SIZES)
         assert result["fingerprint"] == plain["fingerprint"]
         evaluated = [{k: v for k, v in e.items() if k in plain["epochs"][0]} for e in result["epochs"]]
         assert [e for e in evaluated if e["split"] != "train"] == plain["epochs"]
         assert (result["auc"], result["split"]) == (plain["auc"], "test")
         assert all(("gauc" in epoch) == (metrics.group is not None) for epoch in result["epochs"])
+
+
+SLICED = Metrics(slices=("country", "user", "age"))
+
+
+def test_slices_of_a_run_are_those_of_its_scores(data_root):
+    """Of columns of texts, of integers with nulls, and of one that is a number of the model as well."""
+    workflow = workflow_of(data_root, SLICED)
+    reference = Reference(workflow).train()
+    split, logits, labels = reference.scores[-1]
+    examples = reference.examples("test", 0)
+    last = run(workflow, **SIZES)["epochs"][-1]
+    assert last["split"] == split == "test"
+    for column in SLICED.slices:
+        found = [one for one in last["slices"] if one["column"] == column]
+        values = [None if e[column] is None else str(e[column]) for e in examples]
+        assert len(found) == min(10, len(set(values)))
+        for one in found:
+            of = [n for n, value in enumerate(values) if value == one["value"]]
+            weight = np.array([examples[n]["importance"] for n in of])
+            chance, label = 1 / (1 + np.exp(-np.array(logits)[of])), np.array(labels)[of]
+            assert (one["label"], one["num_slices"]) == ("click", len(set(values)))
+            assert (one["examples"], one["positives"]) == (len(of), label.sum())
+            if label.any():
+                assert one["calibration"] == pytest.approx((chance * weight).sum() / (label * weight).sum(), rel=1e-5)
+            if 0 < label.mean() < 1:
+                assert one["auc"] == pytest.approx(roc_auc_score(label, chance, sample_weight=weight), abs=1e-6)
+
+
+def test_slices_are_shown_and_can_be_read_from_the_run(data_root, tmp_path):
+    """A value may be long, no text, or missing in all rows of a file."""
+    for path in data_root.glob("*.parquet"):
+        table = pq.read_table(path)
+        sites = [None, b"\xff\x1b[1m", b"site " * 20]
+        table = table.append_column("site", pa.array([sites[n % 3] for n in range(len(table))], pa.binary()))
+        pq.write_table(table, tmp_path / path.name)
+    (tested,) = tmp_path.glob("test*.parquet")
+    table = pq.read_table(tested)
+    pq.write_table(table.drop_columns("site"), tmp_path / "test-before.parquet")
+    workflow = workflow_of(tmp_path, Metrics(slices=("site",)), epochs=1)
+    driver = make_driver(workflow, tmp_path / "run", **SIZES)
+    result = driver.run()
+    found = {one["value"]: one["examples"] for one in result["epochs"][-1]["slices"]}
+    rows = len(table)
+    assert found == {None: rows + -(-rows // 3), "\ufffd\x1b[1m": -(-(rows - 1) // 3), "site " * 20: rows // 3}
+    shown = printed(driver) + summary(result)
+    assert "\x1b" not in shown.replace("\x1b[2K", "")
+    assert "worst calibration by site (3 of 3 values):" in shown
+    with open_run(tmp_path / "run") as opened:
+        assert {one["value"] for one in opened.metrics.to_pylist()[-1]["slices"]} == {*found}
+        assert "auc" in opened.evaluate(table)
 
 
 @pytest.mark.parametrize("block_batches", some([1, 5, 16], 5))
@@ -118,16 +178,76 @@ def test_commits_within_an_epoch_never_change_the_metrics(data_root, expected):
     assert run(often, **SIZES)["epochs"] == expected["epochs"]
 
 
-def test_a_run_resumed_within_an_epoch_reports_its_examples(data_root, expected, tmp_path, monkeypatch):
+@pytest.mark.parametrize("after", some([1, 3, 5], 3))
+@pytest.mark.parametrize("metrics", some([BOTH, Metrics(progressive=True)], BOTH))
+def test_a_run_resumed_within_an_epoch_reports_all_of_it(data_root, metrics, after, tmp_path, monkeypatch):
+    """The same values, stored and printed."""
+    args = {"hidden": (6,), "tower": (4,)}
+    workflow = workflow_of(data_root, metrics, labels=("click", "bought"), kind=MMoE, args=args)
+    undisturbed = make_driver(workflow, tmp_path / "undisturbed", **SIZES)
+    expected = undisturbed.run()
+    often = workflow.model_copy(update={"commit": Commit(every_blocks=2)})
+    kill_after(after, often, tmp_path / "killed", monkeypatch)
+    assert list((tmp_path / "killed" / "commits").glob("*.sums"))
+    driver = make_driver(often, tmp_path / "killed", **SIZES)
+    result = driver.run()
+    assert result["fingerprint"] == expected["fingerprint"]
+    assert result["epochs"] == expected["epochs"]
+    one, other = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("killed", "undisturbed"))
+    assert one == other
+    lines = [[line for line in printed(of).splitlines() if line.startswith("epoch")] for of in (driver, undisturbed)]
+    assert lines[0] == lines[1][-len(lines[0]) :]
+    assert "train (progressive" in lines[0][0]
+    kept = driver.commits.all()
+    files = {path.name for path in driver.commits.folder.glob("*.sums")}
+    assert files == {f"{one.number:06}.sums" for one in kept if one.state.get("sums")}
+    assert not kept[-1].state.get("sums"), "an epoch that is over needs none"
+
+
+def test_a_damaged_file_of_sums_is_found(data_root, tmp_path, monkeypatch, capsys):
     workflow = workflow_of(data_root).model_copy(update={"commit": Commit(every_blocks=3)})
     kill_after(1, workflow, tmp_path, monkeypatch)
-    result = make_driver(workflow, tmp_path, **SIZES).run()
+    assert verify.main([str(tmp_path)]) == 0
+    (file,) = (tmp_path / "commits").glob("*.sums")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert verify.main([str(tmp_path)]) == 1
+    assert "000001.sums" in "".join(capsys.readouterr())
+    with pytest.raises(Damaged, match=r"000001.sums: its checksum is not that of commit 1"):
+        make_driver(workflow, tmp_path, **SIZES)
+
+
+@pytest.mark.parametrize("world", some([2, 3], 3))
+def test_workers_report_all_of_a_resumed_epoch(data_root, tmp_path, world):
+    """The values that undisturbed workers report; another number of workers reports all examples as well."""
+    workflow = workflow_of(data_root, labels=("click", "bought"), kind=MMoE, args={"hidden": (6,), "tower": (4,)})
+
+    def epochs_of(folder, world):
+        with crew_driver(workflow, folder, world, **SIZES) as driver:
+            train(driver)
+            return driver.history.epochs
+
+    with crew_driver(workflow, tmp_path / "stopped", world, **SIZES) as driver:
+        blocks = list(driver.agenda.blocks(2))
+        assert driver.crew.run(blocks[:4], 2, driver.history.add) is None
+        driver.commit(DueCommit(blocks[4]))
+    shutil.copytree(tmp_path / "stopped", tmp_path / "other")
+    expected = epochs_of(tmp_path / "undisturbed", world)
+    assert epochs_of(tmp_path / "stopped", world) == expected
+    found = epochs_of(tmp_path / "other", world + 1)[0]
+    assert (found["split"], found["examples"]) == ("train", 90)
+    assert found["logloss_bought"] == pytest.approx(expected[0]["logloss_bought"], rel=1e-4)
+
+
+def test_a_resume_with_other_metrics_covers_the_rest_of_the_epoch(data_root, expected, tmp_path, monkeypatch):
+    workflow = workflow_of(data_root).model_copy(update={"commit": Commit(every_blocks=3)})
+    kill_after(1, workflow, tmp_path, monkeypatch)
+    alone = workflow.model_copy(update={"metrics": Metrics(progressive=True)})
+    result = make_driver(alone, tmp_path, **SIZES).run()
     assert result["fingerprint"] == expected["fingerprint"]
-    partly, *others = result["epochs"]
-    assert (partly["split"], partly["examples"]) == ("train", 90 - 3 * 2 * 6)
-    assert others == expected["epochs"][1:]
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["split"] for line in lines] == ["train", "validation", "train", "validation", "test"]
+    first, second, *_ = [epoch for epoch in result["epochs"] if epoch["split"] == "train"]
+    assert (first["examples"], second["examples"]) == (90 - 3 * 2 * 6, 90)
 
 
 def test_progressive_metrics_say_how_they_were_computed(data_root, tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.comm.group import OTHER_WORKERS
-from pipeline.metrics.evaluation import CurveSums, Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.records import F32, U64, Block, BlockResult, Moves, Rank, Refusal, Span, SplitSums, StageResult
 from pipeline.workflow import Workflow
 
@@ -57,22 +57,21 @@ class Merge:
             self.report(self.together(dones))
         for trained in self._closed:
             number = trained.block.number
-            metrics, curve_T3C = self._metrics(number, self._parts.pop(number))
-            whole = replace(trained, metrics=metrics, curve_T3C=curve_T3C)
+            whole = self._with_metrics(trained, self._parts.pop(number))
             self._watch(StageResult("train", number, trained=whole))
 
-    def _metrics(self, number: int, parts: Sequence[SplitSums]) -> tuple[dict[str, float], CurveSums]:
-        """Compute exact metrics of a split, and its curve, from the sums and scores of all workers."""
-        metrics: dict[str, float] = {}
-        curve_T3C: CurveSums = ()
-        if any(part.sums_3T for part in parts):
-            evaluation = Evaluation.of(self._workflow, self._run_dir / "scores")
+    def _with_metrics(self, trained: BlockResult, parts: Sequence[SplitSums]) -> BlockResult:
+        """Add the exact metrics of a split, its curve and its slices, from the sums and scores of all workers."""
+        if any(part.sums is not None for part in parts):
+            evaluation = Evaluation.of(self._workflow, self._run_dir / "scores", self._workflow.metrics.slices)
             for rank, part in enumerate(parts):
-                evaluation.join(part, partial(self._scores, rank, number))
-            metrics, curve_T3C = evaluation.result(), evaluation.curve_T3C
+                if part.sums is not None:
+                    evaluation.join(part.sums, partial(self._scores, rank, trained.block.number))
+            metrics = evaluation.result()
+            trained = replace(trained, metrics=metrics, curve_T3C=evaluation.curve_T3C, slices=evaluation.worst)
         clippable = sum(part.clippable for part in parts)
         clipped = {"clipped": sum(part.clipped for part in parts) / clippable} if clippable else {}
-        return metrics | clipped, curve_T3C
+        return replace(trained, metrics=trained.metrics | clipped)
 
 
 def first_refusal(dones: Sequence[StageResult]) -> Refusal | None:

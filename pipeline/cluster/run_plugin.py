@@ -128,9 +128,12 @@ class RunPlugin(WorkerPlugin):
         except RuntimeError as error:
             raise LostTouch(f"worker {rank.number} did not meet the others: {error}") from error
         membership = Membership(rank, join_request.owner_of_shard, group, key_group, levels, on_gpus)
-        threads, group_column = share_of(workflow.schedule.threads), workflow.metrics.group
+        threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
         begun = begun_in(json.loads(join_request.data))
-        source = Source(workflow.data, workflow.seed, threads, group_column, join_request.scoring, begun=begun)
+        source = Source(
+            workflow.data, workflow.seed, threads, metrics.group, join_request.scoring, begun=begun,
+            slices=metrics.slices,
+        )  # fmt: skip
         self._source = source
         if said := differences(json.loads(join_request.data), as_json(source.identity)):
             raise ValueError(

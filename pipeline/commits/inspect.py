@@ -70,6 +70,8 @@ def check_small_files(
     for m in manifests:
         digests = m.state.get("side_files", {})
         expected += [(run_dir / FOLDER / copy_name(digest), {digest}, (m.number,)) for digest in digests.values()]
+        if isinstance(sums := m.state.get("sums"), dict):
+            expected.append((commits.sums_file(m.number), {str(sums.get("checksum"))}, (m.number,)))
     for name in _without(manifests[-1], missing).metadata if manifests else ():
         known = {m.metadata[name] for m in manifests} | {described[name] for described in _described(manifests[-1])}
         expected.append((run_dir / "table.zarr" / name, known, ()))
@@ -161,7 +163,7 @@ def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> l
     named |= {f(table, c.number, m.num_shards) for m in manifests for c in m.chunks for f in (rows_file, keys_file)}
     # A manifest that cannot be read does not say how many replicas it has.
     for number in commits.numbers():
-        named |= {commits.manifest_file(number), commits.dense_file(number)}
+        named |= {commits.manifest_file(number), commits.dense_file(number), commits.sums_file(number)}
         named |= set(commits.folder.glob(f"{stem(number)}-*.safetensors"))
     inside = [p for folder in ("commits", "table.zarr") for p in (run_dir / folder).rglob("*") if p.is_file()]
     others = [p for p in run_dir.iterdir() if p.name not in OURS and not RESERVE_NAME.fullmatch(p.name)]

@@ -7,18 +7,23 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.commits.manifest import DETAILS, Manifest
 from pipeline.data.agenda import Position
 from pipeline.data.files import SPLITS
 from pipeline.data.identity import SplitIdentity
 from pipeline.metrics.totals import COUNTS, DiskTotals
-from pipeline.settings import Amount, Count, Digests, Strict, read_json
+from pipeline.settings import Amount, Count, Digest, Digests, Strict, read_json
 from pipeline.storage.files import Damaged
 
-REPORTED = ("auc", "logloss")
-"""Metrics that every evaluation must have."""
+REPORTED = (("auc", "logloss"), ("mse", "rmse"))
+"""Metrics that every evaluation must have: the first ones, or the others if its first label is any number."""
+
+
+Figure = int | float | str | None
+EpochMetrics = dict[str, Figure | list[dict[str, Figure]]]
+"""An entry of `History.epochs`, as JSON has it."""
 
 
 class SavedPosition(Strict):
@@ -35,6 +40,21 @@ class SavedDiskSpeed(Strict):
     seconds_per_read: Amount
     bytes_per_second: Amount
     direct: bool
+
+
+class SavedSums(Strict):
+    """Sums of the epoch that the commit interrupts (see `pipeline.driver.epoch_sums`)."""
+
+    version: Literal[1] = 1
+    workers: Count
+    sums: Count
+    """Number of sums of each worker."""
+    words: tuple[Count, ...]
+    """Number of words of each table of entries."""
+    checksum: Digest
+    group: str | None
+    progressive: bool
+    """Settings of the metrics that they are of."""
 
 
 class RunDescription(Strict):
@@ -54,13 +74,15 @@ class RunDescription(Strict):
 class RunState(RunDescription):
     """The `state` of a manifest."""
 
-    epochs: list[dict[str, int | float | str | None]]
+    epochs: list[EpochMetrics]
     trained: Count
     seconds: Amount
     tiers: dict[str, dict[str, Count]]
     disk: dict[str, Count | Amount]
     position: SavedPosition
     speed: SavedDiskSpeed
+    sums: SavedSums | None = None
+    """None at the end of an epoch, if nothing is summed, and in commits of earlier versions of this package."""
 
     @property
     def at(self) -> Position:
@@ -111,8 +133,9 @@ def read_state(state: Mapping[str, Any]) -> RunState:
         shown = json.dumps(entry)[:200]
         if entry.get("split") not in SPLITS or not isinstance(entry.get("epoch"), int):
             raise ValueError(f"epochs: {shown} has no valid epoch and split")
-        if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in REPORTED):
-            raise ValueError(f"epochs: {shown} has no {' or '.join(REPORTED)}")
+        names = REPORTED["mse" in entry]
+        if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in names):
+            raise ValueError(f"epochs: {shown} has no {' or '.join(names)}")
     if read.position.split not in SPLITS:
         raise ValueError(f"position: {read.position.split[:99]!r} is not a split")
     if not (read.speed.seconds_per_read and read.speed.bytes_per_second):

@@ -26,6 +26,11 @@ NULL_RULES = {
     "`fill` and `shift` is added; set the column's `fill` or `shift`, or correct the data",
 }
 
+NUMBER_RULE = (
+    "a label with this loss must be a finite number and not null; correct the data, or leave out examples with a null: "
+    "nulls=True in its task of data.tasks"
+)
+
 
 @cache
 def salt_of(table: str) -> np.uint64:
@@ -66,7 +71,7 @@ def fill_floats(
         raise ValueError(
             f"{where}, column {column.name!r} ({column.setting}): {num_bad} bad values in rows {first_row} to "
             f"{first_row + len(out) - 1}, the first is {array[first].as_py()!r} at row {first_row + first}; "
-            f"{NULL_RULES[column.setting]}"
+            f"{NUMBER_RULE if column.is_number_label else NULL_RULES[column.setting]}"
         )
     if column.number and column.number.log1p:
         np.log1p(out, out=out)
@@ -80,6 +85,8 @@ def _convert(values: NDArray[Any], column: InputColumn, out: F32) -> None:
         assemble.numbers_to_float(values, spec.fill, spec.shift, above, out)
     elif column.setting == "data.weight":
         assemble.weights_to_float(values, out)
+    elif column.is_number_label:
+        assemble.numbers_to_float(values, np.nan, 0.0, -np.inf, out)
     else:
         assemble.labels_to_float(values, out)
 

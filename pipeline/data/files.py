@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "validation", "test")
 ROLES = {
     "data.labels": ("label",), "data.weight": ("weight",), "data.numbers": ("number",),
-    "data.categories": ("category", "list"), "metrics.group": ("group",),
+    "data.categories": ("category", "list"), "metrics.group": ("group",), "metrics.slices": ("group",),
 }  # fmt: skip
 FLOATS = "integers, floating-point numbers or booleans"
 GROUPS = "integers, strings or binary, or a dictionary of those"
@@ -36,8 +36,8 @@ class InputColumn:
 
     name: str
     setting: str
-    """Setting that names the column: "data.labels", "data.weight", "data.numbers", "data.categories" or
-    "metrics.group"."""
+    """Setting that names the column: "data.labels", "data.weight", "data.numbers", "data.categories",
+    "metrics.group" or "metrics.slices"."""
     number: Number | None = None
     table: str = ""
     task: Task | None = None
@@ -56,12 +56,16 @@ class InputColumn:
         return self.task is not None and (self.task.nulls or self.task.where is not None)
 
     @property
+    def is_number_label(self) -> bool:
+        return self.task is not None and not self.task.is_binary
+
+    @property
     def is_category(self) -> bool:
         return self.setting == "data.categories"
 
     @property
     def is_group(self) -> bool:
-        return self.setting == "metrics.group"
+        return self.setting in ("metrics.group", "metrics.slices")
 
     @property
     def has_keys(self) -> bool:
@@ -83,9 +87,9 @@ def derived_of(data: Data) -> Derived | None:
     return Derived(data.features, data.root)
 
 
-def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
-    """All columns to read: labels, weight, numbers, categories, each in the order of the workflow; then the column that
-    `group` names, which may also be one of the former."""
+def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ()) -> list[InputColumn]:
+    """All columns to read: labels, weight, numbers, categories, each in the order of the workflow; then those that
+    `group` and `slices` name, which may also be some of the former."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
@@ -95,9 +99,10 @@ def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
     categories = [
         InputColumn(name, "data.categories", table=table, rare=rare.get(name)) for name, table in tables.items()
     ]
-    # A column that is both a category and the group is hashed once, so both use the category's table.
-    table, shared = tables.get(group or "", group), rare.get(group or "")
-    groups = [InputColumn(group, "metrics.group", table=table or group, rare=shared)] if group else []
+    # A column that is both a category and a group is hashed once, so both use the category's table.
+    named = [(group, "metrics.group")] if group else []
+    named += [(column, "metrics.slices") for column in slices]
+    groups = [InputColumn(name, setting, table=tables.get(name, name), rare=rare.get(name)) for name, setting in named]
     return [*labels, *weight, *numbers, *categories, *groups]
 
 
@@ -172,7 +177,7 @@ class SchemaCheck:
     def end_split(self, split: str) -> None:
         """Note which columns are null in which files of the split that ends here. Raises ValueError if all lack one."""
         for column in self.columns:
-            lacking = self._absent.pop(column.name, [])
+            lacking = list(dict(self._absent.pop(column.name, [])).items())
             if lacking and len(lacking) == self._num_files:
                 raise _is_not_there(*lacking[0], column, self.is_trained)
             if lacking:
@@ -243,6 +248,6 @@ def convert(path: DataFile | str) -> str:
 def _expected(column: InputColumn) -> tuple[str, str]:
     """Types that a column may have, and what to do if it has another, both in words."""
     if column.is_group:
-        return GROUPS, "name another one in metrics.group"
+        return GROUPS, f"name another one in {column.setting}"
     expected, other = (KEYS, "data.numbers") if column.is_category else (FLOATS, "data.categories")
     return expected, f"leave it out of {column.setting} (would it fit {other}?)"

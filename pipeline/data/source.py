@@ -57,16 +57,16 @@ class Source:
 
     def __init__(
         self, data: Data, seed: int, num_threads: int = 1, group: str | None = None, scoring: Scoring | None = None,
-        keys_only: bool = False, begun: Begun | None = None,
+        keys_only: bool = False, begun: Begun | None = None, slices: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Read every file's metadata. `group`: the column that `metrics.group` names. `keys_only`: read nothing but
-        categorical columns; labels, weights and numbers are left out of the blocks. `begun`: see `files_of_splits`.
+        """Read every file's metadata. `group`, `slices`: the columns that `metrics` names. `keys_only`: read nothing
+        but categorical columns; labels, weights and numbers are left out of the blocks. `begun`: see `files_of_splits`.
 
         Raises ValueError if a pattern or a column does not fit the files.
         """
         self._threads = Threads(num_threads, "read")
         self._seed, self._shuffle_window = seed, data.shuffle_window
-        columns = [c for c in columns_of(data, group) if c.is_category or not keys_only]
+        columns = [c for c in columns_of(data, group, slices) if c.is_category or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         check = SchemaCheck(read, scoring.kinds if scoring else None)
         self._groups: dict[str, list[RowGroup]] = {}
@@ -168,7 +168,7 @@ class Source:
         floats = 4 * (w.num_labels + w.weighted + w.num_numbers)
         # The window also has a spare row per bank (see Bank), the order, and the offsets of each list field.
         spare = 4 + 8 * self._threads.num_threads
-        window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi + 16 * w.grouped)
+        window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi + 16 * (w.grouped + w.num_slices))
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
         kept = max(g.read_bytes for groups in self._groups.values() for g in groups)
         # The row group being read is in memory as it was fetched, and those that follow it.

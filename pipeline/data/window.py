@@ -62,6 +62,7 @@ class Window:
         floats = [c for c in columns if not c.has_keys]
         self._masked = [c for c in floats if c.task]
         groups = [c for c in columns if c.is_group]
+        self._num_slices = sum(c.setting == "metrics.slices" for c in groups)
         single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
         self._multi = [c for c in columns if c.is_category and c.is_multi(kinds)]
         self._floats = Bank(floats, size, "float32")
@@ -86,6 +87,12 @@ class Window:
         """Groups of the metrics, shuffled. Only if the workflow names a column of groups."""
         groups_N: U64 = self._groups.values_CN[0]
         return groups_N
+
+    @property
+    def slices_SN(self) -> U64:
+        """Keys of the columns of slices, shuffled."""
+        slices_SN: U64 = self._groups.values_CN[-self._num_slices :]
+        return slices_SN
 
     def key_banks(self) -> Iterator[tuple[slice, U64]]:
         """Pairs of a slice of the single-valued fields and their shuffled keys, one row per field."""

@@ -9,7 +9,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.data.agenda import Position
 from pipeline.monitor.history import History
 from pipeline.optim.plateau import EpochVerdict, judge
-from pipeline.settings.optimizer import Plateau
+from pipeline.settings.optimizer import OF_NUMBERS, Plateau
 from pipeline.workflow import Workflow
 
 WHY_UNDEFINED = {
@@ -19,6 +19,8 @@ WHY_UNDEFINED = {
     "recall": "no group has a positive",
     "ndcg": "no group has a positive",
     "logloss": "its weights are all 0, or a logit is infinite",
+    **dict.fromkeys(("mse", "rmse", "mae"), "its weights are all 0, or an output is infinite"),
+    "r2": "its labels are all equal",
 }
 
 
@@ -28,6 +30,7 @@ class BestEpoch:
     def __init__(self, workflow: Workflow) -> None:
         self._plateau, self._optimizer = workflow.schedule.plateau, workflow.optimizer
         self._num_labels = len(workflow.data.labels)
+        self._default = "auc" if workflow.data.all_tasks[0].is_binary else "mse"
 
     @property
     def is_tested(self) -> bool:
@@ -39,7 +42,7 @@ class BestEpoch:
 
     @property
     def _named(self) -> str:
-        return self._plateau.metric if self._plateau else "auc"
+        return self._plateau.metric if self._plateau else self._default
 
     @property
     def _metric(self) -> str:
@@ -67,8 +70,10 @@ class BestEpoch:
         *before, last = self._validated(history) or [0.0]
         if math.isfinite(last) or not all(map(math.isfinite, before)):
             return None
-        change = "data.validation to files with both labels"
-        if self._plateau and self._metric != "logloss":
+        change = "data.validation to files with other labels"
+        if self._metric not in OF_NUMBERS:
+            change = "data.validation to files with both labels"
+        if self._plateau and self._metric not in ("logloss", *OF_NUMBERS):
             change += ", or schedule.plateau.metric to logloss"
         return (
             f"warning: {self._named} of validation is undefined in epoch {len(before) + 1}, since "

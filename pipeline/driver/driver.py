@@ -14,6 +14,7 @@ from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
+from pipeline.driver.epoch_sums import read_sums, write_sums
 from pipeline.driver.loop import DueCommit, stretches
 from pipeline.driver.observers import MetricsFile, Observers, TerminalDisplay, live_observer
 from pipeline.driver.pauses import Pauses
@@ -105,6 +106,7 @@ class Driver:
         self.runner.history = history
         self.committer = Committer(self.crew, self.commits, kept, history.disk)
         self.crew.open(kept)
+        read_sums(self.crew, self.commits, kept, self.setup.workflow.metrics)
         self.commits.prune(kept)
         remove_leftovers(self.folder)
         self.crew.each(Worker.tidy)
@@ -244,7 +246,10 @@ class Driver:
         self._record.committing(self.committer.number, name, due.at_least)
         with doing(f"commit {self.committer.number}"):
             self.committer.commit(
-                lambda: {**self._description, **self.history.state(), "position": position, "speed": speed},
+                lambda: {
+                    **self._description, **self.history.state(), "position": position, "speed": speed,
+                    **write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
+                },
                 name=name, at_least=due.at_least, give_up=due.give_up,
             )  # fmt: skip
         self._record.committed(self.commits.numbers())

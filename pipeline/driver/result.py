@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.cluster.crew import Crew
 from pipeline.commits.manifest import Manifest
+from pipeline.commits.run_state import EpochMetrics
 from pipeline.data.identity import Identity, as_json, digest_of
 from pipeline.monitor.history import History, json_value, last_evaluation
 from pipeline.records import Refusal
@@ -68,7 +69,7 @@ class Result(Strict):
     cpu_seconds: dict[str, Amount]
     hidden: dict[str, OptionalAmount]
     ready: OptionalAmount
-    epochs: list[dict[str, int | float | str | None]]
+    epochs: list[EpochMetrics]
     tiers: dict[str, TierReport]
     disk: DiskReport
     workers: list[dict[str, dict[str, Amount]]]

@@ -18,6 +18,7 @@ from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Identity, as_json, begun_in, differences
+from pipeline.data.key_values import KeyValues
 from pipeline.data.side_files import side_digests
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
@@ -264,7 +265,8 @@ def read_commits(
     """Return the kept commits, the history up to the last one, and warnings. Raises ValueError if this run, which is
     `described`, may not go on from it."""
     kept = commits.kept()
-    history = History({split: of_split.digest for split, of_split in identity.items()})
+    values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices).of
+    history = History({split: of_split.digest for split, of_split in identity.items()}, values)
     if not kept:
         return kept, history, []
     warnings = check_newest(kept, described, setup.agenda, setup.workflow)

@@ -29,13 +29,28 @@ SCORE_BYTES = 8
 """Bytes held per example."""
 
 
+def check_scores(scores_B: F32) -> None:
+    """Raises ValueError if a score is NaN."""
+    if num_nan := int(np.isnan(scores_B).sum()):
+        raise ValueError(f"{num_nan} of {len(scores_B)} scores are NaN: training diverged; try a lower learning rate")
+
+
+def check_weights(weights_B: F32) -> None:
+    """Raises ValueError if a weight is negative or not finite."""
+    if not ((weights_B >= 0) & (weights_B < np.inf)).all():
+        wrong = weights_B[~((weights_B >= 0) & (weights_B < np.inf))]
+        raise ValueError(
+            f"sample weights must be finite and not negative, and {len(wrong)} of {len(weights_B)} are not, such as "
+            f"{wrong[0]:g}; correct the column of data.weight"
+        )
+
+
 def pack_scores(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
     """[B] sortable keys; an absent weight is 1. Scores may be infinite.
 
     Raises ValueError if a score is NaN, a label is neither 0 nor 1, or a weight is negative or not finite.
     """
-    if num_nan := int(np.isnan(scores_B).sum()):
-        raise ValueError(f"{num_nan} of {len(scores_B)} scores are NaN: training diverged; try a lower learning rate")
+    check_scores(scores_B)
     if not ((labels_B == 0) | (labels_B == 1)).all():
         wrong = labels_B[(labels_B != 0) & (labels_B != 1)]
         raise ValueError(
@@ -55,19 +70,20 @@ def unpack_scores(keys_N: U64) -> tuple[U64, NDArray[np.bool_], F32]:
     return keys_N >> np.uint64(32), (keys_N & LABEL) != 0, weights_N
 
 
+def scores_of(keys_N: U64) -> F32:
+    """[N] scores of keys; a -0.0 has become 0.0."""
+    ordered_N = (keys_N >> np.uint64(32)).astype(np.uint32)
+    return np.where(ordered_N >= SIGN, ordered_N ^ SIGN, ~ordered_N).view(np.float32)
+
+
 def _weight_bits(weights_B: F32 | None) -> U64 | np.uint64:
     if weights_B is None:
         return np.uint64(np.float32(1).view(np.uint32))
-    if not ((weights_B >= 0) & (weights_B < np.inf)).all():
-        wrong = weights_B[~((weights_B >= 0) & (weights_B < np.inf))]
-        raise ValueError(
-            f"sample weights must be finite and not negative, and {len(wrong)} of {len(weights_B)} are not, such as "
-            f"{wrong[0]:g}; correct the column of data.weight"
-        )
+    check_weights(weights_B)
     return (weights_B + np.float32(0)).view(np.uint32).astype(np.uint64)
 
 
-def _running(start: float, terms_N: F64) -> F64:
+def running(start: float, terms_N: F64) -> F64:
     """[N + 1] `start` plus the first 0 .. N terms. `cumsum` adds one by one (`sum` adds in pairs, so its result would
     depend on where a chunk ends)."""
     return np.cumsum(np.concatenate(([start], terms_N)))
@@ -90,8 +106,8 @@ class Area:
         """Add the next keys, N >= 1: sorted, and none below those before."""
         score_N, is_positive_N, packed_N = unpack_scores(keys_N)
         weights_N = packed_N.astype(np.float64)
-        negative = _running(self._negative, np.where(is_positive_N, 0.0, weights_N))
-        positive = _running(self._positive, np.where(is_positive_N, weights_N, 0.0))
+        negative = running(self._negative, np.where(is_positive_N, 0.0, weights_N))
+        positive = running(self._positive, np.where(is_positive_N, weights_N, 0.0))
         starts_G = np.flatnonzero(np.diff(score_N, prepend=self._score))
         self._close(negative[starts_G], positive[starts_G])
         self._score, self._negative, self._positive = score_N[-1], float(negative[-1]), float(positive[-1])
@@ -109,7 +125,7 @@ class Area:
         positive = np.concatenate(([self._closed_positive], positive_G))
         # A positive is ranked above the negatives below its group and, counted half, above those in it.
         terms_G = np.diff(positive) * (negative[1:] + negative[:-1])
-        self._twice = float(_running(self._twice, terms_G)[-1])
+        self._twice = float(running(self._twice, terms_G)[-1])
         self._closed_negative, self._closed_positive = float(negative[-1]), float(positive[-1])
 
 

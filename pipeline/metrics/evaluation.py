@@ -1,4 +1,5 @@
-"""Metrics of a split, per label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups.
+"""Metrics of a split, per label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups; of a label
+that is any number the errors of its prediction.
 
 B examples of a batch    T labels
 """
@@ -6,19 +7,19 @@ B examples of a batch    T labels
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.metrics.auc import SPILL_BOUND, ExactAUC
+from pipeline.metrics.auc import SPILL_BOUND, ExactAUC, check_scores, check_weights
 from pipeline.metrics.groups import GroupMetrics
+from pipeline.metrics.rates import F64, cross_entropy, errors, probability, rates
+from pipeline.metrics.slices import SliceMetrics
 from pipeline.metrics.spill import SortedSpill
-from pipeline.records import F32, U64, SplitSums
+from pipeline.records import F32, U64, SliceFigures
 from pipeline.workflow import Workflow
 
-F64 = NDArray[np.float64]
 CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
 CURVE_BINS, CURVE_ENDS = 64, 8.0
 
@@ -27,66 +28,64 @@ def _tuples(curve_T3C: F64) -> CurveSums:
     return tuple(tuple(map(tuple, curve_3C)) for curve_3C in curve_T3C.tolist())
 
 
-def cross_entropy(logits_BT: F32, labels_BT: F32) -> F64:
-    """[B, T] binary cross-entropy in nats, in float64; labels are 0 or 1.
-
-    NaN only for a NaN logit: an infinite logit costs 0 or infinity.
-    """
-    # With z = x for label 0 and -x for label 1: log(1 + exp(z)), without overflow.
-    wrong_BT = np.where(labels_BT == 1, -logits_BT, logits_BT).astype(np.float64)
-    return np.maximum(wrong_BT, 0) + np.log1p(np.exp(-np.abs(wrong_BT)))
-
-
-def probability(logits_BT: F32) -> F64:
-    """[B, T] 1 / (1 + exp(-logit)), in float64, without overflow."""
-    small_BT = np.exp(-np.abs(logits_BT.astype(np.float64)))
-    return np.where(logits_BT >= 0, 1.0, small_BT) / (1.0 + small_BT)
-
-
-def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[str, float]:
-    """`logloss`, `ne` and `calibration` from weighted sums over examples.
-
-    ne (normalized entropy): logloss divided by that of a model that always predicts the mean label (He et al.,
-    Practical Lessons from Predicting Clicks on Ads at Facebook, ADKDD 2014); nan if only one class has weight.
-    calibration: mean prediction divided by mean label; nan without a positive. All are nan if the weight is 0.
-    """
-    mean = clicked / weight if weight else math.nan
-    entropy = -(mean * math.log(mean) + (1 - mean) * math.log1p(-mean)) if 0 < mean < 1 else math.nan
-    logloss = loss / weight if weight else math.nan
-    return {"logloss": logloss, "ne": logloss / entropy, "calibration": predicted / clicked if clicked else math.nan}
+def epoch_bytes(workflow: Workflow, num_examples: int) -> int:
+    """Largest number of bytes of the sums of an epoch of so many examples in a commit, of one worker (see
+    `pipeline.driver.epoch_sums`)."""
+    metrics, clips = workflow.metrics, getattr(workflow.optimizer.rows, "clip", None) is not None
+    tasks = workflow.data.all_tasks
+    entry_words = sum(task.is_binary for task in tasks) * (1 + 2 * (metrics.group is not None))
+    words = 3 + len(tasks) * (6 + 3 * CURVE_BINS) + metrics.progressive * entry_words * num_examples
+    return 8 * words if metrics.progressive or clips else 0
 
 
 class Evaluation:
     """Metrics of one split, accumulated batch by batch; batches come in the same order in every run.
 
     Memory: 8 bytes per example and label, for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
-    `grouped`, add `GroupMetrics` per label with a quarter of the bound.
+    `grouped`, add `GroupMetrics` per label with a quarter of the bound; all columns of slices share another quarter.
     """
 
     def __init__(
-        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0
-    ) -> None:
-        """`top`: see `GroupMetrics`."""
+        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0,
+        numbers: Collection[str] = (), slices: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """`top`: see `GroupMetrics`; `numbers`: the labels that are any number; `slices`: columns, the worst values of
+        which are found for each other label."""
         self._labels = labels
+        binary = [label for label in labels if label not in numbers]
         self.curve_T3C: CurveSums = ()
         """Weight, predicted probability and label, each times the weight, of the split of the last result, summed by
         the logit, in `CURVE_BINS` bins of equal width from -`CURVE_ENDS` to `CURVE_ENDS`; the first and the last one
         have what lies beyond, too."""
-        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top)
-        self._aucs = [ExactAUC(spill_dir, bound) for _ in labels]
-        self._groups = [GroupMetrics(spill_dir, max(1, bound // 4), top) for _ in labels] if grouped else []
+        self.worst: tuple[SliceFigures, ...] = ()
+        """The worst slices of the last result, column by column, label by label, the worst first."""
+        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top, numbers, slices)
+        self._aucs = {label: ExactAUC(spill_dir, bound) for label in binary}
+        self._groups = {label: GroupMetrics(spill_dir, max(1, bound // 4), top) for label in binary if grouped}
+        share = max(1, bound // 4 // max(1, len(slices) * len(binary)))
+        self._slices = {
+            (column, label): SliceMetrics(spill_dir, share, column, label) for column in slices for label in binary
+        }
+        self._columns = slices
         self._reset()
 
     @classmethod
-    def of(cls, workflow: Workflow, spill_dir: Path) -> Evaluation:
-        """Evaluation with the workflow's labels and metrics."""
+    def of(cls, workflow: Workflow, spill_dir: Path, slices: Sequence[str] = ()) -> Evaluation:
+        """Evaluation with the workflow's labels and metrics; of slices only if their columns are given."""
+        data, metrics = workflow.data, workflow.metrics
+        numbers = {task.label for task in data.all_tasks if not task.is_binary}
         return cls(
-            workflow.data.labels, spill_dir, grouped=workflow.metrics.group is not None, top=workflow.metrics.top or 0
-        )
+            data.labels, spill_dir, grouped=metrics.group is not None, top=metrics.top or 0, numbers=numbers,
+            slices=slices,
+        )  # fmt: skip
 
-    def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
-        """Add one batch of logits. A label that is NaN does not count. Raises ValueError if an output is NaN, a label
-        is neither 0 nor 1, or a weight is negative or not finite."""
+    def add(
+        self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None,
+        slices_SB: U64 | None = None,
+    ) -> None:  # fmt: skip
+        """Add one batch of logits, of a label that is any number of predictions. A label that is NaN does not count.
+        Raises ValueError if an output is NaN, another label is neither 0 nor 1, or a weight is negative or not
+        finite. `slices_SB`: keys of the columns of slices; None: these examples belong to none."""
         self._examples += len(outputs_BT)
         for t in range(len(self._labels)):
             has_B = ~np.isnan(labels_BT[:, t])
@@ -96,27 +95,42 @@ class Evaluation:
                 t, outputs_BT[some, t], labels_BT[some, t], None if weights_B is None else weights_B[some],
                 None if groups_B is None else groups_B[some],
             )  # fmt: skip
+            for column, values_B in zip(self._columns, () if slices_SB is None else slices_SB, strict=False):
+                if sliced := self._slices.get((column, self._labels[t])):
+                    weights = None if weights_B is None else weights_B[some]
+                    sliced.add(outputs_BT[some, t], labels_BT[some, t], values_B[some], weights)
 
     def _add_label(self, t: int, outputs_B: F32, labels_B: F32, weights_B: F32 | None, groups_B: U64 | None) -> None:
-        self._aucs[t].add(outputs_B, labels_B, weights_B)
-        if self._groups:
-            assert groups_B is not None
-            self._groups[t].add(outputs_B, labels_B, groups_B, weights_B)
+        label = self._labels[t]
         weights = np.ones(len(outputs_B)) if weights_B is None else weights_B.astype(np.float64)
-        terms = (cross_entropy(outputs_B, labels_B), probability(outputs_B), labels_B.astype(np.float64))
-        scaled_B = (outputs_B + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
-        bins_B = np.clip(scaled_B, 0, CURVE_BINS - 1).astype(np.int64)
-        of_curve = weights, weights * terms[1], weights * terms[2]
-        for sums_C, summed_B in zip(self._curve_T3C[t], of_curve, strict=True):
-            sums_C += np.bincount(bins_B, summed_B, CURVE_BINS)
+        terms: tuple[F64, ...]
+        if label in self._aucs:
+            self._aucs[label].add(outputs_B, labels_B, weights_B)
+            if self._groups:
+                assert groups_B is not None
+                self._groups[label].add(outputs_B, labels_B, groups_B, weights_B)
+            terms = (cross_entropy(outputs_B, labels_B), probability(outputs_B), labels_B.astype(np.float64))
+            self._add_curve(t, outputs_B, (weights, weights * terms[1], weights * terms[2]))
+        else:
+            check_scores(outputs_B)
+            check_weights(weights.astype(np.float32))
+            number_B = labels_B.astype(np.float64)
+            terms = ((outputs_B - number_B) ** 2, np.abs(outputs_B - number_B), number_B, number_B**2)
         # Summed along contiguous memory: the bits do not depend on the layout.
-        self._sums_3T[:, t] += [np.ascontiguousarray(terms_B * weights).sum() for terms_B in terms]
+        self._sums_ST[: len(terms), t] += [np.ascontiguousarray(terms_B * weights).sum() for terms_B in terms]
         self._weight_T[t] += weights.sum()
         self._count_T[t] += len(outputs_B)
 
+    def _add_curve(self, t: int, outputs_B: F32, summed_3B: tuple[F64, ...]) -> None:
+        scaled_B = (outputs_B + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
+        bins_B = np.clip(scaled_B, 0, CURVE_BINS - 1).astype(np.int64)
+        for sums_C, summed_B in zip(self._curve_T3C[t], summed_3B, strict=True):
+            sums_C += np.bincount(bins_B, summed_B, CURVE_BINS)
+
     def result(self) -> dict[str, float]:
         """Return the metrics and reset all sums. The metrics are `auc`, those of `rates`, and, if grouped, those of
-        `GroupMetrics.result`, of the first label; with several labels, `auc_<label>` and so on for each;
+        `GroupMetrics.result`, of the first label, or those of `errors` if it is any number; with several labels,
+        `auc_<label>` and so on for each;
         and `examples`, with `examples_<label>` of a label that some of them do not have. Raises ValueError if there
         were no examples."""
         if self._examples == 0:
@@ -128,48 +142,74 @@ class Evaluation:
                 metrics |= {f"{name}_{label}": value for name, value in metrics_of_label.items()}
         metrics["examples"] = self._examples
         self.curve_T3C = _tuples(self._curve_T3C)
+        self.worst = tuple(figures for sliced in self._slices.values() for figures in sliced.worst())
         self._reset()
         return metrics
 
-    def close(self) -> tuple[SplitSums, list[Iterator[U64]]]:
-        """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
-        entries of each table. There is a table of scores per label and, if grouped, after those a table of scores with
-        groups per label."""
-        sums_3T = tuple(map(tuple, self._sums_3T.tolist()))
-        counts, weights = tuple(self._count_T.tolist()), tuple(self._weight_T.tolist())
-        closed = SplitSums(self._examples, counts, weights, sums_3T, _tuples(self._curve_T3C))
-        taken, fresh = self._tables, self._new()
-        self._aucs, self._groups = fresh._aucs, fresh._groups
-        self._reset()
-        return closed, [entries.take() for entries in taken]
+    @property
+    def sums(self) -> F64:
+        """All sums, but not the entries of `tables`."""
+        parts = ([self._examples], self._count_T, self._weight_T, self._sums_ST, self._curve_T3C)
+        return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
+
+    def add_sums(self, sums: F64) -> None:
+        """Add the `sums` of another evaluation. Raises ValueError if it had other labels."""
+        shapes = [(1,), self._count_T.shape, self._weight_T.shape, self._sums_ST.shape, self._curve_T3C.shape]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])
+        if len(sums) != ends[-1]:
+            raise ValueError(f"{len(sums)} sums of metrics, expected the {ends[-1]} of {len(self._labels)} labels")
+        (examples,), count_T, weight_T, sums_ST, curve_T3C = (
+            part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)
+        )
+        self._examples += int(examples)
+        self._count_T += count_T.astype(np.int64)
+        self._weight_T += weight_T
+        self._sums_ST += sums_ST
+        self._curve_T3C += curve_T3C
 
     @property
-    def _tables(self) -> list[SortedSpill]:
-        return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._groups]
+    def tables(self) -> list[SortedSpill]:
+        """Entries: a table of scores per label that is 0 or 1; then, if grouped, one of scores with groups per such
+        label; then one per column of slices and such label."""
+        return [
+            *(auc.entries for auc in self._aucs.values()),
+            *(group.entries for group in self._groups.values()),
+            *(sliced.entries for sliced in self._slices.values()),
+        ]
 
-    def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
+    def close(self) -> tuple[F64, list[Iterator[U64]]]:
+        """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
+        entries of each table."""
+        sums, taken, fresh = self.sums, self.tables, self._new()
+        self._aucs, self._groups, self._slices = fresh._aucs, fresh._groups, fresh._slices
+        self._reset()
+        return sums, [entries.take() for entries in taken]
+
+    def join(self, sums: F64, scores: Callable[[int], Iterable[U64]]) -> None:
         """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""
-        for number, entries in enumerate(self._tables):
+        for number, entries in enumerate(self.tables):
             entries.add_run(scores(number))
-        self._sums_3T += np.array(closed.sums_3T)
-        self._curve_T3C += np.array(closed.curve_T3C)
-        self._weight_T += np.array(closed.weights_T)
-        self._count_T += np.array(closed.counts_T)
-        self._examples += closed.examples
+        self.add_sums(sums)
 
     def _of_label(self, label: int) -> dict[str, float]:
-        loss, predicted, clicked = self._sums_3T[:, label].tolist()
+        sums, name = self._sums_ST[:, label].tolist(), self._labels[label]
         weight, count = float(self._weight_T[label]), int(self._count_T[label])
-        metrics = {"auc": self._aucs[label].result(), **rates(loss, predicted, clicked, weight)}
+        if name in self._aucs:
+            loss, predicted, clicked, _ = sums
+            metrics = {"auc": self._aucs[name].result(), **rates(loss, predicted, clicked, weight)}
+        else:
+            squared, absolute, of_label, of_label_squared = sums
+            metrics = errors(squared, absolute, of_label, of_label_squared, weight)
         if count < self._examples:
             metrics["examples"] = count
-        if self._groups:
-            metrics |= self._groups[label].result()
+        if name in self._groups:
+            metrics |= self._groups[name].result()
         return metrics
 
     def _reset(self) -> None:
-        self._sums_3T: F64 = np.zeros((3, len(self._labels)))
-        """[3, T] sums of cross-entropy, predicted probability and label, each times the weight."""
+        self._sums_ST: F64 = np.zeros((4, len(self._labels)))
+        """[4, T] sums, each times the weight: of cross-entropy, predicted probability, label, and 0; of a label that is
+        any number those of `errors`."""
         self._curve_T3C: F64 = np.zeros((len(self._labels), 3, CURVE_BINS))
         self._weight_T: F64 = np.zeros(len(self._labels))
         self._count_T = np.zeros(len(self._labels), np.int64)

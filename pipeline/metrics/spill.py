@@ -63,6 +63,20 @@ class SortedSpill:
                 entries_NC = np.memmap(file.name, np.uint64, mode="r").reshape(-1, len(self._words_CN))
                 self.runs.append(np.asarray(entries_NC.T))
 
+    def piece(self, number: int) -> bytes:
+        """Some of the entries, those of piece `number`, in no order, the words of each together; b"" after the last
+        piece. The entries stay."""
+        for run_CN in [*self.runs, self._words_CN[:, : self.count]]:
+            pieces = -(-run_CN.shape[1] // MERGED)
+            if number < pieces:
+                return run_CN[:, number * MERGED : (number + 1) * MERGED].T.tobytes()
+            number -= pieces
+        return b""
+
+    def add_piece(self, words: U64) -> None:
+        """Add entries, the words of each together."""
+        self.add(*words.reshape(-1, len(self._words_CN)).T)
+
     def take(self) -> Iterator[U64]:
         """All entries since the last call, sorted, [C, n] at a time. Consume the iterator before the next `add`."""
         runs = [*self.runs, self._sorted()]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, huber_loss, mse_loss
+
+from pipeline.workflow import Task
 
 TINY = 1e-30
 Output = Tensor | tuple[Tensor, ...]
 """Output of a model: logits [B] or [B, T], in training possibly with other tensors after them, for its loss."""
+Loss = Callable[[Output, Tensor, Tensor | None], Tensor]
+"""Loss of an output, labels [B, T] and weights [B], [B, T] or None."""
 
 
 def logits_of(output: Output) -> Tensor:
@@ -30,3 +37,25 @@ def binary_cross_entropy(output: Output, labels_BT: Tensor, weights: Tensor | No
     labels = labels_BT[:, 0] if logits.ndim == 1 else labels_BT
     losses = binary_cross_entropy_with_logits(logits, labels, reduction="none")
     return weighted_mean(losses if losses.ndim == 1 else losses.sum(1), weights)
+
+
+def loss_of(tasks: Sequence[Task]) -> Loss:
+    """Loss of a model without one of its own. `tasks`: those of all labels; empty without `data.tasks`."""
+    if all(task.is_binary for task in tasks):
+        return binary_cross_entropy
+
+    def mixed(output: Output, labels_BT: Tensor, weights_BT: Tensor | None) -> Tensor:
+        outputs_BT = logits_of(output).reshape(labels_BT.shape)
+        columns = zip(tasks, outputs_BT.unbind(1), labels_BT.unbind(1), strict=True)
+        return weighted_mean(torch.stack([_losses(*column) for column in columns], 1), weights_BT)
+
+    return mixed
+
+
+def _losses(task: Task, outputs_B: Tensor, labels_B: Tensor) -> Tensor:
+    """Loss of each example, [B]."""
+    if task.loss == "squared":
+        return mse_loss(outputs_B, labels_B, reduction="none")
+    if task.loss == "huber":
+        return huber_loss(outputs_B, labels_B, reduction="none", delta=task.delta)
+    return binary_cross_entropy_with_logits(outputs_B, labels_B, reduction="none")

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.monitor.timeline import StageTimes
-from pipeline.records import BlockResult, StageResult
+from pipeline.records import BlockResult, SliceFigures, StageResult
+
+ValuesOfKeys = Callable[[str, str, Sequence[int]], Mapping[int, str | None]]
+"""Function of split, column and keys that returns the value of each key."""
 
 
 class History:
     """Counts over all sessions of a run; times of stages and steps are of this session only."""
 
-    def __init__(self, data: Mapping[str, str] | None = None) -> None:
-        """`data`: checksum of each split's data; its metrics are stored with it."""
-        self._data = data or {}
+    def __init__(self, data: Mapping[str, str] | None = None, values: ValuesOfKeys = lambda *_: {}) -> None:
+        """`data`: checksum of each split's data; its metrics are stored with it. `values`: finds the values of keys in
+        a column of a split, for slices."""
+        self._data, self._values = data or {}, values
         self.times = StageTimes()
         self.tiers = TierTotals()
         self.disk = DiskTotals()
@@ -64,7 +68,18 @@ class History:
             self.steps += block.num_batches
         if trained.metrics:
             data = {"data": self._data[block.split]} if block.split in self._data else {}
-            self.epochs.append({"epoch": block.epoch + 1, "split": block.split, **trained.metrics, **data})
+            slices = {"slices": self._named(block.split, trained.slices)} if trained.slices else {}
+            self.epochs.append({"epoch": block.epoch + 1, "split": block.split, **trained.metrics, **data, **slices})
+
+    def _named(self, split: str, slices: Sequence[SliceFigures]) -> list[dict[str, Any]]:
+        """Slices with the value of each in place of its key."""
+        names = {column: [s.key for s in slices if s.column == column] for column in {s.column for s in slices}}
+        values = {column: self._values(split, column, keys) for column, keys in names.items()}
+        return [
+            {name: value for name, value in asdict(one).items() if name != "key"}
+            | {"value": values[one.column].get(one.key)}
+            for one in slices
+        ]
 
     def validated(self, metric: str) -> list[float]:
         """Values of a metric of the validation split, epoch by epoch."""

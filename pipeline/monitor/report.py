@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from textwrap import shorten
 from typing import Any
 
+from pipeline.settings.optimizer import OF_NUMBERS
+
+MAX_VALUE = 40
+"""Maximum number of characters of a slice's value."""
+NUM_SHOWN = 3
+"""Number of the worst slices of a column in the lines of an evaluation."""
 WORST_NE = 2.0
 """Normalized entropy above which there is a warning. Always predicting the mean label has 1; a model may begin with a
 little more."""
-OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg")
-"""Metrics that each label has."""
+OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
+"""Metrics that a label may have."""
 
 
 def summary(result: Mapping[str, Any]) -> str:
     """Lines of the name and speed, of the metrics of the last evaluation (AUC, logloss and, if groups are used, AUC
-    within groups; with several labels a line for each), and of the fingerprint."""
+    within groups; of a label that is any number its errors; with several labels a line for each), and of the
+    fingerprint."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
     split, (_, by_label) = result["split"] or "test", of_labels(last)
     main = ("auc", "logloss", "gauc")
@@ -24,11 +34,60 @@ def summary(result: Mapping[str, Any]) -> str:
     head = f"{result['name']}: {trained} training examples in {seconds} s, {speed}"
     fingerprint = f"fingerprint {result['fingerprint'] or '-'}"
     if by_label:
-        shown = {label: {name: of[name] for name in main if name in of} for label, of in by_label.items()}
-        return "\n".join([head, f"{split}:", *label_lines(shown), fingerprint])
+        shown = {
+            label: {name: of[name] for name in (*main, *OF_NUMBERS) if name in of} for label, of in by_label.items()
+        }
+        return "\n".join([head, f"{split}:", *label_lines(shown), *slice_tables(last), fingerprint])
     shown_once = {name: result.get(name) for name in main if name != "gauc" or result.get(name) is not None}
+    if "mse" in last:
+        shown_once = {name: last[name] for name in OF_NUMBERS}
     metrics = ", ".join(f"{name} {number(value, '.5f')}" for name, value in shown_once.items())
-    return "\n".join([head, f"{split}: {metrics}", fingerprint])
+    return "\n".join([head, f"{split}: {metrics}", *slice_tables(last), fingerprint])
+
+
+def slices_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, int, list[Mapping[str, Any]]]]:
+    """Yield the worst slices of each column and label in the metrics of a pass, with what they are of in words, and the
+    number of values that the column has."""
+    slices: Sequence[Mapping[str, Any]] = metrics.get("slices", ())
+    several = len({one["label"] for one in slices}) > 1
+    for (column, label), of in groupby(slices, lambda one: (one["column"], one["label"])):
+        worst = list(of)
+        yield f"{column}, {label}" if several else column, worst[0]["num_slices"], worst
+
+
+def value_of(one: Mapping[str, Any]) -> str:
+    """Value of a slice as text of one line."""
+    value = "null" if one["value"] is None else str(one["value"])
+    return shorten(value if value.isprintable() else repr(value), MAX_VALUE, placeholder="...")
+
+
+def calibration_of(one: Mapping[str, Any]) -> str:
+    """Calibration of a slice with its interval, as text."""
+    low, high = number(one["low"], ".3f"), number(one["high"], ".3f")
+    return f"{number(one['calibration'], '.3f')} ({low} to {high})"
+
+
+def slice_cells(worst: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Cells of a table of slices, of which the first row has the heads."""
+    heads: tuple[str, ...] = ("value", "examples", "positives", "auc", "ne", "calibration (95 %)")
+    return [heads] + [
+        (
+            value_of(one), f"{one['examples']:,}", f"{one['positives']:,}",
+            number(one["auc"], ".5f"), number(one["ne"], ".5f"), calibration_of(one),
+        )
+        for one in worst
+    ]  # fmt: skip
+
+
+def slice_tables(metrics: Mapping[str, Any]) -> list[str]:
+    """Lines of a table of the worst slices of each column and label."""
+    lines = []
+    for what, count, worst in slices_of(metrics):
+        lines.append(f"worst calibration by {what} ({len(worst)} of {count:,} values):")
+        cells = slice_cells(worst)
+        wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines += ["  " + "  ".join(map(str.ljust, row, wide)).rstrip() for row in cells]
+    return lines
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:
@@ -43,6 +102,9 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
     common, by_label = of_labels(metrics)
     lines = [f"{epoch}{metrics['split']}{how}:{' ' if common else ''}{_shown(common)}"]
     lines += label_lines(by_label)
+    for what, count, worst in slices_of(metrics):
+        shown = ", ".join(f"{value_of(one)} {calibration_of(one)}" for one in worst[:NUM_SHOWN])
+        lines.append(f"  worst calibration by {what} (of {count:,} values): {shown}")
     ne = {label: of.get("ne", math.nan) for label, of in by_label.items()} if by_label else {"": common.get("ne", 0)}
     for label, value in ne.items():
         if value > WORST_NE:
@@ -58,7 +120,8 @@ def of_labels(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, d
     """Divide the metrics of a pass into those without a label and those of each label, whose name ends in it. With
     several labels, what the first one has twice is only with the label."""
     values = {name: value for name, value in metrics.items() if isinstance(value, float)}
-    labels = list(dict.fromkeys(name.removeprefix("ne_") for name in values if name.startswith("ne_")))
+    found = (re.fullmatch("(?:ne|mse)_(.*)", name, re.DOTALL) for name in values)
+    labels = list(dict.fromkeys(name[1] for name in found if name))
     by_label = {
         label: {name: values[f"{name}_{label}"] for name in OF_LABEL if f"{name}_{label}" in values} for label in labels
     }

@@ -63,9 +63,10 @@ class Run:
 
     @property
     def rank(self) -> float:
-        """Sort key: the best AUC of the split that runs are judged by first."""
-        auc = (self.test or self.validation).get("auc")
-        return -auc if auc is not None else math.inf
+        """Sort key: the best AUC of the split that runs are judged by first, or the least error of a number."""
+        metrics = self.test or self.validation
+        auc, error = metrics.get("auc"), metrics.get("rmse")
+        return -auc if auc is not None else math.inf if error is None else error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -245,7 +246,8 @@ def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) ->
         note += ", evaluated on different data: compare only runs of the same table"
     parts = [note]
     for title, runs in zip(titles_of([runs[0] for runs in groups]), groups, strict=True):
-        parts.append(f"{title}{', best AUC first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
+        order = "least error" if "rmse" in (runs[0].test or runs[0].validation) else "best AUC"
+        parts.append(f"{title}{f', {order} first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
     return "\n\n".join(parts)
 
 
@@ -286,8 +288,10 @@ def table_of_runs(runs: Sequence[Run], width: int) -> str:
     table.may("seconds", ["-" if run.seconds is None else f"{run.seconds:,.0f}" for run in runs])
     for name in settings[2:]:
         _add_setting(table, runs, name)
-    for head, cells in (*_scores(runs, "test", "logloss"), *_scores(runs, "validation", "logloss")):
-        table.may(head, cells)
+    for metric in ("logloss", "rmse", "mae"):
+        for head, cells in (*_scores(runs, "test", metric), *_scores(runs, "validation", metric)):
+            if metric == "logloss" or {*cells} != {"-"}:
+                table.may(head, cells)
     hidden = [*table.left_out, *lists]
     more = f"left out, since it would be too wide (--json has all): {', '.join(hidden)}" if hidden else ""
     return "\n".join([str(table), *textwrap.wrap(more, width)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipeline.settings.optimizer import Plateau
 
-LESS_IS_BETTER = ("logloss", "ne")
+LESS_IS_BETTER = ("logloss", "ne", "mse", "rmse", "mae")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class EpochVerdict:
 
 def judge(metric: str, values: Sequence[float], min_gain: float) -> EpochVerdict:
     """Judge all epochs by `values` of a metric, epoch by epoch: a better one exceeds the best so far by more than
-    `min_gain`. Less is better of "logloss" and "ne". Values that are not finite are undefined."""
+    `min_gain`. Less is better of `LESS_IS_BETTER`. Values that are not finite are undefined."""
     best, worse, in_a_row = None, 0, 0
     goods = [-value if metric in LESS_IS_BETTER else value for value in values]
     for epoch, good in enumerate(goods):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from pipeline.errors import did_you_mean
-from pipeline.models.losses import binary_cross_entropy, logits_of
+from pipeline.models.losses import logits_of, loss_of
 from pipeline.own_code.code import arguments_of
 from pipeline.settings.place import defined_at, place_of
 from pipeline.storage.layout import RowLayout
@@ -79,7 +79,13 @@ def check_model(workflow: Workflow, row: RowLayout, say: Callable[[str], None] =
             bounded = _gives_probabilities(workflow, row, model)
     except Exception as error:
         raise ValueError(f"model.kind {kind} fails on {NUM_EXAMPLES} examples: {error}{place_of(error)}") from error
-    if bounded:
+    numbers = [task for task in workflow.data.all_tasks if not task.is_binary]
+    if numbers and hasattr(model, "loss"):
+        raise ValueError(
+            f"model.kind {kind} has a loss, which takes the place of the loss {numbers[0].loss!r} of "
+            f"{numbers[0].label!r} in data.tasks; take a model without one, such as DNN, MMoE or PLE"
+        )
+    if bounded and not numbers:
         say(
             f"warning: model.kind {kind}: forward gives values from 0 to 1 alone, whatever its weights and inputs are; "
             f"return logits, without a sigmoid{defined_at(model.forward)}"
@@ -142,7 +148,7 @@ def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> int:
         )
     targets = torch.zeros(NUM_EXAMPLES, len(labels))
     weights = torch.ones_like(targets) if workflow.data.tasks else None
-    loss = getattr(model, "loss", binary_cross_entropy)(output, targets, weights)
+    loss = getattr(model, "loss", loss_of(workflow.data.all_tasks))(output, targets, weights)
     if list(loss.shape) != ([len(labels)] if workflow.data.tasks else []):
         expected = f"({len(labels)},): one of each label of data.tasks" if workflow.data.tasks else "a single number"
         raise ValueError(f"loss gives shape {tuple(loss.shape)}, expected {expected}: return its mean")

@@ -13,6 +13,7 @@ from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
 from pipeline.messages.sizes import format_size_down, format_size_up
+from pipeline.metrics.evaluation import epoch_bytes
 from pipeline.preflight.checked import Checked, ChosenPace
 from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, Sizes, fit, read_ring_bytes
 from pipeline.records import U64, Rank, Refusal
@@ -34,10 +35,11 @@ def rehearse(c: Checked) -> Fit:
 
     ring_bytes = int(SLACK * (2 * pace.look_ahead + 1) * block_bytes(pace.block_batches))
     source.read_ahead(storage.read - ring_bytes, schedule.batch_size)
+    sums_bytes = epoch_bytes(c.workflow, source.num_examples["train"])
     # Dense parts: one of each kept commit, of the commit being written, of "best", and model.safetensors.
     needs = Needs(
         reductions(pace.look_ahead, pace.block_batches), c.row.num_bytes, source.window_bytes(schedule.batch_size),
-        (c.workflow.commit.keep + 3) * c.dense.num_bytes, c.device.on_gpu,
+        (c.workflow.commit.keep + 3) * c.dense.num_bytes + (c.workflow.commit.keep + 1) * sums_bytes, c.device.on_gpu,
         -(-c.workflow.workers.num_shards(world) // world),
     )  # fmt: skip
     why: Exception | None = None

@@ -63,8 +63,8 @@ def data(c: Checked) -> Checked:
     """Read the metadata of all files; make synthetic ones."""
     workflow = c.workflow
     ensure(workflow.data)
-    threads, group = share_of(workflow.schedule.threads), workflow.metrics.group
-    source = Source(workflow.data, workflow.seed, threads, group, begun=c.begun)
+    threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
+    source = Source(workflow.data, workflow.seed, threads, metrics.group, begun=c.begun, slices=metrics.slices)
     for remark in (*source.notes, *remarks(workflow.data, source.num_examples)):
         c.say(f"warning: {remark}")
     return replace(c, source=source)

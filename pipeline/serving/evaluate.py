@@ -17,7 +17,7 @@ from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.report import evaluated
 from pipeline.records import F32, U64, Array
 from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader
-from pipeline.serving.scored_files import ScoredFile, readable_columns, score_fields
+from pipeline.serving.scored_files import ScoredFile, output_fields, readable_columns
 from pipeline.workflow import Workflow
 
 TRUTH = ("data.labels", "data.weight", "metrics.group")
@@ -59,7 +59,7 @@ def check_truth(files: Sequence[ScoredFile], workflow: Workflow) -> None:
 def judged(file: ScoredFile, workflow: Workflow) -> Iterator[Judged]:
     """Yield the rows of a scored file with their labels."""
     columns = [c for c in columns_of(workflow.data, workflow.metrics.group) if c.setting in TRUTH]
-    logits, first_row = score_fields(workflow.data.labels)[::2], 0
+    logits, first_row = output_fields(workflow.data.all_tasks), 0
     with open_file(file.source) as source, open_file(file.out) as out:
         scores = ColumnReader(file.out, out, logits)
         for batch in source.iter_batches(SCORED_GROUP, columns=[column.name for column in columns], use_threads=False):

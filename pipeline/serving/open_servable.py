@@ -77,9 +77,9 @@ class OpenServable:
         model = workflow.model.model_copy(update={"precision": "float32"})
         data = with_copies(workflow.data, opened.features.side_files, opened.folder)
         self._workflow = workflow.model_copy(update={"model": model, "data": data})
-        shift = float(np.log(opened.manifest.negatives))
+        shift_T = np.log(opened.manifest.negatives) * np.array([task.is_binary for task in workflow.data.all_tasks])
         dense = self._torch(given is None) if needs_class else self._onnx()
-        make = (lambda: shifted(dense(), shift)) if shift else dense
+        make = (lambda: shifted(dense(), shift_T.astype(np.float32))) if shift_T.any() else dense
         self.reader = ServableRows(opened, self._workflow, memory_bytes)
         """Reader of the rows, with its page cache."""
         self.predictor = Predictor(
@@ -147,10 +147,10 @@ class OpenServable:
         self.close()
 
 
-def shifted(dense: DensePart, shift: float) -> DensePart:
-    """Forward pass whose logits are shifted to undo the down-sampling of negative examples: `shift` is the logarithm of
-    the share that was kept."""
-    return lambda numbers_BX, embeddings_BFD, first_BF: dense(numbers_BX, embeddings_BFD, first_BF) + np.float32(shift)
+def shifted(dense: DensePart, shift_T: F32) -> DensePart:
+    """Forward pass whose logits are shifted to undo the down-sampling of negative examples: `shift_T` is the logarithm
+    of the share that was kept, of each label; 0 for one that is any number."""
+    return lambda numbers_BX, embeddings_BFD, first_BF: dense(numbers_BX, embeddings_BFD, first_BF) + shift_T
 
 
 def vectors(values_NC: np.ndarray) -> pa.Array:

@@ -98,9 +98,9 @@ class OpenRun:
 
     def predict(self, data: object) -> pa.Table:
         """Score `data`, anything that has `__arrow_c_stream__` (a table of pyarrow, pandas or polars), a dict
-        of columns, or a list of rows. Returns the columns LABEL.logit and LABEL.probability, float32; null for a row
-        without a score. Warns of bad numbers (see `open_run`). Raises ValueError, with the column, if one does not
-        fit."""
+        of columns, or a list of rows. Returns the columns LABEL.logit and LABEL.probability (of a label that is any
+        number LABEL.value), float32; null for a row without a score. Warns of bad numbers (see `open_run`). Raises
+        ValueError, with the column, if one does not fit."""
         return self._predictor.predict(data)
 
     def evaluate(self, data: object) -> dict[str, float]:

@@ -56,21 +56,21 @@ class Predictor:
         """`rows`: called for each batch; it may open the rows at its first call. `dense`: makes a forward pass with
         its own buffers. Raises ValueError if there is no such rule of `bad_values`."""
         check_rule(bad_values)
-        self.bad_values = bad_values
+        self.bad_values, self.tasks = bad_values, workflow.data.all_tasks
         self._workflow, self.features, self._row, self._rows, self._dense = workflow, features, layout, rows, dense
         self._fields = layout_of(workflow.data, features.kinds)
         self._idle: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
         self._idle_judges: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
 
     def predict(self, data: object) -> pa.Table:
-        """Return the columns LABEL.logit and LABEL.probability, float32, of each row of `data`, anything that has
+        """Return the columns of `score_fields`, float32, of each row of `data`, anything that has
         `__arrow_c_stream__`. Warns the caller's caller of numbers outside the domain of their column. Raises
         ValueError, with the column, if a column is missing or does not fit."""
         table, outside = as_table(data), Outside(self.bad_values)
         scores = [scored.scores_BT for scored in self.batches(table, outside)]
         warn_of(outside, 4)
-        scores_NT = np.concatenate([np.empty((0, len(self.features.labels)), np.float32), *scores])
-        return pa.Table.from_arrays(score_columns(scores_NT), score_fields(self.features.labels))
+        scores_NT = np.concatenate([np.empty((0, len(self.tasks)), np.float32), *scores])
+        return pa.Table.from_arrays(score_columns(scores_NT, self.tasks), score_fields(self.tasks))
 
     def batches(
         self, table: pa.Table, outside: Outside, labelled: bool = False, name: str = "the table"

@@ -20,12 +20,13 @@ from pipeline.features.derived import Derived
 from pipeline.files.find import DataFile, check_once, find
 from pipeline.files.stores import Stamp, is_remote
 from pipeline.files.types import has_no_values
-from pipeline.metrics.evaluation import probability
+from pipeline.metrics.rates import probability
 from pipeline.records import F32
 from pipeline.serving.bad_numbers import BadNumbers
 from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
+from pipeline.workflow import Task
 
 WAITING = 8
 """Maximum number of blocks whose scores wait to be written."""
@@ -86,16 +87,23 @@ def readable_columns(files: Sequence[ScoredFile], with_values: bool = False) -> 
     return set.intersection(*names)
 
 
-def score_fields(labels: Sequence[str]) -> list[str]:
-    """Names of the columns of scores: the logit and the probability of each label."""
-    return [f"{label}.{what}" for label in labels for what in ("logit", "probability")]
+def output_fields(tasks: Sequence[Task]) -> list[str]:
+    """Names of the columns of what the model gives: a label's logit, or the value of one that is any number. `tasks`:
+    those of all labels."""
+    return [f"{task.label}.{'logit' if task.is_binary else 'value'}" for task in tasks]
 
 
-def score_columns(scores_NT: F32) -> list[pa.Array]:
-    """Columns of `score_fields`, float32, of these logits; null for NaN."""
+def score_fields(tasks: Sequence[Task]) -> list[str]:
+    """Names of the columns of scores: the logit and the probability of a label, or its value alone."""
+    outputs = zip(tasks, output_fields(tasks), strict=True)
+    return [name for task, output in outputs for name in (output, f"{task.label}.probability")[: 1 + task.is_binary]]
+
+
+def score_columns(scores_NT: F32, tasks: Sequence[Task]) -> list[pa.Array]:
+    """Columns of `score_fields`, float32, of these outputs; null for NaN."""
     chances_NT = probability(scores_NT).astype(np.float32)
-    both = [values_NT[:, t] for t in range(scores_NT.shape[1]) for values_NT in (scores_NT, chances_NT)]
-    return [pa.array(np.ascontiguousarray(values), pa.float32(), from_pandas=True) for values in both]
+    columns = [of_NT[:, t] for t, task in enumerate(tasks) for of_NT in (scores_NT, chances_NT)[: 1 + task.is_binary]]
+    return [pa.array(np.ascontiguousarray(values), pa.float32(), from_pandas=True) for values in columns]
 
 
 class ScoreWriter:
@@ -106,14 +114,14 @@ class ScoreWriter:
     """
 
     def __init__(
-        self, files: Sequence[ScoredFile], labels: Sequence[str], keep: Sequence[str], metadata: Mapping[str, str],
+        self, files: Sequence[ScoredFile], tasks: Sequence[Task], keep: Sequence[str], metadata: Mapping[str, str],
         numbers: Sequence[InputColumn], outside: Outside, unfinished: Path,
     ) -> None:  # fmt: skip
         """`keep`: columns of the input to copy; `metadata`: added to that of each file's schema; `numbers`: columns of
         numbers, of which `outside` counts the bad ones; `unfinished`: folder of the file that is being written."""
         self._numbers, self._outside, self._unfinished = numbers, outside, unfinished
         self._files, self._keep, self._metadata = files, list(keep), metadata
-        self._score_fields, self._num_labels = score_fields(labels), len(labels)
+        self._score_fields, self._tasks = score_fields(tasks), tasks
         self._queue: queue.Queue[F32 | None] = queue.Queue(WAITING)
         self._rest: F32 = np.empty((0, 0), np.float32)
         """Logits that were taken from the queue and belong to later rows."""
@@ -168,7 +176,7 @@ class ScoreWriter:
                     while left:
                         scores_NT = self._take(min(SCORED_GROUP, left))
                         scores_NT[bad.take(len(scores_NT))] = np.nan
-                        arrays = [*(kept.take(len(scores_NT)) if kept else ()), *score_columns(scores_NT)]
+                        arrays = [*(kept.take(len(scores_NT)) if kept else ()), *score_columns(scores_NT, self._tasks)]
                         writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=SCORED_GROUP)
                         left -= len(scores_NT)
                     if stamp_of(file.source) != file.stamp:
@@ -190,7 +198,7 @@ class ScoreWriter:
             pieces.append(self._rest[:missing])
             self._rest = self._rest[missing:]
             missing -= len(pieces[-1])
-        return np.concatenate(pieces) if pieces else np.empty((0, self._num_labels), np.float32)
+        return np.concatenate(pieces) if pieces else np.empty((0, len(self._tasks)), np.float32)
 
 
 class _Ended(Exception):

@@ -41,7 +41,7 @@ from pipeline.storage.files import Files, checksum
 from pipeline.storage.folder import Folder
 from pipeline.storage.lock import RunLock
 from pipeline.storage.reader import allow_many_files
-from pipeline.workflow import Workflow
+from pipeline.workflow import Task, Workflow
 
 
 class CapsTooSmall(PipelineError):
@@ -154,7 +154,7 @@ def _score(
         stack.callback(source.close)
         for note in source.notes:
             _say(note)
-        check_keep(order.keep, files, opened.features.labels)
+        check_keep(order.keep, files, opened.workflow.data.all_tasks)
         check_truth(files, judging := with_truth(opened.workflow, has))
         if order.fresh and (moved := move_output_aside(out, opened.held.run_dir)):
             _say(moved)
@@ -168,8 +168,8 @@ def _score(
         outside = Outside(order.bad_values)
         stack.callback(lambda: print(*outside.lines(), sep="\n", end="\n" * bool(outside.counts), file=sys.stderr))
         metadata = metadata_of(opened) | {RECORD: record.model_dump_json()}
-        labels, unfinished = opened.features.labels, out / UNFINISHED
-        writer = ScoreWriter(left, labels, order.keep, metadata, numbers, outside, unfinished)
+        tasks, unfinished = opened.workflow.data.all_tasks, out / UNFINISHED
+        writer = ScoreWriter(left, tasks, order.keep, metadata, numbers, outside, unfinished)
         if not setup:
             with writer:
                 pass
@@ -207,14 +207,14 @@ def with_truth(workflow: Workflow, columns: set[str]) -> Workflow:
     return workflow.model_copy(
         update={
             "data": data.model_copy(update={"weight": weight}),
-            "metrics": metrics.model_copy(update={"group": group}),
+            "metrics": metrics.model_copy(update={"group": group, "slices": ()}),
         }
     )
 
 
-def check_keep(keep: Sequence[str], files: Sequence[ScoredFile], labels: Sequence[str]) -> None:
+def check_keep(keep: Sequence[str], files: Sequence[ScoredFile], tasks: Sequence[Task]) -> None:
     """Raises ValueError if a column to copy is missing somewhere, named twice, or named like a column of scores."""
-    has, scores = readable_columns(files), score_fields(labels)
+    has, scores = readable_columns(files), score_fields(tasks)
     for name in keep:
         if name not in has:
             raise ValueError(f"--keep {name}: not all files have this column; they all have {', '.join(sorted(has))}")

@@ -37,7 +37,7 @@ class Answer:
     """Scores of the rows of one request."""
 
     scores: Mapping[str, F32]
-    """[B] float32 of each output, in order: "LABEL.logit", "LABEL.probability"; NaN for a row without a score."""
+    """[B] float32 of each output, in the order of `score_fields`; NaN for a row without a score."""
     unknown: Mapping[str, int]
     """Number of keys without a row, by column."""
     bad: Mapping[str, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class ServedModel:
     def __init__(self, opened: OpenServable) -> None:
         self._opened, features = opened, opened.features
         self.name, self.version = opened.manifest.name, opened.manifest.digest
-        self.outputs: tuple[str, ...] = tuple(score_fields(features.labels))
+        self.outputs: tuple[str, ...] = tuple(score_fields(opened.predictor.tasks))
         self.features = features.digest
         """Digest of the definition of the features. A servable is never replaced by one of other features."""
         self._columns = [category.name for category in features.categories]
@@ -89,7 +89,9 @@ class ServedModel:
         pieces: list[Scored] = list(self._opened.predictor.batches(table, outside, name="the request"))
         unknown_F = sum((scored.unknown_F for scored in pieces), np.zeros(len(self._columns), np.int64))
         scores_NT = np.concatenate([scored.scores_BT for scored in pieces])
-        columns = [column.to_numpy(zero_copy_only=False) for column in score_columns(scores_NT)]
+        columns = [
+            column.to_numpy(zero_copy_only=False) for column in score_columns(scores_NT, self._opened.predictor.tasks)
+        ]
         unknown = dict(zip(self._columns, unknown_F.tolist(), strict=True))
         scores = dict(zip(self.outputs, columns, strict=True))
         return Answer(scores, {name: n for name, n in unknown.items() if n}, outside.counts)

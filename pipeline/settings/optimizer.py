@@ -241,7 +241,9 @@ class Optimizer(Strict):
         return 3 if self.merge and self.merge.denominator == "frozen" else 2
 
 
-JUDGED = ("auc", "logloss", "ne", "gauc", "recall", "ndcg")
+OF_NUMBERS = ("mse", "rmse", "mae", "r2")
+"""Metrics of a label that is any number."""
+JUDGED = ("auc", "logloss", "ne", "gauc", "recall", "ndcg", *OF_NUMBERS)
 
 
 def _metric(value: object) -> object:
@@ -266,7 +268,8 @@ class Plateau(Strict):
 
     metric: Annotated[str, BeforeValidator(_metric)] = "auc"
     """Metric of the first label, or METRIC:LABEL of any, also written METRIC_LABEL as the metrics are named; gauc, the
-    AUC within groups, needs metrics.group; recall and ndcg also metrics.top."""
+    AUC within groups, needs metrics.group; recall and ndcg also metrics.top; mse, rmse, mae and r2 are of labels that
+    are any number."""
     min_gain: NotNegative = 1e-6
     """Minimum by which a better epoch's metric exceeds the best one so far."""
     lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0

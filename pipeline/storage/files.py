@@ -33,7 +33,7 @@ class Files:
         """`cached`: True if written files may stay in the page cache."""
         self._cached = cached
 
-    def write(self, path: Path, buffers: Sequence[Any]) -> str:
+    def write(self, path: Path, buffers: Iterable[Any]) -> str:
         """Write these buffers to a new file and return its checksum. Its content is on disk when this returns; its
         name is durable after `sync_folder`.
 

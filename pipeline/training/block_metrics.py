@@ -9,16 +9,19 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.metrics.evaluation import Evaluation
+from pipeline.metrics.rates import F64
+from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64, Block, BlockResult, Examples, SplitSums
 
-Truth = tuple[F32, F32 | None, U64 | None]
-"""Labels [N, T], weights [N] or None, and groups [N] or None of a block."""
+Truth = tuple[F32, F32 | None, U64 | None, U64 | None]
+"""Labels [N, T], weights [N] or None, groups [N] or None, and slices [S, N] or None of a block."""
 
 
 def truth_of(examples: Examples, on_gpu: bool) -> Truth:
-    """Labels, weights and groups of a block, for its metrics. With a GPU they are copies, since the read buffer may be
-    overwritten before the scores are on the host."""
-    truth = examples.labels_NT, examples.weights_N, examples.groups_N
+    """Labels, weights, groups and slices of a block, for its metrics; slices only of what is evaluated after training.
+    With a GPU they are copies, since the read buffer may be overwritten before the scores are on the host."""
+    slices_SN = None if examples.block.trains else examples.slices_SN
+    truth = examples.labels_NT, examples.weights_N, examples.groups_N, slices_SN
     return deepcopy(truth) if on_gpu else truth
 
 
@@ -33,6 +36,8 @@ class BlockMetrics:
         self._evaluation = evaluation
         self._alone = alone
         self._clipped = self._clippable = 0.0
+        self._in_epoch = False
+        """True if the last block trained, and others of its epoch follow."""
         self._scores: dict[int, list[Iterator[U64]]] = {}
 
     def of(self, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None) -> BlockResult:
@@ -53,6 +58,7 @@ class BlockMetrics:
             return BlockResult(block, 0.0, {}, scores_NT=scores_NT)
         if truth and scores_NT is not None:
             self._score(block, scores_NT, *truth)
+        self._in_epoch = block.trains and not block.closes_split
         if block.trains:
             self._clipped += float(clipped_K.sum())
             self._clippable += float(rows_K.sum())
@@ -61,8 +67,10 @@ class BlockMetrics:
         evaluated = scores_NT is not None
         metrics = self._metrics(block, evaluated) if block.closes_split and self._alone else {}
         closed = self._close(block, evaluated) if block.closes_split and not self._alone else None
-        curve_T3C = self._evaluation.curve_T3C if metrics and evaluated else ()
-        return BlockResult(block, loss, metrics, weight, closed, curve_T3C=curve_T3C)
+        if not (metrics and evaluated):
+            return BlockResult(block, loss, metrics, weight, closed)
+        curve_T3C, worst = self._evaluation.curve_T3C, self._evaluation.worst
+        return BlockResult(block, loss, metrics, weight, closed, curve_T3C=curve_T3C, slices=worst)
 
     def _metrics(self, block: Block, evaluated: bool) -> dict[str, float]:
         metrics = self._evaluation.result() if evaluated else {}
@@ -76,22 +84,43 @@ class BlockMetrics:
         evaluated."""
         if not evaluated and not (block.trains and self._clippable):
             return None
-        closed = SplitSums()
+        sums = None
         if evaluated:
-            closed, self._scores[block.number] = self._evaluation.close()
+            sums, self._scores[block.number] = self._evaluation.close()
+        closed = SplitSums(sums)
         if block.trains:
             closed = replace(closed, clipped=self._clipped, clippable=self._clippable)
             self._clipped = self._clippable = 0.0
         return closed
+
+    def epoch_sums(self) -> F64 | None:
+        """Sums of the training split so far; None if it has not begun, or is over."""
+        return np.concatenate(([self._clipped, self._clippable], self._evaluation.sums)) if self._in_epoch else None
+
+    def add_epoch_sums(self, sums: F64) -> None:
+        """Add what `epoch_sums` returned."""
+        self._in_epoch = True
+        self._clipped += float(sums[0])
+        self._clippable += float(sums[1])
+        self._evaluation.add_sums(sums[2:])
+
+    @property
+    def tables(self) -> list[SortedSpill]:
+        """See `Evaluation.tables`."""
+        return self._evaluation.tables
 
     def scores(self, number: int, table: int) -> U64 | None:
         """Return the next piece of sorted entries of a table (see `Evaluation.close`) for the split that block `number`
         closed; None after the last piece."""
         return next(self._scores[number][table], None)
 
-    def _score(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None) -> None:
+    def _score(
+        self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None,
+        slices_SN: U64 | None,
+    ) -> None:  # fmt: skip
         for batch in range(block.num_batches):
             of = slice(*block.batch_bounds(batch))
             weights_B = None if weights_N is None else weights_N[of]
             groups_B = None if groups_N is None else groups_N[of]
-            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B)
+            slices_SB = None if slices_SN is None else slices_SN[:, of]
+            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B, slices_SB)

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
-from pipeline.models.losses import Output, binary_cross_entropy, logits_of
+from pipeline.models.losses import Loss, Output, logits_of, loss_of
 from pipeline.records import F32, Examples
 from pipeline.workflow import Workflow
 
-Loss = Callable[[Output, Tensor, Tensor | None], Tensor]
 Pass = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """Forward pass and loss: of numbers [B, X], embeddings [B, F, D], first-order weights [B, F], labels [B, T] and weights
 [B], [B, T] or None, the outputs, detached, and the loss, with `data.tasks` of each label [T]."""
@@ -29,9 +28,9 @@ class Forward:
     ) -> None:  # fmt: skip
         """`maximum`: number of examples of the largest batch; `full`: of a full training batch."""
         self._model, self._where = model, where
-        self._loss: Loss = getattr(model, "loss", binary_cross_entropy)
+        self._loss: Loss = getattr(model, "loss", loss_of(workflow.data.all_tasks))
         self._precision = getattr(torch, workflow.model.precision)
-        tasks = [workflow.data.task_of(label).weight for label in workflow.data.labels]
+        tasks = [task.weight for task in workflow.data.all_tasks]
         self._tasks = torch.tensor(tasks, device=where) if workflow.data.tasks else None
         """Weight of each label in the loss; None without `data.tasks`."""
         columns = (len(workflow.data.numbers), len(tasks), len(tasks) if workflow.data.tasks else 1)

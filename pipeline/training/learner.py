@@ -276,7 +276,7 @@ def why_at_first(model: torch.nn.Module, loss: float, low: float, high: float) -
             "first batch, before any update: correct it, or look for large values in data.numbers, or a large "
             "model.init_std"
         )
-    whose = f"loss of {name}{defined_at(own)}" if own else "cross-entropy"
+    whose = f"loss of {name}{defined_at(own)}" if own else "loss"
     return (
         f"the {whose} is {loss:g} for the first batch, before any update, where forward gives logits from {low:g} "
         f"to {high:g}: correct it for logits of this range, or look for large or negative values in data.weight"

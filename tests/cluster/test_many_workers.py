@@ -90,11 +90,18 @@ def test_each_row_optimizer_takes_the_same_step_with_workers(few_keys: Path, nam
     check_step(few_keys, name, 3, 6, batch_size=11, weight="importance")
 
 
-def test_masked_labels_weigh_alike_on_any_worker(few_keys: Path) -> None:
+@pytest.mark.parametrize(
+    "task",
+    [Task(label="bought", where="click", weight=0.4), Task(label="x4", loss="huber", delta=0.5, where="click")],
+    ids=["binary", "number"],
+)
+def test_masked_labels_weigh_alike_on_any_worker(few_keys: Path, task: Task) -> None:
     """A batch has few clicks, and a worker's part of it often none."""
     labels: dict[str, Any] = {"labels": ("click", "bought"), "kind": MMoE, "args": {"hidden": (5,), "tower": (3,)}}
     workflow = workflow_of(few_keys, RULES["clipped norm"], batch_size=7, weight="importance", **labels)
-    workflow = workflow.with_settings({"data.tasks": (Task(label="bought", where="click", weight=0.4),)})
+    numbers = tuple(number for number in workflow.data.numbers if number.name != task.label)
+    changed = {"data.numbers": numbers, "data.labels": ("click", task.label), "data.tasks": (task,)}
+    workflow = workflow.with_settings(changed)
     for step in (1, 6):
         with tempfile.TemporaryDirectory() as folder:
             one, many = one_step_after(workflow, Path(folder), 3, step)

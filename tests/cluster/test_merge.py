@@ -1,5 +1,7 @@
 """What several workers say of the same tasks, put together as one worker would say it."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.cluster.merge import Merge
@@ -23,15 +25,19 @@ def seen():
 @pytest.fixture
 def merge(small_workflow, tmp_path, seen, monkeypatch):
     """Its metrics are the numbers of examples of all workers."""
-    examples = lambda self, number, parts: ({"examples": sum(part.examples for part in parts)}, ())  # noqa: E731
-    monkeypatch.setattr(Merge, "_metrics", examples)
+
+    def with_metrics(self, trained, parts):
+        return replace(trained, metrics={"examples": sum(part.clippable for part in parts)})
+
+    monkeypatch.setattr(Merge, "_with_metrics", with_metrics)
     return Merge(small_workflow(), tmp_path, lambda *_: iter(()), seen.append)
 
 
 def test_a_result_belongs_to_its_block_whichever_task_reports_it(merge):
     """On a GPU `write_back` of block 4 reports block 3, which closes a split."""
     first, second = (
-        reported("write_back", 4, 3, loss, weight, SplitSums(int(weight))) for loss, weight in ((1.0, 1.0), (4.0, 2.0))
+        reported("write_back", 4, 3, loss, weight, SplitSums(clippable=weight))
+        for loss, weight in ((1.0, 1.0), (4.0, 2.0))
     )
     done = merge.together([first, second])
     assert (done.number, done.trained.block.number, done.trained.loss) == (4, 3, 3.0)
@@ -61,9 +67,14 @@ def test_gpu_spans_are_of_the_first_worker_and_losses_of_all(merge, seen):
 
 def test_metrics_of_a_split_come_when_the_stretch_ends(merge, seen):
     """Block 3 is reported with block 4, and block 4 by the drain."""
-    merge.report(merge.together([reported("write_back", 4, 3, 1.0, 1.0, SplitSums(n)) for n in (1, 2)]))
+    merge.report(merge.together([reported("write_back", 4, 3, 1.0, 1.0, SplitSums(clippable=n)) for n in (1, 2)]))
     assert [done.trained for done in seen] == [None]
-    merge.end([[reported("train", 4, 4, 1.0, 1.0, SplitSums(10))], [reported("train", 4, 4, 1.0, 1.0, SplitSums(20))]])
+    merge.end(
+        [
+            [reported("train", 4, 4, 1.0, 1.0, SplitSums(clippable=10))],
+            [reported("train", 4, 4, 1.0, 1.0, SplitSums(clippable=20))],
+        ]
+    )
     found = {done.trained.block.number: done.trained.metrics for done in seen if done.trained}
     assert found == {3: {"examples": 3}, 4: {"examples": 30}}
     assert sum(done.trained is not None for done in seen) == 2

@@ -52,7 +52,10 @@ def test_the_best_epoch_is_that_of_the_metric_and_label_named(tmp_path, labels, 
         ("auc_clikc", "no label 'clikc'; did you mean 'click'?"),
         ("aucs", "no metric 'aucs'; did you mean 'auc'?"),
         ("loss_click", "did you mean 'logloss_click'?"),
-        ("accuracy", "Metrics: auc, logloss, ne, gauc, recall, ndcg of the first label, METRIC:LABEL of another"),
+        (
+            "accuracy",
+            "Metrics: auc, logloss, ne, gauc, recall, ndcg, mse, rmse, mae, r2 of the first label, METRIC:LABEL of",
+        ),
     ],
 )
 def test_an_unknown_metric_is_refused_with_a_suggestion(tmp_path, metric, said):

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
-from pipeline.metrics.evaluation import Evaluation, cross_entropy, probability
+from pipeline.metrics.evaluation import Evaluation
+from pipeline.metrics.rates import cross_entropy, probability
 
 
 def split(num=500, labels=1, seed=0):

@@ -63,6 +63,21 @@ def has_label(data, example: dict[str, object], label: str) -> bool:
     )
 
 
+def losses_by_task(data, output, labels_BT, weights_BT):
+    """[T] mean loss of each label over the examples that have it."""
+    tasks = {task.label: task for task in data.tasks}
+    columns = []
+    for t, name in enumerate(data.labels):
+        outputs_B, labels_B = output.reshape(labels_BT.shape)[:, t], labels_BT[:, t]
+        loss, delta = (tasks[name].loss, tasks[name].delta) if name in tasks else ("cross_entropy", 1.0)
+        columns.append({
+            "cross_entropy": lambda x, y, d: torch.nn.BCEWithLogitsLoss(reduction="none")(x, y),
+            "squared": lambda x, y, d: torch.nn.MSELoss(reduction="none")(x, y),
+            "huber": lambda x, y, d: torch.nn.HuberLoss(reduction="none", delta=d)(x, y),
+        }[loss](outputs_B, labels_B, delta))  # fmt: skip
+    return (torch.stack(columns, 1) * weights_BT).sum(0) / weights_BT.sum(0).clamp_min(1e-30)
+
+
 class Reference:
     """Plain trainer: `train()` runs every epoch; `fingerprint` and `metrics` are then those that the run must have."""
 
@@ -236,7 +251,10 @@ class Reference:
             weights = aligned([[has_label(data, e, n) * float(e[data.weight] if data.weight else 1)
                                 for n in data.labels] for e in batch])  # fmt: skip
         labels = aligned([[float(e[n]) if has_label(data, e, n) else 0.0 for n in data.labels] for e in batch])
-        loss = getattr(self.model, "loss", binary_cross_entropy)(output, labels, weights)
+        if all(task.loss == "cross_entropy" for task in data.tasks):
+            loss = getattr(self.model, "loss", binary_cross_entropy)(output, labels, weights)
+        else:
+            loss = losses_by_task(data, output, labels, weights)
         if data.tasks:
             of_labels = {task.label: task.weight for task in data.tasks}
             loss = (loss * torch.tensor([of_labels.get(name, 1.0) for name in data.labels])).sum()

@@ -1,0 +1,54 @@
+"""Values of the keys of a column: what was hashed, found again in the files of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.data.decode import dictionary_keys, fill_keys, missing_of
+from pipeline.data.files import InputColumn, columns_of, listings_of, open_file
+from pipeline.data.plain import plain
+from pipeline.files.find import DataFile
+from pipeline.records import U64
+from pipeline.workflow import Data
+
+ROWS_AT_ONCE = 1 << 16
+
+
+class KeyValues:
+    """Values of keys in columns of `metrics.slices`, kept once they are found. Reads the column of a split up to the
+    last value that is asked for, and nothing if all are known."""
+
+    def __init__(self, data: Data, slices: Sequence[str]) -> None:
+        self._data = data
+        self._columns = {c.name: c for c in columns_of(data, None, slices) if c.is_group}
+        self._known: dict[str, dict[int, str | None]] = {name: {} for name in slices}
+
+    def of(self, split: str, column: str, keys: Sequence[int]) -> dict[int, str | None]:
+        """Value of each key as text; None for a null. A key that no row has is left out."""
+        known = self._known[column]
+        if set(keys) - known.keys():
+            for file in listings_of(self._data)[split].files:
+                self._look(file, self._columns[column], set(keys) - known.keys())
+        return {key: known[key] for key in keys if key in known}
+
+    def _look(self, file: DataFile, column: InputColumn, wanted: set[int]) -> None:
+        known = self._known[column.name]
+        if int(missing_of(column.name)) in wanted:
+            known[int(missing_of(column.name))] = None
+        with open_file(file) as source:
+            is_there = column.name in source.schema_arrow.names
+            batches = source.iter_batches(ROWS_AT_ONCE, columns=[column.name], use_threads=False) if is_there else ()
+            for batch in batches:
+                if wanted <= known.keys():
+                    return
+                values = pa.chunked_array([batch.column(column.name)])
+                array = plain(values, column, None, str(file)).combine_chunks()
+                keys_N: U64 = np.empty(len(array), np.uint64)
+                fill_keys(array, column, dictionary_keys(array, column), keys_N)
+                for key in wanted - known.keys():
+                    if len(at := np.flatnonzero(keys_N == np.uint64(key))):
+                        value = array[int(at[0])].as_py()
+                        known[key] = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
