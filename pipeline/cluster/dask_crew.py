@@ -202,8 +202,7 @@ class CrewExecutor:
     ) -> None:  # fmt: skip
         """`results`: waits for tasks and returns their results; `together`: merges the results of all workers for a
         task."""
-        self._graph = StageGraph(client, {str(rank): address for rank, address in enumerate(addresses)})
-        self._futures: dict[str, Future] = {}
+        self._graph = StageGraph(client, addresses)
         self._ranks, self._token, self._results, self._together = range(len(addresses)), token, results, together
         # A block number may occur in several stretches of a run.
         self._id = uuid.uuid4().hex[:8]
@@ -218,11 +217,8 @@ class CrewExecutor:
         ]  # fmt: skip
 
     def result(self, keys: list[str]) -> StageResult:
-        self._futures |= self._graph.send()
-        done = self._together(self._results([self._futures[key] for key in keys]))
-        for key in keys:
-            del self._futures[key]
-        return done
+        self._graph.send()
+        return self._together(self._results([self._graph.futures.pop(key) for key in keys]))
 
     def settle(self, keys: list[list[str]]) -> None:
         """Does not wait for running tasks: they may be stuck in a collective, and their processes are about to end.

@@ -12,7 +12,7 @@ from threading import Event, Lock
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster
 from distributed.batched import BatchedSend
 from distributed.comm import CommClosedError
 
@@ -33,8 +33,10 @@ SETTINGS = {
     "distributed.scheduler.work-stealing": False,
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.limit": "1h",
-    # By default each server of a process checks its event loop 50 times a second: 1 % of a core for a worker.
+    # By default each server of a process checks its event loop 50 times a second, and reads the load of the machine
+    # twice: 1 % and 0.2 % of a core.
     "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "2s",
 }
 
 STARTS_IN_TURN = Lock()
@@ -79,16 +81,16 @@ class InProcessCluster:
         self._client, self._scheduler = client, client.cluster.scheduler
         # Not from the client: it polls the workers every two seconds, and its list is empty at times.
         self.worker: Any = next(iter(client.cluster.workers.values()), None)
-        self._awake, self._seen, self._since = Awake(), -1, 0.0
+        self._awake, self._seen, self._since = Awake(), "", 0.0
         self._check()
 
-    def look(self, busy: bool, through: int) -> None:
-        """Check for progress while the caller waits. `busy`: a task is running; `through`: number of finished tasks.
+    def look(self, busy: bool, last: str) -> None:
+        """Check for progress while the caller waits. `busy`: a task is running; `last`: the one that ended last.
         Raises PipelineError if no task will be run, and Stuck if one waits for a file that does not answer."""
         check_stuck()
         now = self._awake.look()
-        if busy or through != self._seen:
-            self._seen, self._since = through, now
+        if busy or last != self._seen:
+            self._seen, self._since = last, now
         self._check()
         if now - self._since > ANSWER_SECONDS:
             raise PipelineError(f"Dask has tasks for this process, and has run none of them for {ANSWER_SECONDS:.0f} s")
@@ -111,8 +113,8 @@ def send_at_once(sender: BatchedSend) -> None:
     """Have a sender of Dask between two parts of this process pass on messages in the next turn of the event loop.
 
     By itself it waits some ms after each message, until a time of the wall clock, with a timer of the monotonic clock:
-    a backwards step of either would delay messages by as much. The waits of three senders between the end of one task
-    and the begin of the next take longer than most stages, and their timers half of the event loop's time."""
+    a backwards step of either would delay messages by as much. From the end of one task to the begin of the next these
+    waits take several ms, and their timers take a third of the event loop's processor time."""
 
     def pass_on() -> None:
         messages, sender.buffer = sender.buffer, []
@@ -135,10 +137,9 @@ class DaskExecutor:
 
     def __init__(self, client: Client, call: Callable[[str, int], StageResult]) -> None:
         self._call, self._here = call, InProcessCluster(client)
-        self._graph = StageGraph(client, {"0": self._here.worker.address})
-        self._futures: dict[str, Future] = {}
+        self._graph = StageGraph(client, [self._here.worker.address])
         self._results: dict[str, StageResult] = {}
-        self._lock, self._inside, self._through, self._failed = Lock(), 0, 0, False
+        self._inside, self._failed, self._last = set[str](), False, ""
         self._awaited, self._ended = "", Event()
         self.token = uuid.uuid4().hex
         _open[self.token] = self._run
@@ -147,17 +148,16 @@ class DaskExecutor:
         return f"{stage}-{number}-0-{self.token}"
 
     def _run(self, stage: str, number: int) -> None:
-        with self._lock:
-            self._inside += 1
         key = self._key(stage, number)
+        self._inside.add(key)
         try:
             self._results[key] = self._call(stage, number)
         except BaseException:
             self._failed = True
             raise
         finally:
-            with self._lock:
-                self._inside, self._through = self._inside - 1, self._through + 1
+            self._inside.discard(key)
+            self._last = key
             if self._failed or key == self._awaited:
                 self._ended.set()
 
@@ -165,10 +165,10 @@ class DaskExecutor:
         return self._graph.add(self._key(stage, number), run_local_stage, stage, number, self.token, after=after)
 
     def result(self, key: str) -> StageResult:
-        self._futures |= self._graph.send()
-        self._awaited, future = key, self._futures[key]
+        self._graph.send()
+        self._awaited, future = key, self._graph.futures[key]
         self._wait(lambda: key in self._results or future.done())
-        del self._futures[key]
+        del self._graph.futures[key]
         try:
             return self._results.pop(key) if key in self._results else future.result()
         except (CancelledError, KilledWorker) as error:
@@ -177,15 +177,15 @@ class DaskExecutor:
     def _wait(self, is_over: Callable[[], bool]) -> None:
         """Wait until `is_over`. Raises PipelineError if Dask will not run tasks."""
         while not is_over():
-            # A little after a task fails, Dask gives up those that depend on it.
+            # Dask fails the tasks that depend on a failed one a little later, without a call of `_run`.
             if not self._ended.wait(LOOK_SECONDS / 100 if self._failed else LOOK_SECONDS):
-                self._here.look(self._inside > 0, self._through)
+                self._here.look(bool(self._inside), self._last)
             self._ended.clear()
 
     def settle(self, keys: list[str]) -> None:
         self._failed = True
         with suppress(PipelineError):
-            self._wait(lambda: all(future.done() for future in self._futures.values()))
+            self._wait(lambda: all(future.done() for future in self._graph.futures.values()))
         self.close()
         # If Dask has dropped its worker, the worker's threads may still be running stages.
         while self._inside and not gave_up():

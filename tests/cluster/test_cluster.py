@@ -126,7 +126,7 @@ def test_a_stage_that_raises_ends_all_work_and_leaves_no_result(
 
     def settle_and_look(self, keys):
         settle(self, keys)
-        states.extend(future.status for future in self._futures.values())
+        states.extend(future.status for future in self._graph.futures.values())
 
     with monkeypatch.context() as patched:
         patched.setattr(DaskExecutor, "settle", settle_and_look)
