@@ -20,9 +20,9 @@ def dask_cost(client: Any, case: Case) -> dict[str, float]:
     stages that overlap share caches and cores, so `cpu` includes more than Dask's own cost.
     """
     crew: Any = case.stretches.driver.crew
-    crew._client = None
+    crew._executor = None
     serial = _timed(lambda: case.stretches.run(case.blocks))
-    crew._client = client
+    crew._executor = client
     overlapped = _timed(lambda: case.stretches.run(case.blocks))
     executor = DaskExecutor(client, StageResult)
     blocks = range(60)

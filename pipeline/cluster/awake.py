@@ -4,12 +4,12 @@ clock, however long, uses up at most two seconds of a limit."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from threading import Event, Thread
+from threading import Thread
 from typing import Any, TypeVar
 
-from distributed import Client, Future
+from distributed import Client
 
 from pipeline.errors import PipelineError
 
@@ -66,15 +66,6 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
     if raised:
         raise raised[0]
     return outcome[0]
-
-
-def heard_of(futures: Iterable[Future]) -> Event:
-    """Return an event that is set whenever one of the futures ends. Waiting for it uses no timer of Dask: after a
-    backwards step of the monotonic clock those do not run for as long as the step."""
-    ended = Event()
-    for future in futures:
-        future.add_done_callback(lambda _: ended.set())
-    return ended
 
 
 class Silence:

@@ -11,13 +11,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Concatenate
 
-import dask
 from distributed import Client, Future, wait
 
 from pipeline.cluster.awake import LOOK_SECONDS
 from pipeline.cluster.check import check_machines, min_disk_bytes
 from pipeline.cluster.crew import P, T, WorkerSpec, replicas_for
 from pipeline.cluster.dashboard import dashboard_link, mount_page
+from pipeline.cluster.graph import StageGraph
 from pipeline.cluster.merge import Merge
 from pipeline.cluster.pool import WorkerPool
 from pipeline.cluster.run_plugin import (
@@ -202,25 +202,25 @@ class CrewExecutor:
     ) -> None:  # fmt: skip
         """`results`: waits for tasks and returns their results; `together`: merges the results of all workers for a
         task."""
-        self._client, self._addresses, self._token = client, addresses, token
-        self._results, self._together = results, together
-        # Dask keys are global to the scheduler, and a block number may occur in several stretches of a run.
+        self._graph = StageGraph(client, addresses)
+        self._ranks, self._token, self._results, self._together = range(len(addresses)), token, results, together
+        # A block number may occur in several stretches of a run.
         self._id = uuid.uuid4().hex[:8]
 
-    def submit(self, stage: str, number: int, after: list[list[Future]]) -> list[Future]:
-        with dask.annotate(executor=stage):
-            return [
-                self._client.submit(
-                    run_worker_stage, stage, number, self._token, [futures[rank] for futures in after],
-                    key=f"{stage}-{number}-{rank}-{self._id}", pure=False, retries=0, workers=[address],
-                )
-                for rank, address in enumerate(self._addresses)
-            ]  # fmt: skip
+    def submit(self, stage: str, number: int, after: list[list[str]]) -> list[str]:
+        return [
+            self._graph.add(
+                f"{stage}-{number}-{rank}-{self._id}", run_worker_stage, stage, number, self._token,
+                after=[keys[rank] for keys in after],
+            )
+            for rank in self._ranks
+        ]  # fmt: skip
 
-    def result(self, futures: list[Future]) -> StageResult:
-        return self._together(self._results(futures))
+    def result(self, keys: list[str]) -> StageResult:
+        self._graph.send()
+        return self._together(self._results([self._graph.futures.pop(key) for key in keys]))
 
-    def settle(self, futures: list[list[Future]]) -> None:
+    def settle(self, keys: list[list[str]]) -> None:
         """Does not wait for running tasks: they may be stuck in a collective, and their processes are about to end.
         Tasks that have not begun are cancelled when their futures are released."""
 

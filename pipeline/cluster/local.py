@@ -8,15 +8,18 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster
+from distributed.batched import BatchedSend
+from distributed.comm import CommClosedError
 
 from pipeline.cluster.address import ANY_PORT
-from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
+from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time
 from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
+from pipeline.cluster.graph import StageGraph
 from pipeline.cluster.threads import end_threads, stage_threads
 from pipeline.errors import OutOfTurn, PipelineError
 from pipeline.machine.stuck import check_stuck, gave_up
@@ -30,8 +33,10 @@ SETTINGS = {
     "distributed.scheduler.work-stealing": False,
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.limit": "1h",
-    # By default each server of a process checks its event loop 50 times a second: 1 % of a core for a worker.
+    # By default each server of a process checks its event loop 50 times a second, and reads the load of the machine
+    # twice: 1 % and 0.2 % of a core.
     "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "2s",
 }
 
 STARTS_IN_TURN = Lock()
@@ -53,19 +58,19 @@ def settings_of_start(more: Mapping[str, Any]) -> Iterator[None]:
             STARTS_IN_TURN.release()
 
 
-_open: dict[str, Callable[[str, int], StageResult]] = {}
+_open: dict[str, Callable[[str, int], None]] = {}
 """Function that runs stages in this process, by token. A task that Dask runs elsewhere, or after the run, finds
 none."""
 
 
-def run_local_stage(stage: str, number: int, token: str, after: list[StageResult]) -> StageResult:
+def run_local_stage(stage: str, number: int, token: str, *after: None) -> None:
     """Run a stage; the only function submitted to Dask here. `after` exists so that Dask waits for those tasks."""
     if token not in _open:
         raise OutOfTurn(
             f"{stage} of block {number} was called for run {token}, which is not open in this process: a stage "
             "has state, and is never run twice or elsewhere"
         )
-    return _open[token](stage, number)
+    _open[token](stage, number)
 
 
 class InProcessCluster:
@@ -76,20 +81,19 @@ class InProcessCluster:
         self._client, self._scheduler = client, client.cluster.scheduler
         # Not from the client: it polls the workers every two seconds, and its list is empty at times.
         self.worker: Any = next(iter(client.cluster.workers.values()), None)
-        self._awake, self._seen, self._since = Awake(), -1, 0.0
+        self._awake, self._seen, self._since = Awake(), "", 0.0
         self._check()
 
-    def look(self, busy: bool, through: int) -> None:
-        """Check for progress while the caller waits. `busy`: a task is running; `through`: number of finished tasks.
+    def look(self, busy: bool, last: str) -> None:
+        """Check for progress while the caller waits. `busy`: a task is running; `last`: the one that ended last.
         Raises PipelineError if no task will be run, and Stuck if one waits for a file that does not answer."""
         check_stuck()
         now = self._awake.look()
-        if busy or through != self._seen:
-            self._seen, self._since = through, now
+        if busy or last != self._seen:
+            self._seen, self._since = last, now
         self._check()
         if now - self._since > ANSWER_SECONDS:
             raise PipelineError(f"Dask has tasks for this process, and has run none of them for {ANSWER_SECONDS:.0f} s")
-        self._client.loop.add_callback(self._wake)
 
     def _check(self) -> None:
         if self.worker is None or self.worker.address not in self._scheduler.workers:
@@ -97,68 +101,91 @@ class InProcessCluster:
         if self._client.status != "running":
             raise PipelineError(f"the connection to Dask's scheduler in this process is {self._client.status}")
 
-    def _wake(self) -> None:
-        """Send Dask's batched messages now. Dask waits until a time of the wall clock, with a timer of the monotonic
-        clock; a backwards step of either would delay the messages by as much."""
-        senders = (*self._scheduler.stream_comms.values(), *self._scheduler.client_comms.values())
-        for sender in (self._client.scheduler_comm, self.worker.batched_stream, *senders):
-            sender.next_deadline = None
-            sender.waker.set()
+
+def senders(client: Client) -> list[BatchedSend]:
+    """Senders of all messages between the client, the scheduler and the worker of this process."""
+    scheduler, (worker,) = client.cluster.scheduler, client.cluster.workers.values()
+    comms = *scheduler.stream_comms.values(), *scheduler.client_comms.values()
+    return [client.scheduler_comm, worker.batched_stream, *comms]
+
+
+def send_at_once(sender: BatchedSend) -> None:
+    """Have a sender of Dask between two parts of this process pass on messages in the next turn of the event loop.
+
+    By itself it waits some ms after each message, until a time of the wall clock, with a timer of the monotonic clock:
+    a backwards step of either would delay messages by as much. From the end of one task to the begin of the next these
+    waits take several ms, and their timers take a third of the event loop's processor time."""
+
+    def pass_on() -> None:
+        messages, sender.buffer = sender.buffer, []
+        if messages and not sender.closed():
+            sender.comm._write_q.put_nowait(messages)
+
+    def send(*messages: Any) -> None:
+        if sender.closed():
+            raise CommClosedError(f"the connection {sender.comm} is closed")
+        if not sender.buffer:
+            sender.loop.add_callback(pass_on)
+        sender.buffer.extend(messages)
+
+    sender.send = send
 
 
 class DaskExecutor:
-    """Runs all stages on one Dask worker, since they share its tiers; each stage has its own thread."""
+    """Runs all stages on one Dask worker, since they share its tiers; each stage has its own thread. Results stay in
+    this process: Dask only learns that a task has ended."""
 
     def __init__(self, client: Client, call: Callable[[str, int], StageResult]) -> None:
-        self._client, self._call, self._here = client, call, InProcessCluster(client)
-        self.address = self._here.worker.address
-        self._lock, self._inside, self._through = Lock(), 0, 0
+        self._call, self._here = call, InProcessCluster(client)
+        self._graph = StageGraph(client, [self._here.worker.address])
+        self._results: dict[str, StageResult] = {}
+        self._inside, self._failed, self._last = set[str](), False, ""
+        self._awaited, self._ended = "", Event()
         self.token = uuid.uuid4().hex
         _open[self.token] = self._run
 
-    def _run(self, stage: str, number: int) -> StageResult:
-        with self._lock:
-            self._inside += 1
+    def _key(self, stage: str, number: int) -> str:
+        return f"{stage}-{number}-0-{self.token}"
+
+    def _run(self, stage: str, number: int) -> None:
+        key = self._key(stage, number)
+        self._inside.add(key)
         try:
-            return self._call(stage, number)
+            self._results[key] = self._call(stage, number)
+        except BaseException:
+            self._failed = True
+            raise
         finally:
-            with self._lock:
-                self._inside, self._through = self._inside - 1, self._through + 1
+            self._inside.discard(key)
+            self._last = key
+            if self._failed or key == self._awaited:
+                self._ended.set()
 
-    def submit(self, stage: str, number: int, after: list[Future]) -> Future:
-        # Dask keys are global to the scheduler: the token separates runs. The dashboard groups by the stage's name.
-        with dask.annotate(executor=stage):
-            return self._client.submit(
-                run_local_stage,
-                stage,
-                number,
-                self.token,
-                after,
-                key=f"{stage}-{number}-{self.token}",
-                pure=False,
-                retries=0,
-                workers=[self.address],
-            )
+    def submit(self, stage: str, number: int, after: list[str]) -> str:
+        return self._graph.add(self._key(stage, number), run_local_stage, stage, number, self.token, after=after)
 
-    def result(self, future: Future) -> StageResult:
-        self._wait([future])
+    def result(self, key: str) -> StageResult:
+        self._graph.send()
+        self._awaited, future = key, self._graph.futures[key]
+        self._wait(lambda: key in self._results or future.done())
+        del self._graph.futures[key]
         try:
-            done: StageResult = future.result()
-            return done
+            return self._results.pop(key) if key in self._results else future.result()
         except (CancelledError, KilledWorker) as error:
             raise PipelineError(f"Dask has given up a stage: {error}") from error
 
-    def _wait(self, futures: list[Future]) -> None:
-        """Wait until all futures have ended. Raises PipelineError if Dask will not run their tasks."""
-        ended = heard_of(futures)
-        while not all(future.done() for future in futures):
-            if not ended.wait(LOOK_SECONDS):
-                self._here.look(self._inside > 0, self._through)
-            ended.clear()
+    def _wait(self, is_over: Callable[[], bool]) -> None:
+        """Wait until `is_over`. Raises PipelineError if Dask will not run tasks."""
+        while not is_over():
+            # Dask fails the tasks that depend on a failed one a little later, without a call of `_run`.
+            if not self._ended.wait(LOOK_SECONDS / 100 if self._failed else LOOK_SECONDS):
+                self._here.look(bool(self._inside), self._last)
+            self._ended.clear()
 
-    def settle(self, futures: list[Future]) -> None:
+    def settle(self, keys: list[str]) -> None:
+        self._failed = True
         with suppress(PipelineError):
-            self._wait(futures)
+            self._wait(lambda: all(future.done() for future in self._graph.futures.values()))
         self.close()
         # If Dask has dropped its worker, the worker's threads may still be running stages.
         while self._inside and not gave_up():
@@ -188,6 +215,8 @@ def client_here(num_threads: int, dashboard: str = ANY_PORT) -> Iterator[Client]
         mount(cluster.scheduler, dashboard)
         client = Client(cluster)
         stack.callback(client.close)
+        for sender in senders(client):
+            send_at_once(sender)
         yield client
 
 

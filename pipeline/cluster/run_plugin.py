@@ -270,6 +270,6 @@ def call_worker(token: str, method: Callable[..., T], args: Sequence[Any], named
     return method(run_plugin().of(token), *args, **named)
 
 
-def run_worker_stage(stage: str, number: int, token: str, after: Sequence[StageResult]) -> StageResult:
+def run_worker_stage(stage: str, number: int, token: str, *after: StageResult) -> StageResult:
     """Run a stage on this worker. `after` exists so that Dask waits for those tasks."""
     return run_plugin().of(token).stages.run(stage, number)

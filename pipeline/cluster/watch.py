@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from threading import Event
 from typing import Any
 
 from distributed import Future, KilledWorker
 from distributed.comm import CommClosedError
 
-from pipeline.cluster.awake import LOOK_SECONDS, NOTE_SECONDS, Awake, NoAnswer, Silence, heard_of, in_time, paused_text
+from pipeline.cluster.awake import LOOK_SECONDS, NOTE_SECONDS, Awake, NoAnswer, Silence, in_time, paused_text
 from pipeline.cluster.crew import WorkerLost
 from pipeline.cluster.pool import WorkerPool
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
@@ -31,7 +32,10 @@ class Watch:
         """Wait for tasks and return their results. Raises the exception of the first task that fails, without waiting
         for the others. Raises WorkerLost if a worker is gone, had no heartbeat for too long, or was missing from a
         collective, and PipelineError if one is paused, or none runs tasks, for too long."""
-        ended, awake = heard_of(futures), Awake()
+        ended, awake = Event(), Awake()
+        # Waiting uses no timer of Dask: those do not run for as long as a backwards step of the monotonic clock.
+        for future in futures:
+            future.add_done_callback(lambda _: ended.set())
         self._silence.begin_wait()
         while not all(future.done() for future in futures):
             if not ended.wait(LOOK_SECONDS):

@@ -124,9 +124,9 @@ def test_a_stage_that_raises_ends_all_work_and_leaves_no_result(
     states = []
     settle = DaskExecutor.settle
 
-    def settle_and_look(self, futures):
-        settle(self, futures)
-        states.extend(future.status for future in futures)
+    def settle_and_look(self, keys):
+        settle(self, keys)
+        states.extend(future.status for future in self._graph.futures.values())
 
     with monkeypatch.context() as patched:
         patched.setattr(DaskExecutor, "settle", settle_and_look)
@@ -232,12 +232,12 @@ def test_ports_that_are_all_taken_are_refused(monkeypatch):
 
 def test_the_dashboard_groups_tasks_by_stage(client):
     executor = DaskExecutor(client, StageResult)
-    futures = {stage: executor.submit(stage, 12, []) for stage in STAGES}
-    executor.settle(list(futures.values()))
+    keys = {stage: executor.submit(stage, 12, []) for stage in STAGES}
+    assert {stage: executor.result(key) for stage, key in keys.items()} == {s: StageResult(s, 12) for s in STAGES}
     executor.close()
-    assert {stage: key_split(future.key) for stage, future in futures.items()} == {stage: stage for stage in STAGES}
+    assert {stage: key_split(key) for stage, key in keys.items()} == {stage: stage for stage in STAGES}
     assert set(STAGES) <= set(client.cluster.scheduler.task_prefixes)
-    assert len({future.key.rsplit("-", 1)[1] for future in futures.values()}) == 1
+    assert len({key.rsplit("-", 1)[1] for key in keys.values()}) == 1
 
 
 def test_each_stage_runs_in_its_own_thread_with_its_name(client, workflow, monkeypatch):

@@ -4,6 +4,7 @@ import logging
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -60,7 +61,8 @@ def test_a_worker_that_was_not_heard_of_for_an_hour_goes_on(client):
 def test_a_message_that_waits_for_the_wall_clock_is_sent(client, executor):
     """As after a step of an hour backwards: each message goes out some ms after the one before, by that clock."""
     executor.result(executor.submit("read", 0, []))
-    client.scheduler_comm.next_deadline = time.time() + 3600
+    for sender in local.senders(client):
+        sender.next_deadline = time.time() + 3600
     assert executor.result(executor.submit("read", 1, [])) == StageResult("read", 1)
 
 
@@ -76,19 +78,21 @@ def test_a_worker_that_dask_dropped_ends_the_wait(client):
         return StageResult(name, number)
 
     executor = DaskExecutor(client, stage)
-    futures = [executor.submit("train", 0, [])]
-    futures.append(executor.submit("read", 1, futures[:1]))
-    assert begun.wait(5)
-    threading.Timer(0.3, may_end.set).start()
+    keys = [executor.submit("train", 0, [])]
+    keys.append(executor.submit("read", 1, keys))
 
     async def lose(dask_scheduler):
         for address in list(dask_scheduler.workers):
             await dask_scheduler.remove_worker(address, stimulus_id="test")
 
-    client.run_on_scheduler(lose)
-    with pytest.raises(PipelineError, match=r"Dask has (taken the worker in this process for lost|given up a stage)"):
-        executor.result(futures[0])
-    executor.settle(futures)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(executor.result, keys[0])
+        assert begun.wait(5)
+        threading.Timer(0.3, may_end.set).start()
+        client.run_on_scheduler(lose)
+        with pytest.raises(PipelineError, match=r"Dask has (taken the worker in this process for lost|given up a s)"):
+            waiting.result()
+    executor.settle(keys)
     assert ended.is_set()
     with pytest.raises(PipelineError, match="Dask has taken the worker in this process for lost"):
         DaskExecutor(client, StageResult)
@@ -131,9 +135,8 @@ def test_a_momentary_answer_of_dask_is_not_relied_on(client):
     for _ in range(100):
         executor = DaskExecutor(client, StageResult)
         executor.close()
-    assert executor.result(
-        client.submit(StageResult, "read", 0, workers=[executor.address], pure=False)
-    ) == StageResult("read", 0)
+    executor = DaskExecutor(client, StageResult)
+    assert executor.result(executor.submit("read", 0, [])) == StageResult("read", 0)
 
 
 @pytest.mark.timeout(20)
