@@ -32,6 +32,9 @@ greatest distance from the end of a range to the next."""
 SUSPECT_AUC, LEAK_AUC, TWIN_AUC = 0.8, 0.95, 0.6
 """AUC of a column by itself from which on the user is warned, and from which on it is left out; the last one that of
 columns of 0 and 1, which may be labels too."""
+ENOUGH = 20
+"""Number of rows of either value of the label from which on an AUC says something, and of rows of each value of a
+category from which on their rates do."""
 UNSCALED = 1e4
 UNSEEN_SHARE = 0.05
 """Share of held-out rows whose value was seen in training, below which a category is left out."""
@@ -151,7 +154,7 @@ def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
     if kind == "numbers" and not (whole.are_whole(name) and (by_name == "category" or column.num_nulls)):
         return _number(column, "floats")
     if whole.are_times(name, is_timed):
-        return Choice(column, "time", "whole numbers that grow like a clock's")
+        return Choice(column, "time", "whole numbers that are days, or grow like a clock's")
     if by_name == "category":
         return _unless_unique(column, unique and not words.startswith(("user", "item")), "its name says so")
     if column.num_different <= VERY_FEW:
@@ -228,10 +231,15 @@ def _number(column: Column, why: str) -> Choice:
 
 
 def _warned(choice: Choice, look: Look, label_N: F8) -> Choice:
-    """Leave out a column that predicts the label by itself: it is probably known only after the label is."""
+    """Leave out a column that predicts the label by itself: it is probably known only after the label is. A column of
+    few rows is kept, since chance predicts them."""
     column = choice.column
+    known = column.num_rows - column.num_nulls
+    if min(label_N.sum(), (1 - label_N).sum()) < ENOUGH:
+        return choice
     values = look.sample.column(column.name)
-    if choice.role == "category" and column.num_different <= FEW and not (column.kind or "").startswith("lists"):
+    few = min(FEW, known // ENOUGH)
+    if choice.role == "category" and column.num_different <= few and not (column.kind or "").startswith("lists"):
         scores_N = _rates(values, label_N)
     elif choice.role == "number":
         scores_N = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0).to_numpy()

@@ -47,6 +47,8 @@ CASES = {
     "points": (["01.02.2026", "28.02.2026 10:30"], ("time", "d.m.y"), None),
     "day first": (["24/11/2026", "01/02/2026"], ("time", "d/m/y"), None),
     "month first": (["11/24/2026", "01/02/2026"], ("time", "m/d/y"), None),
+    "names of months": (["01-Jan-2026", "2 feb 2026 3:04 PM", "24/Nov/2026:10:30:00 +0000"], ("time", "d-mon-y"), None),
+    "no such half": (["1/31/2026 13:04 PM"], TEXT, None),
     "either first": (["01/02/2026", "03/04/2026"], TEXT, None),
     "no such day": (["2026-02-30", "2026-02-01"], TEXT, None),
     "lists": (LISTS, ("category", "string[|]"), [text.split("|") for text in LISTS]),
@@ -138,7 +140,7 @@ def test_what_the_sample_missed_is_refused_with_the_setting(columns, text, said)
     [
         (["$0.50", "$1,200.00"], "'$0.50' is taken for text; write amounts as plain numbers"),
         (["12.5%", "3 %"], "write amounts as plain numbers"),
-        (["01/Dec/2025:10:30:00 +0000"], "write times as 2026-11-24 10:30:00"),
+        (["Mon 1:30", "Tue 2:45"], "write times as 2026-11-24 10:30:00"),
         (["1.5", "2", "3", "4", "free"], "most texts are numbers, but 'free' is none: taken for text"),
     ],
 )
