@@ -40,6 +40,8 @@ OF_HIVE = "\x01"
 HEAD_BYTES = 1 << 16
 NO_NAME = re.compile(r"\s*([-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?)\s*")
 """Numbers and times, which are no names of columns."""
+VOWPAL = re.compile(r"[-+]?\d+(\.\d+)?( [^|]*)?((\|[^|\s]+( [^|\s]+)+ *)+|\| [^|\s]+( [^|\s]+)+ *)")
+"""Line of Vowpal Wabbit: a label, then features separated by blanks, in groups that begin with | and a name."""
 TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", re.IGNORECASE)
 """Text in the last line of a table that sums up the lines before."""
 
@@ -146,9 +148,16 @@ def _refuse_total(path: DataFile, table: pa.Table) -> None:
 def _delimited(path: DataFile) -> Format:
     """Format whose columns are all texts, from the first lines of a file."""
     lines = _lines(path)
+    if all(VOWPAL.fullmatch(line.rstrip("\r\n")) for line in lines):
+        raise ValueError(
+            f"{path}: is text of Vowpal Wabbit; write a column for each namespace, as CSV, or `label index:value ...` "
+            "for `pipeline prepare libsvm`"
+        )
     delimiter = _delimiter(lines)
     first, *others = csv.reader(lines, delimiter=delimiter)
     header = _is_header(first)
+    if header:
+        first = [name.strip() for name in first]
     twice = [name for name in dict.fromkeys(first) if name and first.count(name) > 1]
     if header and twice:
         # Of a line of names no text is in the lines below it.

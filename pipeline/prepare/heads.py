@@ -121,10 +121,11 @@ def values_in(path: DataFile, format: Format, count: int = 1) -> list[list[str]]
 
 
 def names_in(path: DataFile, format: Format) -> list[str]:
-    """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
-    columns."""
-    found = [name or f"{NAMELESS}{number}" for number, name in enumerate(values_in(path, format)[0], 1)]
+    """Columns in the file's order, from its header; of one that the format does not name, without blanks around it.
+    Raises ValueError if the first line is no header or names other columns."""
     names, in_path = [f.name for f in format.in_lines], dict(getattr(path, "partitions", ()))
+    found = [name if name in names else name.strip() for name in values_in(path, format)[0]]
+    found = [name or f"{NAMELESS}{number}" for number, name in enumerate(found, 1)]
     lacking = [name for name in names if name not in found and name not in format.left_out and name not in in_path]
     strangers = [] if format.skip_others else [name for name in found if name not in names]
     strangers = [name for name in strangers if not name.startswith(NAMELESS)]

@@ -127,6 +127,14 @@ def test_a_column_is_taken_for_what_its_values_are(tmp_path, name, values, role,
     assert (found.role, why in found.why) == (role, True), found.why
 
 
+def test_few_rows_show_no_leak(tmp_path):
+    clicks = [n % 2 for n in range(30)]
+    log = pa.table({"click": clicks, "user": [n // 2 for n in range(30)], "price": clicks, "city": [*map(str, clicks)]})
+    found = roles_of(log, tmp_path, ["click"])
+    assert {found[name].role for name in ("user", "city")} == {"category"}
+    assert not any(choice.warning for choice in found.values())
+
+
 def test_columns_numbered_on_from_each_other_are_categories(tmp_path):
     """Only some of the numbers occur."""
     rng = np.random.default_rng(0)
@@ -283,8 +291,12 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
             "a.csv: is compressed as .gz, which its name does not say",
         ),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
+        (
+            lambda f: write_texts(f / "data", b"1 |user 5 |item 7:0.5\n-1 'tag |user 6 |item 8 9\n"),
+            "a.csv: is text of Vowpal Wabbit; write a column for each namespace, as CSV",
+        ),
     ],
-    ids=["file", "empty", "types", "columns", "widths", "header", "packed", "ragged"],
+    ids=["file", "empty", "types", "columns", "widths", "header", "packed", "ragged", "Vowpal Wabbit"],
 )
 def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, write, said):
     (tmp_path / "data").mkdir()
