@@ -57,7 +57,7 @@ def look_at_text(paths: Sequence[DataFile], most: int) -> Look:
             raise ValueError(f"{paths[0]}: is an array of JSON; write one object a line, as `jq -c '.[]'` does")
         chosen = spaced(range(len(paths)), most)
         format, forms = _of_json([paths[number] for number in chosen])
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"nulls": SPELLINGS}
     else:
         format = _delimited(paths[0])
         paths = [path for path in paths if has_rows(path, format)] or paths
@@ -253,4 +253,10 @@ def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:
         return Form({"time": "iso", "category": "string"})
     if pa.types.is_list(kind) and kind.value_type in (pa.int64(), pa.string()):
         return Form({"category": f"{kind.value_type}[json]"})
-    return form_of(name, column, only_text=True) if pa.types.is_string(kind) else Form()
+    if not pa.types.is_string(kind):
+        return Form()
+    form = form_of(name, column)
+    if found := {"whole": "int64", "float32": "float32"}.get(form.types.get("number", "")):
+        # Numbers in quotes.
+        return replace(form, types={"number": found, "category": "string", "time": found.replace("32", "64")})
+    return form_of(name, column, only_text=True)

@@ -180,6 +180,19 @@ def test_objects_are_read_by_dotted_names():
     assert read.to_pylist() == [first, first | {"u.id": 7}, dict.fromkeys(first) | {"click": 0}]
 
 
+def test_numbers_in_quotes_are_read_as_numbers():
+    columns = [*JSON[:2], "p:number", "n:number:int64", "won:label:-1/1", "ok:number:bool", "at:time:int64"]
+    parse = json_parser(formats.csv(columns, "json"))
+    text = b'{"click":"1","u":{"id":"5"},"p":"0.5","n":"-7","won":"-1","ok":"true","at":"9"}\n'
+    first = {"click": 1, "u.id": 5, "p": 0.5, "n": -7, "won": 0, "ok": True, "at": 9}
+    nothing = b'{"click":"0","p":"","n":null,"won":"1","at":"8"}\n'
+    second = dict.fromkeys(first) | {"click": 0, "won": 1, "at": 8}
+    assert parse(text + nothing).to_pylist() == [first, second]
+    for wrong in (text.replace(b'"5"', b'"05"'), text.replace(b'"-7"', b"-7"), text.replace(b'"1"', b'"yes"')):
+        with pytest.raises(RefusedLine):
+            parse(text + wrong)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -193,7 +206,7 @@ def test_objects_are_read_by_dotted_names():
         (ROW.replace(b"other", b"\xff"), "is not UTF-8"),
         (ROW.replace(b":5", b":5.5"), "column 'u.id': '5.5' is no int64"),
         (ROW.replace(b"1.0", b"2"), "column 'click': a label must be 0 or 1"),
-        (ROW.replace(b"0.5", b'"a"'), "column 'p' changed from number to string"),
+        (ROW.replace(b"0.5", b'"a"'), "column 'p': 'a' is no float"),
         (ROW.replace(b'{"w"', b'["w"'), "column 'v' changed from object to array"),
     ],
 )
@@ -255,7 +268,8 @@ def test_tables_of_people_are_refused_with_what_is_wrong(tmp_path, head, last, s
 @pytest.mark.prove
 @pytest.mark.parametrize("form", ["csv", "parts", "jsonl"])
 def test_text_of_all_forms_becomes_a_workflow_in_one_command(tmp_path, form):
-    """What `init` chose, its own `prepare` reads, and the splits are by the moments that the times say."""
+    """What `init` chose, its own `prepare` reads, and the splits are by the moments that the times say. Numbers of JSON
+    are in quotes."""
     rng, data = np.random.default_rng(0), tmp_path / "data"
     data.mkdir()
     rows = [
@@ -276,6 +290,7 @@ def test_text_of_all_forms_becomes_a_workflow_in_one_command(tmp_path, form):
     assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
     splits = [pq.read_table(tmp_path / "my_data" / split) for split in ("train", "validation", "test")]
     assert sum(len(split) for split in splits) == 2800
+    assert splits[0].column("price").type == pa.float32()
     assert {split.column("shop").type for split in splits} == {pa.dictionary(pa.int32(), pa.string())}
     assert splits[0].column("tags").type == pa.list_(pa.string())
     days = [max(at[3:5] + at[:2] for at in split.column("at").to_pylist()) for split in splits]
