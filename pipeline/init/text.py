@@ -7,6 +7,7 @@ import csv
 import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from pipeline.prepare.pieces import Piece, codec_of, is_stream
 from pipeline.prepare.read import SourcePart, parts
 from pipeline.prepare.schema import Role, roles_of
 from pipeline.prepare.stretches import first_line, open_text, stretches
+from pipeline.prepare.text import has_backslashes, with_doubled_quotes
 from pipeline.prepare.times import DAYS
 from pipeline.records import I64
 
@@ -66,17 +68,10 @@ def look_at_text(paths: Sequence[DataFile], most: int) -> Look:
         except ValueError as error:
             raise ValueError(f"{error}; `init` takes files with the same columns: name those with a label") from error
         chosen = spaced(range(len(paths)), most)
-        try:
-            table = _read(paths, chosen, format)[0]
-        except ValueError as error:
-            # There may be line ends within quotes.
-            format = replace(format, newlines=True)
-            try:
-                table = _read(paths, chosen, format)[0]
-            except ValueError:
-                raise error from None
+        format, table = _with_quotes(paths, chosen, format)
         forms = {name: form_of(name, table.column(name)) for name in table.column_names}
-        options = {name: getattr(format, name) for name in ("delimiter", "header", "newlines")} | {"nulls": SPELLINGS}
+        names = ("delimiter", "header", "newlines", *(("backslashes",) if format.backslashes else ()))
+        options = {name: getattr(format, name) for name in names} | {"nulls": SPELLINGS}
     for name in dict.fromkeys(name for path in paths for name, _ in path.partitions):
         values = [dict(path.partitions).get(name) for path in paths]
         forms.setdefault(name, form_of(name, pa.chunked_array([pa.array(values, pa.string())])))
@@ -84,6 +79,18 @@ def look_at_text(paths: Sequence[DataFile], most: int) -> Look:
     table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)))
     columns = tuple(described_text(name, table.column(name), form) for name, form in forms.items())
     return Look(tuple(paths), rows, table, file_of, columns, options.get("delimiter", ""), options)
+
+
+def _with_quotes(paths: Sequence[DataFile], chosen: Sequence[int], format: Format) -> tuple[Format, pa.Table]:
+    """The format with what is within quotes, line ends or quotes with a backslash, and the sample read by it."""
+    errors = []
+    for backslashes, newlines in product((False, True), repeat=2):
+        changed = replace(format, backslashes=backslashes, newlines=newlines)
+        try:
+            return changed, _read(paths, chosen, changed)[0]
+        except ValueError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _field(name: str, form: Form) -> Field:
@@ -191,6 +198,8 @@ def _lines(path: DataFile) -> list[str]:
     with open_text(path) as file:
         text = file.read(HEAD_BYTES)
     whole = text if len(text) < HEAD_BYTES else text[: text.rfind(b"\n") + 1] or text
+    if has_backslashes(whole, DELIMITERS):
+        whole = bytes(with_doubled_quotes(whole, DELIMITERS))
     return whole.decode(errors="replace").removeprefix("\ufeff").splitlines(keepends=True)
 
 

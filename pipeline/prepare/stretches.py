@@ -18,7 +18,7 @@ from pipeline.messages.uris import is_remote
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import Text
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
-from pipeline.prepare.text import BOM, LONGEST_LINE
+from pipeline.prepare.text import BOM, LONGEST_LINE, quotes_in, with_doubled_quotes
 
 BLANKS = 1 << 12
 """Bytes at the end of a file in which blank lines are passed over, as editors leave them there."""
@@ -44,10 +44,10 @@ class Stretch:
 def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
     """The piece's text, part by part, without the header. Raises ValueError if a line is too long or a stream is cut
     off."""
-    if is_stream(piece.path, format):
-        yield from _of_stream(piece, format)
-    else:
-        yield _of_range(piece, format)
+    for stretch in _of_stream(piece, format) if is_stream(piece.path, format) else [_of_range(piece, format)]:
+        if format.backslashes:
+            stretch.text = with_doubled_quotes(stretch.text, format.delimiter)
+        yield stretch
 
 
 def open_text(path: DataFile) -> io.BufferedReader:
@@ -178,10 +178,10 @@ def _next_part(file: io.BufferedReader, piece: Piece, format: Format, line: int)
         return line + text.count(b"\n")
 
     text += _line(file, piece.path, number)
-    open_quote = format.newlines and text.count(b'"') % 2
+    open_quote = format.newlines and quotes_in(text, format) % 2
     while open_quote and (rest := _line(file, piece.path, number)):
         text += rest
-        open_quote ^= rest.count(b'"') % 2
+        open_quote ^= quotes_in(rest, format) % 2
         if len(text) - size > LONGEST_LINE:
             since = line + text.count(b"\n", 0, size)
             raise ValueError(

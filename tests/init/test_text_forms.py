@@ -247,6 +247,15 @@ def test_line_ends_in_quotes_and_trailing_delimiters_are_read(tmp_path):
     assert look_at_text([file], 16).options["delimiter"] == "\x01"
 
 
+def test_backslashes_before_quotes_are_found(tmp_path):
+    titles = ['5" pipe, big', "plain", 'the "best"']
+    lines = [f'{n % 2},u{n % 9},"' + titles[n % 3].replace('"', '\\"') + '"\n' for n in range(300)]
+    (tmp_path / "log.csv").write_text("click,user,title\n" + "".join(lines))
+    found = look_at_text([named(tmp_path / "log.csv")], 16)
+    assert found.options["backslashes"]
+    assert found.sample.column("title").to_pylist() == titles * 100
+
+
 @pytest.mark.parametrize(
     ("head", "last", "said"),
     [

@@ -87,6 +87,7 @@ CSV_LINES = {
     b'1,5,"a': "a quote that begins a value does not end in the line",
     b'1,"5,a': "expected 3 columns, got 2",
     b'1,5,"a\nb"': "a quote that begins a value does not end in the line",
+    rb'1,5,"a \"b\""': "a quote after a backslash, within quotes; if that is meant, set backslashes = true",
     b"1,5," + b"a" * (3 << 20): "the line is longer than 1 MiB",
 }
 

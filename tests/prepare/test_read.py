@@ -111,6 +111,26 @@ def test_names_in_a_header_may_have_blanks_around_them(tmp_path):
     assert table_of(tmp_path / "log", named).column_names == ["click", " x ", "city"]
 
 
+def as_spark_writes(value):
+    if not any(mark in value for mark in '",\n'):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@examples(40, 400)
+@given(
+    values=st.lists(st.text(st.sampled_from('ab",\\ \n'), min_size=1, max_size=6), min_size=1, max_size=5),
+    newlines=st.booleans(),
+    piece_bytes=st.integers(1, 60),
+)
+def test_quotes_with_backslashes_are_read_as_spark_writes_them(tmp_path_factory, values, newlines, piece_bytes):
+    values = [value if newlines else value.replace("\n", "n") for value in values]
+    path = tmp_path_factory.mktemp("spark") / "log"
+    path.write_text("click,x,city\n" + "".join(f"1,2,{as_spark_writes(value)}\n" for value in values))
+    format = small_csv(backslashes=True, newlines=newlines)
+    assert table_of(path, format, piece_bytes)["city"].to_pylist() == values
+
+
 CELLS = st.one_of(
     st.sampled_from(['"', '""', '"a', 'a"', '"a"', '"a,b"', '"a\nb"', "\ufeff", "\r", "é", "x" * 9, " ", "'"]),
     st.text(st.sampled_from('ab",\n\r \0'), max_size=5),
