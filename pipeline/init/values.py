@@ -192,7 +192,7 @@ class WholeNumbers:
 def _are_days(values_M: F8, hours: int) -> bool:
     """True if all values are days of a calendar, from 2001 to 2032; `hours`: 100 if an hour follows the day, else 1."""
     days_M, hour_M = np.divmod(values_M, hours)
-    if not (2001_01_01 <= days_M[0] and days_M[-1] <= 2032_12_31 and hour_M.max() < 24):
+    if not (days_M[0] >= 2001_01_01 and days_M[-1] <= 2032_12_31 and hour_M.max() < 24):
         return False
     texts = pa.array(days_M.astype(np.int64)).cast(pa.string())
     dashed = pc.replace_substring_regex(texts, "^(.{4})(..)(..)$", r"\1-\2-\3")

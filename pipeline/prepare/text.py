@@ -113,7 +113,9 @@ def check_bytes(text: Text, format: Format) -> None:
     if text.find(b"\r") >= 0 and text.count(b"\r") != text.count(b"\r\n"):
         raise RefusedLine("a carriage return that is not part of a line's end (\\r\\n)")
     if format.quoting and not format.backslashes and has_backslashes(text, format.delimiter):
-        raise RefusedLine("a quote after a backslash, within quotes; if that is meant, set backslashes = true in the schema")
+        raise RefusedLine(
+            "a quote after a backslash, within quotes; if that is meant, set backslashes = true in the schema"
+        )
     if format.last_bytes and not text.endswith(b"\n"):
         last = len(text) - 1 - max(text.rfind(format.delimiter.encode()), text.rfind(b"\n"))
         if last != format.last_bytes:
