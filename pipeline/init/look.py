@@ -17,6 +17,8 @@ from pipeline.files.stores import open_bytes
 from pipeline.files.types import concatenated
 from pipeline.init.columns import Look, described_column
 from pipeline.init.text import look_at_text
+from pipeline.prepare.lines import BadLines
+from pipeline.prepare.read import RAISE
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
@@ -25,15 +27,16 @@ DECODED = 16
 """Maximum number of rows that are decoded for one that is looked at, but for three row groups."""
 
 
-def look_at_files(paths: Sequence[DataFile]) -> Look:
-    """Look at Parquet or CSV files of one shape. Raises ValueError if they are neither, mixed, or of several shapes."""
+def look_at_files(paths: Sequence[DataFile], bad: BadLines = RAISE) -> Look:
+    """Look at Parquet or CSV files of one shape. `bad`: rule for lines of text that cannot be read. Raises ValueError
+    if they are neither, mixed, or of several shapes."""
     parquet = [is_parquet(path) for path in paths]
     if all(parquet):
         return _parquet(paths)
     if any(parquet):
         other = paths[parquet.index(False)]
         raise ValueError(f"{other} is no Parquet file, and {paths[parquet.index(True)]} is one; give files of one kind")
-    return look_at_text(paths, LOOKED_AT_FILES)
+    return look_at_text(paths, LOOKED_AT_FILES, bad)
 
 
 def is_parquet(path: DataFile) -> bool:

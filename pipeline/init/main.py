@@ -30,6 +30,7 @@ from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of
 from pipeline.prepare.draft import Draft, draft_of, number_setting, quoted, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
+from pipeline.prepare.lines import BadLines
 from pipeline.prepare.main import main as prepare_main
 from pipeline.storage.durable import replacing
 
@@ -62,7 +63,7 @@ def init_command(args: argparse.Namespace) -> int:
     files, left_out = sources_of(args.data)
     if left_out:
         print(f"left out: {', '.join(file.name for file in left_out)}")
-    look = look_at_files(files)
+    look = look_at_files(files, BadLines(args.skip_bad))
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
     choices = choose_roles(look, args.label, args.roles)
@@ -76,13 +77,16 @@ def init_command(args: argparse.Namespace) -> int:
         # A folder of that name may be the data themselves.
         for path in filter(Path.exists, (out, schema, *([folder] if (folder / KEPT).is_dir() else []))):
             print(move_aside(path))
-    if division and look.delimiter is None and not any(choice.values for choice in choices):
+    as_they_are = look.delimiter is None and args.skip_bad is None and not any(choice.values for choice in choices)
+    if division and as_they_are:
         print(f"splits: {division[1]}")
         print(split_table(division[0], choices))
         draft = draft_of_files(out, look, choices, division[0])
     else:
         found = by_prepare(look, choices) if division is None else ByPrepare(_by_files(division[0]), division[1])
-        if code := _prepare(schema, folder, look, choices, found):
+        print(f"splits: {found.why}")
+        more = [] if args.skip_bad is None else ["--skip-bad", str(args.skip_bad)]
+        if code := _prepare(schema, folder, look, choices, ["--split", found.option, *more]):
             print(f"{args.out} is not written; the same `init` with --fresh begins again", file=sys.stderr)
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
@@ -174,7 +178,7 @@ def _by_files(division: Division) -> str:
     return "file:" + ",".join(f"{split}={','.join(of)}" for split, of in names.items())
 
 
-def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], found: ByPrepare) -> int:
+def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], options: Sequence[str]) -> int:
     """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code. `path`: file for the schema of
     text; ValueError is raised if it exists."""
     # Rows without a time are refused, and times that some rows lack divide none.
@@ -191,8 +195,7 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], fo
         with replacing(path) as file:
             file.write(json.dumps(content, indent=1).encode() + b"\n")
         schema, kind = [str(path)], "csv" if look.delimiter else "json"
-    argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, "--split", found.option]
-    print(f"splits: {found.why}")
+    argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, *options]
     print(f"a copy in Parquet, with its splits, is made by: pipeline prepare {shlex.join(argv)}", flush=True)
     return prepare_main(argv)
 

@@ -227,6 +227,8 @@ def _number(column: Column, why: str) -> Choice:
     if not column.whole and column.minimum is not None and column.minimum < 0 and limit > UNSCALED:
         reach = f"from {column.minimum:g} to {column.maximum:g}"
         warning = f"{column.name} goes {reach} and is not scaled: scale it to about -1 to 1"
+    if column.infinite:
+        warning = f"{column.name} has infinite values, which are refused: --skip-bad 0.01 leaves out their rows"
     return Choice(column, "number", why, warning)
 
 

@@ -71,8 +71,9 @@ class WholeNumbers:
         return bool((values_M == np.trunc(values_M)).all())
 
     def are_times(self, name: str, named: bool) -> bool:
-        """True for days written 20260131, with an hour behind or not, and for numbers in the range of a clock. If the name does not say that they are times (`named`), they also
-        have to grow from row to row within each file or list, over an hour at least."""
+        """True for days written 20260131, with an hour behind or not, and for numbers in the range of a clock. If the
+        name does not say that they are times (`named`), the latter also have to grow from row to row within each file
+        or list, over an hour at least."""
         values_M = self._counts(name)[0]
         if len(values_M) > 2 and any(_are_days(values_M, hours) for hours in (1, 100)):
             return True

@@ -135,6 +135,26 @@ def test_few_rows_show_no_leak(tmp_path):
     assert not any(choice.warning for choice in found.values())
 
 
+def test_bad_rows_are_left_out_on_request(tmp_path, capsys):
+    """Infinite numbers of Parquet, which training refuses, and broken lines; otherwise it is said how."""
+    price = np.where(np.arange(300) == 7, np.inf, 1.5)
+    for seed, name in enumerate(("train", "test")):
+        pq.write_table(table(300, seed, price=price), tmp_path / f"{name}.parquet")
+    order = [str(tmp_path), "--out", str(tmp_path / "my.py")]
+    assert main(order) == 0
+    assert "price has infinite values, which are refused: --skip-bad 0.01" in capsys.readouterr().out
+    assert main([*order, "--fresh", "--skip-bad", "0.01"]) == 0
+    splits = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
+    assert [splits[split]["rows"] for split in ("train", "test")] == [299, 299]
+    lines = ["click,user,price", *(f"{n % 2},u{n % 7},{n}" for n in range(300)), "1,2"]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    order = [str(tmp_path / "log.csv"), "--out", str(tmp_path / "other.py")]
+    assert main(order) == 2
+    assert "line 302: expected 3 columns, got 2; correct it, or leave bad lines out" in capsys.readouterr().err
+    assert main([*order, "--skip-bad", "0.01"]) == 0
+    assert "skipped as bad: 1 of 301 lines" in capsys.readouterr().out
+
+
 def test_columns_numbered_on_from_each_other_are_categories(tmp_path):
     """Only some of the numbers occur."""
     rng = np.random.default_rng(0)
