@@ -13,10 +13,12 @@ from pipeline.data.files import open_file
 from pipeline.doctor.sample import spaced
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile, unite
-from pipeline.files.stores import open_bytes
+from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.files.types import concatenated
 from pipeline.init.columns import Look, described_column
-from pipeline.init.text import look_at_text
+from pipeline.init.labels import LABEL_NAMES
+from pipeline.init.names import words_of
+from pipeline.init.text import header_of, look_at_text
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.read import RAISE
 
@@ -25,6 +27,26 @@ LOOKED_AT_FILES = 16
 """Maximum number of files that the sample is taken from, evenly spaced among all."""
 DECODED = 16
 """Maximum number of rows that are decoded for one that is looked at, but for three row groups."""
+
+
+def look_at_labelled(paths: Sequence[DataFile], labels: Sequence[str], bad: BadLines) -> tuple[Look, list[DataFile]]:
+    """Look at the files that have a label (see `look_at_files`). Returns the others too, which have all columns but the
+    labels, since their rows are to be scored. `labels`: names of the labels; none: those that are names of labels."""
+    try:
+        look = look_at_files(paths, bad)
+        if not any(look.lacking.values()):
+            return look, []
+    except ValueError:
+        if len(paths) == 1:
+            raise
+        look = None
+    names = {path: {*_names_in(path)} for path in paths}
+    most = max(names.values(), key=len)
+    known = most & ({*labels} or {name for name in most if words_of(name) in LABEL_NAMES})
+    others = [path for path, there in names.items() if known and there == most - known]
+    if others or not look:
+        look = look_at_files([path for path in paths if path not in others], bad)
+    return look, others
 
 
 def look_at_files(paths: Sequence[DataFile], bad: BadLines = RAISE) -> Look:
@@ -37,6 +59,14 @@ def look_at_files(paths: Sequence[DataFile], bad: BadLines = RAISE) -> Look:
         other = paths[parquet.index(False)]
         raise ValueError(f"{other} is no Parquet file, and {paths[parquet.index(True)]} is one; give files of one kind")
     return look_at_text(paths, LOOKED_AT_FILES, bad)
+
+
+def _names_in(path: DataFile) -> list[str]:
+    """Columns of a file; none of text without a header."""
+    if is_parquet(path):
+        with open_file(path) as file:
+            return list(file.schema_arrow.names)
+    return header_of(path) if stamp_of(str(path)).size else []
 
 
 def is_parquet(path: DataFile) -> bool:

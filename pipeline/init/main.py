@@ -22,7 +22,7 @@ from pipeline.init.choice import Choice, as_option, given_to, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, shown_time, split_table
 from pipeline.init.labels import is_binary
-from pipeline.init.look import look_at_files
+from pipeline.init.look import look_at_labelled
 from pipeline.init.roles import choose_roles, fit_to_splits, shared_table
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
@@ -61,9 +61,16 @@ def init_command(args: argparse.Namespace) -> int:
             f"{args.out} is there already; --fresh moves it aside, and the data prepared for it; or name another file"
         )
     files, left_out = sources_of(args.data)
+    # Kaggle's form for predictions has a label that is none.
+    left_out += [file for file in files if len(files) > 1 and "submission" in file.stem.lower()]
     if left_out:
         print(f"left out: {', '.join(file.name for file in left_out)}")
-    look = look_at_files(files, BadLines(args.skip_bad))
+    files = [file for file in files if file not in left_out]
+    labels = [*args.label, *(role.removesuffix("=label") for role in args.roles if role.endswith("=label"))]
+    labels += [label.partition("=")[0] for label in labels]
+    look, to_score = look_at_labelled(files, labels, BadLines(args.skip_bad))
+    if to_score:
+        print(f"left out, since they have no label: {', '.join(file.name for file in to_score)}")
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
     choices = choose_roles(look, args.label, args.roles)
@@ -102,6 +109,12 @@ def init_command(args: argparse.Namespace) -> int:
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: pipeline run {shlex.quote(str(args.out))}")
+    if to_score:
+        places, kind = shlex.join(map(shown, to_score)), {None: "", "": "json"}.get(look.delimiter, "csv")
+        if kind:
+            way = f"--schema {shlex.quote(str(schema))} --no-label --out FOLDER"
+            print(f"Parquet of the files without a label: pipeline prepare {kind} {places} {way}")
+        print(f"then score them: pipeline score RUN {'FOLDER/test' if kind else places} --out SCORES")
     return 0
 
 

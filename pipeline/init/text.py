@@ -66,7 +66,10 @@ def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) ->
         try:
             check_heads(paths, format)
         except ValueError as error:
-            raise ValueError(f"{error}; `init` takes files with the same columns: name those with a label") from error
+            raise ValueError(
+                f"{error}; `init` takes files with the same columns, and those without a --label"
+                " that is named are left out"
+            ) from error
         chosen = spaced(range(len(paths)), most)
         format, table = _with_quotes(paths, chosen, format, bad)
         forms = {name: form_of(name, table.column(name)) for name in table.column_names}
@@ -180,6 +183,16 @@ def _delimited(path: DataFile) -> Format:
     return Format(
         "csv", "text", tuple(Field(n, "category", pa.string()) for n in names), delimiter, header, quoting=True
     )
+
+
+def header_of(path: DataFile) -> list[str]:
+    """Names in the first line of delimited text; none if it has no header, or cannot be read, which `look_at_text`
+    says."""
+    try:
+        format = _delimited(path)
+    except (ValueError, csv.Error):
+        return []
+    return [field.name for field in format.fields] if format.header else []
 
 
 def _delimiter(lines: Sequence[str]) -> str:

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+import shlex
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pipeline.init.look import look_at_files
 from pipeline.init.main import main, table_of
 from pipeline.init.roles import choose_roles, shared_table
 from pipeline.models import SharedBottom
+from pipeline.prepare.main import main as prepare
 from pipeline.run import main as run
 from pipeline.workflow import load
 
@@ -133,6 +136,37 @@ def test_few_rows_show_no_leak(tmp_path):
     found = roles_of(log, tmp_path, ["click"])
     assert {found[name].role for name in ("user", "city")} == {"category"}
     assert not any(choice.warning for choice in found.values())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_files_without_the_label_are_left_for_score(tmp_path, capsys, suffix):
+    """As Kaggle has them, with a form for predictions; the way that is said makes Parquet that has no label."""
+    names = ["won", "user_id", "price", "colour"]
+    form = {"user_id": [1] * 9, "won": [0.5] * 9}
+    files = {"train": table(300), "test": table(99, seed=1), "sampleSubmission": pa.table(form)}
+    (tmp_path / "data").mkdir()
+    for name, content in files.items():
+        content = content.rename_columns(names if len(names) == content.num_columns else [*form])
+        content = content.drop(["won"]) if name == "test" else content
+        write = pa_csv.write_csv if suffix == "csv" else pq.write_table
+        write(content, tmp_path / "data" / f"{name}.{suffix}")
+    order = [str(tmp_path / "data"), "--out", str(tmp_path / "my.py")]
+    assert main(order) == 2
+    assert "--label" in capsys.readouterr().err
+    assert main([*order, "--label", "won"]) == 0
+    said = capsys.readouterr().out
+    assert f"left out: sampleSubmission.{suffix}\nleft out, since they have no label: test.{suffix}" in "".join(
+        line for line in said.splitlines(keepends=True) if "is missing" not in line
+    )
+    assert load(tmp_path / "my.py").data.labels == ("won",)
+    if suffix == "csv":
+        way = shlex.split(
+            re.search("pipeline prepare (csv .*--no-label.*)\n", said)[1].replace("FOLDER", str(tmp_path / "t"))
+        )
+        assert prepare(way) == 0
+        assert pq.read_table(tmp_path / "t" / "test").column_names == names[1:]
+    else:
+        assert f"then score them: pipeline score RUN {tmp_path / 'data' / 'test.parquet'} --out SCORES" in said
 
 
 def test_bad_rows_are_left_out_on_request(tmp_path, capsys):
