@@ -7,6 +7,7 @@ import csv
 import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,12 +22,12 @@ from pipeline.init.columns import Look, described_text
 from pipeline.init.forms import SPELLINGS, Form, form_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.heads import check_heads, has_rows
-from pipeline.prepare.json_lines import nested, read_objects
-from pipeline.prepare.lines import BadLines, RefusedLine, Text
+from pipeline.prepare.json_lines import json_parser, nested, read_objects
+from pipeline.prepare.lines import BadLines, RefusedLine, Text, parse_lines
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
 from pipeline.prepare.read import RAISE, SourcePart, parts
 from pipeline.prepare.schema import Role, roles_of
-from pipeline.prepare.stretches import first_line, open_text, stretches
+from pipeline.prepare.stretches import Stretch, first_line, open_text, stretches
 from pipeline.prepare.text import has_backslashes, with_doubled_quotes
 from pipeline.prepare.times import DAYS
 from pipeline.records import I64
@@ -238,14 +239,20 @@ def _is_header(names: Sequence[str]) -> bool:
 def _of_json(paths: Sequence[DataFile], bad: BadLines) -> tuple[Format, dict[str, Form]]:
     """Format without fields, and the form of each field that can be read; those of inner objects have dotted names."""
     format = Format("json", "json", ())
-    # This refuses broken lines by their numbers.
-    _read(paths, range(len(paths)), replace(format, fields=(Field("", "category", pa.string()),)), bad)
+    check = json_parser(replace(format, fields=(Field("", "category", pa.string()),)))
+
+    def checked(lines: Text) -> pa.Table:
+        check(lines)
+        return pa.table({"lines": [bytes(lines)]})
+
     text = bytearray()
     for path in paths:
         for piece, passed in _pieces(path, format, SAMPLE_BYTES // len(paths)):
             for stretch in stretches(piece, format):
                 if stretch.number not in passed:
-                    text += stretch.text if stretch.text.endswith(b"\n") else stretch.text + b"\n"
+                    where = partial(_line_of, path, stretch)
+                    good = parse_lines(stretch.text, False, checked, bad, where)[0]["lines"][0].as_py()
+                    text += good if good.endswith(b"\n") else good + b"\n"
     try:
         table = read_objects(text)
     except RefusedLine as error:
@@ -259,6 +266,10 @@ def _of_json(paths: Sequence[DataFile], bad: BadLines) -> tuple[Format, dict[str
     if left_out := [name for name, form in forms.items() if not form.types]:
         print(f"left out, since no workflow reads lists of them, or they are all null: {', '.join(left_out)}")
     return format, {name: form for name, form in forms.items() if form.types}
+
+
+def _line_of(path: DataFile, stretch: Stretch, at: int) -> str:
+    return f"{path}: line {stretch.line_at(at):,}"
 
 
 def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:
