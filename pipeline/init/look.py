@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from pipeline.data.files import open_file
 from pipeline.doctor.sample import spaced
-from pipeline.files.find import DataFile
+from pipeline.files.find import DataFile, begins_with_mark
 from pipeline.files.flat import FlatFile, unite
-from pipeline.files.stores import open_bytes, stamp_of
+from pipeline.files.stores import stamp_of
 from pipeline.files.types import concatenated
 from pipeline.init.columns import Look, described_column
 from pipeline.init.labels import LABEL_NAMES
@@ -52,7 +52,7 @@ def look_at_labelled(paths: Sequence[DataFile], labels: Sequence[str], bad: BadL
 def look_at_files(paths: Sequence[DataFile], bad: BadLines = RAISE) -> Look:
     """Look at Parquet or CSV files of one shape. `bad`: rule for lines of text that cannot be read. Raises ValueError
     if they are neither, mixed, or of several shapes."""
-    parquet = [is_parquet(path) for path in paths]
+    parquet = [begins_with_mark(path) for path in paths]
     if all(parquet):
         return _parquet(paths)
     if any(parquet):
@@ -63,15 +63,10 @@ def look_at_files(paths: Sequence[DataFile], bad: BadLines = RAISE) -> Look:
 
 def _names_in(path: DataFile) -> list[str]:
     """Columns of a file; none of text without a header."""
-    if is_parquet(path):
+    if begins_with_mark(path):
         with open_file(path) as file:
             return list(file.schema_arrow.names)
     return header_of(path) if stamp_of(str(path)).size else []
-
-
-def is_parquet(path: DataFile) -> bool:
-    with open_bytes(str(path)) as file:
-        return file.read(4) == b"PAR1"
 
 
 def _parquet(paths: Sequence[DataFile]) -> Look:

@@ -26,9 +26,6 @@ VERY_FEW = 8
 values, such as 0 and 1 or the levels of a scale, learns an embedding, which says at least as much as the number."""
 HASHED = 1 << 31
 """Whole numbers from here on are hashes or identifiers."""
-CHAIN, CHAIN_GAP = 3, 2
-"""Number of columns whose ranges follow each other, from which on all their values are numbers of things, and the
-greatest distance from the end of a range to the next."""
 SUSPECT_AUC, LEAK_AUC, TWIN_AUC = 0.8, 0.95, 0.6
 """AUC of a column by itself from which on the user is warned, and from which on it is left out; the last one that of
 columns of 0 and 1, which may be labels too."""
@@ -56,8 +53,7 @@ def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -
         if column.name in given and column.name not in made:
             is_whole = column.kind == "numbers" and whole.are_whole(column.name)
             made[column.name] = given_role(column, given[column.name], is_whole)
-    numbered = _follow_each_other(look.columns)
-    choices = [made.get(column.name) or _choice(column, whole, column.name in numbered) for column in look.columns]
+    choices = [made.get(column.name) or _choice(column, whole) for column in look.columns]
     for label in labels_N:
         choices = [choice if choice.column.name in made else _warned(choice, look, label) for choice in choices]
     return _with_category(choices)
@@ -106,25 +102,7 @@ def _words(name: str) -> set[str]:
     }
 
 
-def _follow_each_other(columns: Sequence[Column]) -> set[str]:
-    """Names of columns of whole numbers each of which begins where another one ends, as after numbering the values of
-    all of them."""
-    whole = sorted(
-        (c for c in columns if c.kind == "integers" and c.minimum is not None and c.minimum >= 0),
-        key=lambda column: (column.minimum, column.maximum),
-    )
-    found, chain = set[str](), list[Column]()
-    for column in [*whole, None]:
-        if column and chain and 0 < column.minimum - chain[-1].maximum <= CHAIN_GAP:
-            chain.append(column)
-            continue
-        if len(chain) >= CHAIN:
-            found.update(one.name for one in chain)
-        chain = [column] if column else []
-    return found
-
-
-def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
+def _choice(column: Column, whole: WholeNumbers) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
     unique = whole.are_unique(column.num_different, known)
@@ -161,8 +139,6 @@ def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
         return Choice(column, "category", f"{column.num_different} different whole numbers")
     if by_name == "number":
         return _number(column, "its name says so")
-    if follows:
-        return Choice(column, "category", "numbered on from column to column")
     if column.maximum >= HASHED or column.minimum < -HASHED:
         return _unless_unique(column, unique, "large whole numbers, as of a hash")
     role, why, either = whole.role(name)

@@ -293,7 +293,9 @@ def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:
     if not pa.types.is_string(kind):
         return Form()
     form = form_of(name, column)
-    if found := {"whole": "int64", "float32": "float32"}.get(form.types.get("number", "")):
-        # Numbers in quotes.
-        return replace(form, types={"number": found, "category": "string", "time": found.replace("32", "64")})
-    return form_of(name, column, only_text=True)
+    if "number" not in form.types:
+        return form
+    found = {"whole": "int64", "float32": "float32"}.get(form.types["number"], "")
+    # Numbers in quotes; others than these are text.
+    number: dict[Role, str] = {"number": found, "time": found.replace("32", "64")} if found else {}
+    return replace(form, types={**number, "category": "string"})

@@ -189,16 +189,6 @@ def test_bad_rows_are_left_out_on_request(tmp_path, capsys):
     assert "skipped as bad: 1 of 301 lines" in capsys.readouterr().out
 
 
-def test_columns_numbered_on_from_each_other_are_categories(tmp_path):
-    """Only some of the numbers occur."""
-    rng = np.random.default_rng(0)
-    moved = {
-        f"x{n}": np.append([n * 5000, n * 5000 + 4999], rng.integers(0, 5000, ROWS - 2) + n * 5000) for n in range(3)
-    }
-    found = roles_of(table(**moved), tmp_path)
-    assert {found[name].why for name in moved} == {"numbered on from column to column"}
-
-
 def test_a_doubtful_role_is_reported_with_its_option(tmp_path):
     more = {"a": np.arange(ROWS) // 3 * 7, "b": np.arange(ROWS) - 9, "won": np.arange(ROWS) % 2}
     pq.write_table(table(**more), tmp_path / "all.parquet")
