@@ -61,8 +61,9 @@ def init_command(args: argparse.Namespace) -> int:
             f"{args.out} is there already; --fresh moves it aside, and the data prepared for it; or name another file"
         )
     files, left_out = sources_of(args.data)
-    # Kaggle's form for predictions has a label that is none.
-    left_out += [file for file in files if len(files) > 1 and "submission" in file.stem.lower()]
+    # Kaggle's form for predictions has a column of labels that are none.
+    forms = [file for file in files if file.stem.lower().replace("_", "").startswith("samplesubmission")]
+    left_out += forms if len(forms) < len(files) else []
     if left_out:
         print(f"left out: {', '.join(file.name for file in left_out)}")
     files = [file for file in files if file not in left_out]

@@ -163,7 +163,7 @@ def _refuse_total(path: DataFile, table: pa.Table) -> None:
 def _delimited(path: DataFile) -> Format:
     """Format whose columns are all texts, from the first lines of a file."""
     lines = _lines(path)
-    if all(VOWPAL.fullmatch(line.rstrip("\r\n")) for line in lines):
+    if lines and all(VOWPAL.fullmatch(line.rstrip("\r\n")) for line in lines):
         raise ValueError(
             f"{path}: is text of Vowpal Wabbit; write a column for each namespace, as CSV, or `label index:value ...` "
             "for `pipeline prepare libsvm`"
