@@ -89,6 +89,10 @@ def init_arguments() -> argparse.ArgumentParser:
         "computed within its values), weight (of the rows) or nothing; repeat it for several",
     )  # fmt: skip
     parser.add_argument(
+        "--skip-bad", type=float, metavar="SHARE",
+        help="make a copy without bad rows, such as broken lines or infinite numbers, up to this share of them",
+    )  # fmt: skip
+    parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE",
         help="file to write, such as my.py; if the data are converted or split, my_data with Parquet files and, for "
         "text, my_schema.json are written next to it",

@@ -39,20 +39,29 @@ FilePath = Annotated[
 ]
 
 
-class Number(Strict):
+class Column(Strict):
+    """A column; a name alone is the column with default settings."""
+
+    name: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_name(cls, given: object) -> object:
+        return {"name": given} if isinstance(given, str) else given
+
+
+class Number(Column):
     """A numeric column. Nulls and NaN become `fill`; then `shift` is added; then, if `log1p` is true, log1p is
     applied."""
 
-    name: str
     fill: float = 0.0
     shift: float = 0.0
     log1p: bool = False
 
 
-class Category(Strict):
+class Category(Column):
     """A categorical column of integers, strings or dictionary values; one value or a list of values per example."""
 
-    name: str
     table: str | None = None
     """Name of the table that its keys belong to; by default the column's name."""
     pooling: Literal["sum", "mean"] = "sum"

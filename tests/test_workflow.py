@@ -16,7 +16,7 @@ from pipeline.models import DeepFM
 from pipeline.settings.caps import Size
 from pipeline.settings.changes import override
 from pipeline.settings.optimizer import ROW_OPTIMIZERS, Adagrad, Plateau
-from pipeline.workflow import Category, Data, Workflow, load, without_removed
+from pipeline.workflow import Category, Data, Number, Workflow, load, without_removed
 
 
 def make_fields():
@@ -245,6 +245,17 @@ def test_settings_of_earlier_versions_are_removed():
     assert without_removed(kept) == {"name": "x", "storage": {"host": "1 GiB"}, "workers": {"shards": 4}}
     for nothing in ({}, {"storage": 5}, {"storage": None}, [], 5, "text"):
         assert without_removed(nothing) == nothing
+
+
+def test_a_name_alone_is_a_column_with_default_settings():
+    columns = {"numbers": (Number(name="x"),), "categories": (Category(name="a"), Category(name="b", table="a"))}
+    found = Data(train=("t",), labels=("c",), numbers=("x",), categories=("a", columns["categories"][1]))
+    assert found == Data(train=("t",), labels=("c",), **columns)
+
+
+def test_a_copy_has_no_setting_of_a_wrong_name(workflow):
+    with pytest.raises(ValueError, match="Workflow has no nonsense; it has name, data, "):
+        workflow.model_copy(update={"nonsense": 1})
 
 
 def test_columns_that_are_named_alone_keep_their_settings(workflow):

@@ -3,7 +3,7 @@
 csv_alone: pyarrow.csv reads the log with all cores and writes nothing: the limit
 csv_and_parquet: the same, and pyarrow writes one Parquet file with its default options
 same_parquet, same_parquet_split: the same with the options, types and splits of ours
-ours, ours_split: `python -m pipeline.prepare`, all rows for training, or a tenth each for validation and test
+ours, ours_split: `pipeline prepare`, all rows for training, or a tenth each for validation and test
 pandas, polars (if installed): read_csv and to_parquet; scan_csv and sink_parquet
 """
 
@@ -71,7 +71,7 @@ def memory(folder: Path, rows: int, piece: str) -> dict[str, float]:
 
 def command(log: Path, out: Path, piece: str) -> list[str]:
     split = ["--split", "ratio:validation=0.1,test=0.1", "--piece-size", piece]
-    return [sys.executable, "-m", "pipeline.prepare", "criteo", str(log), "--out", str(out), *split]
+    return [sys.executable, "-m", "pipeline", "prepare", "criteo", str(log), "--out", str(out), *split]
 
 
 def contents(out: Path) -> dict[str, bytes]:

@@ -311,13 +311,14 @@ def _of_one_form(files: Sequence[DataFile], source: str, wanted: str) -> tuple[l
         )
     chosen = of_form.get(form if known else "", [])
     if wanted == "Parquet" and not known:
-        chosen = [file for file in chosen if _begins_with_mark(file)]
+        chosen = [file for file in chosen if begins_with_mark(file)]
     places = {file.place for file in chosen}
     return chosen, [file for file in files if file.place not in places]
 
 
-def _begins_with_mark(file: DataFile) -> bool:
-    with stores.open_to_read(file.place) as opened:
+def begins_with_mark(file: DataFile) -> bool:
+    """True for Parquet, whatever the file's name."""
+    with stores.open_to_read(str(file)) as opened:
         return bool(opened.read(len(MARK)) == MARK)
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pipeline.files.find import DataFile
 from pipeline.files.partitions import check_equal, column_of
 from pipeline.files.stores import StoredFile
-from pipeline.files.types import WIDE, is_list, plain_type, to_plain, unified
+from pipeline.files.types import WIDE, concatenated, is_list, plain_type, to_plain, unified
 from pipeline.messages.uris import is_remote
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -48,6 +48,14 @@ def num_leaves(found: pa.DataType) -> int:
     if pa.types.is_map(found):
         return num_leaves(found.key_type) + num_leaves(found.item_type)
     return num_leaves(found.value_type) if is_list(found) else 1
+
+
+def is_read_whole(found: pa.DataType, is_inside: bool = False) -> bool:
+    """True for dictionaries and views within structs or lists. `is_inside`: True for a type within one."""
+    if pa.types.is_nested(found):
+        return any(is_read_whole(found.field(n).type, is_inside=True) for n in range(found.num_fields))
+    types = (pa.types.is_dictionary, pa.types.is_string_view, pa.types.is_binary_view)
+    return is_inside and any(is_type(found) for is_type in types)
 
 
 def leaf_of(schema: pa.Schema, place: Place) -> int:
@@ -97,6 +105,12 @@ class FlatFile(pq.ParquetFile):
         flat = pa.schema([*found, *added], schema.metadata)
         return self._derived.schema(flat, self._file) if self._derived else flat
 
+    @cached_property
+    def _read_whole(self) -> frozenset[str]:
+        """Names of columns that Arrow reads in whole row groups only, one at a time."""
+        schema = self.reader.schema_arrow
+        return frozenset(name for name, (place, _) in self._flat.items() if is_read_whole(schema.field(place[0]).type))
+
     @property
     def schema_arrow(self) -> pa.Schema:
         """Schema of the columns; of a name that is there twice, both."""
@@ -120,9 +134,16 @@ class FlatFile(pq.ParquetFile):
         return self.read_row_groups([i], columns, **options)
 
     def read_row_groups(self, row_groups: Sequence[int], columns: Sequence[str], **options: Any) -> pa.Table:
+        if len(row_groups) > 1 and not self._read_whole.isdisjoint(self.inputs(columns)):
+            return concatenated([self.read_row_groups([group], columns, **options) for group in row_groups])
         return self._chosen(super().read_row_groups(list(row_groups), columns=self.inputs(columns), **options), columns)
 
     def iter_batches(self, batch_size: int, *, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
+        if not self._read_whole.isdisjoint(self.inputs(columns)):
+            groups = options.pop("row_groups", range(self.metadata.num_row_groups))
+            tables = (self.read_row_groups([group], columns, **options).combine_chunks() for group in groups)
+            yield from (batch for table in tables for batch in table.to_batches(batch_size))
+            return
         for batch in super().iter_batches(batch_size, columns=self.inputs(columns), **options):
             table = self._chosen(pa.Table.from_batches([batch]), columns)
             yield table.combine_chunks().to_batches()[0] if columns else batch.select([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -36,6 +37,8 @@ class Column:
     maximum: Any
     """Least and greatest value: exact where the files have statistics, else of the sample. None for text and lists."""
     examples: tuple[Any, ...]
+    infinite: bool = False
+    """True if some values are known to be infinite; `minimum` and `maximum` are then of the others in the sample."""
     types: Mapping[Role, str] = field(default_factory=dict)
     """Type of a column of text in the schema of `prepare`, by the role that it is given."""
     note: str = ""
@@ -91,11 +94,13 @@ def described_column(name: str, values: pa.ChunkedArray, limits: Mapping[str, tu
     different = pc.unique(flat.combine_chunks() if pa.types.is_dictionary(flat.type) else flat)
     different = different.filter(pc.is_valid(different)) if len(different) else different
     minimum = maximum = None
+    ends, infinite = limits.get(name), False
     if kind in ("integers", "numbers", "time") and len(different):
         known = flat.cast(flat.type.value_type) if pa.types.is_dictionary(flat.type) else flat
         if pa.types.is_floating(known.type):
+            infinite = any(map(math.isinf, ends or ())) or pc.any(pc.is_inf(known)).as_py() is True
             known = known.filter(pc.fill_null(pc.is_finite(known), False))
-        ends = pc.min_max(known)
-        minimum, maximum = limits.get(name) or (ends["min"].as_py(), ends["max"].as_py())
+        minimum, maximum = ends if ends and not infinite else (end.as_py() for end in pc.min_max(known).values())
     examples = tuple(different.slice(0, 3).to_pylist())
-    return Column(name, found, kind, len(values), values.null_count, len(different), minimum, maximum, examples)
+    numbers = len(values), values.null_count, len(different)
+    return Column(name, found, kind, *numbers, minimum, maximum, examples, infinite)

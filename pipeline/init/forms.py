@@ -46,9 +46,8 @@ class Form:
     """Doubt about a column that becomes a category, with the setting that changes it."""
 
 
-def form_of(name: str, texts: pa.ChunkedArray, only_text: bool = False) -> Form:
-    """Form of the column `name`. `texts`: those of a sample, null where one is empty; `only_text`: True if numbers are
-    not written as text."""
+def form_of(name: str, texts: pa.ChunkedArray) -> Form:
+    """Form of the column `name`. `texts`: those of a sample, null where one is empty."""
     counted = pc.value_counts(texts.drop_null().combine_chunks())
     values, counts = counted.field("values"), counted.field("counts")
     nothing = pc.is_in(values, pa.array(SPELLINGS))
@@ -63,7 +62,7 @@ def form_of(name: str, texts: pa.ChunkedArray, only_text: bool = False) -> Form:
         )
     if not len(known):
         return Form({"category": "string"}, note)
-    if not only_text and (types := _number(known)):
+    if types := _number(known):
         # Where a spelling of nothing is a value, the others are texts too.
         return Form({**types, **({"category": "string"} if spelled else {})}, note)
     times = forms_of(known)

@@ -11,12 +11,16 @@ import pyarrow as pa
 
 from pipeline.data.files import open_file
 from pipeline.doctor.sample import spaced
-from pipeline.files.find import DataFile
+from pipeline.files.find import DataFile, begins_with_mark
 from pipeline.files.flat import FlatFile, unite
-from pipeline.files.stores import open_bytes
+from pipeline.files.stores import stamp_of
 from pipeline.files.types import concatenated
 from pipeline.init.columns import Look, described_column
-from pipeline.init.text import look_at_text
+from pipeline.init.labels import LABEL_NAMES
+from pipeline.init.names import words_of
+from pipeline.init.text import header_of, look_at_text
+from pipeline.prepare.lines import BadLines
+from pipeline.prepare.read import RAISE
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
@@ -25,20 +29,44 @@ DECODED = 16
 """Maximum number of rows that are decoded for one that is looked at, but for three row groups."""
 
 
-def look_at_files(paths: Sequence[DataFile]) -> Look:
-    """Look at Parquet or CSV files of one shape. Raises ValueError if they are neither, mixed, or of several shapes."""
-    parquet = [is_parquet(path) for path in paths]
+def look_at_labelled(paths: Sequence[DataFile], labels: Sequence[str], bad: BadLines) -> tuple[Look, list[DataFile]]:
+    """Look at the files that have a label (see `look_at_files`). Returns the others too, which have all columns but the
+    labels, since their rows are to be scored. `labels`: names of the labels; none: those that are names of labels."""
+    try:
+        look = look_at_files(paths, bad)
+        if not any(look.lacking.values()):
+            return look, []
+    except ValueError:
+        if len(paths) == 1:
+            raise
+        look = None
+    names = {path: {*_names_in(path)} for path in paths}
+    most = max(names.values(), key=len)
+    known = most & ({*labels} or {name for name in most if words_of(name) in LABEL_NAMES})
+    others = [path for path, there in names.items() if known and there == most - known]
+    if others or not look:
+        look = look_at_files([path for path in paths if path not in others], bad)
+    return look, others
+
+
+def look_at_files(paths: Sequence[DataFile], bad: BadLines = RAISE) -> Look:
+    """Look at Parquet or CSV files of one shape. `bad`: rule for lines of text that cannot be read. Raises ValueError
+    if they are neither, mixed, or of several shapes."""
+    parquet = [begins_with_mark(path) for path in paths]
     if all(parquet):
         return _parquet(paths)
     if any(parquet):
         other = paths[parquet.index(False)]
         raise ValueError(f"{other} is no Parquet file, and {paths[parquet.index(True)]} is one; give files of one kind")
-    return look_at_text(paths, LOOKED_AT_FILES)
+    return look_at_text(paths, LOOKED_AT_FILES, bad)
 
 
-def is_parquet(path: DataFile) -> bool:
-    with open_bytes(str(path)) as file:
-        return file.read(4) == b"PAR1"
+def _names_in(path: DataFile) -> list[str]:
+    """Columns of a file; none of text without a header."""
+    if begins_with_mark(path):
+        with open_file(path) as file:
+            return list(file.schema_arrow.names)
+    return header_of(path) if stamp_of(str(path)).size else []
 
 
 def _parquet(paths: Sequence[DataFile]) -> Look:

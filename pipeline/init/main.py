@@ -22,7 +22,7 @@ from pipeline.init.choice import Choice, as_option, given_to, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, shown_time, split_table
 from pipeline.init.labels import is_binary
-from pipeline.init.look import look_at_files
+from pipeline.init.look import look_at_labelled
 from pipeline.init.roles import choose_roles, fit_to_splits, shared_table
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
@@ -30,6 +30,7 @@ from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of
 from pipeline.prepare.draft import Draft, draft_of, number_setting, quoted, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
+from pipeline.prepare.lines import BadLines
 from pipeline.prepare.main import main as prepare_main
 from pipeline.storage.durable import replacing
 
@@ -60,9 +61,17 @@ def init_command(args: argparse.Namespace) -> int:
             f"{args.out} is there already; --fresh moves it aside, and the data prepared for it; or name another file"
         )
     files, left_out = sources_of(args.data)
+    # Kaggle's form for predictions has a column of labels that are none.
+    forms = [file for file in files if file.stem.lower().replace("_", "").startswith("samplesubmission")]
+    left_out += forms if len(forms) < len(files) else []
     if left_out:
         print(f"left out: {', '.join(file.name for file in left_out)}")
-    look = look_at_files(files)
+    files = [file for file in files if file not in left_out]
+    labels = [*args.label, *(role.removesuffix("=label") for role in args.roles if role.endswith("=label"))]
+    labels += [label.partition("=")[0] for label in labels]
+    look, to_score = look_at_labelled(files, labels, BadLines(args.skip_bad))
+    if to_score:
+        print(f"left out, since they have no label: {', '.join(file.name for file in to_score)}")
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
     choices = choose_roles(look, args.label, args.roles)
@@ -76,13 +85,16 @@ def init_command(args: argparse.Namespace) -> int:
         # A folder of that name may be the data themselves.
         for path in filter(Path.exists, (out, schema, *([folder] if (folder / KEPT).is_dir() else []))):
             print(move_aside(path))
-    if division and look.delimiter is None and not any(choice.values for choice in choices):
+    as_they_are = look.delimiter is None and args.skip_bad is None and not any(choice.values for choice in choices)
+    if division and as_they_are:
         print(f"splits: {division[1]}")
         print(split_table(division[0], choices))
         draft = draft_of_files(out, look, choices, division[0])
     else:
         found = by_prepare(look, choices) if division is None else ByPrepare(_by_files(division[0]), division[1])
-        if code := _prepare(schema, folder, look, choices, found):
+        print(f"splits: {found.why}")
+        more = [] if args.skip_bad is None else ["--skip-bad", str(args.skip_bad)]
+        if code := _prepare(schema, folder, look, choices, ["--split", found.option, *more]):
             print(f"{args.out} is not written; the same `init` with --fresh begins again", file=sys.stderr)
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
@@ -98,6 +110,12 @@ def init_command(args: argparse.Namespace) -> int:
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: pipeline run {shlex.quote(str(args.out))}")
+    if to_score:
+        places, kind = shlex.join(map(shown, to_score)), {None: "", "": "json"}.get(look.delimiter, "csv")
+        if kind:
+            way = f"--schema {shlex.quote(str(schema))} --no-label --out FOLDER"
+            print(f"Parquet of the files without a label: pipeline prepare {kind} {places} {way}")
+        print(f"then score them: pipeline score RUN {'FOLDER/test' if kind else places} --out SCORES")
     return 0
 
 
@@ -174,7 +192,7 @@ def _by_files(division: Division) -> str:
     return "file:" + ",".join(f"{split}={','.join(of)}" for split, of in names.items())
 
 
-def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], found: ByPrepare) -> int:
+def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], options: Sequence[str]) -> int:
     """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code. `path`: file for the schema of
     text; ValueError is raised if it exists."""
     # Rows without a time are refused, and times that some rows lack divide none.
@@ -191,8 +209,7 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], fo
         with replacing(path) as file:
             file.write(json.dumps(content, indent=1).encode() + b"\n")
         schema, kind = [str(path)], "csv" if look.delimiter else "json"
-    argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, "--split", found.option]
-    print(f"splits: {found.why}")
+    argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, *options]
     print(f"a copy in Parquet, with its splits, is made by: pipeline prepare {shlex.join(argv)}", flush=True)
     return prepare_main(argv)
 

@@ -26,12 +26,12 @@ VERY_FEW = 8
 values, such as 0 and 1 or the levels of a scale, learns an embedding, which says at least as much as the number."""
 HASHED = 1 << 31
 """Whole numbers from here on are hashes or identifiers."""
-CHAIN, CHAIN_GAP = 3, 2
-"""Number of columns whose ranges follow each other, from which on all their values are numbers of things, and the
-greatest distance from the end of a range to the next."""
 SUSPECT_AUC, LEAK_AUC, TWIN_AUC = 0.8, 0.95, 0.6
 """AUC of a column by itself from which on the user is warned, and from which on it is left out; the last one that of
 columns of 0 and 1, which may be labels too."""
+ENOUGH = 20
+"""Number of rows of either value of the label from which on an AUC says something, and of rows of each value of a
+category from which on their rates do."""
 UNSCALED = 1e4
 UNSEEN_SHARE = 0.05
 """Share of held-out rows whose value was seen in training, below which a category is left out."""
@@ -53,8 +53,7 @@ def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -
         if column.name in given and column.name not in made:
             is_whole = column.kind == "numbers" and whole.are_whole(column.name)
             made[column.name] = given_role(column, given[column.name], is_whole)
-    numbered = _follow_each_other(look.columns)
-    choices = [made.get(column.name) or _choice(column, whole, column.name in numbered) for column in look.columns]
+    choices = [made.get(column.name) or _choice(column, whole) for column in look.columns]
     for label in labels_N:
         choices = [choice if choice.column.name in made else _warned(choice, look, label) for choice in choices]
     return _with_category(choices)
@@ -103,25 +102,7 @@ def _words(name: str) -> set[str]:
     }
 
 
-def _follow_each_other(columns: Sequence[Column]) -> set[str]:
-    """Names of columns of whole numbers each of which begins where another one ends, as after numbering the values of
-    all of them."""
-    whole = sorted(
-        (c for c in columns if c.kind == "integers" and c.minimum is not None and c.minimum >= 0),
-        key=lambda column: (column.minimum, column.maximum),
-    )
-    found, chain = set[str](), list[Column]()
-    for column in [*whole, None]:
-        if column and chain and 0 < column.minimum - chain[-1].maximum <= CHAIN_GAP:
-            chain.append(column)
-            continue
-        if len(chain) >= CHAIN:
-            found.update(one.name for one in chain)
-        chain = [column] if column else []
-    return found
-
-
-def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
+def _choice(column: Column, whole: WholeNumbers) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
     unique = whole.are_unique(column.num_different, known)
@@ -151,15 +132,13 @@ def _choice(column: Column, whole: WholeNumbers, follows: bool) -> Choice:
     if kind == "numbers" and not (whole.are_whole(name) and (by_name == "category" or column.num_nulls)):
         return _number(column, "floats")
     if whole.are_times(name, is_timed):
-        return Choice(column, "time", "whole numbers that grow like a clock's")
+        return Choice(column, "time", "whole numbers that are days, or grow like a clock's")
     if by_name == "category":
         return _unless_unique(column, unique and not words.startswith(("user", "item")), "its name says so")
     if column.num_different <= VERY_FEW:
         return Choice(column, "category", f"{column.num_different} different whole numbers")
     if by_name == "number":
         return _number(column, "its name says so")
-    if follows:
-        return Choice(column, "category", "numbered on from column to column")
     if column.maximum >= HASHED or column.minimum < -HASHED:
         return _unless_unique(column, unique, "large whole numbers, as of a hash")
     role, why, either = whole.role(name)
@@ -224,14 +203,21 @@ def _number(column: Column, why: str) -> Choice:
     if not column.whole and column.minimum is not None and column.minimum < 0 and limit > UNSCALED:
         reach = f"from {column.minimum:g} to {column.maximum:g}"
         warning = f"{column.name} goes {reach} and is not scaled: scale it to about -1 to 1"
+    if column.infinite:
+        warning = f"{column.name} has infinite values, which are refused: --skip-bad 0.01 leaves out their rows"
     return Choice(column, "number", why, warning)
 
 
 def _warned(choice: Choice, look: Look, label_N: F8) -> Choice:
-    """Leave out a column that predicts the label by itself: it is probably known only after the label is."""
+    """Leave out a column that predicts the label by itself: it is probably known only after the label is. A column of
+    few rows is kept, since chance predicts them."""
     column = choice.column
+    known = column.num_rows - column.num_nulls
+    if min(label_N.sum(), (1 - label_N).sum()) < ENOUGH:
+        return choice
     values = look.sample.column(column.name)
-    if choice.role == "category" and column.num_different <= FEW and not (column.kind or "").startswith("lists"):
+    few = min(FEW, known // ENOUGH)
+    if choice.role == "category" and column.num_different <= few and not (column.kind or "").startswith("lists"):
         scores_N = _rates(values, label_N)
     elif choice.role == "number":
         scores_N = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0).to_numpy()

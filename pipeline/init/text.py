@@ -7,6 +7,8 @@ import csv
 import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,13 @@ from pipeline.init.columns import Look, described_text
 from pipeline.init.forms import SPELLINGS, Form, form_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.heads import check_heads, has_rows
-from pipeline.prepare.json_lines import nested, read_objects
-from pipeline.prepare.lines import RefusedLine, Text
+from pipeline.prepare.json_lines import json_parser, nested, read_objects
+from pipeline.prepare.lines import BadLines, RefusedLine, Text, parse_lines
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
-from pipeline.prepare.read import SourcePart, parts
+from pipeline.prepare.read import RAISE, SourcePart, parts
 from pipeline.prepare.schema import Role, roles_of
-from pipeline.prepare.stretches import first_line, open_text, stretches
+from pipeline.prepare.stretches import Stretch, first_line, open_text, stretches
+from pipeline.prepare.text import has_backslashes, with_doubled_quotes
 from pipeline.prepare.times import DAYS
 from pipeline.records import I64
 
@@ -40,11 +43,13 @@ OF_HIVE = "\x01"
 HEAD_BYTES = 1 << 16
 NO_NAME = re.compile(r"\s*([-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?)\s*")
 """Numbers and times, which are no names of columns."""
+VOWPAL = re.compile(r"[-+]?\d+(\.\d+)?( [^|]*)?((\|[^|\s]+( [^|\s]+)+ *)+|\| [^|\s]+( [^|\s]+)+ *)")
+"""Line of Vowpal Wabbit: a label, then features separated by blanks, in groups that begin with | and a name."""
 TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", re.IGNORECASE)
 """Text in the last line of a table that sums up the lines before."""
 
 
-def look_at_text(paths: Sequence[DataFile], most: int) -> Look:
+def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) -> Look:
     """Look at files of delimited text, or of objects of JSON, of which at most so many are read. The rows of each are
     estimated from the bytes of those in the sample. Raises ValueError, with file and line, if they are neither, of
     several shapes, or not as `prepare` could read them."""
@@ -54,34 +59,44 @@ def look_at_text(paths: Sequence[DataFile], most: int) -> Look:
         if first.startswith("["):
             raise ValueError(f"{paths[0]}: is a JSON array; write one object per line, as `jq -c '.[]'` does")
         chosen = spaced(range(len(paths)), most)
-        format, forms = _of_json([paths[number] for number in chosen])
-        options: dict[str, Any] = {}
+        format, forms = _of_json([paths[number] for number in chosen], bad)
+        options: dict[str, Any] = {"nulls": SPELLINGS}
     else:
         format = _delimited(paths[0])
         paths = [path for path in paths if has_rows(path, format)] or paths
         try:
             check_heads(paths, format)
         except ValueError as error:
-            raise ValueError(f"{error}; `init` takes files with the same columns: name those with a label") from error
+            raise ValueError(
+                f"{error}; `init` takes files with the same columns, and those without a --label"
+                " that is named are left out"
+            ) from error
         chosen = spaced(range(len(paths)), most)
-        try:
-            table = _read(paths, chosen, format)[0]
-        except ValueError as error:
-            # There may be line ends within quotes.
-            format = replace(format, newlines=True)
-            try:
-                table = _read(paths, chosen, format)[0]
-            except ValueError:
-                raise error from None
+        format, table = _with_quotes(paths, chosen, format, bad)
         forms = {name: form_of(name, table.column(name)) for name in table.column_names}
-        options = {name: getattr(format, name) for name in ("delimiter", "header", "newlines")} | {"nulls": SPELLINGS}
+        names = ("delimiter", "header", "newlines", *(("backslashes",) if format.backslashes else ()))
+        options = {name: getattr(format, name) for name in names} | {"nulls": SPELLINGS}
     for name in dict.fromkeys(name for path in paths for name, _ in path.partitions):
         values = [dict(path.partitions).get(name) for path in paths]
         forms.setdefault(name, form_of(name, pa.chunked_array([pa.array(values, pa.string())])))
     fields = [_field(name, form) for name, form in forms.items()]
-    table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)))
+    table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)), bad)
     columns = tuple(described_text(name, table.column(name), form) for name, form in forms.items())
     return Look(tuple(paths), rows, table, file_of, columns, options.get("delimiter", ""), options)
+
+
+def _with_quotes(
+    paths: Sequence[DataFile], chosen: Sequence[int], format: Format, bad: BadLines
+) -> tuple[Format, pa.Table]:
+    """The format with what is within quotes, line ends or quotes with a backslash, and the sample read by it."""
+    errors = []
+    for backslashes, newlines in product((False, True), repeat=2):
+        changed = replace(format, backslashes=backslashes, newlines=newlines)
+        try:
+            return changed, _read(paths, chosen, changed, bad)[0]
+        except ValueError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _field(name: str, form: Form) -> Field:
@@ -92,12 +107,14 @@ def _field(name: str, form: Form) -> Field:
     return Field(name, role, found.type, found.many, None, found.form, nulls)
 
 
-def _read(paths: Sequence[DataFile], chosen: Sequence[int], format: Format) -> tuple[pa.Table, I64, tuple[int, ...]]:
+def _read(
+    paths: Sequence[DataFile], chosen: Sequence[int], format: Format, bad: BadLines
+) -> tuple[pa.Table, I64, tuple[int, ...]]:
     """Table of the sample, and the number of the file of each row; and the estimated rows of all files."""
     tables, sizes, lines, seen = [format.schema.empty_table()], [], 0, 0
     for number in chosen:
         before = len(tables)
-        for part, num_bytes in _parts(paths[number], format, SAMPLE_BYTES // len(chosen)):
+        for part, num_bytes in _parts(paths[number], format, SAMPLE_BYTES // len(chosen), bad):
             tables.append(part.table)
             lines, seen = lines + part.num_lines, seen + num_bytes
             if part.last:
@@ -107,11 +124,11 @@ def _read(paths: Sequence[DataFile], chosen: Sequence[int], format: Format) -> t
     return pa.concat_tables(tables), np.repeat(chosen, sizes), rows
 
 
-def _parts(path: DataFile, format: Format, wanted: int) -> Iterator[tuple[SourcePart, int]]:
+def _parts(path: DataFile, format: Format, wanted: int, bad: BadLines) -> Iterator[tuple[SourcePart, int]]:
     """Parts of a file that cover about `wanted` bytes of it, each with the bytes of the file that it took."""
     for piece, passed in _pieces(path, format, wanted):
         before = 0
-        for part in parts(piece, format, made=passed):
+        for part in parts(piece, format, bad, passed):
             # Of a stream, `end` is the place in the file.
             yield part, part.end - before if part.end else piece.end - piece.begin
             before = part.end
@@ -146,9 +163,16 @@ def _refuse_total(path: DataFile, table: pa.Table) -> None:
 def _delimited(path: DataFile) -> Format:
     """Format whose columns are all texts, from the first lines of a file."""
     lines = _lines(path)
+    if lines and all(VOWPAL.fullmatch(line.rstrip("\r\n")) for line in lines):
+        raise ValueError(
+            f"{path}: is text of Vowpal Wabbit; write a column for each namespace, as CSV, or `label index:value ...` "
+            "for `pipeline prepare libsvm`"
+        )
     delimiter = _delimiter(lines)
     first, *others = csv.reader(lines, delimiter=delimiter)
     header = _is_header(first)
+    if header:
+        first = [name.strip() for name in first]
     twice = [name for name in dict.fromkeys(first) if name and first.count(name) > 1]
     if header and twice:
         # Of a line of names no text is in the lines below it.
@@ -160,6 +184,16 @@ def _delimited(path: DataFile) -> Format:
     return Format(
         "csv", "text", tuple(Field(n, "category", pa.string()) for n in names), delimiter, header, quoting=True
     )
+
+
+def header_of(path: DataFile) -> list[str]:
+    """Names in the first line of delimited text; none if it has no header, or cannot be read, which `look_at_text`
+    says."""
+    try:
+        format = _delimited(path)
+    except (ValueError, csv.Error):
+        return []
+    return [field.name for field in format.fields] if format.header else []
 
 
 def _delimiter(lines: Sequence[str]) -> str:
@@ -182,6 +216,8 @@ def _lines(path: DataFile) -> list[str]:
     with open_text(path) as file:
         text = file.read(HEAD_BYTES)
     whole = text if len(text) < HEAD_BYTES else text[: text.rfind(b"\n") + 1] or text
+    if has_backslashes(whole, DELIMITERS):
+        whole = bytes(with_doubled_quotes(whole, DELIMITERS))
     return whole.decode(errors="replace").removeprefix("\ufeff").splitlines(keepends=True)
 
 
@@ -200,17 +236,23 @@ def _is_header(names: Sequence[str]) -> bool:
     )
 
 
-def _of_json(paths: Sequence[DataFile]) -> tuple[Format, dict[str, Form]]:
+def _of_json(paths: Sequence[DataFile], bad: BadLines) -> tuple[Format, dict[str, Form]]:
     """Format without fields, and the form of each field that can be read; those of inner objects have dotted names."""
     format = Format("json", "json", ())
-    # This refuses broken lines by their numbers.
-    _read(paths, range(len(paths)), replace(format, fields=(Field("", "category", pa.string()),)))
+    check = json_parser(replace(format, fields=(Field("", "category", pa.string()),)))
+
+    def checked(lines: Text) -> pa.Table:
+        check(lines)
+        return pa.table({"lines": [bytes(lines)]})
+
     text = bytearray()
     for path in paths:
         for piece, passed in _pieces(path, format, SAMPLE_BYTES // len(paths)):
             for stretch in stretches(piece, format):
                 if stretch.number not in passed:
-                    text += stretch.text if stretch.text.endswith(b"\n") else stretch.text + b"\n"
+                    where = partial(_line_of, path, stretch)
+                    good = parse_lines(stretch.text, False, checked, bad, where)[0]["lines"][0].as_py()
+                    text += good if good.endswith(b"\n") else good + b"\n"
     try:
         table = read_objects(text)
     except RefusedLine as error:
@@ -224,6 +266,10 @@ def _of_json(paths: Sequence[DataFile]) -> tuple[Format, dict[str, Form]]:
     if left_out := [name for name, form in forms.items() if not form.types]:
         print(f"left out, since no workflow reads lists of them, or they are all null: {', '.join(left_out)}")
     return format, {name: form for name, form in forms.items() if form.types}
+
+
+def _line_of(path: DataFile, stretch: Stretch, at: int) -> str:
+    return f"{path}: line {stretch.line_at(at):,}"
 
 
 def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:
@@ -244,4 +290,12 @@ def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:
         return Form({"time": "iso", "category": "string"})
     if pa.types.is_list(kind) and kind.value_type in (pa.int64(), pa.string()):
         return Form({"category": f"{kind.value_type}[json]"})
-    return form_of(name, column, only_text=True) if pa.types.is_string(kind) else Form()
+    if not pa.types.is_string(kind):
+        return Form()
+    form = form_of(name, column)
+    if "number" not in form.types:
+        return form
+    found = {"whole": "int64", "float32": "float32"}.get(form.types["number"], "")
+    # Numbers in quotes; others than these are text.
+    number: dict[Role, str] = {"number": found, "time": found.replace("32", "64")} if found else {}
+    return replace(form, types={**number, "category": "string"})

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.files.types import is_list
 from pipeline.init.columns import Look
 from pipeline.prepare.schema import Role
-from pipeline.prepare.times import forms_of
+from pipeline.prepare.times import forms_of, micros_of
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
@@ -71,9 +71,12 @@ class WholeNumbers:
         return bool((values_M == np.trunc(values_M)).all())
 
     def are_times(self, name: str, named: bool) -> bool:
-        """True for numbers in the range of a clock. If the name does not say that they are times (`named`), they also
-        have to grow from row to row within each file or list, over an hour at least."""
+        """True for days written 20260131, with an hour behind or not, and for numbers in the range of a clock. If the
+        name does not say that they are times (`named`), the latter also have to grow from row to row within each file
+        or list, over an hour at least."""
         values_M = self._counts(name)[0]
+        if len(values_M) > 2 and any(_are_days(values_M, hours) for hours in (1, 100)):
+            return True
         scales = [s for s in CLOCKS if len(values_M) and EPOCH[0] * s <= values_M[0] and values_M[-1] <= EPOCH[1] * s]
         if not scales or (not named and values_M[-1] - values_M[0] < 3600 * scales[0]):
             return False
@@ -185,6 +188,16 @@ class WholeNumbers:
             if np.median(steps) > JUMP * 0.455:
                 return True
         return False
+
+
+def _are_days(values_M: F8, hours: int) -> bool:
+    """True if all values are days of a calendar, from 2001 to 2032; `hours`: 100 if an hour follows the day, else 1."""
+    days_M, hour_M = np.divmod(values_M, hours)
+    if not (days_M[0] >= 2001_01_01 and days_M[-1] <= 2032_12_31 and hour_M.max() < 24):
+        return False
+    texts = pa.array(days_M.astype(np.int64)).cast(pa.string())
+    dashed = pc.replace_substring_regex(texts, "^(.{4})(..)(..)$", r"\1-\2-\3")
+    return micros_of(dashed, "iso").null_count == 0
 
 
 def _floats(values: pa.ChunkedArray) -> F8:

@@ -151,6 +151,7 @@ def described(format: Format) -> dict[str, Any]:
         for f in format.fields
     ]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
-    for name in ("headerless", "left_out", "notes", "histories"):
+    # The last one is recorded where it is set alone, since earlier versions did not have it.
+    for name in ("headerless", "left_out", "notes", "histories", *(() if format.backslashes else ("backslashes",))):
         del options[f"read.{name}"]
     return options | {"read.fields": columns}

@@ -46,6 +46,8 @@ class Format:
     """True if a value in double quotes may contain the delimiter, and a quote written as two quotes."""
     newlines: bool = False
     """True if a value in quotes may also contain line ends. Such a file is not cut, but read from its beginning."""
+    backslashes: bool = False
+    """True if a quote within quotes is written with a backslash before it, as Spark does."""
     skip_others: bool = False
     """True if columns in the header that `fields` does not name are left out; otherwise they are an error."""
     calendar: str | None = None
@@ -119,7 +121,7 @@ def csv(schema: Path | Sequence[str], kind: Literal["text", "json"] = "text") ->
     _check(fields)
     if kind == "json":
         return Format("json", "json", fields)
-    names = ("delimiter", "header", "quoting", "newlines", "skip_others")
+    names = ("delimiter", "header", "quoting", "newlines", "backslashes", "skip_others")
     return Format("csv", "text", fields, **{name: getattr(found, name) for name in names})
 
 

@@ -10,9 +10,10 @@ from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
 from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.prepare.formats import Format
+from pipeline.prepare.lines import Text
 from pipeline.prepare.pieces import COMPRESSED
 from pipeline.prepare.stretches import first_line, first_lines
-from pipeline.prepare.text import NAMELESS
+from pipeline.prepare.text import NAMELESS, with_doubled_quotes
 
 PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"PK\x03\x04": ".zip"}
 """First bytes of compressed files, and the suffix of their names."""
@@ -113,7 +114,10 @@ def _check_headers(paths: Sequence[DataFile], format: Format) -> None:
 def values_in(path: DataFile, format: Format, count: int = 1) -> list[list[str]]:
     """Values of each of the first lines, without regard to line ends in quotes."""
     quote = '"' if format.quoting else None
-    lines = (line.rstrip(b"\r\n").decode(errors="replace") for line in first_lines(path, count))
+    found: Sequence[Text] = first_lines(path, count)
+    if format.backslashes:
+        found = [with_doubled_quotes(line, format.delimiter) for line in found]
+    lines = (line.rstrip(b"\r\n").decode(errors="replace") for line in found)
     try:
         return [next(csv.reader([line], delimiter=format.delimiter, quotechar=quote), []) for line in lines]
     except csv.Error as error:
@@ -121,10 +125,11 @@ def values_in(path: DataFile, format: Format, count: int = 1) -> list[list[str]]
 
 
 def names_in(path: DataFile, format: Format) -> list[str]:
-    """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
-    columns."""
-    found = [name or f"{NAMELESS}{number}" for number, name in enumerate(values_in(path, format)[0], 1)]
+    """Columns in the file's order, from its header; of one that the format does not name, without blanks around it.
+    Raises ValueError if the first line is no header or names other columns."""
     names, in_path = [f.name for f in format.in_lines], dict(getattr(path, "partitions", ()))
+    found = [name if name in names else name.strip() for name in values_in(path, format)[0]]
+    found = [name or f"{NAMELESS}{number}" for number, name in enumerate(found, 1)]
     lacking = [name for name in names if name not in found and name not in format.left_out and name not in in_path]
     strangers = [] if format.skip_others else [name for name in found if name not in names]
     strangers = [name for name in strangers if not name.startswith(NAMELESS)]

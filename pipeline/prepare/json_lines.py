@@ -16,15 +16,29 @@ from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.lines import Parser, RefusedLine, Text, count_lines, line_starts
 from pipeline.prepare.text import LONGEST_LINE, check_bytes, finished
+from pipeline.prepare.values import label_of, whole_numbers
 
 BLANK = b" \t\r\n"
+QUOTED = re.compile(r"column '(.*)' changed from (?:number|boolean) to string")
+"""What pyarrow.json says of a number, or of true or false, in quotes."""
 
 
 def json_parser(format: Format) -> Parser:
     """Parser of lines with an object each. Fields that the format does not name are passed over, and an absent one is
-    null."""
+    null. Numbers may be in quotes, as BigQuery writes them, if all of their field are."""
     fields = [field for field in format.fields if field.role != "skip"]
-    schema = nested(fields)
+    as_text: set[str] = set()
+
+    def read(text: Text) -> pa.Table:
+        while True:
+            schema = nested([Field(f.name, "category", pa.string()) if f.name in as_text else f for f in fields])
+            try:
+                return read_objects(text, schema)
+            except RefusedLine as error:
+                found = QUOTED.fullmatch(str(error))
+                if not found or found[1] in as_text or found[1] not in {f.name for f in fields if not f.many}:
+                    raise
+                as_text.add(found[1])
 
     def parse(text: Text) -> pa.Table:
         if not text:
@@ -32,7 +46,7 @@ def json_parser(format: Format) -> Parser:
         check_bytes(text, format)
         _check_lines(text)
         try:
-            found = read_objects(text, schema)
+            found = read(text)
         except RefusedLine as error:
             # Of a value that does not fit its type pyarrow.json does not name the column.
             if value := re.fullmatch(r"Failed to convert JSON to (\S+), couldn't parse:(.*)", str(error), re.DOTALL):
@@ -99,6 +113,10 @@ def _column(found: pa.Table, field: Field) -> pa.ChunkedArray:
     if len(path) > 1 and path[0] in found.column_names and pa.types.is_struct(found.schema.field(path[0]).type):
         inner = pc.struct_field(found.column(path[0]), path[1:])
         column = pc.coalesce(column, inner)
+    if pa.types.is_string(column.type) and (field.nulls or _read_type(field) != pa.string()):
+        column = pc.if_else(pc.is_in(column, pa.array(["", *field.nulls])), None, column)
+    if pa.types.is_string(column.type) and _read_type(field) != pa.string():
+        return _in_quotes(column, field)
     if field.role == "label" and pa.types.is_floating(column.type):
         negative, positive = (float(value) for value in field.values or ("0", "1"))
         places = pc.index_in(column, pa.array([negative, positive], pa.float64()))
@@ -110,9 +128,19 @@ def _column(found: pa.Table, field: Field) -> pa.ChunkedArray:
         if not pc.all(pc.fill_null(whole, True)).as_py():
             raise RefusedLine(f"column {field.name!r}: no whole number that a float has exactly")
         return column.cast(field.type)
-    if field.nulls and pa.types.is_string(column.type):
-        column = pc.if_else(pc.is_in(column, pa.array(["", *field.nulls])), None, column)
     return column
+
+
+def _in_quotes(texts: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
+    """Values of a field whose numbers are in quotes."""
+    if field.role == "label":
+        return texts if field.values else label_of(texts, ("0", "1"))
+    if pa.types.is_integer(field.type):
+        return whole_numbers(texts, field.type, field.name)
+    try:
+        return texts.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise RefusedLine(f"column {field.name!r}: {texts[0].as_py()!r:.80} is no {field.type}") from error
 
 
 def _check_lines(text: Text) -> None:

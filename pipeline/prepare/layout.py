@@ -20,8 +20,6 @@ COUNT, COUNTS, WRITE = "count", "counts", "write"
 SORTED = "events"
 """Folder in KEPT with sorted events, of which histories are made."""
 VOCABULARY = "_vocabulary"
-EARLIER = ("prepared.json", "vocabulary", f"{KEPT}/uniques")
-"""Names of which an output of an earlier version has at least one."""
 REFUSED_DATA = "refused"
 """File in KEPT whose existence says that the data were refused, so that a corrected command may resume."""
 PART = r"part-[0-9]{4,}-[0-9]{5,}"

@@ -16,7 +16,7 @@ from pipeline.files.find import DataFile
 from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.machine.aside import move_aside
 from pipeline.messages.uris import cut, is_remote
-from pipeline.prepare.layout import COMMAND, EARLIER, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
+from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
 from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
 from pipeline.prepare.resume import remove_other_parts
 from pipeline.prepare.schema import Field
@@ -106,11 +106,6 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
         print(move_aside(out))
     check_folders(out)
     path = out / KEPT / COMMAND
-    if path.exists() and (earlier := [name for name in EARLIER if (out / name).exists()]):
-        raise ValueError(
-            f"{out} was made by an earlier version, as {earlier[0]} in it shows: a workflow there still trains; "
-            "--fresh moves it aside, --out names another place"
-        )
     if path.exists():
         there = _read(path)
         was_refused = (out / KEPT / REFUSED_DATA).exists() and not (out / MANIFEST).exists()

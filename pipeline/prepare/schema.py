@@ -5,7 +5,7 @@ Example in JSON; TOML has the same keys:
 
     {"columns": ["click:label", "price:number", "age:number:int32", "city:category", "tags:category:string[|]",
                  "seen:time:iso", "note:skip"],
-     "delimiter": ",", "header": true, "quoting": true, "newlines": false, "skip_others": false,
+     "delimiter": ",", "header": true, "quoting": true, "newlines": false, "backslashes": false, "skip_others": false,
      "nulls": ["NA", "NULL"], "nulls_of": {"city": ["unknown"]}}
 """
 
@@ -52,6 +52,7 @@ class Schema(Strict):
     header: bool = True
     quoting: bool = True
     newlines: bool = False
+    backslashes: bool = False
     skip_others: bool = False
     nulls: tuple[str, ...] = ()
     """Texts that are null, as an empty one is, in columns of numbers and times."""

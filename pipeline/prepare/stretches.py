@@ -18,7 +18,10 @@ from pipeline.messages.uris import is_remote
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import Text
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
-from pipeline.prepare.text import BOM, LONGEST_LINE
+from pipeline.prepare.text import BOM, LONGEST_LINE, quotes_in, with_doubled_quotes
+
+BLANKS = 1 << 12
+"""Bytes at the end of a file in which blank lines are passed over, as editors leave them there."""
 
 
 @dataclass
@@ -41,10 +44,10 @@ class Stretch:
 def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
     """The piece's text, part by part, without the header. Raises ValueError if a line is too long or a stream is cut
     off."""
-    if is_stream(piece.path, format):
-        yield from _of_stream(piece, format)
-    else:
-        yield _of_range(piece, format)
+    for stretch in _of_stream(piece, format) if is_stream(piece.path, format) else [_of_range(piece, format)]:
+        if format.backslashes:
+            stretch.text = with_doubled_quotes(stretch.text, format.delimiter)
+        yield stretch
 
 
 def open_text(path: DataFile) -> io.BufferedReader:
@@ -109,10 +112,13 @@ def _of_range(piece: Piece, format: Format) -> Stretch:
         elif file.read(len(BOM)) != BOM:
             file.seek(0)
         begin, size = file.tell(), stamp_of(str(path)).size
+        last = piece.end >= size
+        if piece.end > size - BLANKS:
+            file.seek(max(0, size - BLANKS))
+            size -= _blank_at_end(file.read())
         _check_lines(path, begin < size or piece.begin > 0)
         file.seek(piece.end)
-        end = max(begin, piece.end + len(_line(file, path, lambda: line_at(piece.end))))
-        last = piece.end >= size
+        end = min(max(begin, piece.end + len(_line(file, path, lambda: line_at(piece.end)))), max(begin, size))
         file.seek(begin)
         text = file.read(end - begin)
     return Stretch(piece.number, text, last, lambda: line_at(begin))
@@ -121,6 +127,13 @@ def _of_range(piece: Piece, format: Format) -> Stretch:
 def _check_lines(path: DataFile, some: bool) -> None:
     if not some:
         raise ValueError(f"{path}: has no lines; is it complete? Leave it out if it should be empty")
+
+
+def _blank_at_end(text: Text) -> int:
+    """Number of bytes of the blank lines that end a text."""
+    lines = text.rstrip(b"\r\n")
+    first = text.find(b"\n", len(lines)) + 1 if lines else 0
+    return len(text) - first if first or not lines else 0
 
 
 def _newlines_before(path: DataFile, offset: int) -> int:
@@ -141,7 +154,10 @@ def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
         _check_lines(path, not last)
         while not last:
             text = _next_part(file, piece, format, line)
-            last = not file.peek(1)
+            if not (ahead := file.peek(1)).strip(b"\r\n"):
+                text += file.read(len(ahead))
+            if last := not file.peek(1):
+                del text[len(text) - _blank_at_end(text) :]
             if number == 0 and not format.has_header(path) and text.startswith(BOM):
                 del text[: len(BOM)]
             stretch = Stretch(number, text, last, partial(int, line), place())
@@ -162,10 +178,10 @@ def _next_part(file: io.BufferedReader, piece: Piece, format: Format, line: int)
         return line + text.count(b"\n")
 
     text += _line(file, piece.path, number)
-    open_quote = format.newlines and text.count(b'"') % 2
+    open_quote = format.newlines and quotes_in(text, format) % 2
     while open_quote and (rest := _line(file, piece.path, number)):
         text += rest
-        open_quote ^= rest.count(b'"') % 2
+        open_quote ^= quotes_in(rest, format) % 2
         if len(text) - size > LONGEST_LINE:
             since = line + text.count(b"\n", 0, size)
             raise ValueError(

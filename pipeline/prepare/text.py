@@ -21,6 +21,7 @@ three times as fast as one block of 64 MiB, in half of the memory."""
 NAMELESS = "column without a name "
 """Begin of what a column is called whose name in the header is empty, as after a trailing delimiter. Such a column is
 not kept, and must be empty unless it is the first one: that is an index, as pandas writes it."""
+ESCAPED = re.compile(rb'\\["\\]')
 CONVERSION = re.compile(r"In CSV column #(\d+):.*CSV conversion error to (\S+): (?:invalid value '(.*)')?", re.DOTALL)
 
 
@@ -84,12 +85,37 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
     return parse
 
 
+def has_backslashes(text: Text, delimiters: str) -> bool:
+    """True if a quote within quotes has a backslash before it. A value may also end in a backslash."""
+    between = re.escape(delimiters.encode())
+    within = rb'(?m)(?:^|[%b])"(?:[^"\n]|"")*\\"(?!["%b]|\r?$)' % (between, between)
+    return text.find(b'\\"') >= 0 and bool(re.search(within, text))
+
+
+def with_doubled_quotes(text: Text, delimiters: str) -> Text:
+    """Text in which quotes within quotes are doubled, instead of each having a backslash before it."""
+    if text.find(b"\\") < 0:
+        return text
+    value = rb'(?m)(^|[%b])"([^"\\]*(?:\\(?s:.)[^"\\]*)*)"' % re.escape(delimiters.encode())
+    marks = {b'\\"': b'""', b"\\\\": b"\\"}
+    return re.sub(value, lambda found: b'%b"%b"' % (found[1], ESCAPED.sub(lambda one: marks[one[0]], found[2])), text)
+
+
+def quotes_in(text: Text, format: Format) -> int:
+    """Number of the quotes that begin or end a value, or are a half of a doubled one."""
+    return (ESCAPED.sub(b"", text) if format.backslashes else text).count(b'"')
+
+
 def check_bytes(text: Text, format: Format) -> None:
     """Refuse bytes that pyarrow.csv would silently take as part of a value or as the end of a line."""
     if text.find(b"\0") >= 0:
         raise RefusedLine("a NUL byte; is the file damaged?")
     if text.find(b"\r") >= 0 and text.count(b"\r") != text.count(b"\r\n"):
         raise RefusedLine("a carriage return that is not part of a line's end (\\r\\n)")
+    if format.quoting and not format.backslashes and has_backslashes(text, format.delimiter):
+        raise RefusedLine(
+            "a quote after a backslash, within quotes; if that is meant, set backslashes = true in the schema"
+        )
     if format.last_bytes and not text.endswith(b"\n"):
         last = len(text) - 1 - max(text.rfind(format.delimiter.encode()), text.rfind(b"\n"))
         if last != format.last_bytes:

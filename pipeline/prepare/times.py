@@ -13,13 +13,16 @@ DAYS = {
     "d.m.y": r"(?P<day>[0-9]{1,2})\.(?P<month>[0-9]{1,2})\.(?P<year>[0-9]{4})",
     "d/m/y": r"(?P<day>[0-9]{1,2})[-/](?P<month>[0-9]{1,2})[-/](?P<year>[0-9]{4})",
     "m/d/y": r"(?P<month>[0-9]{1,2})[-/](?P<day>[0-9]{1,2})[-/](?P<year>[0-9]{4})",
+    "d-mon-y": r"(?P<day>[0-9]{1,2})[-/ ](?P<month>[A-Za-z]{3})[-/ ](?P<year>[0-9]{4})",
 }
 """Patterns of the day of each form."""
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 CLOCK = (
-    r"(?:[T ](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]+))?)?"
-    r" ?(?:Z|UTC|(?P<sign>[-+])(?P<ahead>[0-9]{2}):?(?P<further>[0-9]{2})?)?)?"
+    r"(?:[T :](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]+))?)?"
+    r"(?: ?(?P<half>[AaPp])[Mm])? ?(?:Z|UTC|(?P<sign>[-+])(?P<ahead>[0-9]{2}):?(?P<further>[0-9]{2})?)?)?"
 )
-"""Pattern of what may follow a day: the time of day, and a zone, which is UTC if none is given."""
+"""Pattern of what may follow a day: the time of day, of 24 hours or of 12 with AM or PM, and a zone, which is UTC if
+none is given."""
 
 
 def micros_of(texts: pa.Array | pa.ChunkedArray, form: str) -> pa.Array:
@@ -30,6 +33,8 @@ def micros_of(texts: pa.Array | pa.ChunkedArray, form: str) -> pa.Array:
 
     def part(name: str) -> NDArray[np.int64]:
         values = pc.fill_null(pc.struct_field(found, name), "0")
+        if name == "month" and form == "d-mon-y":
+            return np.asarray(pc.fill_null(pc.index_in(pc.utf8_lower(values), pa.array(MONTHS)), -1)).astype(int) + 1
         # What may be absent is empty.
         return np.asarray(pc.if_else(pc.equal(values, ""), "0", values).cast(pa.int64()))
 
@@ -42,7 +47,10 @@ def micros_of(texts: pa.Array | pa.ChunkedArray, form: str) -> pa.Array:
     date_U = months_U.astype("datetime64[M]").astype("datetime64[D]") + (day_U - 1)
     good_U = np.asarray(pc.is_valid(found)) & (month_U >= 1) & (month_U <= 12) & (day_U >= 1)
     good_U &= date_U.astype("datetime64[M]").astype(np.int64) == months_U
-    good_U &= (hour_U <= 23) & (minute_U <= 59) & (second_U <= 59)
+    half = pc.utf8_lower(pc.fill_null(pc.struct_field(found, "half"), ""))
+    in_halves_U, is_pm_U = np.asarray(pc.not_equal(half, "")), np.asarray(pc.equal(half, "p"))
+    good_U &= np.where(in_halves_U, (hour_U >= 1) & (hour_U <= 12), hour_U <= 23) & (minute_U <= 59) & (second_U <= 59)
+    hour_U = np.where(in_halves_U, hour_U % 12 + 12 * is_pm_U, hour_U)
     behind_U = np.asarray(pc.fill_null(pc.equal(pc.struct_field(found, "sign"), "-"), False))
     offset_U = part("ahead") * 60 + part("further")
     minutes_U = hour_U * 60 + minute_U - np.where(behind_U, -offset_U, offset_U)

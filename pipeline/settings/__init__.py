@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -14,6 +14,12 @@ STRICT = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=Fals
 
 class Strict(BaseModel):
     model_config = STRICT
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy with some values replaced, which are not validated. Raises ValueError if there is no such field."""
+        if unknown := ", ".join(sorted({*(update or ())} - {*type(self).model_fields})):
+            raise ValueError(f"{type(self).__name__} has no {unknown}; it has {', '.join(type(self).model_fields)}")
+        return super().model_copy(update=update, deep=deep)
 
 
 T = TypeVar("T")

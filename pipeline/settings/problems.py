@@ -93,7 +93,7 @@ def _text(e: Any, owner: type[Strict] | None, in_json: bool) -> str:
         return f"no kind {context['tag']!r}{hint if '?' in hint else ''} Kinds: {', '.join(kinds)}"
     if e["type"] in BOUNDS:
         return f"expected {BOUNDS[e['type']].format(**context)}{got}"
-    advice = _advice(e["type"], value, owner, in_json)
+    advice = _advice(e["type"], value, in_json)
     if e["type"] in IN_WORDS:
         return f"expected {IN_WORDS[e['type']]}{advice}{got}"
     if e["type"] == "tuple_type":
@@ -110,13 +110,13 @@ def _text(e: Any, owner: type[Strict] | None, in_json: bool) -> str:
     return f"{e['msg']}{got}{hint if '?' in hint else ''}"
 
 
-def _advice(kind: str, value: Any, owner: type[Strict] | None, in_json: bool) -> str:
+def _advice(kind: str, value: Any, in_json: bool) -> str:
     """Say how the value is written in the type that is expected; empty if that is not known."""
-    written = next(_written(kind, value, owner, in_json), None)
+    written = next(_written(kind, value, in_json), None)
     return f"; write {written}" if written is not None and len(written) < 200 else ""
 
 
-def _written(kind: str, value: Any, owner: type[Strict] | None, in_json: bool) -> Iterator[str]:
+def _written(kind: str, value: Any, in_json: bool) -> Iterator[str]:
     expected = IN_WORDS.get(kind)
     if expected in (WHOLE, NUMBER) and isinstance(value, str | float):
         try:
@@ -134,8 +134,6 @@ def _written(kind: str, value: Any, owner: type[Strict] | None, in_json: bool) -
         yield json.dumps(values, default=str) if in_json else repr(tuple(values))
     elif kind == "tuple_type" and isinstance(value, Strict):
         yield f"({type(value).__name__}(...),)"
-    elif kind.startswith("model") and owner and isinstance(value, str) and "name" in owner.model_fields:
-        yield json.dumps({"name": value}) if in_json else f"{owner.__name__}(name={value!r})"
 
 
 def class_named(name: str) -> type[Strict] | None:

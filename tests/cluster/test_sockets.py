@@ -76,7 +76,7 @@ def test_a_preparation_listens_nowhere(tmp_path):
     table = make_table(np.random.default_rng(0), 200_000, 1000).select(["click", "price", "item", "country"])
     pa.csv.write_csv(table, tmp_path / "log.csv")
     command = [
-        sys.executable, "-m", "pipeline.prepare", "csv", str(tmp_path / "log.csv"), "--out", str(tmp_path / "out"),
+        sys.executable, "-m", "pipeline", "prepare", "csv", str(tmp_path / "log.csv"), "--out", str(tmp_path / "out"),
         "--schema", "click:label:int8", "price:number:float32", "item:category:int64", "country:category:string",
         "--piece-size", "128 KiB",
     ]  # fmt: skip

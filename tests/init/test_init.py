@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+import shlex
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pipeline.init.look import look_at_files
 from pipeline.init.main import main, table_of
 from pipeline.init.roles import choose_roles, shared_table
 from pipeline.models import SharedBottom
+from pipeline.prepare.main import main as prepare
 from pipeline.run import main as run
 from pipeline.workflow import load
 
@@ -127,14 +130,63 @@ def test_a_column_is_taken_for_what_its_values_are(tmp_path, name, values, role,
     assert (found.role, why in found.why) == (role, True), found.why
 
 
-def test_columns_numbered_on_from_each_other_are_categories(tmp_path):
-    """Only some of the numbers occur."""
-    rng = np.random.default_rng(0)
-    moved = {
-        f"x{n}": np.append([n * 5000, n * 5000 + 4999], rng.integers(0, 5000, ROWS - 2) + n * 5000) for n in range(3)
-    }
-    found = roles_of(table(**moved), tmp_path)
-    assert {found[name].why for name in moved} == {"numbered on from column to column"}
+def test_few_rows_show_no_leak(tmp_path):
+    clicks = [n % 2 for n in range(30)]
+    log = pa.table({"click": clicks, "user": [n // 2 for n in range(30)], "price": clicks, "city": [*map(str, clicks)]})
+    found = roles_of(log, tmp_path, ["click"])
+    assert {found[name].role for name in ("user", "city")} == {"category"}
+    assert not any(choice.warning for choice in found.values())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_files_without_the_label_are_left_for_score(tmp_path, capsys, suffix):
+    """As Kaggle has them, with a form for predictions; the way that is said makes Parquet that has no label."""
+    names = ["won", "user_id", "price", "colour"]
+    form = {"user_id": [1] * 9, "won": [0.5] * 9}
+    files = {"train": table(300), "test": table(99, seed=1), "sampleSubmission": pa.table(form)}
+    (tmp_path / "data").mkdir()
+    for name, content in files.items():
+        content = content.rename_columns(names if len(names) == content.num_columns else [*form])
+        content = content.drop(["won"]) if name == "test" else content
+        write = pa_csv.write_csv if suffix == "csv" else pq.write_table
+        write(content, tmp_path / "data" / f"{name}.{suffix}")
+    order = [str(tmp_path / "data"), "--out", str(tmp_path / "my.py")]
+    assert main(order) == 2
+    assert "--label" in capsys.readouterr().err
+    assert main([*order, "--label", "won"]) == 0
+    said = capsys.readouterr().out
+    assert f"left out: sampleSubmission.{suffix}\nleft out, since they have no label: test.{suffix}" in "".join(
+        line for line in said.splitlines(keepends=True) if "is missing" not in line
+    )
+    assert load(tmp_path / "my.py").data.labels == ("won",)
+    if suffix == "csv":
+        way = shlex.split(
+            re.search("pipeline prepare (csv .*--no-label.*)\n", said)[1].replace("FOLDER", str(tmp_path / "t"))
+        )
+        assert prepare(way) == 0
+        assert pq.read_table(tmp_path / "t" / "test").column_names == names[1:]
+    else:
+        assert f"then score them: pipeline score RUN {tmp_path / 'data' / 'test.parquet'} --out SCORES" in said
+
+
+def test_bad_rows_are_left_out_on_request(tmp_path, capsys):
+    """Infinite numbers of Parquet, which training refuses, and broken lines; otherwise it is said how."""
+    price = np.where(np.arange(300) == 7, np.inf, 1.5)
+    for seed, name in enumerate(("train", "test")):
+        pq.write_table(table(300, seed, price=price), tmp_path / f"{name}.parquet")
+    order = [str(tmp_path), "--out", str(tmp_path / "my.py")]
+    assert main(order) == 0
+    assert "price has infinite values, which are refused: --skip-bad 0.01" in capsys.readouterr().out
+    assert main([*order, "--fresh", "--skip-bad", "0.01"]) == 0
+    splits = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
+    assert [splits[split]["rows"] for split in ("train", "test")] == [299, 299]
+    lines = ["click,user,price", *(f"{n % 2},u{n % 7},{n}" for n in range(300)), "1,2"]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    order = [str(tmp_path / "log.csv"), "--out", str(tmp_path / "other.py")]
+    assert main(order) == 2
+    assert "line 302: expected 3 columns, got 2; correct it, or leave bad lines out" in capsys.readouterr().err
+    assert main([*order, "--skip-bad", "0.01"]) == 0
+    assert "skipped as bad: 1 of 301 lines" in capsys.readouterr().out
 
 
 def test_a_doubtful_role_is_reported_with_its_option(tmp_path):
@@ -283,8 +335,12 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
             "a.csv: is compressed as .gz, which its name does not say",
         ),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
+        (
+            lambda f: write_texts(f / "data", b"1 |user 5 |item 7:0.5\n-1 'tag |user 6 |item 8 9\n"),
+            "a.csv: is text of Vowpal Wabbit; write a column for each namespace, as CSV",
+        ),
     ],
-    ids=["file", "empty", "types", "columns", "widths", "header", "packed", "ragged"],
+    ids=["file", "empty", "types", "columns", "widths", "header", "packed", "ragged", "Vowpal Wabbit"],
 )
 def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, write, said):
     (tmp_path / "data").mkdir()

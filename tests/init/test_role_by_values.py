@@ -46,6 +46,8 @@ PLANTED = {
     "differences": ("number", lambda r, n: r.normal(5, 10, n)),
     "seconds since 1970": ("time", lambda r, n: np.sort(r.integers(17 * 10**8, 17 * 10**8 + 10**6, n))),
     "milliseconds since 1970": ("time", lambda r, n: np.sort(r.integers(17 * 10**11, 17 * 10**11 + 10**9, n))),
+    "days": ("time", lambda r, n: 2026_01_20 + np.sort(r.integers(0, 60, n)) % 12 + 81 * (np.arange(n) > n // 2)),
+    "days with hours": ("time", lambda r, n: 2026_01_20_00 + r.integers(0, 9, n) * 100 + r.integers(0, 24, n)),
     "keys": ("skip", lambda r, n: drawn(r, n * 20, n)),
 }
 """Kind of values -> the right role, and how to draw them."""

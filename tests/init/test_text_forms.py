@@ -47,6 +47,8 @@ CASES = {
     "points": (["01.02.2026", "28.02.2026 10:30"], ("time", "d.m.y"), None),
     "day first": (["24/11/2026", "01/02/2026"], ("time", "d/m/y"), None),
     "month first": (["11/24/2026", "01/02/2026"], ("time", "m/d/y"), None),
+    "names of months": (["01-Jan-2026", "2 feb 2026 3:04 PM", "24/Nov/2026:10:30:00 +0000"], ("time", "d-mon-y"), None),
+    "no such half": (["1/31/2026 13:04 PM"], TEXT, None),
     "either first": (["01/02/2026", "03/04/2026"], TEXT, None),
     "no such day": (["2026-02-30", "2026-02-01"], TEXT, None),
     "lists": (LISTS, ("category", "string[|]"), [text.split("|") for text in LISTS]),
@@ -138,7 +140,7 @@ def test_what_the_sample_missed_is_refused_with_the_setting(columns, text, said)
     [
         (["$0.50", "$1,200.00"], "'$0.50' is taken for text; write amounts as plain numbers"),
         (["12.5%", "3 %"], "write amounts as plain numbers"),
-        (["01/Dec/2025:10:30:00 +0000"], "write times as 2026-11-24 10:30:00"),
+        (["Mon 1:30", "Tue 2:45"], "write times as 2026-11-24 10:30:00"),
         (["1.5", "2", "3", "4", "free"], "most texts are numbers, but 'free' is none: taken for text"),
     ],
 )
@@ -178,6 +180,19 @@ def test_objects_are_read_by_dotted_names():
     assert read.to_pylist() == [first, first | {"u.id": 7}, dict.fromkeys(first) | {"click": 0}]
 
 
+def test_numbers_in_quotes_are_read_as_numbers():
+    columns = [*JSON[:2], "p:number", "n:number:int64", "won:label:-1/1", "ok:number:bool", "at:time:int64"]
+    parse = json_parser(formats.csv(columns, "json"))
+    text = b'{"click":"1","u":{"id":"5"},"p":"0.5","n":"-7","won":"-1","ok":"true","at":"9"}\n'
+    first = {"click": 1, "u.id": 5, "p": 0.5, "n": -7, "won": 0, "ok": True, "at": 9}
+    nothing = b'{"click":"0","p":"","n":null,"won":"1","at":"8"}\n'
+    second = dict.fromkeys(first) | {"click": 0, "won": 1, "at": 8}
+    assert parse(text + nothing).to_pylist() == [first, second]
+    for wrong in (text.replace(b'"5"', b'"05"'), text.replace(b'"-7"', b"-7"), text.replace(b'"1"', b'"yes"')):
+        with pytest.raises(RefusedLine):
+            parse(text + wrong)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -191,7 +206,7 @@ def test_objects_are_read_by_dotted_names():
         (ROW.replace(b"other", b"\xff"), "is not UTF-8"),
         (ROW.replace(b":5", b":5.5"), "column 'u.id': '5.5' is no int64"),
         (ROW.replace(b"1.0", b"2"), "column 'click': a label must be 0 or 1"),
-        (ROW.replace(b"0.5", b'"a"'), "column 'p' changed from number to string"),
+        (ROW.replace(b"0.5", b'"a"'), "column 'p': 'a' is no float"),
         (ROW.replace(b'{"w"', b'["w"'), "column 'v' changed from object to array"),
     ],
 )
@@ -232,6 +247,15 @@ def test_line_ends_in_quotes_and_trailing_delimiters_are_read(tmp_path):
     assert look_at_text([file], 16).options["delimiter"] == "\x01"
 
 
+def test_backslashes_before_quotes_are_found(tmp_path):
+    titles = ['5" pipe, big', "plain", 'the "best"']
+    lines = [f'{n % 2},u{n % 9},"' + titles[n % 3].replace('"', '\\"') + '"\n' for n in range(300)]
+    (tmp_path / "log.csv").write_text("click,user,title\n" + "".join(lines))
+    found = look_at_text([named(tmp_path / "log.csv")], 16)
+    assert found.options["backslashes"]
+    assert found.sample.column("title").to_pylist() == titles * 100
+
+
 @pytest.mark.parametrize(
     ("head", "last", "said"),
     [
@@ -253,7 +277,8 @@ def test_tables_of_people_are_refused_with_what_is_wrong(tmp_path, head, last, s
 @pytest.mark.prove
 @pytest.mark.parametrize("form", ["csv", "parts", "jsonl"])
 def test_text_of_all_forms_becomes_a_workflow_in_one_command(tmp_path, form):
-    """What `init` chose, its own `prepare` reads, and the splits are by the moments that the times say."""
+    """What `init` chose, its own `prepare` reads, and the splits are by the moments that the times say. Numbers of JSON
+    are in quotes."""
     rng, data = np.random.default_rng(0), tmp_path / "data"
     data.mkdir()
     rows = [
@@ -274,6 +299,7 @@ def test_text_of_all_forms_becomes_a_workflow_in_one_command(tmp_path, form):
     assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
     splits = [pq.read_table(tmp_path / "my_data" / split) for split in ("train", "validation", "test")]
     assert sum(len(split) for split in splits) == 2800
+    assert splits[0].column("price").type == pa.float32()
     assert {split.column("shop").type for split in splits} == {pa.dictionary(pa.int32(), pa.string())}
     assert splits[0].column("tags").type == pa.list_(pa.string())
     days = [max(at[3:5] + at[:2] for at in split.column("at").to_pylist()) for split in splits]

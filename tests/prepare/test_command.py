@@ -182,13 +182,6 @@ def test_an_output_in_use_is_refused_with_its_process(tmp_path, source, refused)
         assert f"is in use by process {os.getpid()}" in refused("criteo", source)
 
 
-@pytest.mark.parametrize("name", ["prepared.json", "vocabulary", ".prepare/uniques"])
-def test_an_output_of_an_earlier_version_is_refused(tmp_path, source, refused, name):
-    assert prepare("criteo", source, tmp_path / "out") == 0
-    (tmp_path / "out" / name).mkdir()
-    assert f"was made by an earlier version, as {name} in it shows" in refused("criteo", source)
-
-
 def test_an_output_is_read_as_one_data_set(tmp_path, source):
     argv = ("criteo", str(source), "--out", str(tmp_path / "out"), *SPLIT, "--vocabulary", "c1")
     assert main([*argv]) == 0

@@ -98,13 +98,13 @@ arguments, sys.argv = sys.argv, ["-m"]  # as `python -m` has it when it imports 
 import pipeline.prepare.main
 sys.argv = arguments
 print(flush=True)
-runpy.run_module("pipeline.prepare", run_name="__main__")
+runpy.run_module("pipeline", run_name="__main__")
 """
 
 
 def interrupted(source, out, seconds):
     """The exit code, stdout and stderr of one that is interrupted so long after its modules were imported."""
-    argv = [sys.executable, "-c", BEGUN, *command("criteo", source, out, *PIECE)]
+    argv = [sys.executable, "-c", BEGUN, "prepare", *command("criteo", source, out, *PIECE)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.readline()

@@ -1,6 +1,7 @@
 """What is read is what is written: each format against a plain reading of the same lines, however the file is cut."""
 
 import csv
+import dataclasses
 import gzip
 import io
 import itertools
@@ -91,6 +92,45 @@ def test_rows_are_the_same_wherever_a_file_is_cut(tmp_path_factory, name, seed, 
     assert table_of(path, RAWS[name].format, piece_bytes).equals(table_of(path, RAWS[name].format))
 
 
+@pytest.mark.parametrize("blank", [b"\n", b"\n\n\n", b"\r\n"])
+@pytest.mark.parametrize("newlines", [False, True])
+def test_blank_lines_that_end_a_file_are_no_rows(tmp_path, newlines, blank):
+    format = dataclasses.replace(small_csv("click:label", "city:category"), newlines=newlines)
+    text = b"click,city\r\n0,a\r\n1,\r\n"
+    (tmp_path / "log").write_bytes(text + blank)
+    (tmp_path / "log.gz").write_bytes(gzip.compress(text + blank))
+    for name, piece_bytes in itertools.product(("log", "log.gz"), (*range(1, 20), BIG)):
+        read = table_of(tmp_path / name, format, piece_bytes).to_pylist()
+        assert read == [{"click": 0, "city": "a"}, {"click": 1, "city": None}]
+
+
+def test_names_in_a_header_may_have_blanks_around_them(tmp_path):
+    (tmp_path / "log").write_bytes(b"click, x , city\n1, 2, a\n")
+    assert table_of(tmp_path / "log", small_csv()).to_pylist() == [{"click": 1, "x": 2.0, "city": " a"}]
+    named = small_csv("click:label", " x :number", "city:category")
+    assert table_of(tmp_path / "log", named).column_names == ["click", " x ", "city"]
+
+
+def as_spark_writes(value):
+    if not any(mark in value for mark in '",\n'):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@examples(40, 400)
+@given(
+    values=st.lists(st.text(st.sampled_from('ab",\\ \n'), min_size=1, max_size=6), min_size=1, max_size=5),
+    newlines=st.booleans(),
+    piece_bytes=st.integers(1, 60),
+)
+def test_quotes_with_backslashes_are_read_as_spark_writes_them(tmp_path_factory, values, newlines, piece_bytes):
+    values = [value if newlines else value.replace("\n", "n") for value in values]
+    path = tmp_path_factory.mktemp("spark") / "log"
+    path.write_text("click,x,city\n" + "".join(f"1,2,{as_spark_writes(value)}\n" for value in values))
+    format = small_csv(backslashes=True, newlines=newlines)
+    assert table_of(path, format, piece_bytes)["city"].to_pylist() == values
+
+
 CELLS = st.one_of(
     st.sampled_from(['"', '""', '"a', 'a"', '"a"', '"a,b"', '"a\nb"', "\ufeff", "\r", "é", "x" * 9, " ", "'"]),
     st.text(st.sampled_from('ab",\n\r \0'), max_size=5),
@@ -103,7 +143,8 @@ CELLS = st.one_of(
     piece_bytes=st.integers(1, 40),
 )
 def test_a_line_is_skipped_regardless_of_its_neighbours(tmp_path_factory, cells, piece_bytes):
-    """Of any text: in any pieces the same lines are skipped, as they are alone; rows and skipped are all lines."""
+    """Of any text: in any pieces the same lines are skipped, as they are alone; rows and skipped are all lines, but for
+    blank ones at the end."""
     format = small_csv("click:label", "city:category", header=False)
     path = tmp_path_factory.mktemp("any") / "log"
     path.write_bytes("".join(f"{label},{city}\n" for label, city in [("0", ""), *cells]).encode())
@@ -111,6 +152,8 @@ def test_a_line_is_skipped_regardless_of_its_neighbours(tmp_path_factory, cells,
     pieces, num_in_pieces = skipped_of(path, format, piece_bytes=piece_bytes)
     assert (pieces.to_pylist(), num_in_pieces) == (found.to_pylist(), num_skipped)
     lines = path.read_bytes().split(b"\n")[:-1]
+    while not lines[-1].strip(b"\r"):
+        lines.pop()
     assert found.num_rows + num_skipped == len(lines)
     alone = []
     for line in lines:

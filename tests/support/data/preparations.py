@@ -46,7 +46,7 @@ def prepare(format, source, out, *more):
 def start(format, source, out, *more, environment=None):
     """Start a preparation in a separate process."""
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline.prepare", *command(format, source, out, *more)],
+        [sys.executable, "-m", "pipeline", "prepare", *command(format, source, out, *more)],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | (environment or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

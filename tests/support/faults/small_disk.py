@@ -45,7 +45,7 @@ class Disk:
     def prepare(self, format, source, *more):
         # The lock is next to the disk: a disk with a file open for writing cannot be remounted read-only.
         argv = command(format, source, self.folder, *more)
-        return self.run(sys.executable, "-m", "pipeline.prepare", *argv, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        return self.run(sys.executable, "-m", "pipeline", "prepare", *argv, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
     def remount(self, how):
         """Remount the disk "ro" or "rw". It is retried, since "ro" fails while a file is open for writing."""
