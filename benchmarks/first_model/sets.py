@@ -8,7 +8,7 @@ the sources in alphabetical order, one to either side in turn, so that nothing k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,8 @@ class Rows:
     categories: tuple[str, ...]
     """Columns of single values or lists."""
     splits: Mapping[str, pa.Table]
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """Columns of lists, and the column whose embeddings each shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Log:
     numbers: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """Columns that are known only after the label, other labels, and times."""
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """Columns of lists, and the column whose embeddings each shares."""
 
 
 def _numbered(pattern: str, *ends: int) -> dict[str, tuple[str, ...]]:
@@ -60,16 +64,19 @@ AFTER_KUAIRAND = ("time_ms", "day", "play_time_ms", "comment_stay_time_ms")
 def _kuairand(label: str) -> Log:
     others = tuple(name for name in KUAIRAND_LABELS if name != label)
     files = _numbered("day_{:02}.parquet", 1, 11, 13, 15)
-    return Log(label, files, ("duration_ms",), (*others, *AFTER_KUAIRAND))
+    return Log(label, files, ("duration_ms",), (*others, *AFTER_KUAIRAND), {"hist_videos": "video_id"})
 
 
 REAL: Mapping[str, Mapping[str, Log]] = {
     "adclick_6days": {
         "adclick": Log(
-            "label", _numbered("day_{}.parquet", 1, 5, 6, 7), left_out=("time", "day", "session_id")
+            "label", _numbered("day_{}.parquet", 1, 5, 6, 7), left_out=("time", "day", "session_id"),
+            tables={"hist_products": "product", "hist_campaigns": "campaign_id"},
         ),
     },
-    "amazon_beauty": {"amazon_beauty": Log("label", NAMED)},
+    "amazon_beauty": {
+        "amazon_beauty": Log("label", NAMED, tables={"hist_items": "item_id", "hist_categories": "item_category"}),
+    },
     "census_income_half": {
         "census": Log(
             "income_50k", NAMED,
@@ -85,7 +92,7 @@ REAL: Mapping[str, Mapping[str, Log]] = {
     "movietweetings_100k": {
         "movietweetings": Log(
             "label", _numbered("week_{:02}.parquet", 1, 24, 26, 28), ("release_year",),
-            ("rating", "timestamp", "day", "hist_timestamps"),
+            ("rating", "timestamp", "day", "hist_timestamps"), {"hist_items": "item_id", "hist_genres": "item_genre"},
         ),
     },
 }  # fmt: skip
@@ -102,7 +109,7 @@ def _read(folder: Path, name: str, log: Log) -> Rows:
         tables["train"] = tables["train"].take(np.sort(drawn))
     names = [column for column in tables["train"].column_names if column not in (log.label, *log.left_out)]
     categories = tuple(column for column in names if column not in log.numbers)
-    return Rows(name, log.label, log.numbers, categories, tables)
+    return Rows(name, log.label, log.numbers, categories, tables, log.tables)
 
 
 def _planted(name: str, num_rows: int, num_columns: int, num_keys: int, rate: float, crossed: bool) -> Rows:

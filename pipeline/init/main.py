@@ -115,7 +115,8 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
         role = choice.given or ("nothing" if choice.role == "skip" else choice.role)
         reach = _range(column, choice.role == "time")
         lines.append(f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {reach:24.24}  {choice.why}")
-    lines += [f"warning: {choice.warning}" for choice in choices if choice.warning]
+    worst_first = sorted(choices, key=lambda choice: not choice.after_label)
+    lines += [f"warning: {choice.warning}" for choice in worst_first if choice.warning]
     return "\n".join([*lines, *(f"note: {note}" for choice in choices if (note := _note(choice)))])
 
 

@@ -118,8 +118,9 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
         ("tags", [[n % 7, n % 5] for n in range(ROWS)], "category", "lists of integers"),
         ("vectors", [[0.5]] * ROWS, "skip", "no workflow reads"),
         ("weight", np.arange(ROWS) % 5 + 0.5, "skip", "weight"),
-        ("rated", table()["click"].to_numpy() * 5 + np.arange(ROWS) % 5, "skip", "goes with the label"),
-        ("liked", table()["click"].to_numpy(), "skip", "goes with the label"),
+        ("rated", table()["click"].to_numpy() * 5 + np.arange(ROWS) % 5, "category", "without gaps"),
+        ("liked", table()["click"].to_numpy(), "category", "2 different"),
+        ("visit", np.append(np.arange(ROWS - 1), 0), "category", "without gaps"),
     ],
 )
 def test_a_column_is_taken_for_what_its_values_are(tmp_path, name, values, role, why):
