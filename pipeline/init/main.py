@@ -20,7 +20,7 @@ from pipeline.errors import refuse_remote
 from pipeline.files.find import DataFile, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, of_role
 from pipeline.init.columns import Column, Look
-from pipeline.init.division import ByPrepare, Division, by_prepare, divide, shown_time, split_table
+from pipeline.init.division import ByPrepare, Division, by_prepare, divide, rate_of, shown_time, split_table
 from pipeline.init.labels import is_binary
 from pipeline.init.look import look_at_files
 from pipeline.init.roles import choose_roles, fit_to_splits, shared_table
@@ -164,6 +164,9 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
         numbers=[_number(choice.column) for choice in of_role(choices, "number")],
         categories=[_category(choice, choices, look) for choice in of_role(choices, "category")],
         num_rows=num_rows,
+        rates={
+            choice.column.name: rate_of(division["train"], choice.column.name) for choice in of_role(choices, "label")
+        },
     )  # fmt: skip
 
 
