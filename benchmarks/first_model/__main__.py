@@ -98,7 +98,7 @@ class Study:
 
     def found(self, name: str, of: str) -> tuple[list[Json], list[Array]]:
         """Figures and test scores of a rule or tool, of all seeds that were run."""
-        paths = sorted(self._out.glob(f"{name}, {of.replace('/', 'by')}, *.json"))
+        paths = sorted(self._out.glob(f"{name}, {of.replace('/', 'by')}, [0-9]*.json"))
         return [read(path) or {} for path in paths], [np.load(path.with_suffix(".npy")) for path in paths]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 
 import numpy as np
@@ -44,7 +43,7 @@ from pipeline.storage.slab import Slab
 from pipeline.training.block_metrics import BlockMetrics, Truth, truth_of
 from pipeline.training.build import Shape, build_model
 from pipeline.training.compiled import Compiled, made_up_inputs
-from pipeline.training.dense_state import dense_state, load_dense, model_state, save_dense
+from pipeline.training.dense_part import DensePart
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward
 from pipeline.training.shares import BatchShare, SharedBatch, Together, WholeBatch, norm_of_all
@@ -81,6 +80,7 @@ class Learner:
         with self._torch.stream():
             self.model = build_model(workflow).to(self._torch.where)
             self.dense = dense_of(self.model, workflow.optimizer, shape.steps_of_epoch, together.collective)
+        self.dense_part = DensePart(self.model, self.dense, self._torch)
         self.rows = RowOptimizer(
             workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout),
             workflow.seed,
@@ -108,32 +108,11 @@ class Learner:
 
     def save(self) -> dict[str, Array]:
         """Return the dense part, its optimizer state, and the history of learning rates, for a commit."""
-        with self._plain_weights():
-            return save_dense(self.model, self.dense.optimizer, self.dense.average) | self.rows.rates.save()
-
-    def state(self) -> list[tuple[str, Array]]:
-        """Names and values of the dense part, its optimizer state and its averages, for a fingerprint."""
-        with self._plain_weights():
-            return dense_state(self.model, self.dense.optimizer, self.dense.average)
-
-    def scoring_state(self) -> dict[str, Array]:
-        """Parameters and buffers that blocks are scored with, by name."""
-        with self._torch.stream():
-            if self.dense.average:
-                self.dense.average.show(True)
-            return model_state(self.model)
-
-    def _plain_weights(self) -> AbstractContextManager[object]:
-        """Context in which the parameters hold what training goes on from."""
-        with self._torch.stream():
-            if self.dense.average:
-                self.dense.average.show(False)
-        return self._torch.stream()
+        return self.dense_part.save() | self.rows.rates.save()
 
     def load(self, saved: Mapping[str, Array]) -> None:
         """Load what `save` returned. Raises ValueError if it belongs to another model."""
-        with self._torch.stream():
-            load_dense(self.model, self.dense.optimizer, saved, self.dense.average)
+        self.dense_part.load(saved)
         self.rows.rates.load(saved)
 
     def prepare(self, blocks: Sequence[Block]) -> None:
@@ -200,8 +179,7 @@ class Learner:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
         self.model.train(block.trains)
-        if self.dense.average:
-            self.dense.average.show(not block.trains)
+        self.dense_part.show(averaged=not block.trains)
         if block.trains:
             self.rows.expect(block.first_step + block.num_batches)
         else:

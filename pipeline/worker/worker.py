@@ -159,11 +159,11 @@ class Worker:
 
     def fingerprint(self, table: int) -> str:
         """Return the fingerprint of a table with the hash `table` and of this worker's dense part."""
-        return fingerprint(table, self.tiers.learner.state())
+        return fingerprint(table, self.tiers.learner.dense_part.state())
 
     def model(self) -> dict[str, Array]:
         """Parameters and buffers of the dense part that scores are computed with."""
-        return self.tiers.learner.scoring_state()
+        return self.tiers.learner.dense_part.scoring_state()
 
     def scores(self, number: int, table: int) -> U64 | None:
         """Next piece of sorted scores; see `BlockMetrics.scores`."""
