@@ -34,8 +34,7 @@ def written(rows: Rows, form: Form, folder: Path) -> Data:
         values = {split: _floats(rows.splits[split], name) for split in SPLITS}
         train = values["train"][np.isfinite(values["train"])]
         if form == "log":
-            low = min(0.0, float(train.min(initial=0)))
-            numbers.append(Number(name=name, fill=low, shift=-low, log1p=True))
+            numbers.append(_drafted(name, np.concatenate([*values.values()])))
         if form in ("standard", "both"):
             mean, deviation = _signed_log(train).mean(), max(float(_signed_log(train).std()), 1e-6)
             numbers += [Number(name=f"{name}.scaled"), Number(name=f"{name}.null")]
@@ -75,6 +74,16 @@ def written(rows: Rows, form: Form, folder: Path) -> Data:
         numbers=tuple(numbers),
         categories=(*categories, *(Category(name=name) for name in buckets)),
     )
+
+
+def _drafted(name: str, values: Array) -> Number:
+    """A number as `init` drafts it by its range in all files (see `pipeline.prepare.draft.number_setting`)."""
+    known = values[np.isfinite(values)]
+    low, high = float(known.min(initial=0)), float(known.max(initial=0))
+    if low >= 0:
+        return Number(name=name, log1p=high > 1)
+    is_whole = bool((known == np.trunc(known)).all())
+    return Number(name=name, fill=low, shift=-low, log1p=True) if is_whole else Number(name=name)
 
 
 def bucket_edges(values: Array) -> Array:
