@@ -78,6 +78,8 @@ CHANGED: Mapping[str, Mapping[str, Any]] = {
     "LR, lazy l2": {"kind": "LR", "l2": None},
     "LR, l2 2 / n, rates 1e-2": {"kind": "LR", "l2": 2.0, "lr": 1e-2, "dense_lr": 1e-2},
     "LR, l2 2 / n, rates 3e-3": {"kind": "LR", "l2": 2.0, "lr": 3e-3, "dense_lr": 3e-3},
+    "LR, l2 10 / n, rates 3e-3": {"kind": "LR", "l2": 10.0, "lr": 3e-3, "dense_lr": 3e-3},
+    "LR, l2 50 / n, rates 3e-3": {"kind": "LR", "l2": 50.0, "lr": 3e-3, "dense_lr": 3e-3},
     "rates 3e-3": {"lr": 3e-3, "dense_lr": 3e-3},
     "FM": {"kind": "FM"},
     "DNN": {"kind": "DNN"},
