@@ -238,6 +238,9 @@ def _dotted(kind: object, info: ValidationInfo) -> object:
     )
 
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
 class Model(Strict):
     kind: Annotated[ImportString[Any], BeforeValidator(_dotted), PlainSerializer(kind_name, str, when_used="json")]
     """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, which describes the
@@ -247,6 +250,10 @@ class Model(Strict):
     init_std: Annotated[float, Field(ge=0.0)] = 0.01
     """Standard deviation of a new row's embedding weights; first-order weights start at 0."""
     args: dict[str, Any] = Field(default_factory=dict)
+    initial_bias: Finite | dict[str, Finite] = 0.0
+    """Constant that is added to the model's logits, in training and afterwards: log(rate / (1 - rate)) of the labels'
+    positive rate, so that training begins at that rate. Several labels: by label; one that is left out has 0. Neither
+    trained nor regularized."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the dense model's matrix products (torch.autocast). Rows, their gradients and all optimizer state
     are always float32."""
@@ -371,6 +378,17 @@ class Workflow(Strict):
                 f"optimizer.dense.eps is {eps}, and optimizer.merge has a frozen denominator: a weight whose gradient "
                 f"was 0 for a long time would take far too large a step at its next gradient; set eps to at least "
                 f"{MIN_FROZEN_EPS}, for example 1e-4"
+            )
+        biases = self.model.initial_bias if isinstance(self.model.initial_bias, dict) else {}
+        if unknown := [label for label in biases if label not in self.data.labels]:
+            raise ValueError(
+                f"model.initial_bias has {unknown[0]!r}{did_you_mean(unknown[0], self.data.labels)[1]}, and the labels "
+                f"are {', '.join(self.data.labels)}; name one of them, or give one number for all"
+            )
+        if self.model.initial_bias and getattr(self.model.kind, "multiplies_probabilities", False):
+            raise ValueError(
+                f"model.initial_bias shifts logits, and {self.model.kind.__name__} makes one label's from a product of "
+                "probabilities, which would no longer be the other's part; leave it out"
             )
         plateau = self.schedule.plateau
         if self.optimizer.rows.kind == "ftrl" and plateau and plateau.lr_factor < 1:

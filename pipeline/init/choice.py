@@ -18,6 +18,8 @@ class Choice:
     role: Role
     why: str
     warning: str = ""
+    after_label: bool = False
+    """True if the warning is of a column that by its name is known only after the label; such warnings come first."""
     either: bool = False
     """True for whole numbers that may be names of things as well as amounts, by all that is seen."""
     given: str = ""

@@ -139,11 +139,19 @@ def split_table(division: Division, choices: Sequence[Choice]) -> str:
         ["split", "rows", *(f"positive: {name}" for name in labels), *([f"{time.name} from .. to"] if time else [])]
     ]
     for split, paths in division.items():
-        values = [column_of(paths, name).cast(pa.float64()) for name in labels]
-        rates = (pc.sum(column, min_count=0).as_py() / max(1, len(column)) for column in values)
-        lines.append([split, f"{len(values[0]):,}", *(f"{rate:.2%}" for rate in rates)])
+        values = [column_of(paths, name) for name in labels]
+        lines.append([split, f"{len(values[0]):,}", *(f"{_mean(column):.2%}" for column in values)])
         lines[-1] += [_span(paths, time)] if time else []
     return "\n".join(aligned(lines))
+
+
+def rate_of(paths: Sequence[DataFile], label: str) -> float:
+    """Positive rate of a label in files."""
+    return _mean(column_of(paths, label))
+
+
+def _mean(values: pa.ChunkedArray) -> float:
+    return float(pc.sum(values.cast(pa.float64()), min_count=0).as_py()) / max(1, len(values))
 
 
 def _span(paths: Sequence[DataFile], column: Column) -> str:

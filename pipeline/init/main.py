@@ -20,7 +20,7 @@ from pipeline.errors import refuse_remote
 from pipeline.files.find import DataFile, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, of_role
 from pipeline.init.columns import Column, Look
-from pipeline.init.division import ByPrepare, Division, by_prepare, divide, shown_time, split_table
+from pipeline.init.division import ByPrepare, Division, by_prepare, divide, rate_of, shown_time, split_table
 from pipeline.init.labels import is_binary
 from pipeline.init.look import look_at_labelled
 from pipeline.init.roles import choose_roles, fit_to_splits, shared_table
@@ -133,7 +133,8 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
         role = choice.given or ("nothing" if choice.role == "skip" else choice.role)
         reach = _range(column, choice.role == "time")
         lines.append(f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {reach:24.24}  {choice.why}")
-    lines += [f"warning: {choice.warning}" for choice in choices if choice.warning]
+    worst_first = sorted(choices, key=lambda choice: not choice.after_label)
+    lines += [f"warning: {choice.warning}" for choice in worst_first if choice.warning]
     return "\n".join([*lines, *(f"note: {note}" for choice in choices if (note := _note(choice)))])
 
 
@@ -181,6 +182,9 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
         numbers=[_number(choice.column) for choice in of_role(choices, "number")],
         categories=[_category(choice, choices, look) for choice in of_role(choices, "category")],
         num_rows=num_rows,
+        rates={
+            choice.column.name: rate_of(division["train"], choice.column.name) for choice in of_role(choices, "label")
+        },
     )  # fmt: skip
 
 

@@ -27,6 +27,12 @@ NUMBER_WORDS = re.compile(r"^(num|number)s?$")
 PER = re.compile(r"(^|_)per_")
 WEIGHT_WORDS = re.compile(r"(^|_)weights?($|_)")
 TIME_WORDS = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms|at)s?($|_)")
+OUTCOME_WORDS = re.compile(
+    r"(^|_)(label|click|clicked|target|conversions?|converted|purchased?|bought|orders?|ordered|paid|refunded|outcome|"
+    r"response|result|rating|rated|likes?|liked|comments?|follow|forward|shared?|installed|attributed|play|played|"
+    r"watch|watched|dwell|stay|stayed|completed|finished|viewed|churned|defaulted|fraud)($|_)"
+)
+"""Words in names of columns that say what happened after an example was shown."""
 BORDERS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])|[\W_]+")
 """Places within a name where a word ends: at another case, at digits, at what is no letter."""
 GLUED = re.compile(rf"(?<![a-z])({THINGS}|post|u|uu|gu|p|c|s|t|g|v)(id|code|key|hash)(s?)(?![a-z])")

@@ -12,29 +12,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.doctor.measures import rank_auc
+from pipeline.doctor.measures import binned, held_out_rates, rank_auc
 from pipeline.files.types import value_of
 from pipeline.init.choice import Choice, as_option, given_role, split_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.division import Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
-from pipeline.init.names import TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
-from pipeline.init.values import F8, FEW, WholeNumbers
+from pipeline.init.names import OUTCOME_WORDS, TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
+from pipeline.init.values import F8, WholeNumbers
+from pipeline.records import I32
 
 VERY_FEW = 8
 """Number of different whole numbers up to which a column is a category, though its name says amounts: each of so few
 values, such as 0 and 1 or the levels of a scale, learns an embedding, which says at least as much as the number."""
 HASHED = 1 << 31
 """Whole numbers from here on are hashes or identifiers."""
-SUSPECT_AUC, LEAK_AUC, TWIN_AUC = 0.8, 0.95, 0.6
-"""AUC of a column by itself from which on the user is warned, and from which on it is left out; the last one that of
-columns of 0 and 1, which may be labels too."""
 ENOUGH = 20
-"""Number of rows of either value of the label from which on an AUC says something, and of rows of each value of a
-category from which on their rates do."""
+"""Number of rows of either value of the label from which on an AUC says something."""
+SUSPECT_AUC, TWIN_AUC = 0.8, 0.6
+"""AUC of a column by itself, on rows that its rates were not counted on, from which on the user is warned; the second
+one that of columns of 0 and 1, which may be labels too, and of those whose name is that of an outcome."""
 UNSCALED = 1e4
 UNSEEN_SHARE = 0.05
-"""Share of held-out rows whose value was seen in training, below which a category is left out."""
+"""Share of held-out rows whose value was seen in training, below which the user is warned of a category."""
 SHARED_VALUES = 0.8
 """Share of the values of lists that a column of single values must have, so that they share a table."""
 
@@ -54,8 +54,8 @@ def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -
             is_whole = column.kind == "numbers" and whole.are_whole(column.name)
             made[column.name] = given_role(column, given[column.name], is_whole)
     choices = [made.get(column.name) or _choice(column, whole) for column in look.columns]
-    for label in labels_N:
-        choices = [choice if choice.column.name in made else _warned(choice, look, label) for choice in choices]
+    telling = [label_N for label_N in labels_N if min(label_N.sum(), (1 - label_N).sum()) >= ENOUGH]
+    choices = [choice if choice.column.name in made else _warned(choice, look, telling) for choice in choices]
     return _with_category(choices)
 
 
@@ -105,7 +105,7 @@ def _words(name: str) -> set[str]:
 def _choice(column: Column, whole: WholeNumbers) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
-    unique = whole.are_unique(column.num_different, known)
+    unique = column.num_different == known and whole.are_unique(column.num_different, known)
     if column.num_different == 0:
         return Choice(column, "skip", "all values are null", f"{name} is empty")
     if kind == "time":
@@ -144,12 +144,13 @@ def _choice(column: Column, whole: WholeNumbers) -> Choice:
     role, why, either = whole.role(name)
     if role == "number":
         return replace(_number(column, why), either=either)
-    return replace(_unless_unique(column, role == "skip", why), either=either)
+    return replace(_unless_unique(column, role == "skip" and unique, why), either=either)
 
 
 def fit_to_splits(choices: Sequence[Choice], look: Look, division: Division) -> list[Choice]:
-    """The choices without columns that no file of a split has, and without categories whose values in the held-out
-    files were never seen in the others, such as the number of a day. Raises ValueError if no category is left."""
+    """The choices without columns that no file of a split has, with a warning of categories whose values in the
+    held-out files were never seen in the others, such as the number of a day. Raises ValueError if no category is
+    left."""
     choices = [_unless_absent(choice, look, division) for choice in choices]
     held_out = [number for number, path in enumerate(look.paths) if path not in {*division["train"]}]
     held_N = np.isin(look.file_of, held_out)
@@ -182,16 +183,16 @@ def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Cho
         return choice
     said = (
         f"{choice.column.name} has other values in the held-out files: what is learned of it is of no use there; "
-        f"to take it nevertheless, {as_option(choice.column, 'category')}"
+        f"to leave it out, {as_option(choice.column, 'nothing')}"
     )
-    return Choice(choice.column, "skip", "its values do not come again", said)
+    return replace(choice, warning="; ".join(filter(None, (choice.warning, said))))
 
 
 def _unless_unique(column: Column, unique: bool, why: str) -> Choice:
     if not unique:
         return Choice(column, "category", why)
     said = (
-        f"{column.name} is different in almost every row: a key that does not come again teaches nothing; to take it "
+        f"{column.name} is different in every row: a key that does not come again teaches nothing; to take it "
         f"nevertheless, {as_option(column, 'category')}"
     )
     return Choice(column, "skip", "unique per row", said)
@@ -208,35 +209,34 @@ def _number(column: Column, why: str) -> Choice:
     return Choice(column, "number", why, warning)
 
 
-def _warned(choice: Choice, look: Look, label_N: F8) -> Choice:
-    """Leave out a column that predicts the label by itself: it is probably known only after the label is. A column of
-    few rows is kept, since chance predicts them."""
+def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
+    """Warn of a feature that goes with a label by itself: it may be known only after the label is."""
     column = choice.column
-    known = column.num_rows - column.num_nulls
-    if min(label_N.sum(), (1 - label_N).sum()) < ENOUGH:
+    if not labels or choice.role not in ("number", "category") or (column.kind or "").startswith("lists"):
         return choice
-    values = look.sample.column(column.name)
-    few = min(FEW, known // ENOUGH)
-    if choice.role == "category" and column.num_different <= few and not (column.kind or "").startswith("lists"):
-        scores_N = _rates(values, label_N)
-    elif choice.role == "number":
-        scores_N = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0).to_numpy()
-    else:
+    codes_N = _codes(choice, look.sample.column(column.name))
+    half_N = np.random.default_rng(0).random(len(codes_N)) < 0.5
+    auc = max(rank_auc(held_out_rates(codes_N, label_N.astype(np.float32), half_N), label_N > 0) for label_N in labels)
+    by_name = bool(OUTCOME_WORDS.search(words_of(column.name)))
+    if auc < (TWIN_AUC if by_name or is_binary(column) else SUSPECT_AUC):
         return choice
-    auc = rank_auc(scores_N, label_N > 0)
-    found = max(auc, 1 - auc)
-    if found < (TWIN_AUC if is_binary(column) else LEAK_AUC):
-        asked = f"{column.name} goes with the label (AUC {found:.2f} by itself): is it known before it?"
-        return replace(choice, warning=asked) if found > SUSPECT_AUC else choice
+    alone = f"by itself it goes with the label (AUC {auc:.3f} on rows that its rates were not counted on)"
     said = (
-        f"{column.name} goes with the label (AUC {found:.2f} by itself) and may be known only after it: left out; "
-        f"if it is known before, {as_option(column, choice.role)}"
+        f"{column.name} looks by its name like what is known only after the label, and {alone}: leave it out, "
+        f"{as_option(column, 'nothing')}, unless it is known before"
+        if by_name
+        else f"{column.name} is taken, and {alone}: if it is known only after it, {as_option(column, 'nothing')}"
     )
-    return Choice(column, "skip", "goes with the label", said)
+    return replace(choice, warning="; ".join(filter(None, (said, choice.warning))), after_label=by_name)
 
 
-def _rates(values: pa.ChunkedArray, label_N: F8) -> F8:
-    """[N] mean label of the rows with the same value, for each row."""
-    plain = values.cast(value_of(values.type))
-    codes_N = pc.index_in(plain, pc.unique(plain)).to_numpy()
-    return (np.bincount(codes_N, label_N) / np.bincount(codes_N))[codes_N]
+def _codes(choice: Choice, values: pa.ChunkedArray) -> I32:
+    """[N] number of the value of each row, or of the bin of its number; null has one like any other value."""
+    if choice.role == "category":
+        plain = values.cast(value_of(values.type))
+        return np.asarray(pc.index_in(plain, pc.unique(plain)).to_numpy(), np.int32)
+    floats_N = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+    known_N = np.isfinite(floats_N)
+    codes_N = np.zeros(len(floats_N), np.int32)
+    codes_N[known_N] = 1 + binned(floats_N[known_N]) if known_N.any() else 0
+    return codes_N

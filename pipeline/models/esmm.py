@@ -21,6 +21,8 @@ class ESMM(nn.Module):
     of a click and of a conversion after it; the second label's probability is their product, so that all examples train
     both."""
 
+    multiplies_probabilities = True
+
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (360, 200, 80),
         **deep: Unpack[Deep],

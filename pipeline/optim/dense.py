@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pipeline.comm.collective import SINGLE_WORKER, Collective, take_all_steps
 from pipeline.comm.flat import Flat
+from pipeline.optim.average import Average
 from pipeline.optim.fused_adam import FusedAdam
 from pipeline.settings.optimizer import DenseAdam
 
@@ -36,6 +37,7 @@ class Dense:
             self._flat.hold_gradients(self._flat.vectors[0])
         self.lr = adam.lr
         """Learning rate after the warm-up."""
+        self.average = Average(model, adam.average) if adam.average else None
         self.optimizer = FusedAdam(self._parameters, adam.lr, (adam.beta1, adam.beta2), adam.eps)
 
     def zero_grad(self) -> None:
@@ -73,6 +75,8 @@ class Dense:
         if self._adam.eps_place == "keras":
             self.optimizer.eps = self._adam.eps / (1.0 - self._adam.beta2**step) ** 0.5
         self.optimizer.step()
+        if self.average:
+            self.average.add(step)
 
 
 def warm_up_steps(adam: DenseAdam, steps_of_epoch: int) -> int:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from pipeline.comm.collective import SINGLE_WORKER, Collective, TwoLevels, take_all_steps
 from pipeline.comm.flat import Flat
+from pipeline.optim.average import Average
 from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
 from pipeline.settings.optimizer import KStep, Optimizer
 
@@ -58,6 +59,8 @@ class KStepDense:
         self._flat.hold_gradients(self._gradient_Q)
         self.lr = self._adam.lr
         """Learning rate after the warm-up."""
+        self.average = Average(model, self._adam.average) if self._adam.average else None
+        """Average of merged weights, which is the same in all replicas."""
         self.state = self._state()
         """State of each parameter in the form of a torch optimizer; the tensors are views."""
 
@@ -107,6 +110,8 @@ class KStepDense:
         self._move(step, self._v_hat_Q if frozen else self._corrected(step))
         if merges:
             self._mean(self._collective, X if frozen else first, NUM_VECTORS, self._flat.num_buffers)
+            if self.average:
+                self.average.add(step, 1 if step <= self._merge.start else self._merge.k)
         elif within > 1 and step % within == 0:
             self._mean(self._machine, X, NUM_VECTORS)
 

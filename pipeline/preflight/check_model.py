@@ -102,6 +102,7 @@ def _gives_probabilities(workflow: Workflow, row: RowLayout, model: torch.nn.Mod
     # A model of the user's may not be copied, or have weights that may not be drawn: then nothing is known.
     with suppress(Exception), torch.no_grad():
         drawn = copy.deepcopy(model).eval()
+        drawn._forward_hooks.clear()  # The initial bias would move probabilities out of [0, 1].
         for scale in SCALES:
             for parameter in drawn.parameters():
                 parameter.normal_(0.0, scale)

@@ -7,6 +7,7 @@ rows. Memory and disk are chosen when a run begins.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ workflow = Workflow(
     ),
     model=Model(
         kind={kind}, embedding_dim={dim}, {init_std}args={{{num_labels}"hidden": {hidden}, "dropout": {dropout}}},
-    ),
+{bias}    ),
     optimizer=Optimizer(rows=Adam({rows}), dense=DenseAdam(lr=1e-3)),
     schedule=Schedule({schedule}),
 {metrics})
@@ -79,6 +80,8 @@ class Draft:
     """The same of the categories."""
     num_rows: int
     """Number of training rows."""
+    rates: Mapping[str, float]
+    """Positive rate of each label in the training rows."""
     weight: str = ""
     """Column of the rows' weights, if any."""
     group: str = ""
@@ -122,8 +125,21 @@ def workflow_text(draft: Draft) -> str:
         rows=f"lr={SMALL_LR if small else LR}, l2={L2_OF_EXAMPLE / batch:.1g}" if again else "lr=1e-3",
         hidden="(64, 32)" if small else "(400, 400)",
         dropout=0.2,
+        bias=_bias(draft.rates),
         schedule=schedule,
     )
+
+
+def _bias(rates: Mapping[str, float]) -> str:
+    """Line of the initial bias: the logit of each label's positive rate; empty if a label has one value alone."""
+    if not rates or not all(0 < rate < 1 for rate in rates.values()):
+        return ""
+    biases = {label: f"{math.log(rate / (1 - rate)):.2f}" for label, rate in rates.items()}
+    several = ", ".join(f"{quoted(label)}: {bias}" for label, bias in biases.items())
+    value = f"{{{several}}}" if len(biases) > 1 else next(iter(biases.values()))
+    shares = ", ".join(f"{rate:.2%}" for rate in rates.values())
+    why = f"# Training begins at the positive rate, {shares}, instead of at 50 %."
+    return f"        {why}\n        initial_bias={value},\n"
 
 
 def batch_size_of(num_rows: int) -> int:
@@ -152,7 +168,8 @@ def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
     folder."""
     columns, splits = summary["columns"], summary["splits"]
     names = {role: [n for n, c in columns.items() if c["role"] == role] for role in ("label", "number", "category")}
-    rate = ", ".join(f"{rate:.4f}" for rate in splits["train"]["positive_rate"].values())
+    rates = splits["train"]["positive_rate"]
+    rate = ", ".join(f"{rate:.4f}" for rate in rates.values())
     rows = sum(split["rows"] for split in splits.values())
     return Draft(
         name=name,
@@ -163,6 +180,7 @@ def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
         numbers=[_number(name, columns[name]) for name in names["number"]],
         categories=[_category(name, columns[name], names["category"]) for name in names["category"]],
         num_rows=splits["train"]["rows"],
+        rates=rates,
     )
 
 

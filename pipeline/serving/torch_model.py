@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from pipeline.device.device import RAM
+from pipeline.optim.average import fill
 from pipeline.records import F32, Array
 from pipeline.training.build import build_model
 from pipeline.training.dense_state import MODEL, check_values, load_values
@@ -15,11 +16,14 @@ from pipeline.workflow import Workflow
 
 
 def model_of(workflow: Workflow, saved: Mapping[str, Array]) -> torch.nn.Module:
-    """Build the workflow's model with the parameters and buffers of a commit's dense part, in evaluation mode. Raises
-    ValueError if they are those of another model."""
-    return model_with(
-        workflow, {name.removeprefix(MODEL): value for name, value in saved.items() if name.startswith(MODEL)}
-    )
+    """Build the workflow's model with the parameters and buffers of a commit's dense part, averaged if it has averages,
+    in evaluation mode. Raises ValueError if they are those of another model."""
+    values = {name.removeprefix(MODEL): value for name, value in saved.items() if name.startswith(MODEL)}
+    model = model_with(workflow, values)
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    with torch.no_grad():
+        fill(trained, trained, saved)
+    return model
 
 
 def model_with(workflow: Workflow, values: Mapping[str, Array]) -> torch.nn.Module:

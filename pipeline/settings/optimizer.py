@@ -168,6 +168,10 @@ class DenseAdam(Strict):
     """L2 of all parameters of the dense part."""
     warm_up_epochs: NotNegative = 0.0
     """Number of epochs in which the learning rate rises linearly, step by step, to `lr`."""
+    average: Annotated[int, Field(ge=1)] | None = None
+    """Number N of last steps over which the weights are averaged for evaluation, export and serving; training goes on
+    from the plain ones. The mean of all steps up to step N, after it an exponential mean in which the newest weights
+    have the share 1 / N. Rows are not averaged. None: no average."""
 
 
 class KStep(Strict):
@@ -237,8 +241,9 @@ class Optimizer(Strict):
 
     @property
     def numbers_a_parameter(self) -> int:
-        """Number of optimizer state values for each parameter of the dense part."""
-        return 3 if self.merge and self.merge.denominator == "frozen" else 2
+        """Number of values that a commit keeps for each parameter of the dense part, other than the parameter."""
+        frozen = self.merge is not None and self.merge.denominator == "frozen"
+        return 2 + frozen + (self.dense.average is not None)
 
 
 OF_NUMBERS = ("mse", "rmse", "mae", "r2")

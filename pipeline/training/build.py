@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pipeline.models.losses import Output, logits_of
 from pipeline.records import FieldLayout
 from pipeline.storage.layout import RowLayout, formats_of_rows
 from pipeline.workflow import Workflow
@@ -35,7 +37,33 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
         )
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
+    if biases := initial_biases(workflow):
+        model.register_forward_hook(InitialBias(biases))
     return model
+
+
+def initial_biases(workflow: Workflow) -> list[float]:
+    """Constant that is added to the logits of each label; empty if all are 0."""
+    given = workflow.model.initial_bias
+    biases = [given.get(label, 0.0) if isinstance(given, dict) else given for label in workflow.data.labels]
+    return biases if any(biases) else []
+
+
+class InitialBias:
+    """Forward hook of a model that adds a constant to its logits. It holds no tensor, so that the bias is on every
+    device, in no commit, and in what is traced of the model."""
+
+    def __init__(self, biases: Sequence[float]) -> None:
+        self._biases = biases
+
+    def __call__(self, model: torch.nn.Module, inputs: object, output: Output) -> Output:
+        logits = logits_of(output).float()
+        if logits.ndim == 1:
+            logits = logits + self._biases[0]
+        else:
+            columns = zip(logits.unbind(1), self._biases, strict=True)
+            logits = torch.stack([column + bias for column, bias in columns], 1)
+        return (logits, *output[1:]) if isinstance(output, tuple) else logits
 
 
 def row_layout(workflow: Workflow) -> RowLayout:

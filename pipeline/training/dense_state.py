@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.optim.average import AVERAGE, Average
 from pipeline.optim.fused_adam import FusedAdam
 from pipeline.records import Array
 
@@ -32,26 +33,30 @@ def model_state(model: torch.nn.Module) -> dict[str, Array]:
     return {name: value.numpy(force=True) for name, value in model.state_dict().items()}
 
 
-def dense_state(model: torch.nn.Module, optimizer: DenseOptimizer) -> list[tuple[str, Array]]:
-    """Names and values of all parameters, buffers and optimizer state, in an order fixed by the model."""
+def dense_state(
+    model: torch.nn.Module, optimizer: DenseOptimizer, average: Average | None = None
+) -> list[tuple[str, Array]]:
+    """Names and values of all parameters, buffers, optimizer state and averages, in an order fixed by the model."""
     named = list(model_state(model).items())
     for name, parameter in model.named_parameters():
         state = optimizer.state.get(parameter, {})
         named += [(f"{name}.{key}", state[key].numpy(force=True)) for key in sorted(state)]
-    return named
+    return named + [(f"{name}.average", value) for name, value in (average.items() if average else ())]
 
 
-def save_dense(model: torch.nn.Module, optimizer: DenseOptimizer) -> dict[str, Array]:
-    """Return all parameters, buffers and optimizer state, under names that `load_dense` can read; views where they are
-    in RAM."""
+def save_dense(model: torch.nn.Module, optimizer: DenseOptimizer, average: Average | None = None) -> dict[str, Array]:
+    """Return all parameters, buffers, optimizer state and averages, under names that `load_dense` can read; views where
+    they are in RAM."""
     saved = {MODEL + name: value for name, value in model_state(model).items()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             saved[f"{OPTIMIZER}{key}/{name}"] = value.numpy(force=True)
-    return saved
+    return saved | {AVERAGE + name: value for name, value in (average.items() if average else ())}
 
 
-def load_dense(model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping[str, Array]) -> None:
+def load_dense(
+    model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping[str, Array], average: Average | None = None
+) -> None:
     """Load what `save_dense` returned. Raises ValueError if it belongs to another model or optimizer."""
     load_values(model, {name.removeprefix(MODEL): value for name, value in saved.items() if name.startswith(MODEL)})
     tensors = {name: _copy_of(value) for name, value in saved.items() if name.startswith(OPTIMIZER)}
@@ -73,6 +78,8 @@ def load_dense(model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping
                 optimizer.state[held] = {key: value.to(held.device) for key, value in of_one.items()}
     else:
         _fill(parameters, optimizer, state)
+    if average:
+        average.load(saved)
 
 
 def load_values(model: torch.nn.Module, values: Mapping[str, Array]) -> None:
@@ -118,12 +125,12 @@ def _check_like(what: str, held: Tensor, value: Tensor) -> None:
 
 def merge_dense(saved: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """Merge the saved states of all replicas, in the order of ranks, into one state for any number of workers: the mean
-    of weights, moments and float buffers that differ. Everything else is taken from the first replica."""
+    of weights, moments, averages and float buffers that differ. Everything else is taken from the first replica."""
     merged = dict(saved[0])
     for name, first in saved[0].items():
         values: list[Any] = [one[name] for one in saved]
         differ = first.dtype.kind == "f" and not all(np.array_equal(first, value) for value in values)
-        if differ and name.startswith((MODEL, OPTIMIZER)):
+        if differ and name.startswith((MODEL, OPTIMIZER, AVERAGE)):
             merged[name] = sum(values[1:], values[0]) / first.dtype.type(len(values))
     return merged
 

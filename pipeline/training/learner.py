@@ -43,7 +43,7 @@ from pipeline.storage.slab import Slab
 from pipeline.training.block_metrics import BlockMetrics, Truth, truth_of
 from pipeline.training.build import Shape, build_model
 from pipeline.training.compiled import Compiled, made_up_inputs
-from pipeline.training.dense_state import load_dense, save_dense
+from pipeline.training.dense_part import DensePart
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward
 from pipeline.training.shares import BatchShare, SharedBatch, Together, WholeBatch, norm_of_all
@@ -80,6 +80,7 @@ class Learner:
         with self._torch.stream():
             self.model = build_model(workflow).to(self._torch.where)
             self.dense = dense_of(self.model, workflow.optimizer, shape.steps_of_epoch, together.collective)
+        self.dense_part = DensePart(self.model, self.dense, self._torch)
         self.rows = RowOptimizer(
             workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout),
             workflow.seed,
@@ -107,12 +108,11 @@ class Learner:
 
     def save(self) -> dict[str, Array]:
         """Return the dense part, its optimizer state, and the history of learning rates, for a commit."""
-        return save_dense(self.model, self.dense.optimizer) | self.rows.rates.save()
+        return self.dense_part.save() | self.rows.rates.save()
 
     def load(self, saved: Mapping[str, Array]) -> None:
         """Load what `save` returned. Raises ValueError if it belongs to another model."""
-        with self._torch.stream():
-            load_dense(self.model, self.dense.optimizer, saved)
+        self.dense_part.load(saved)
         self.rows.rates.load(saved)
 
     def prepare(self, blocks: Sequence[Block]) -> None:
@@ -179,6 +179,7 @@ class Learner:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
         self.model.train(block.trains)
+        self.dense_part.show(averaged=not block.trains)
         if block.trains:
             self.rows.expect(block.first_step + block.num_batches)
         else:

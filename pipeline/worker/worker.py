@@ -17,7 +17,7 @@ from pipeline.metrics.rates import F64
 from pipeline.records import U64, Array, Block, Rank, StageResult
 from pipeline.storage.files import Files, checksum
 from pipeline.storage.log import metadata
-from pipeline.training.dense_state import dense_bytes, dense_state, model_state
+from pipeline.training.dense_state import dense_bytes
 from pipeline.worker.membership import Membership
 from pipeline.worker.stage_runner import StageRunner
 from pipeline.worker.tiers import Tiers, WorkerConfig
@@ -162,12 +162,11 @@ class Worker:
 
     def fingerprint(self, table: int) -> str:
         """Return the fingerprint of a table with the hash `table` and of this worker's dense part."""
-        learner = self.tiers.learner
-        return fingerprint(table, dense_state(learner.model, learner.dense.optimizer))
+        return fingerprint(table, self.tiers.learner.dense_part.state())
 
     def model(self) -> dict[str, Array]:
-        """Parameters and buffers of the dense part."""
-        return model_state(self.tiers.learner.model)
+        """Parameters and buffers of the dense part that scores are computed with."""
+        return self.tiers.learner.dense_part.scoring_state()
 
     def scores(self, number: int, table: int) -> U64 | None:
         """Next piece of sorted scores; see `BlockMetrics.scores`."""

@@ -121,8 +121,9 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
         ("tags", [[n % 7, n % 5] for n in range(ROWS)], "category", "lists of integers"),
         ("vectors", [[0.5]] * ROWS, "skip", "no workflow reads"),
         ("weight", np.arange(ROWS) % 5 + 0.5, "skip", "weight"),
-        ("rated", table()["click"].to_numpy() * 5 + np.arange(ROWS) % 5, "skip", "goes with the label"),
-        ("liked", table()["click"].to_numpy(), "skip", "goes with the label"),
+        ("rated", table()["click"].to_numpy() * 5 + np.arange(ROWS) % 5, "category", "without gaps"),
+        ("liked", table()["click"].to_numpy(), "category", "2 different"),
+        ("visit", np.append(np.arange(ROWS - 1), 0), "category", "without gaps"),
     ],
 )
 def test_a_column_is_taken_for_what_its_values_are(tmp_path, name, values, role, why):
@@ -360,3 +361,11 @@ def test_a_workflow_is_written_to_a_python_file_alone(tmp_path, capsys):
 def test_columns_without_a_category_are_refused(tmp_path):
     with pytest.raises(ValueError, match="none of the columns click, price is a category, and a model needs one"):
         roles_of(table().select(["click", "price"]), tmp_path)
+
+
+def test_the_bias_is_the_rate_of_the_training_files(tmp_path):
+    for name, every in (("train", 5), ("test", 2)):
+        click = pa.array((np.arange(1000) % every == 0).astype(np.int8))
+        pq.write_table(table(1000).set_column(0, "click", click), tmp_path / f"{name}.parquet")
+    assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
+    assert load(tmp_path / "my.py").model.initial_bias == round(np.log(0.2 / 0.8), 2)

@@ -49,6 +49,8 @@ def compare(models, denses, plain, step):
             assert "v_hat" not in held or torch.equal(held["v_hat"], plain.v_hat[p]), f"v_hat, step {step}"
         for buffer, expected in zip(float_buffers(model), plain.buffers[w], strict=True):
             assert torch.equal(buffer, expected), f"buffers, step {step}"
+        for (_, found), average in zip(dense.average.items() if dense.average else (), plain.averages, strict=False):
+            assert np.array_equal(found, average), f"average, step {step}"
 
 
 def run_both(merge, adam, collectives, machine, num_steps):
@@ -76,13 +78,13 @@ def run_both(merge, adam, collectives, machine, num_steps):
 @examples(10, 40)
 @given(
     st.sampled_from(VARIANTS), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4), st.booleans(),
-    st.sampled_from([0.0, 0.03]), st.sampled_from([0.0, 0.5]),
+    st.sampled_from([0.0, 0.03]), st.sampled_from([0.0, 0.5]), st.sampled_from([None, 1, 5]),
 )  # fmt: skip
 def test_kstep_adam_agrees_with_plain_loops_over_replicas(
-    variant, num_workers, k, start, bias_correction, l2, warm_up_epochs
+    variant, num_workers, k, start, bias_correction, l2, warm_up_epochs, average
 ):
     merge = KStep(k=k, start=start, bias_correction=bias_correction, **variant)
-    adam = DenseAdam(lr=0.03, beta1=0.8, beta2=0.95, eps=1e-4, l2=l2, warm_up_epochs=warm_up_epochs)
+    adam = DenseAdam(lr=0.03, beta1=0.8, beta2=0.95, eps=1e-4, l2=l2, warm_up_epochs=warm_up_epochs, average=average)
     run_both(merge, adam, in_process(num_workers), 1, 2 * STEPS_OF_EPOCH + 1)
 
 
@@ -90,7 +92,7 @@ def test_kstep_adam_agrees_with_plain_loops_over_replicas(
 @pytest.mark.parametrize("inner", [1, 2])
 def test_two_levels_agree_with_plain_loops(variant, inner):
     merge = KStep(k=4, start=2, inner=inner, **variant)
-    run_both(merge, DenseAdam(lr=0.03, beta2=0.95), in_machines(3, 2), 2, 2 * STEPS_OF_EPOCH)
+    run_both(merge, DenseAdam(lr=0.03, beta2=0.95, average=6), in_machines(3, 2), 2, 2 * STEPS_OF_EPOCH)
 
 
 def test_one_worker_with_k_1_is_adam_without_bias_correction():

@@ -46,6 +46,24 @@ def test_every_column_keeps_its_role_in_the_workflow(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("rates", "bias"),
+    [
+        ({"click": 0.25}, -1.1),
+        ({"click": 0.002, "buy": 0.5}, {"click": -6.21, "buy": 0.0}),
+        ({"click": 1.0}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_training_begins_at_the_positive_rate(tmp_path, rates, bias):
+    labels = {name: {"role": "label", "type": "int8"} for name in rates or ["click"]}
+    of_rates = summary({name: column for name, column in COLUMNS.items() if column["role"] == "category"} | labels)
+    of_rates["splits"]["train"]["positive_rate"] = rates
+    draft = draft_of(of_rates, "rates", "Path(__file__).parent")
+    (tmp_path / "workflow.py").write_text(workflow_text(draft))
+    assert load(tmp_path / "workflow.py").model.initial_bias == bias
+
+
 def test_a_workflow_without_numbers_can_be_loaded(tmp_path):
     columns = {name: column for name, column in COLUMNS.items() if column["role"] != "number"}
     assert loaded(tmp_path, columns).data.numbers == ()

@@ -114,6 +114,14 @@ def test_scores_are_those_of_the_commit_with_any_model(data_root, tmp_path, name
     check_scores(run, tmp_path / "out")
 
 
+def test_scores_have_the_initial_bias_and_the_averages(data_root, tmp_path):
+    pytest.importorskip("onnxruntime")
+    settings = {"model.initial_bias": -2.0, "optimizer.dense.average": 3}
+    run = train_and_evaluate(make_workflow(data_root).with_settings(settings), tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    check_scores(run, tmp_path / "out")
+
+
 @pytest.mark.parametrize("cut", [1, 6, 7, 200])
 def test_other_cuts_change_a_score_by_rounding_at_most(trained, servable, backend, cut):
     with pipeline.open_servable(servable, backend=backend) as opened:

@@ -201,6 +201,13 @@ def test_weighted_examples_give_the_same_bits_on_a_gpu(root):
     assert result_of(workflow, LateGpu())["fingerprint"] == result_of(workflow)["fingerprint"]
 
 
+def test_averages_and_a_bias_have_the_same_bits_on_a_gpu(root):
+    settings = {"optimizer.dense.average": 4, "model.initial_bias": -1.5}
+    workflow = workflow_of(root, epochs=2).with_settings(settings)
+    got, expected = result_of(workflow, LateGpu()), result_of(workflow)
+    assert (got["fingerprint"], got["epochs"]) == (expected["fingerprint"], expected["epochs"])
+
+
 LEFT_OUT = {
     "train does not wait for what upload brings": (("train", "up"), ()),
     "victims are copied before they have left": (("down", "train"), ("down",)),

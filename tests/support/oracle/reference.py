@@ -86,8 +86,13 @@ class Reference:
         self.row = row_layout(workflow)
         self.rare = RareValues(workflow.data)
         self.schema = pq.read_schema(next(Path(workflow.data.root).glob(workflow.data.train[0])))
-        self.model = build_model(workflow)
+        bias = workflow.model.initial_bias
+        self.biases = [bias.get(n, 0.0) if isinstance(bias, dict) else bias for n in workflow.data.labels]
+        without_bias = workflow.model.model_copy(update={"initial_bias": 0.0})
+        self.model = build_model(workflow.model_copy(update={"model": without_bias}))
         dense = workflow.optimizer.dense
+        self.trained = {n: p for n, p in self.model.named_parameters() if p.requires_grad} if dense.average else {}
+        self.averages = {name: parameter.detach().numpy().copy() for name, parameter in self.trained.items()}
         parameters = list(self.model.parameters()) or [torch.nn.Parameter(torch.empty(0))]
         self.optimizer = torch.optim.Adam(
             parameters, lr=dense.lr, betas=(dense.beta1, dense.beta2), eps=dense.eps, fused=True
@@ -132,7 +137,23 @@ class Reference:
             batches[-2:] = [batches[-2] + batches[-1]]
         return batches
 
+    def add_to_averages(self) -> None:
+        share = np.float32(1 / min(self.step, self.workflow.optimizer.dense.average or 1))
+        for name, parameter in self.trained.items():
+            self.averages[name] += (parameter.detach().numpy() - self.averages[name]) * share
+
     def evaluate(self, split: str, epoch: int) -> None:
+        plain = {name: parameter.detach().clone() for name, parameter in self.trained.items()}
+        self.set_weights({name: torch.from_numpy(average) for name, average in self.averages.items()})
+        self.evaluate_with_these_weights(split, epoch)
+        self.set_weights(plain)
+
+    def set_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name, weight in weights.items():
+                self.trained[name].copy_(weight)
+
+    def evaluate_with_these_weights(self, split: str, epoch: int) -> None:
         scores: list[float] = []
         labels: list[float] = []
         for batch in self.batches(split, epoch):
@@ -237,8 +258,15 @@ class Reference:
         tensors = [aligned(embeddings), aligned(first if self.row.first_order else first[:, :0])]
         for tensor in tensors:
             tensor.requires_grad_(create)
-        output = self.model(aligned(numbers), *tensors)
+        output = self.biased(self.model(aligned(numbers), *tensors))
         return output, tensors, keys_P, rows, inverse_V, bags, single, multi, mean
+
+    def biased(self, output):
+        if not any(self.biases):
+            return output
+        logits = output[0] if isinstance(output, tuple) else output
+        logits = logits + (self.biases[0] if logits.ndim == 1 else torch.tensor(self.biases))
+        return (logits, *output[1:]) if isinstance(output, tuple) else logits
 
     def train_batch(self, batch: list[dict[str, object]]) -> None:
         self.step += 1
@@ -273,6 +301,7 @@ class Reference:
         if self.workflow.optimizer.max_grad_norm:
             self.clip(grads_PC, rows)
         self.optimizer.step()
+        self.add_to_averages()
         for key, row, grad, group in zip(keys_P, rows, grads_PC, groups, strict=True):
             count = len({source // len(data.categories) for source in group})
             self.note_clip(row["w"], grad, count)
@@ -311,4 +340,5 @@ class Reference:
 
     def fingerprint(self) -> str:
         total = sum(row_hash_reference(self.words(key)) for key in self.rows) % (1 << 128)
-        return fingerprint(total, dense_state(self.model, self.optimizer))
+        averages = [(f"{name}.average", average) for name, average in self.averages.items()]
+        return fingerprint(total, dense_state(self.model, self.optimizer) + averages)

@@ -32,6 +32,7 @@ class Replicas:
         self.m = [zeros(x) for _ in self.workers]
         self.v = [zeros(x) for _ in self.workers]
         self.v_hat = zeros(x)
+        self.averages = [tensor.clone() for tensor in x]
 
     def step(self, t: int, shares: list[Tensors], lr: float, last_of_epoch: bool) -> None:
         adam, merge = self.adam, self.merge
@@ -62,6 +63,9 @@ class Replicas:
                 self.average(self.v)
             if merge.denominator == "local" and "m" in merge.merged:
                 self.average(self.m)
+            if adam.average:
+                share = min(1.0, (1 if t <= merge.start else merge.k) / min(t, adam.average))
+                self.averages = [a + (x - a) * share for a, x in zip(self.averages, self.x[0], strict=True)]
         elif (merge.inner or 1) > 1 and t % merge.inner == 0:
             for first in range(0, len(self.workers), self.machine):
                 self.average(self.x, range(first, first + self.machine))
