@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from pipeline.records import FieldLayout
 from pipeline.storage.layout import RowLayout, formats_of_rows
+from pipeline.training.widths import Projected, widths_of
 from pipeline.workflow import Workflow
 
 
@@ -33,8 +34,11 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
             embedding_dim=workflow.model.embedding_dim,
             **workflow.model.args,
         )
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
+        if widths := widths_of(workflow):
+            tables = [category.table_name for category in workflow.data.categories]
+            model = Projected(model, tables, widths, workflow.model.embedding_dim)
     return model
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_workflow, write_data
+from conftest import NARROW, make_workflow, write_data
 from support.depth import some
 from support.http.oip import json_request
 from support.oracle.data_path import ROW, Machine
@@ -116,6 +116,14 @@ def test_scores_are_those_of_the_commit_with_any_model(data_root, tmp_path, name
     kind, args = MODELS[name]
     workflow = make_workflow(data_root, kind=kind, args=args, embedding_dim=0 if name == "LR" else 4)
     run = train_and_evaluate(workflow, tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    check_scores(run, tmp_path / "out")
+
+
+def test_scores_of_narrow_fields_are_those_of_the_commit(data_root, tmp_path):
+    """Rows of unknown keys have weights that their fields do not use."""
+    pytest.importorskip("onnxruntime")
+    run = train_and_evaluate(make_workflow(data_root, categories=NARROW), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     check_scores(run, tmp_path / "out")
 
