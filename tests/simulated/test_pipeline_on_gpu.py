@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import make_workflow, write_data
+from conftest import NARROW, make_workflow, write_data
 from support.depth import some
 from support.faults.killed_after_commit import kill_after
 from support.gpu.grids import small_grids  # noqa: F401
@@ -198,6 +198,12 @@ def test_a_gpu_under_dask_gives_the_same_bits(root, expected):
 
 def test_weighted_examples_give_the_same_bits_on_a_gpu(root):
     workflow = workflow_of(root, weight="importance")
+    assert result_of(workflow, LateGpu())["fingerprint"] == result_of(workflow)["fingerprint"]
+
+
+@pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam in float16"))
+def test_narrow_fields_give_the_same_bits_on_a_gpu(root, name):
+    workflow = workflow_of(root, categories=NARROW).model_copy(update={"optimizer": OPTIMIZERS[name]})
     assert result_of(workflow, LateGpu())["fingerprint"] == result_of(workflow)["fingerprint"]
 
 
