@@ -198,7 +198,8 @@ class Model(Strict):
     """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, which describes the
     requirements of such a class. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=0)] = 16
-    """Embedding width, the same for every field, since all rows have the same width. 0: first-order weights only."""
+    """Number of embedding weights of a row, and width of the embeddings that the model sees; a field may use fewer
+    (`Category.width`). 0: first-order weights only."""
     init_std: Annotated[float, Field(ge=0.0)] = 0.01
     """Standard deviation of a new row's embedding weights; first-order weights start at 0."""
     args: dict[str, Any] = Field(default_factory=dict)

@@ -27,14 +27,14 @@ class Settings:
     """Settings that both sides share. Experts: of MMoE; PLE has half of them for each label, and half shared."""
 
     batch_size: int = 512
-    epochs: int = 2
+    epochs: int = 3
     dim: int = 8
     hidden: tuple[int, ...] = (32, 16)
     tower: tuple[int, ...] = (16,)
     experts: int = 4
     calibrator: float = 0.6
-    lr: float = 2e-3
-    init_std: float = 0.01
+    lr: float = 5e-3
+    init_std: float = 0.05
 
 
 class Log(NamedTuple):

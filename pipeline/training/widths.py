@@ -37,9 +37,8 @@ class Projected(nn.Module):
         super().__init__()
         self.model = model
         width_of = {table: width for table, width in zip(tables, widths, strict=True) if width < dim}
-        self.projections = nn.ParameterList(
-            torch.empty(width, dim).normal_(0, width**-0.5) for width in width_of.values()
-        )
+        self._widths = list(width_of.values())
+        self.projections = nn.ParameterList(torch.empty(d, dim).normal_(0, d**-0.5) for d in self._widths)
         numbers = {table: number for number, table in enumerate(width_of)}
         self._number_of_field = [numbers.get(table) for table in tables]
 
@@ -50,14 +49,10 @@ class Projected(nn.Module):
 
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> object:
         projected = [
-            embedding_BD if number is None else self._project(embedding_BD, self.projections[number])
+            embedding_BD if number is None else embedding_BD[:, : self._widths[number]] @ self.projections[number]
             for embedding_BD, number in zip(embeddings_BFD.unbind(1), self._number_of_field, strict=True)
         ]
         return self.model(numbers_BX, torch.stack(projected, 1), first_order_BF)
-
-    @staticmethod
-    def _project(embedding_BD: Tensor, projection_dD: Tensor) -> Tensor:
-        return embedding_BD[:, : len(projection_dD)] @ projection_dD
 
 
 def own_model(model: nn.Module) -> nn.Module:
