@@ -109,6 +109,12 @@ class SharedBatch:
         return starts_P, self._row_requests.examples_with_key_P if rows.counts_examples else occurrences_P
 
 
+def clear_unused(rows: RowOptimizer, rows_P: I32, share: BatchShare, widths_F: I32 | None) -> None:
+    """Set to zero what the fields of the batch's owned rows do not use, if these are new (see `widths`)."""
+    if widths_F is not None:
+        rows.clear_unused(rows_P, share.widths(widths_F))
+
+
 def norm_of_all(rows: Tensor, group: Group | None) -> Tensor:
     """Return a tensor with the same norm as the row gradients of the whole batch: for one worker `rows` itself, for
     several the norm over the rows of all workers."""

@@ -14,9 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipeline.device.device import Device
+from pipeline.records import I32
 from pipeline.workflow import Workflow
 
 
@@ -25,6 +28,12 @@ def widths_of(workflow: Workflow) -> tuple[int, ...] | None:
     dim = workflow.model.embedding_dim
     widths = tuple(category.width or dim for category in workflow.data.categories)
     return widths if min(widths) < dim else None
+
+
+def widths_on(device: Device, workflow: Workflow) -> I32 | None:
+    """The same as an array [F] on the device."""
+    widths = widths_of(workflow)
+    return None if widths is None else device.to_device(np.array(widths, np.int32))
 
 
 class Projected(nn.Module):
