@@ -14,8 +14,10 @@ from pydantic import (
     Field,
     ImportString,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
+    model_serializer,
     model_validator,
 )
 
@@ -66,6 +68,14 @@ class Category(Column):
     """Name of the table that its keys belong to; by default the column's name."""
     pooling: Literal["sum", "mean"] = "sum"
     """Operation that turns the rows of a list of values into one embedding; no effect on a column of single values."""
+    width: Annotated[int, Field(ge=1)] | None = None
+    """Number of a row's weights that the field uses, the first ones; a learned projection makes `model.embedding_dim`
+    of them. All fields of a table have the same. By default all weights, without a projection."""
+
+    @model_serializer(mode="wrap")
+    def _without_default_width(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a width that is not set: commits and servables without widths have the bytes that they had."""
+        return {name: value for name, value in fields_of(self).items() if name != "width" or value is not None}
 
     @property
     def table_name(self) -> str:
@@ -210,6 +220,17 @@ class Data(Strict):
             raise ValueError(f"columns named more than once: {', '.join(twice)}; name each column once")
         return self
 
+    @model_validator(mode="after")
+    def _tables_have_one_width(self) -> Data:
+        first_of = {category.table_name: category for category in reversed(self.categories)}
+        for category in self.categories:
+            if category.width != (first := first_of[category.table_name]).width:
+                raise ValueError(
+                    f"data.categories: {first.name!r} has width {first.width} and {category.name!r} width "
+                    f"{category.width}, and both use the rows of table {category.table_name!r}; set one width"
+                )
+        return self
+
 
 MODELS = "pipeline.models"
 STAND_IN = "builtins.object"
@@ -246,7 +267,8 @@ class Model(Strict):
     """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, which describes the
     requirements of such a class. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=0)] = 16
-    """Embedding width, the same for every field, since all rows have the same width. 0: first-order weights only."""
+    """Number of embedding weights of a row, and width of the embeddings that the model sees; a field may use fewer
+    (`Category.width`). 0: first-order weights only."""
     init_std: Annotated[float, Field(ge=0.0)] = 0.01
     """Standard deviation of a new row's embedding weights; first-order weights start at 0."""
     args: dict[str, Any] = Field(default_factory=dict)
@@ -372,6 +394,12 @@ class Workflow(Strict):
                 "optimizer.rows is Ftrl, whose weights start from zero, and model.init_std is not 0; set it to 0, or "
                 "use Ftrl for a model with first-order weights only (model.embedding_dim = 0)"
             )
+        for category in self.data.categories:
+            if category.width and category.width > self.model.embedding_dim:
+                raise ValueError(
+                    f"data.categories: {category.name!r} has width {category.width}, and a row has "
+                    f"{self.model.embedding_dim} embedding weights; lower it, or raise model.embedding_dim"
+                )
         merge, eps = self.optimizer.merge, self.optimizer.dense.eps
         if merge and merge.denominator == "frozen" and merge.k > 1 and eps < MIN_FROZEN_EPS:
             raise ValueError(

@@ -59,6 +59,9 @@ CATEGORIES = (
     Category(name="tags"),
     Category(name="user"),
 )
+WIDTHS = {"history": 2, "item": 2, "country": 1, "tags": 2}
+NARROW = tuple(category.model_copy(update={"width": WIDTHS.get(category.name)}) for category in CATEGORIES)
+"""The same fields, of which only `user` uses all three weights of a row."""
 
 
 def make_workflow(root: Path, **changes: Any) -> Workflow:

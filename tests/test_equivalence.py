@@ -202,6 +202,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
     num_keys = draw(st.sampled_from([1, 3, 15, 40]))
     fields = draw(st.lists(st.sampled_from(CATEGORIES), min_size=1, max_size=5, unique_by=lambda c: c.name))
     table = draw(st.sampled_from([None, "shared"]))
+    widths = [draw(st.sampled_from([None, 1, 2]))] * 5 if table else draw(st.permutations([None, None, 1, 2, 3]))
     data = {
         "seed": draw(st.integers(0, 9)),
         "num_train": draw(st.integers(2, 45)),
@@ -209,7 +210,10 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
         "with_nulls": draw(st.booleans()),
     }
     workflow = {
-        "categories": tuple(Category(name=c.name, table=table, pooling=c.pooling) for c in fields),
+        "categories": tuple(
+            Category(name=c.name, table=table, pooling=c.pooling, width=width)
+            for c, width in zip(fields, widths, strict=False)
+        ),
         "batch_size": draw(st.integers(1, 9)),
         "epochs": draw(st.integers(1, 2)),
         "block_batches": draw(st.sampled_from([1, 2, 3, 16])),

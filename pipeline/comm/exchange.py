@@ -14,7 +14,7 @@ from pipeline.device.tensors import tensor_of
 from pipeline.kernels.rows import gather_rows
 from pipeline.kernels.segment_sum import segment_sum
 from pipeline.machine.threads import Threads, Whole
-from pipeline.records import F32, BatchIndex, RowRequests
+from pipeline.records import F32, I32, BatchIndex, RowRequests
 
 ONE_TILE = 1 << 30
 """Tile size that puts all requests of a key into one tile, so that gradients are always summed in the order of ranks,
@@ -60,6 +60,13 @@ class Exchange:
             ),
         )
         return sums_QC
+
+    def send_widths(self, widths_P: I32, row_requests: RowRequests, index: BatchIndex) -> I32:
+        """Return the widths [Q] of the keys that this worker owns. `widths_P` are those of its own part's keys."""
+        received_R: I32 = self._device.empty(sum(row_requests.parts_W), np.int32)
+        self._group.all_to_all(tensor_of(widths_P), index.parts_W, tensor_of(received_R), row_requests.parts_W, "rows")
+        owned = row_requests.index
+        return received_R[owned.source_V[owned.starts_P[:-1]]]
 
     def _sent(self, row_requests: RowRequests) -> F32:
         num_requests = sum(row_requests.parts_W)

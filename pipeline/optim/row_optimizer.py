@@ -15,6 +15,7 @@ from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.launch import array_library
 from pipeline.kernels.pool import lookup
 from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULE_NUMBERS
+from pipeline.kernels.unused_weights import clear_unused
 from pipeline.machine.threads import Threads, Whole
 from pipeline.optim.rates import Rates
 from pipeline.optim.slab_rows import HeldRows, NarrowRows, SlabRows, StepRule, WideRows
@@ -51,6 +52,7 @@ class RowOptimizer:
         self.lr = rows.lr
         """Learning rate of the coming steps."""
         self._row, self._threads, self._device = row.wide, threads, device
+        self._slab, self._stored = slab, row
         self._slab_rows: SlabRows = NarrowRows(slab, row, threads, device, seed) if row.formats else WideRows(slab, row)
         self._held: HeldRows | None = None
         self._init_std = init_std
@@ -78,6 +80,16 @@ class RowOptimizer:
         if self._rows.semantics == "lazy" or isinstance(self._rows, Ftrl):
             return False
         return self._rule == ADAM or self.rates.l2 > 0 or self.rates.had_l2
+
+    def clear_unused(self, rows_P: I32, widths_P: I32) -> None:
+        """Set the weights that a row's field does not use to zero in rows that were never trained, before they are
+        caught up (see `pipeline.training.widths`). `widths_P`: number of embedding weights that the field uses."""
+        weights, words_SW = self._stored.parts[0], self._slab.words_SW
+        values_SX = words_SW if weights.number_format == "float32" else words_SW.view(np.uint16)
+        places = self._stored.last_step_at, weights.at, self._stored.embedding_dim
+        self._threads.split(
+            len(rows_P), lambda a, b: clear_unused(words_SW, values_SX, *places, rows_P[a:b], widths_P[a:b])
+        )
 
     def catch_up(self, rows_P: I32, step: int) -> None:
         """Catch up rows of the slab to the end of `step`, before they are read and updated."""

@@ -17,6 +17,7 @@ from pipeline.settings.place import defined_at, place_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes
+from pipeline.training.widths import own_model
 from pipeline.workflow import Workflow
 
 NUM_EXAMPLES = 2
@@ -88,7 +89,7 @@ def check_model(workflow: Workflow, row: RowLayout, say: Callable[[str], None] =
     if bounded and not numbers:
         say(
             f"warning: model.kind {kind}: forward gives values from 0 to 1 alone, whatever its weights and inputs are; "
-            f"return logits, without a sigmoid{defined_at(model.forward)}"
+            f"return logits, without a sigmoid{defined_at(own_model(model).forward)}"
         )
     return replace(facts_of(workflow, model), activation_bytes=num_bytes / NUM_EXAMPLES)
 

@@ -17,6 +17,7 @@ from pipeline.serving.servable import ONNX_FILE, WEIGHTS_FILE
 from pipeline.serving.torch_model import model_of
 from pipeline.storage.files import Files, tensors
 from pipeline.training.dense_state import model_state
+from pipeline.training.widths import own_model
 
 EXAMPLES = 3
 """Examples of the batch that the exporters trace; the number of examples stays free."""
@@ -28,7 +29,8 @@ def dense_files(
     """Write the files of the dense part, in float32. Returns their checksums, and the first line of the reason for the
     file that its exporter refused to make."""
     model = model_of(opened.workflow, saved)
-    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    own = type(own_model(model))
+    kind = f"{own.__module__}.{own.__qualname__}"
     sums = {WEIGHTS_FILE: files.replace(out / WEIGHTS_FILE, tensors(model_state(model), {"class": kind}))}
     left_out: dict[str, str] = {}
     try:

@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from pipeline.models.losses import Output, logits_of
 from pipeline.records import FieldLayout
 from pipeline.storage.layout import RowLayout, formats_of_rows
+from pipeline.training.widths import Projected, widths_of
 from pipeline.workflow import Workflow
 
 
@@ -35,8 +36,11 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
             embedding_dim=workflow.model.embedding_dim,
             **workflow.model.args,
         )
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
+        if widths := widths_of(workflow):
+            tables = [category.table_name for category in workflow.data.categories]
+            model = Projected(model, tables, widths, workflow.model.embedding_dim)
     if biases := initial_biases(workflow):
         model.register_forward_hook(InitialBias(biases))
     return model

@@ -26,6 +26,7 @@ from pipeline.machine.stopwatch import part
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward, Pass
 from pipeline.training.torch_device import TorchDevice
+from pipeline.training.widths import own_model
 from pipeline.workflow import Workflow
 
 OF_TORCH = r"`torch\.jit\.script_method` is deprecated|The \.grad attribute of a Tensor that is not a leaf"
@@ -118,7 +119,7 @@ class Compiled:
         self._pass = compiled
 
     def _text(self, error: BaseException) -> str:
-        name = type(self._model).__name__
+        name = type(own_model(self._model)).__name__
         if isinstance(error, torch._dynamo.exc.FailOnRecompileLimitHit):
             return (
                 f"the dense model {name} changes as it trains, and torch would have to compile it at every step: keep "

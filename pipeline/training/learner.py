@@ -46,8 +46,9 @@ from pipeline.training.compiled import Compiled, made_up_inputs
 from pipeline.training.dense_part import DensePart
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward
-from pipeline.training.shares import BatchShare, SharedBatch, Together, WholeBatch, norm_of_all
+from pipeline.training.shares import BatchShare, SharedBatch, Together, WholeBatch, clear_unused, norm_of_all
 from pipeline.training.torch_device import TorchDevice
+from pipeline.training.widths import own_model, widths_on
 from pipeline.workflow import Workflow
 
 
@@ -85,6 +86,7 @@ class Learner:
             workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout),
             workflow.seed,
         )  # fmt: skip
+        self._widths_F = widths_on(device, workflow)
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
         self._weights_a_batch = self._num_labels if workflow.data.tasks else 1
@@ -171,7 +173,7 @@ class Learner:
             if block.first_step or self._first_range is None or np.isfinite(results_K4[0, 0]):
                 raise
             low, high = self._first_range.tolist()
-            raise FloatingPointError(why_at_first(self.model, float(results_K4[0, 0]), low, high)) from error
+            raise FloatingPointError(why_at_first(own_model(self.model), float(results_K4[0, 0]), low, high)) from error
 
     def _set_up(self, block: Block, plan: Plan, staged: Staged) -> None:
         if self._compiled:
@@ -192,6 +194,7 @@ class Learner:
         """Run one training step: forward, backward, and an update of the dense model and of the batch's rows."""
         step = plan.block.first_step + batch + 1
         rows_P = plan.rows_U[share.owned.unique_P]
+        clear_unused(self.rows, rows_P, share, self._widths_F)
         self.rows.catch_up(rows_P, step - 1)
         weights_PC = self._embed.look_up(len(rows_P), self.rows.reader(rows_P))
         sums_PC = self._backward(examples, share, batch, step, weights_PC, results_K4, scores_NT)

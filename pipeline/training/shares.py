@@ -45,6 +45,9 @@ class BatchShare(Protocol):
         """Scale this worker's mean loss to its share of the whole batch's mean. `weight`: total weight of its examples.
         With `data.tasks` both have a value for each label [T]."""
 
+    def widths(self, widths_F: I32) -> I32:
+        """Return the number of weights that the field of each owned key uses [P], given that of each field."""
+
     def counts(self, rows: RowOptimizer) -> tuple[I32, I32]:
         """Return the counts of each owned key in the whole batch: occurrences, as differences of a cumulative array [P
         + 1], and examples that hold it [P]."""
@@ -64,8 +67,16 @@ class WholeBatch:
     def share_of(self, loss: Tensor, weight: Tensor) -> Tensor:
         return loss
 
+    def widths(self, widths_F: I32) -> I32:
+        return widths_of_keys(self.index, widths_F)
+
     def counts(self, rows: RowOptimizer) -> tuple[I32, I32]:
         return self.index.starts_P, rows.examples_with_key(self.index, self._num_fields)
+
+
+def widths_of_keys(index: BatchIndex, widths_F: I32) -> I32:
+    """Width of the field [P] in which each unique key occurs first: all fields of a table have the same."""
+    return widths_F[index.source_V[index.starts_P[:-1]] % len(widths_F)]
 
 
 class SharedBatch:
@@ -89,10 +100,19 @@ class SharedBatch:
         whole = torch.tensor(self._weights, dtype=loss.dtype, device=loss.device)
         return loss * (weight / whole.clamp_min(TINY))
 
+    def widths(self, widths_F: I32) -> I32:
+        return self._exchange.send_widths(widths_of_keys(self.index, widths_F), self._row_requests, self.index)
+
     def counts(self, rows: RowOptimizer) -> tuple[I32, I32]:
         starts_P = self._row_requests.starts_P
         occurrences_P = array_library(starts_P).diff(starts_P)
         return starts_P, self._row_requests.examples_with_key_P if rows.counts_examples else occurrences_P
+
+
+def clear_unused(rows: RowOptimizer, rows_P: I32, share: BatchShare, widths_F: I32 | None) -> None:
+    """Set to zero what the fields of the batch's owned rows do not use, if these are new (see `widths`)."""
+    if widths_F is not None:
+        rows.clear_unused(rows_P, share.widths(widths_F))
 
 
 def norm_of_all(rows: Tensor, group: Group | None) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CATEGORIES, write_data
+from conftest import CATEGORIES, NARROW, write_data
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.depth import some
@@ -88,6 +88,13 @@ def check_step(root: Path, name: str, world: int, step: int, **changes: Any) -> 
 @pytest.mark.parametrize("name", some(RULES, "dense CowClip", "clipped norm"))
 def test_each_row_optimizer_takes_the_same_step_with_workers(few_keys: Path, name: str) -> None:
     check_step(few_keys, name, 3, 6, batch_size=11, weight="importance")
+
+
+@pytest.mark.parametrize("name", some(RULES, "dense CowClip"))
+def test_narrow_fields_take_the_same_step_with_workers(data_root: Path, name: str) -> None:
+    """Many rows are new: only the worker that sends a row's gradient knows how many weights its field uses."""
+    if RULES[name].rows.kind != "ftrl":
+        check_step(data_root, name, 3, 1, batch_size=11, categories=NARROW)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from support.data.batches import make_batch
 from support.gpu import on_gpu
 from support.gpu.twins import (
     check_catch_up,
+    check_clear_unused,
     check_clip,
     check_count_examples,
     check_hashing,
@@ -41,6 +42,7 @@ def test_every_kernel_matches_its_cpu_twin_at_small_sizes(rng):
     for kind in RULE_NUMBERS:
         check_update(on_gpu, rng, kind, 500, 300, 11)
     check_clip(on_gpu, rng, 300, 11, (0.01, 1e-4))
+    check_clear_unused(on_gpu, rng, 500, 300)
     for kind in ("sgd", "adagrad", "rowwise_adagrad", "adam"):
         check_catch_up(on_gpu, rng, kind, 500, 300, 11)
     check_unique(on_gpu, zipf_keys(rng, 3000, 500), 600)

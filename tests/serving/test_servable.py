@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_workflow, write_data
+from conftest import NARROW, make_workflow, write_data
 from support.depth import some
 from support.http.oip import json_request
 from support.oracle.models import MODELS
@@ -118,6 +118,14 @@ def test_scores_have_the_initial_bias_and_the_averages(data_root, tmp_path):
     pytest.importorskip("onnxruntime")
     settings = {"model.initial_bias": -2.0, "optimizer.dense.average": 3}
     run = train_and_evaluate(make_workflow(data_root).with_settings(settings), tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    check_scores(run, tmp_path / "out")
+
+
+def test_scores_of_narrow_fields_are_those_of_the_commit(data_root, tmp_path):
+    """Rows of unknown keys have weights that their fields do not use."""
+    pytest.importorskip("onnxruntime")
+    run = train_and_evaluate(make_workflow(data_root, categories=NARROW), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     check_scores(run, tmp_path / "out")
 

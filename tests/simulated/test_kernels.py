@@ -6,6 +6,7 @@ from support.gpu.grids import small_grids  # noqa: F401
 from support.gpu.late_gpu import There
 from support.gpu.twins import (
     check_catch_up,
+    check_clear_unused,
     check_clip,
     check_count_examples,
     check_hashing,
@@ -92,6 +93,11 @@ def test_a_gpu_clips_the_same_rows_by_the_same_factor(rng, clip):
 @pytest.mark.parametrize(("rows", "width"), [(0, 1), (4, 1), (5, 4)])
 def test_a_gpu_catches_up_to_the_same_bits(rng, kind, rows, width):
     check_catch_up(Simulator, rng, kind, 6, rows, width)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_a_gpu_clears_the_same_unused_weights(rng, rows):
+    check_clear_unused(Simulator, rng, 9, rows)
 
 
 def test_a_gpu_counts_the_same_examples(rng):

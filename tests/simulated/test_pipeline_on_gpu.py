@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import make_workflow, write_data
+from conftest import NARROW, make_workflow, write_data
 from support.depth import some
 from support.faults.killed_after_commit import kill_after
 from support.gpu.grids import small_grids  # noqa: F401
@@ -206,6 +206,12 @@ def test_averages_and_a_bias_have_the_same_bits_on_a_gpu(root):
     workflow = workflow_of(root, epochs=2).with_settings(settings)
     got, expected = result_of(workflow, LateGpu()), result_of(workflow)
     assert (got["fingerprint"], got["epochs"]) == (expected["fingerprint"], expected["epochs"])
+
+
+@pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam in float16"))
+def test_narrow_fields_give_the_same_bits_on_a_gpu(root, name):
+    workflow = workflow_of(root, categories=NARROW).model_copy(update={"optimizer": OPTIMIZERS[name]})
+    assert result_of(workflow, LateGpu())["fingerprint"] == result_of(workflow)["fingerprint"]
 
 
 LEFT_OUT = {

@@ -6,7 +6,7 @@ All runs here but NCCL: the groups of what lies in the memory of GPUs are gloo's
 import threading
 
 import pytest
-from conftest import make_workflow, write_data
+from conftest import NARROW, make_workflow, write_data
 from support.depth import some
 from support.gpu.grids import small_grids  # noqa: F401
 from support.gpu.late_gpu import LateGpu
@@ -98,6 +98,12 @@ def test_two_gpus_match_two_cpus_with_each_optimizer(root, tmp_path, name):
     )
     assert on_gpus["fingerprint"] == on_cpus["fingerprint"]
     assert on_gpus["epochs"] == on_cpus["epochs"]
+
+
+def test_narrow_fields_give_two_gpus_the_bits_of_two_cpus(root, tmp_path):
+    workflow = workflow_of(root, categories=NARROW)
+    results = [result_of(workflow, tmp_path / where, gpus) for where, gpus in (("cpus", None), ("gpus", late()))]
+    assert results[0]["fingerprint"] == results[1]["fingerprint"]
 
 
 def test_two_gpus_resume_from_a_commit_to_the_same_bits(root, tmp_path, expected):

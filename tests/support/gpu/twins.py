@@ -17,6 +17,7 @@ from pipeline.kernels.narrow_rows import BFLOAT16, FLOAT16_WORD, FULL_WORD, narr
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
+from pipeline.kernels.unused_weights import clear_unused
 from pipeline.kernels.update_rows import update_rows
 from pipeline.records import RESERVED, TILE
 
@@ -161,6 +162,20 @@ def random_table(rng, kind, slots, width):
     table.words[:, 0] = rng.integers(0, 320, slots)
     table.words[rng.random(slots) < 0.1, 0] = 0
     return table
+
+
+def check_clear_unused(gpu, rng, slots, rows):
+    """Weights of 32 and of 16 bits; half of the rows were never trained."""
+    words = rng.integers(1, 2**32, (slots, 6), np.uint32)
+    words[:, 5] *= rng.integers(0, 2, slots, np.uint32)
+    args = rng.permutation(slots)[:rows].astype(np.int32), rng.integers(0, 4, rows).astype(np.int32)
+
+    def clear(values_at, words_SW, rows_P, widths_P):
+        values_SX = words_SW.view(np.uint32 if values_at == 2 else np.uint16)
+        clear_unused(words_SW, values_SX, 5, values_at, 3, rows_P, widths_P)
+
+    for values_at in (2, 4):
+        same(gpu, clear, (values_at, words, *args), [1])
 
 
 def check_count_examples(gpu, batch):

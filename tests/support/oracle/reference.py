@@ -101,6 +101,8 @@ class Reference:
         self.clipped: list[bool] = []
         self.rows: dict[int, dict[str, np.ndarray]] = {}
         self.counts: dict[int, tuple[int, int]] = {}
+        self.widths: dict[int, int] = {}
+        """Number of embedding weights that the field of each key uses."""
         self.step = 0
         self.scores: list[tuple[str, list[float], list[float]]] = []
 
@@ -174,6 +176,7 @@ class Reference:
         weights[: self.row.embedding_dim] = init_weights_reference(
             key, w.seed, w.model.init_std, self.row.embedding_dim
         )
+        weights[self.widths[key] : self.row.embedding_dim] = 0
         shape = (2, 1) if w.optimizer.rows.kind == "rowwise_adagrad" else (2, width)
         row = {"w": weights, "state": np.zeros(shape, np.float32)}
         self.store(row, key, 0)
@@ -238,6 +241,11 @@ class Reference:
                 values = [None] if values is None else values
                 keys += [self.key_of(v, categories[f]) for v in values]
                 bags[m, b + 1] = len(keys)
+        for f, first, last in [(f, n * len(batch), (n + 1) * len(batch)) for n, f in enumerate(single)] + [
+            (f, bags[m, 0], bags[m, -1]) for m, f in enumerate(multi)
+        ]:
+            width = categories[f].width or self.row.embedding_dim
+            self.widths |= dict.fromkeys(keys[first:last], width)
         mean = [categories[f].pooling == "mean" for f in multi]
         return np.array(keys, np.uint64), bags, single, multi, mean
 
