@@ -42,7 +42,7 @@ class RingRows:
 @dataclass(frozen=True, slots=True)
 class _Found:
     """Current places of the working set, and the arrivals, all keys that are not on the device, in the order of
-    staging: `new` ones, then those from the host, then those from the disk."""
+    staging: as many new ones as `new` says, then those from the host, then those from the disk."""
 
     unique: Unique | OwnedKeys
     places_U: I64
