@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.kernels import cpu
-from pipeline.kernels.room import need_cpu
+from pipeline.kernels.room import need_cpu, need_index
 from pipeline.records import I32
 
 
@@ -42,3 +42,11 @@ def turn_hand(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, victims_
         if hand == marked_S.size:
             hand = 0
     return hand
+
+
+@cpu
+def mark_slots(slots_U: I32, marked_S: np.ndarray) -> None:
+    """Mark these slots as used. Threads may share them."""
+    for u in range(slots_U.size):
+        need_index(slots_U[u], marked_S.size)
+        marked_S[slots_U[u]] = 1

@@ -1,4 +1,9 @@
-"""Selection of the slots with the lowest scores."""
+"""Selection of the slots with the lowest scores, shared by threads: each takes parts of PART slots.
+
+A radix selection. The highest score that is taken is found digit by digit, from the highest bit on in which any two
+scores differ. For each digit the threads count the slots of each part, which also says where the victims of a part
+come among all of them.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.kernels import cpu
-from pipeline.kernels.room import need_cpu
-from pipeline.records import I32, U64
+from pipeline.kernels.room import need, need_cpu
+from pipeline.machine.threads import Threads
+from pipeline.records import I32, I64, U64
 
-DIGIT = 12
-"""Bits of a digit of a score, few enough that the counts of all digits stay in a fast cache."""
+DIGIT = 11
+"""Bits of a digit of a score, few enough that the counts of a part stay in a fast cache."""
+PART = 1 << 15
+"""Number of slots that are counted together."""
 
 
 def lowest_reference(major_S: Sequence[int], minor_S: Sequence[int], evictable_S: Sequence[int], num: int) -> list[int]:
@@ -20,61 +28,126 @@ def lowest_reference(major_S: Sequence[int], minor_S: Sequence[int], evictable_S
     return sorted(sorted(slots, key=lambda slot: (major_S[slot], minor_S[slot], slot))[:num])
 
 
-@cpu
-def lowest(major_S: I32, minor_S: I32, evictable_S: np.ndarray, victims_E: I32) -> None:
-    """Fill `victims_E` with the evictable slots of the lowest (major, minor, slot), in the order of slots; at least
-    that many must be evictable. `major_S`, `minor_S`: 0 or more.
-
-    One pass over all slots gathers the scores of the evictable ones, without a branch. The highest score that is taken
-    is found among them digit by digit, and each digit leaves fewer to look at.
-    """
-    if victims_E.size == 0:
-        return
-    need_cpu(min(major_S.size, minor_S.size), evictable_S.size)
-    scores_E, slots_E = np.empty(evictable_S.size + 1, np.uint64), np.empty(evictable_S.size + 1, np.int32)
-    num = 0
-    for slot in range(evictable_S.size):
-        scores_E[num] = np.uint64(major_S[slot]) << np.uint64(32) | np.uint64(minor_S[slot])
-        slots_E[num] = slot
-        num += evictable_S[slot] != 0
-    need_cpu(num, victims_E.size)
-    highest, ties = _highest(scores_E[:num].copy(), victims_E.size)
-    taken = 0
-    for e in range(num):
-        if scores_E[e] < highest or (scores_E[e] == highest and ties > 0):
-            ties -= scores_E[e] == highest
-            victims_E[taken] = slots_E[e]
-            taken += 1
+def lowest(major_S: I32, minor_S: I32, evictable_S: np.ndarray, num: int, threads: Threads) -> I32:
+    """[num] evictable slots of the lowest (major, minor, slot), in the order of slots; at least that many must be
+    evictable. `major_S`, `minor_S`: 0 or more. The number of threads changes no victim."""
+    need(min(len(major_S), len(minor_S)), len(evictable_S))
+    victims_E, slots, parts = np.empty(num, np.int32), (major_S, minor_S, evictable_S), -(-len(evictable_S) // PART)
+    if not num:
+        return victims_E
+    bits_P2, counts_PD = np.empty((parts, 2), np.uint64), np.empty((parts, (1 << DIGIT) + 1), np.int32)
+    lower_P, equal_P = np.zeros(parts, np.int64), np.empty(parts, np.int64)
+    threads.split(parts, lambda a, b: _collect_bits(*slots, a, b, bits_P2), 1)
+    some, every = np.bitwise_or.reduce(bits_P2[:, 0]), np.bitwise_and.reduce(bits_P2[:, 1])
+    differ, known, prefix, left, kept = int(some & ~every), 0, 0, num, -1
+    while kept < 0 or (differ & ~known and kept != left):
+        shift = max(0, (differ & ~known).bit_length() - DIGIT)
+        args = np.uint64(known), np.uint64(prefix), shift
+        threads.split(parts, lambda a, b: _count_digits(*slots, a, b, *args, counts_PD), 1)  # noqa: B023
+        digit, left, kept = _pick_digit(counts_PD, left, lower_P, equal_P)
+        known = (1 << 64) - (1 << shift)
+        prefix |= int(every) & known | digit << shift
+    ties_P = np.clip(left - (np.cumsum(equal_P) - equal_P), 0, equal_P)
+    ends_P, bound = np.cumsum(lower_P + ties_P), (np.uint64(known), np.uint64(prefix))
+    threads.split(parts, lambda a, b: _take_lowest(*slots, a, b, *bound, ties_P, ends_P, victims_E), 1)
+    return victims_E
 
 
 @cpu
-def _highest(scores_R: U64, num: int) -> tuple[np.uint64, int]:
-    """Find a bound of the `num` lowest scores: the lower ones are all among them. Returns it, and the maximum number of
-    equal ones that are. Overwrites `scores_R`.
+def _score(major_S: I32, minor_S: I32, slot: int) -> np.uint64:
+    return np.uint64(major_S[slot]) << np.uint64(32) | np.uint64(minor_S[slot])
 
-    A radix selection: the scores that may be it are counted by the highest digit in which any two of them differ.
-    """
-    counts = np.empty(1 << DIGIT, np.int64)
-    mask = np.uint64((1 << DIGIT) - 1)
-    while True:
-        differ = np.uint64(0)
-        for r in range(scores_R.size):
-            differ |= scores_R[r] ^ scores_R[0]
-        shift = np.uint64(0)
-        while differ >> shift > mask:
-            shift += np.uint64(1)
-        counts[:] = 0
-        for r in range(scores_R.size):
-            counts[np.int64(scores_R[r] >> shift & mask)] += 1
-        digit = 0
-        while counts[digit] < num:
-            num -= counts[digit]
-            digit += 1
-        kept = 0
-        for r in range(scores_R.size):
-            score = scores_R[r]
-            scores_R[kept] = score
-            kept += (score >> shift & mask) == np.uint64(digit)
-        scores_R = scores_R[:kept]
-        if shift == 0 or kept == num:
-            return scores_R[0] | ((np.uint64(1) << shift) - np.uint64(1)), num
+
+@cpu
+def _collect_bits(major_S: I32, minor_S: I32, evictable_S: np.ndarray, begin: int, end: int, bits_P2: U64) -> None:
+    """Write for the parts from `begin` to `end` the bits that some of their scores have, and those that all have."""
+    none = np.uint64(0)
+    for p in range(begin, end):
+        some, every = none, ~none
+        for slot in range(p * PART, min((p + 1) * PART, evictable_S.size)):
+            score, mask = _score(major_S, minor_S, slot), none - np.uint64(evictable_S[slot] != 0)
+            some |= score & mask
+            every &= score | ~mask
+        bits_P2[p, 0], bits_P2[p, 1] = some, every
+
+
+@cpu
+def _count_digits(
+    major_S: I32,
+    minor_S: I32,
+    evictable_S: np.ndarray,
+    begin: int,
+    end: int,
+    known: np.uint64,
+    prefix: np.uint64,
+    shift: int,
+    counts_PD: I32,
+) -> None:
+    """Count the slots of each part by the digit at `shift` of their scores, if the bits `known` of these are `prefix`;
+    all other slots count as one digit more."""
+    mask, other = np.uint64((1 << DIGIT) - 1), np.int64(1 << DIGIT)
+    for p in range(begin, end):
+        counts_D = counts_PD[p]
+        counts_D[:] = 0
+        for slot in range(p * PART, min((p + 1) * PART, evictable_S.size)):
+            score = _score(major_S, minor_S, slot)
+            counts = (evictable_S[slot] != 0) & (score & known == prefix)
+            counts_D[np.int64(score >> np.uint64(shift) & mask) if counts else other] += 1
+
+
+@cpu
+def _pick_digit(counts_PD: I32, num: int, lower_P: I64, equal_P: I64) -> tuple[int, int, int]:
+    """Pick the digit of the last of the `num` lowest scores. Returns it, how many of them have it, and how many scores
+    do. Adds the number of each part's scores with lower digits to `lower_P`, and writes those with this one."""
+    counts_D = np.zeros(1 << DIGIT, np.int64)
+    for p in range(counts_PD.shape[0]):
+        for d in range(counts_D.size):
+            counts_D[d] += counts_PD[p, d]
+    digit = 0
+    while counts_D[digit] < num:
+        num -= counts_D[digit]
+        digit += 1
+        need_cpu(counts_D.size, digit + 1)
+    for p in range(counts_PD.shape[0]):
+        for d in range(digit):
+            lower_P[p] += counts_PD[p, d]
+        equal_P[p] = counts_PD[p, digit]
+    return digit, num, counts_D[digit]
+
+
+@cpu
+def _take_lowest(
+    major_S: I32,
+    minor_S: I32,
+    evictable_S: np.ndarray,
+    begin: int,
+    end: int,
+    known: np.uint64,
+    prefix: np.uint64,
+    ties_P: I64,
+    ends_P: I64,
+    victims_E: I32,
+) -> None:
+    """Write the victims of each part: the slots whose scores are lower in the bits `known` than `prefix`, and the first
+    `ties_P` of those that are equal. `ends_P`: where they end in `victims_E`."""
+    taken_V = np.empty(PART + 1, np.int32)
+    for p in range(begin, end):
+        taken, ties = 0, ties_P[p]
+        for slot in range(p * PART, min((p + 1) * PART, evictable_S.size)):
+            score = _score(major_S, minor_S, slot) & known
+            tie = (score == prefix) & (evictable_S[slot] != 0) & (ties > 0)
+            # Without a branch, which would go either way.
+            taken_V[taken] = slot
+            taken += tie | ((score < prefix) & (evictable_S[slot] != 0))
+            ties -= tie
+        victims_E[ends_P[p] - taken : ends_P[p]] = taken_V[:taken]
+
+
+@cpu
+def foresee(next_S: I32, count_S: I32, unknown: np.int32, most: np.int32, value_S: I32) -> None:
+    """Write how late each slot is used next: the lower, the later. Slots whose next use is `unknown` are below `most`,
+    by their number of uses."""
+    need_cpu(min(next_S.size, count_S.size), value_S.size)
+    for slot in range(value_S.size):
+        value = max(np.int32(unknown - next_S[slot]), most)
+        value_S[slot] = min(count_S[slot], most - np.int32(1)) if next_S[slot] == unknown else value

@@ -20,13 +20,15 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.tiers import sort_by_tier
+from pipeline.kernels.tiers import PART, count_tiers, list_arrivals
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.records import I32, I64, Block, Moves, OwnedKeys, Plan, Refusal, Unique
+from pipeline.records import I32, I64, U64, Block, Moves, OwnedKeys, Plan, Refusal, Unique
 from pipeline.stages.to_disk import Going, send_to_disk
-from pipeline.storage.key_map import DEVICE, HOST, place, row_of
+from pipeline.storage.key_map import DEVICE, HOST, place
 from pipeline.storage.places import NO_COPY, Places
-from pipeline.storage.policies import Uses
+
+NO_SLOT: I64 = np.full(1, NO_COPY, np.int64)
+"""Copies of a slab without slots, as kernels take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,40 +41,33 @@ class RingRows:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Current places of the working set, and the positions in it of the keys found in each tier. Arrivals, all keys
-    that are not on the device, are in the order of staging: new, from the host, from the disk."""
+    """Current places of the working set, and the arrivals, all keys that are not on the device, in the order of
+    staging: as many new ones as `new` says, then those from the host, then those from the disk."""
 
     unique: Unique | OwnedKeys
     places_U: I64
     rows_U: I32
     """Slots of the keys on device and host."""
     arrivals_A: I64
-    new_U: I64
-    host_U: I64
-    disk_U: I64
-    device_slots: I32
+    keys_A: U64
+    new: int
+    host: int
+    disk: int
     host_slots: I32
-
-    def disk_at(self, places: Places) -> I64:
-        """Positions in the log of the keys found there."""
-        return places.chunks.positions_of(self.places_U[self.disk_U])
-
-    def stale_at(self, places: Places) -> I64:
-        """Positions in the log of the working set's unchanged rows, which become stale when the block trains."""
-        copies_U = np.concatenate([
-            places.device.copies_S[self.device_slots], places.host.copies_S[self.host_slots],
-        ])  # fmt: skip
-        return np.concatenate([self.disk_at(places), copies_U[copies_U != NO_COPY]])
+    disk_at: I64
+    """Positions in the log of the keys found there."""
+    stale_at: I64
+    """Positions in the log of the working set's unchanged rows, which become stale when the block trains."""
 
     @property
     def moves(self) -> Moves:
         """Counts of where the working set was found, without any moves."""
         return Moves(
             keys=len(self.places_U),
-            device_hits=len(self.device_slots),
-            host_hits=len(self.host_U),
-            disk_hits=len(self.disk_U),
-            new=len(self.new_U),
+            device_hits=len(self.places_U) - len(self.arrivals_A),
+            host_hits=self.host,
+            disk_hits=self.disk,
+            new=self.new,
             arrives=False,
         )
 
@@ -94,14 +89,23 @@ def plan(window: Sequence[Unique | OwnedKeys | Refusal], places: Places, room: R
 
 
 def _find(unique: Unique | OwnedKeys, places: Places) -> _Found:
-    places_U = places.window.find(unique.keys_U)
-    order_U, ends_4 = np.empty(len(places_U), np.int64), np.empty(4, np.int64)
-    sort_by_tier(places_U, order_U, ends_4)
-    device, new, host, _ = ends_4.tolist()
-    rows_U, host_U = row_of(places_U).astype(np.int32), order_U[new:host]
+    places_U, slabs, split = places.window.find(unique.keys_U), (places.device, places.host), places.threads.split
+    num_parts, copies = (
+        -(-len(places_U) // PART),
+        [slots.copies_S if len(slots.copies_S) else NO_SLOT for slots in slabs],
+    )
+    rows_U, counts_P4 = np.empty(len(places_U), np.int32), np.empty((num_parts, 4), np.int64)
+    split(num_parts, lambda a, b: count_tiers(places_U, a, b, *copies, rows_U, counts_P4), 1)
+    num_copies, host, disk, new = counts_P4.sum(axis=0).tolist()
+    begins_P4 = np.cumsum(counts_P4, axis=0) - counts_P4 + np.array([0, new, new + host, 0])
+    arrivals_A, keys_A = np.empty(new + host + disk, np.int64), np.empty(new + host + disk, np.uint64)
+    copies_C = np.empty(num_copies, np.int64)
+    into = (*copies, arrivals_A, keys_A, copies_C)
+    split(num_parts, lambda a, b: list_arrivals(places_U, unique.keys_U, a, b, begins_P4, *into), 1)
+    disk_at = places.chunks.positions_of(places_U[arrivals_A[new + host :]])
     return _Found(
-        unique, places_U, rows_U, order_U[device:], order_U[device:new], host_U, order_U[host:],
-        rows_U[order_U[:device]], rows_U[host_U],
+        unique, places_U, rows_U, arrivals_A, keys_A, new, host, disk,
+        rows_U[arrivals_A[new : new + host]], disk_at, np.concatenate([disk_at, copies_C]),
     )  # fmt: skip
 
 
@@ -113,9 +117,9 @@ def _plan_evaluation(found: _Found, places: Places) -> Plan:
     none = np.empty(0, np.int32)
     places.next_uses.use_up(found.unique.block)
     return Plan(
-        block=found.unique.block, rows_U=rows_U, arrival_keys_A=found.unique.keys_U[found.arrivals_A],
-        num_new=len(found.new_U), arrival_host_slots=found.host_slots,
-        arrival_disk_at=found.disk_at(places), arrival_slots=none, victim_slots_E=none, host_into=none,
+        block=found.unique.block, rows_U=rows_U, arrival_keys_A=found.keys_A,
+        num_new=found.new, arrival_host_slots=found.host_slots,
+        arrival_disk_at=found.disk_at, arrival_slots=none, victim_slots_E=none, host_into=none,
         host_victim_slots=none, disk_writes=(), moves=found.moves,
     )  # fmt: skip
 
@@ -146,10 +150,8 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
         # Rows that the window needs stay, and the block's arrivals must fit next to them.
         needed = victims - evictable + len(places.device.keys_S)
         return _refuse(found, "the device slab", needed, len(places.device.keys_S), "device_rows")
-    leaving = _count_leaving(victims, len(found.host_U), host_evictable, places)
-    stale_at = found.stale_at(places)
-    exceeded = _exceeded(found, leaving, stale_at, places)
-    return exceeded or _apply(found, leaving, stale_at, device_S, host_S, places)
+    leaving = _count_leaving(victims, found.host, host_evictable, places)
+    return _exceeded(found, leaving, places) or _apply(found, leaving, device_S, host_S, places)
 
 
 def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places: Places) -> _Leaving:
@@ -158,68 +160,56 @@ def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places
     return _Leaving(victims, host_victims, min(victims, host_free + host_victims))
 
 
-def _exceeded(found: _Found, leaving: _Leaving, stale_at: I64, places: Places) -> Refusal | None:
+def _exceeded(found: _Found, leaving: _Leaving, places: Places) -> Refusal | None:
     """Return a refusal if a commit is due first, or if the block would exceed the cap of the disk (the reserve for a
     whole commit included) or of the map."""
     chunks = places.chunks
     written = chunks.maximum(leaving.to_disk)
-    growth = chunks.growth + written + chunks.merged(stale_at)
+    growth = chunks.growth + written + chunks.merged(found.stale_at)
     if growth > chunks.allowance:
         return _refuse(found, "the log's growth", growth, chunks.allowance, "", "commit", "chunks")
     disk = chunks.present + written + places.commit_chunks
     if disk > places.caps.disk_chunks:
         with_reserve = "the disk, with its reserve for a whole commit,"
         return _refuse(found, with_reserve, disk, places.caps.disk_chunks, "disk_chunks", "disk", "chunks")
-    map_bytes = places.map.bytes_with(found.unique.keys_U[found.new_U])
+    map_bytes = places.map.bytes_with(found.keys_A[: found.new])
     if map_bytes > places.caps.map_bytes:
         return _refuse(found, "the key map", map_bytes, places.caps.map_bytes, "map_bytes", "map", "bytes")
     return None
 
 
 def _apply(
-    found: _Found,
-    leaving: _Leaving,
-    stale_at: I64,
-    device_S: NDArray[np.uint8],
-    host_S: NDArray[np.uint8],
-    places: Places,
+    found: _Found, leaving: _Leaving, device_S: NDArray[np.uint8], host_S: NDArray[np.uint8], places: Places
 ) -> Plan:
     """Choose the victims, change the metadata, and return the plan. All checks have passed before."""
-    device, host = places.device, places.host
-    arrival_disk_at = found.disk_at(places)
-    places.chunks.forget(stale_at)
-    device.copies_S[found.device_slots] = NO_COPY
+    device, host, new, keys_A = places.device, places.host, found.new, found.keys_A
+    places.chunks.forget(found.stale_at)
     victims_E = device.policy.choose(leaving.device_victims, device_S)
     to_host_E, to_disk_E = victims_E[: leaving.to_host], victims_E[leaving.to_host :]
     going = send_to_disk(to_disk_E, leaving.host_victims, host_S, places)
-    host_slots = found.host_slots
-    arriving = Uses.none(len(found.arrivals_A))
-    arriving.set(np.arange(len(host_slots), dtype=np.int32) + len(found.new_U), host.uses.of(host_slots))
-    host.release(host_slots)
-    host_into = host.take(device.keys_S[to_host_E], device.uses.of(to_host_E))
-    host.copies_S[host_into] = device.copies_S[to_host_E]
+    arriving = host.uses.of(found.host_slots, new, found.disk)
+    host.release(found.host_slots)
     host_keys = device.keys_S[to_host_E]
+    host_into = host.take(host_keys, device.uses.of(to_host_E), device.copies_S[to_host_E])
     device.release(victims_E)
-    arrival_keys_A = found.unique.keys_U[found.arrivals_A]
-    arrival_slots = device.take(arrival_keys_A, arriving)
+    arrival_slots = device.take(keys_A, arriving)
 
     rows_U = found.rows_U
     rows_U[found.arrivals_A] = arrival_slots
     places.use(rows_U)
-    num_new = len(found.new_U)
-    places.map.insert(arrival_keys_A[:num_new], place(DEVICE, arrival_slots[:num_new]))
+    places.map.insert(keys_A[:new], place(DEVICE, arrival_slots[:new]))
     to_disk_at = np.concatenate([*(shard.at_N for shard in going.disk_writes), going.copies])
     places.map.move(
-        np.concatenate([arrival_keys_A[num_new:], host_keys, going.keys, going.copied_keys]),
+        np.concatenate([keys_A[new:], host_keys, going.keys, going.copied_keys]),
         np.concatenate(
-            [place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), places.chunks.places_of(to_disk_at)]
+            [place(DEVICE, arrival_slots[new:]), place(HOST, host_into), places.chunks.places_of(to_disk_at)]
         ),
     )
     places.window.arrive(found.unique.keys_U, rows_U)
     places.next_uses.use_up(found.unique.block, (found.unique.keys_U, rows_U))
     return Plan(
-        block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
-        arrival_host_slots=host_slots, arrival_disk_at=arrival_disk_at,
+        block=found.unique.block, rows_U=rows_U, arrival_keys_A=keys_A, num_new=new,
+        arrival_host_slots=found.host_slots, arrival_disk_at=found.disk_at,
         arrival_slots=arrival_slots, victim_slots_E=np.concatenate([to_host_E, going.device_slots]),
         host_into=host_into, host_victim_slots=going.host_slots, disk_writes=going.disk_writes,
         moves=_moves(found, leaving, going, places.chunks.rows),

@@ -27,8 +27,8 @@ from pipeline.kernels.tiers import DISK as DISK
 from pipeline.kernels.tiers import HOST as HOST
 from pipeline.kernels.tiers import TIER_SHIFT
 from pipeline.machine.memory import aligned_empty
-from pipeline.machine.threads import Threads
 from pipeline.records import I32, I64, U64
+from pipeline.storage.plan_threads import ALONE, PlanThreads
 
 MAX_ROWS = 1 << TIER_SHIFT
 """Maximum number of rows of a tier that places can distinguish."""
@@ -67,9 +67,9 @@ class KeyMap:
     The map takes 12.4 bytes per key from 7 million keys on, at most 15.4 from 1 million on, and at least 640 KiB.
     """
 
-    def __init__(self, num_threads: int = 1) -> None:
-        """`num_threads`: number of threads that share the work of a call; it changes no result."""
-        self._threads = Threads(num_threads, "plan")
+    def __init__(self, threads: PlanThreads = ALONE) -> None:
+        """`threads`: share the work of a call; their number changes no result."""
+        self.threads = threads
         self._words: list[U64] = []
         self._tables_P2 = np.zeros((NUM_PARTITIONS, 2), np.int64)
         """Address and number of home lines of each partition's table; `_words` holds its memory."""
@@ -121,13 +121,13 @@ class KeyMap:
         self._resize(np.flatnonzero(lines_P < self._tables_P2[:, 1]), lines_P)
 
     def _by_key(self, num_keys: int, work: Callable[[int, int], None]) -> None:
-        self._threads.split(num_keys, work, max(MIN_PART, -(-num_keys // self._threads.num_threads)))
+        self.threads.split(num_keys, work, MIN_PART)
 
     def _by_partition(self, num_keys: int, work: Callable[[int, int], None]) -> None:
         """Do work on keys, divided by their partitions: each part looks at all keys."""
         if num_keys:
-            num_parts = min(self._threads.num_threads, -(-num_keys // MIN_PART))
-            self._threads.split(NUM_PARTITIONS, work, -(-NUM_PARTITIONS // num_parts))
+            num_parts = min(self.threads.num_threads, -(-num_keys // MIN_PART))
+            self.threads.split(NUM_PARTITIONS, work, -(-NUM_PARTITIONS // num_parts))
 
     def _make(self, lines_P: I64) -> None:
         self._words = [np.empty((0, 8), np.uint64)] * NUM_PARTITIONS
@@ -147,7 +147,7 @@ class KeyMap:
         for p, num_lines in zip(partitions.tolist(), lines_N.tolist(), strict=True):
             words[p], tables_P2[p] = _table(num_lines)
         was_P2 = self._tables_P2
-        self._threads.split(
+        self.threads.split(
             len(partitions), lambda a, b: _check_room(copy_tables(was_P2, partitions[a:b], tables_P2)), 1
         )
         self._tables_P2, self._words = tables_P2, words

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.records import I32, I64, U64, Block
+from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
+from pipeline.records import I32, U64, Block
 from pipeline.storage.key_map import DEVICE, HOST, KeyMap, row_of, tier_of
 from pipeline.storage.newest import Newest
 from pipeline.storage.policies import UNKNOWN_USE, Uses
@@ -31,7 +32,7 @@ class NextUses:
         """`device`, `host`: uses of the slots, whose next uses are kept up to date."""
         self._map, self._slabs = key_map, ((DEVICE, device), (HOST, host))
         self._known: deque[_Known] = deque()
-        self._newest = Newest()
+        self._newest, self._of_block = Newest(), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
         self._base = 0
         """Number of the occurrence that `_next_N` begins with."""
         self._next_N: I32 = np.empty(0, np.int32)
@@ -70,7 +71,7 @@ class NextUses:
             # Looked up in a small table that stays in a cache, not in the map.
             keys_U, slots_U = on_device
             known_U, next_U = self._pop()
-            self._slabs[0][1].next_N[slots_U[_positions(known_U, keys_U)]] = next_U
+            self._slabs[0][1].next_N[slots_U[self._positions(known_U, keys_U)]] = next_U
         self.forget_before(block.agenda_batch + block.num_batches)
 
     def _begin_with(self, block: Block) -> bool:
@@ -112,12 +113,12 @@ class NextUses:
             grown_N[: end - first] = self._next_N[first - self._base : end - self._base]
             self._next_N, self._base = grown_N, first
 
-
-def _positions(keys_N: U64, keys_U: U64) -> I64:
-    """[N] position in `keys_U` of each of `keys_N`, which are the same keys in another order."""
-    newest = Newest()
-    newest.add(keys_U)
-    position_N = newest.add(keys_N)
-    known = len(keys_N) == len(keys_U) and position_N.min(initial=0) >= 0
-    assert known, "the keys of a block are not those that were known before"
-    return position_N
+    def _positions(self, keys_N: U64, keys_U: U64) -> I32:
+        """[N] position in `keys_U` of each of `keys_N`, which are the same keys in another order."""
+        numbers_U, position_N = np.empty(len(keys_U), np.int32), np.empty(len(keys_N), np.int32)
+        self._of_block.clear()
+        self._of_block.add(keys_U, numbers_U)
+        self._of_block.add(keys_N, position_N)
+        known = len(keys_N) == len(keys_U) == len(self._of_block.keys_U)
+        assert known, "the keys of a block are not those that were known before"
+        return position_N

@@ -9,35 +9,39 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.tiers import pin_rows, use_rows
+from pipeline.kernels.slots import NO_COPY, fill_slots, mark_held, use_rows
+from pipeline.kernels.tiers import pin_rows
 from pipeline.records import I32, I64, RESERVED, U64
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import MIN_BYTES, KeyMap
 from pipeline.storage.next_uses import NextUses
+from pipeline.storage.plan_threads import ALONE, PlanThreads
 from pipeline.storage.policies import POLICIES, Uses
 from pipeline.storage.window import Window
 
-NO_COPY = -1
+NO_COPIES: I64 = np.empty(0, np.int64)
 SCANNED = 1 << 16
-"""Number of slots that `Slots.changed` looks at in one pass."""
+"""Number of slots that `Slots.changed` looks at in one pass, and that are worth another thread to look at."""
 
 
 class Slots:
     """The slots of a slab: the key in each, and the free ones."""
 
-    def __init__(self, num_slots: int, policy: str) -> None:
+    def __init__(self, num_slots: int, policy: str, threads: PlanThreads = ALONE) -> None:
         self.keys_S: U64 = np.full(num_slots, RESERVED, np.uint64)
         self.copies_S: I64 = np.full(num_slots, NO_COPY, np.int64)
         """[S] log position of an identical copy of the slot's row, written by a commit; NO_COPY if the row has changed
         since."""
-        self.uses = Uses.none(num_slots)
+        self.uses = Uses.none(num_slots, threads)
         self.policy = POLICIES[policy](self.uses)
         self._free: I32 = np.arange(num_slots - 1, -1, -1, dtype=np.int32)
         self.num_free = num_slots
 
     def occupied(self) -> NDArray[np.uint8]:
         """[S] 1 for a slot that holds a row, else 0, as a new array."""
-        return (self.keys_S != RESERVED).view(np.uint8)
+        held_S = np.empty(len(self.keys_S), np.uint8)
+        self.uses.threads.split(len(held_S), lambda a, b: mark_held(self.keys_S[a:b], held_S[a:b]), SCANNED)
+        return held_S
 
     def changed(self) -> Iterator[I32]:
         """Iterate over the slots whose row has no identical copy in the log. Each item covers SCANNED slots, since all
@@ -47,15 +51,16 @@ class Slots:
             changed = (self.keys_S[part] != RESERVED) & (self.copies_S[part] == NO_COPY)
             yield (first + np.flatnonzero(changed)).astype(np.int32)
 
-    def take(self, keys_U: U64, uses: Uses) -> I32:
-        """Assign a free slot to each key; there must be enough. The slots start without a copy in the log. `uses`: uses
-        of these rows so far."""
+    def take(self, keys_U: U64, uses: Uses, copies_U: I64 = NO_COPIES) -> I32:
+        """Assign a free slot to each key; there must be enough. `uses`: uses of these rows so far; `copies_U`: log
+        positions of their copies, by default none."""
         assert len(keys_U) <= self.num_free
         slots_U = self._free[self.num_free - len(keys_U) : self.num_free].copy()
         self.num_free -= len(keys_U)
-        self.keys_S[slots_U] = keys_U
-        self.copies_S[slots_U] = NO_COPY
-        self.uses.set(slots_U, uses)
+        rows, mine = (keys_U, copies_U, *uses.arrays), (self.keys_S, self.copies_S, *self.uses.arrays)
+        self.uses.threads.split(
+            len(slots_U), lambda a, b: fill_slots(slots_U[a:b], *(array[a:b] for array in rows), *mine)
+        )
         self.policy.touch(slots_U)
         return slots_U
 
@@ -88,10 +93,12 @@ class Places:
         self, device_rows: int, host_rows: int, policies: tuple[str, str], caps: Caps, chunks: Chunks,
         num_threads: int = 1,
     ) -> None:  # fmt: skip
-        """`policies`: names of those of device and host; `num_threads`: as for `KeyMap`."""
-        self.map = KeyMap(num_threads)
-        self.device = Slots(device_rows, policies[0])
-        self.host = Slots(host_rows, policies[1])
+        """`policies`: names of those of device and host. `num_threads`: number of threads that share the work of a
+        call; it changes no result."""
+        self.threads = PlanThreads(num_threads)
+        self.map = KeyMap(self.threads)
+        self.device = Slots(device_rows, policies[0], self.threads)
+        self.host = Slots(host_rows, policies[1], self.threads)
         self.window = Window(self.map)
         self.next_uses = NextUses(self.map, self.device.uses, self.host.uses)
         self.trained = 0
@@ -105,14 +112,17 @@ class Places:
         keys of its blocks; `block_U`: places of the first one, which is planned."""
         device_S, host_S = self.device.occupied(), self.host.occupied()
         for places_U in self.window.enter(window, block_U):
-            pin_rows(places_U, device_S, host_S)
+            self.threads.split(len(places_U), lambda a, b: pin_rows(places_U[a:b], device_S, host_S))  # noqa: B023
         return device_S, host_S
 
     def use(self, slots_U: I32) -> None:
-        """Record that a training block, the next one, uses the rows in these slots of the device."""
-        use_rows(slots_U, self.trained, self.device.uses.last_N, self.device.uses.count_N)
+        """Record that a training block, the next one, uses the rows in these slots of the device. They change, so their
+        copies become stale."""
+        device = self.device
+        slots = device.uses.last_N, device.uses.count_N, device.copies_S
+        self.threads.split(len(slots_U), lambda a, b: use_rows(slots_U[a:b], self.trained, *slots))
         self.trained += 1
-        self.device.policy.touch(slots_U)
+        device.policy.touch(slots_U)
 
     @property
     def _slab_chunks(self) -> int:

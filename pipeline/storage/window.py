@@ -78,8 +78,10 @@ class Window:
             first, away_N = self._newest.first, self._blocks[0].away_N
             self._slots_N[: len(away_N)] = slots_U[away_N]
             for later in self._blocks[1:]:
-                follow_arrivals(
-                    later.earlier_N, later.away_N, later.first - first, first, later.places_U, self._slots_N
+                begin, arrays = later.first - first, (later.places_U, self._slots_N)
+                self._map.threads.split(
+                    len(later.away_N),
+                    lambda a, b: follow_arrivals(later.earlier_N[a:b], later.away_N[a:b], begin + a, first, *arrays),  # noqa: B023
                 )
             self._leave()
 

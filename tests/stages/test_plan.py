@@ -14,7 +14,9 @@ from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import Plan, Refusal
 from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.to_disk import FILL_SHARE
+from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import KeyMap, bytes_for
+from pipeline.storage.places import Caps, Places
 from pipeline.storage.policies import POLICIES
 from pipeline.storage.shards import Shards
 
@@ -75,6 +77,42 @@ def test_planning_is_deterministic(trace, look_ahead, policies):
             names = ("rows_U", "arrival_keys_A", "arrival_slots", "victim_slots_E", "host_into", "host_victim_slots")
             assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
             assert [s.at_N.tolist() for s in one.disk_writes] == [s.at_N.tolist() for s in other.disk_writes]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_number_of_threads_changes_no_plan(policy, monkeypatch):
+    """Blocks and slabs of several parts, more rows than slots, with known next uses and evaluations."""
+    monkeypatch.setattr("pipeline.storage.plan_threads.MIN_PART", 64)
+    rng, num_blocks = np.random.default_rng(1), 14
+    trace = [rng.permutation(np.unique(rng.integers(0, 160_000, 25_000))) for _ in range(num_blocks)]
+    uniques = [make_unique(n, keys, "test" if n % 7 == 6 else "train") for n, keys in enumerate(trace)]
+    uniques = [replace(unique, block=replace(unique.block, agenda_batch=n)) for n, unique in enumerate(uniques)]
+
+    def digest(num_threads):
+        places = Places(75_000, 20_000, (policy, policy), Caps(2 * PLENTY, PLENTY), Chunks(64), num_threads)
+        found, next_uses = [], places.next_uses
+        for n in range(num_blocks - 2):
+            for known in range(n + (n > 0) * 3, n + 4):
+                if known < num_blocks:
+                    next_uses.add(uniques[known].block, rng.permutation(uniques[known].keys_U))
+            places.chunks.allowance = PLENTY
+            planned = plan(uniques[n : n + 3], places, RingRows(PLENTY, PLENTY))
+            assert isinstance(planned, Plan)
+            arrays = planned.rows_U, planned.arrival_keys_A, planned.arrival_disk_at, planned.victim_slots_E
+            found.append([array.tobytes() for array in (*arrays, planned.host_into, planned.host_victim_slots)])
+            found.append([write.at_N.tobytes() for write in planned.disk_writes])
+        assert min(planned.moves.device_to_host, planned.moves.disk_hits) > 0, "this shows too little"
+        arrays, numbers = state_of(places)
+        # Without the map's tables, whose unused bytes may be anything.
+        return (
+            found,
+            arrays[1 + len(places.map._words) :],
+            numbers,
+            places.map.find(np.arange(160_000, dtype=np.uint64)).tobytes(),
+        )
+
+    first = digest(1)
+    assert all(digest(num_threads) == first for num_threads in (2, 3, 16))
 
 
 @pytest.mark.parametrize("look_ahead", [0, 1, 3])

@@ -13,6 +13,7 @@ from support.oracle.unmix import unmixed
 from pipeline.kernels.key_map import PLACE_BITS, UNKNOWN
 from pipeline.records import RESERVED
 from pipeline.storage.key_map import DEVICE, DISK, HOST, MAX_ROWS, KeyMap, bytes_for, place, row_of, tier_of
+from pipeline.storage.plan_threads import PlanThreads
 
 KEYS = st.one_of(st.integers(0, 300), st.integers(0, 30).map(lambda k: k << 40), st.integers(0, 2**64 - 2))
 MAX_PLACE = 2**PLACE_BITS - 1
@@ -186,7 +187,7 @@ def test_threads_change_no_entry(num_threads):
     rng = np.random.default_rng(num_threads)
     keys = np.unique(rng.integers(0, 2**64 - 1, 150_000, np.uint64))
     rng.shuffle(keys)
-    maps = KeyMap(), KeyMap(num_threads)
+    maps = KeyMap(), KeyMap(PlanThreads(num_threads))
     for key_map in maps:
         key_map.insert(keys, np.arange(len(keys)))
         key_map.move(keys[::3], np.arange(len(keys[::3])))

@@ -5,21 +5,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.clock import turn_hand
+from pipeline.kernels.clock import mark_slots, turn_hand
 from pipeline.records import I32
 from pipeline.storage.policies.uses import Uses
 
 
 class Clock:
     """The clock scan of ScaleFreeCTR with one in-use mark per slot. Slots that the window in flight needs are pinned by
-    `plan`, which does not offer them."""
+    `plan`, which does not offer them. The hand passes the slots one after the other, so threads cannot share its
+    scan."""
 
     def __init__(self, uses: Uses) -> None:
+        self._uses = uses
         self._marked_S = np.zeros(len(uses.last_N), np.uint8)
         self._hand = 0
 
     def touch(self, slots_U: I32) -> None:
-        self._marked_S[slots_U] = 1
+        self._uses.threads.split(len(slots_U), lambda a, b: mark_slots(slots_U[a:b], self._marked_S))
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         assert num <= np.count_nonzero(evictable_S.view(np.bool_))

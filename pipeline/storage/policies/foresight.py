@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.lowest import lowest
+from pipeline.kernels.lowest import foresee
 from pipeline.records import I32
 from pipeline.storage.policies.uses import UNKNOWN_USE, Uses
 
@@ -23,9 +23,9 @@ class Foresight:
         """Do nothing: the next use is known from the uses."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
-        uses, victims_E = self._uses, np.empty(num, np.int32)
-        value_S = np.maximum(UNKNOWN_USE - uses.next_N, COUNTED_UP_TO)
-        unknown = np.flatnonzero(uses.next_N == UNKNOWN_USE)
-        value_S[unknown] = np.minimum(uses.count_N[unknown], COUNTED_UP_TO - 1)
-        lowest(value_S, uses.last_N, evictable_S, victims_E)
-        return victims_E
+        uses, value_S = self._uses, np.empty(len(evictable_S), np.int32)
+        uses.threads.split(
+            len(value_S),
+            lambda a, b: foresee(uses.next_N[a:b], uses.count_N[a:b], UNKNOWN_USE, COUNTED_UP_TO, value_S[a:b]),
+        )
+        return uses.lowest(value_S, num, evictable_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.lowest import lowest
+from pipeline.kernels.slots import age_slots
 from pipeline.records import I32
 from pipeline.storage.policies.uses import Uses
 
@@ -20,9 +20,7 @@ class LFU:
         """Do nothing: the count is known from the uses."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
-        victims_E = np.empty(num, np.int32)
-        lowest(self._uses.count_N, self._uses.last_N, evictable_S, victims_E)
-        return victims_E
+        return self._uses.lowest(self._uses.count_N, num, evictable_S)
 
 
 class AgedLFU:
@@ -35,11 +33,10 @@ class AgedLFU:
         self._age = 0
 
     def touch(self, slots_U: I32) -> None:
-        aged_U = self._uses.count_N[slots_U].astype(np.int64) + self._age
-        self._aged_S[slots_U] = np.minimum(aged_U, np.iinfo(np.int32).max)
+        slots = self._uses.count_N, self._age, self._aged_S
+        self._uses.threads.split(len(slots_U), lambda a, b: age_slots(slots_U[a:b], *slots))
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
-        victims_E = np.empty(num, np.int32)
-        lowest(self._aged_S, self._uses.last_N, evictable_S, victims_E)
+        victims_E = self._uses.lowest(self._aged_S, num, evictable_S)
         self._age = max(self._age, int(self._aged_S[victims_E].max(initial=0)))
         return victims_E

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.lowest import lowest
 from pipeline.records import I32
 from pipeline.storage.policies.uses import Uses
 
@@ -20,6 +19,4 @@ class LRU:
         """Do nothing: the last use is known from the uses."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
-        victims_E = np.empty(num, np.int32)
-        lowest(self._uses.last_N, self._uses.last_N, evictable_S, victims_E)
-        return victims_E
+        return self._uses.lowest(self._uses.last_N, num, evictable_S)

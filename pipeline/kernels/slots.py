@@ -1,0 +1,94 @@
+"""Metadata of the slots of a slab, read and written for many rows at once. The slots of a call are distinct, so threads
+may share them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.kernels import cpu
+from pipeline.kernels.hint import AHEAD, prefetch_line
+from pipeline.kernels.room import need_cpu, need_index
+from pipeline.records import I32, I64, RESERVED, U64
+
+NO_COPY = -1
+
+
+@cpu
+def _prefetch_slot(slots_U: I32, u: int, words_S: int, longs_S: int, more_S: int) -> None:
+    """Prefetch the slot of row `u`, if there is one, of an array of 4-byte items, one of 8-byte items, and another of
+    4-byte items, which begin at these addresses."""
+    if u < slots_U.size:
+        slot = np.int64(slots_U[u])
+        prefetch_line(words_S + 4 * slot)
+        prefetch_line(longs_S + 8 * slot)
+        prefetch_line(more_S + 4 * slot)
+
+
+@cpu
+def mark_held(keys_S: U64, held_S: np.ndarray) -> None:
+    """Write 1 for each slot that holds a row, else 0."""
+    need_cpu(held_S.size, keys_S.size)
+    for slot in range(keys_S.size):
+        held_S[slot] = keys_S[slot] != RESERVED
+
+
+@cpu
+def read_uses(slots_U: I32, last_S: I32, count_S: I32, next_S: I32, last_U: I32, count_U: I32, next_U: I32) -> None:
+    """Copy the uses of the rows in these slots."""
+    need_cpu(min(last_U.size, count_U.size, next_U.size), slots_U.size)
+    room = min(last_S.size, count_S.size, next_S.size)
+    for u in range(slots_U.size):
+        slot = slots_U[u]
+        need_index(slot, room)
+        last_U[u], count_U[u], next_U[u] = last_S[slot], count_S[slot], next_S[slot]
+
+
+@cpu
+def fill_slots(
+    slots_U: I32,
+    keys_U: U64,
+    copies_U: I64,
+    last_U: I32,
+    count_U: I32,
+    next_U: I32,
+    keys_S: U64,
+    copies_S: I64,
+    last_S: I32,
+    count_S: I32,
+    next_S: I32,
+) -> None:
+    """Write keys, copies and uses of rows into their slots. Without `copies_U` they have no copies."""
+    need_cpu(min(keys_U.size, last_U.size, count_U.size, next_U.size), slots_U.size)
+    room = min(keys_S.size, copies_S.size, last_S.size, count_S.size, next_S.size)
+    keys, copies = keys_S.ctypes.data, copies_S.ctypes.data
+    last, count, next_ = last_S.ctypes.data, count_S.ctypes.data, next_S.ctypes.data
+    for u in range(slots_U.size):
+        _prefetch_slot(slots_U, u + AHEAD, last, keys, count)
+        _prefetch_slot(slots_U, u + AHEAD, next_, copies, next_)
+        slot = slots_U[u]
+        need_index(slot, room)
+        keys_S[slot], copies_S[slot] = keys_U[u], copies_U[u] if copies_U.size else NO_COPY
+        last_S[slot], count_S[slot], next_S[slot] = last_U[u], count_U[u], next_U[u]
+
+
+@cpu
+def use_rows(slots_U: I32, block: int, last_S: I32, count_S: I32, copies_S: I64) -> None:
+    """Record that a block uses the rows in these slots, whose copies become stale."""
+    room = min(last_S.size, count_S.size, copies_S.size)
+    last, count, copies = last_S.ctypes.data, count_S.ctypes.data, copies_S.ctypes.data
+    for u in range(slots_U.size):
+        _prefetch_slot(slots_U, u + AHEAD, last, copies, count)
+        slot = slots_U[u]
+        need_index(slot, room)
+        last_S[slot], copies_S[slot] = block, NO_COPY
+        count_S[slot] += 1
+
+
+@cpu
+def age_slots(slots_U: I32, count_S: I32, age: int, aged_S: I32) -> None:
+    """Write the counts of these slots, counted from an age, at most 2**31 - 1."""
+    room, most = min(count_S.size, aged_S.size), np.int64((1 << 31) - 1)
+    for u in range(slots_U.size):
+        slot = slots_U[u]
+        need_index(slot, room)
+        aged_S[slot] = min(count_S[slot] + np.int64(age), most)
