@@ -130,10 +130,7 @@ class RunPlugin(WorkerPlugin):
         membership = Membership(rank, join_request.owner_of_shard, group, key_group, levels, on_gpus)
         threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
         begun = begun_in(json.loads(join_request.data))
-        source = Source(
-            workflow.data, workflow.seed, threads, metrics.group, join_request.scoring, begun=begun,
-            slices=metrics.slices,
-        )  # fmt: skip
+        source = Source(workflow.data, workflow.seed, threads, metrics, join_request.scoring, begun=begun)
         self._source = source
         if said := differences(json.loads(join_request.data), as_json(source.identity)):
             raise ValueError(

@@ -22,13 +22,15 @@ from pipeline.files.find import DataFile, check_once, is_hidden, named
 from pipeline.machine.threads import Threads
 from pipeline.messages.uris import is_remote
 from pipeline.records import I64, Block, Examples, FieldLayout, Rank
-from pipeline.workflow import Data
+from pipeline.workflow import Data, Metrics
 
 FILE_ORDER_WINDOW = 1 << 16
 """Examples decoded at a time if nothing is shuffled."""
 LIST_MARGIN = 1.1
 """Factor that predictions of bytes apply to the average length of lists, since a block's lists may be longer."""
 ALL = Rank()
+NO_MORE = Metrics()
+"""Metrics that name no column."""
 Begun = Mapping[str, Sequence[tuple[str, int | None]]]
 """Names and versions of the files of each split, as their identities have them, in the commit of a run that goes on."""
 
@@ -56,17 +58,17 @@ class Source:
     num_examples: dict[str, int]
 
     def __init__(
-        self, data: Data, seed: int, num_threads: int = 1, group: str | None = None, scoring: Scoring | None = None,
-        keys_only: bool = False, begun: Begun | None = None, slices: Sequence[str] = (),
+        self, data: Data, seed: int, num_threads: int = 1, metrics: Metrics = NO_MORE,
+        scoring: Scoring | None = None, keys_only: bool = False, begun: Begun | None = None,
     ) -> None:  # fmt: skip
-        """Read every file's metadata. `group`, `slices`: the columns that `metrics` names. `keys_only`: read nothing
-        but categorical columns; labels, weights and numbers are left out of the blocks. `begun`: see `files_of_splits`.
+        """Read every file's metadata. `metrics`: names columns that are read, too. `keys_only`: read nothing but
+        categorical columns; labels, weights and numbers are left out of the blocks. `begun`: see `files_of_splits`.
 
         Raises ValueError if a pattern or a column does not fit the files.
         """
         self._threads = Threads(num_threads, "read")
         self._seed, self._shuffle_window = seed, data.shuffle_window
-        columns = [c for c in columns_of(data, group, slices) if c.is_category or not keys_only]
+        columns = [c for c in columns_of(data, metrics.group, metrics.slices) if c.is_category or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         check = SchemaCheck(read, scoring.kinds if scoring else None)
         self._groups: dict[str, list[RowGroup]] = {}

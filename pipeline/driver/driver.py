@@ -119,9 +119,9 @@ class Driver:
             self.history.begin()
             self.begin()
             with on_signal(self.pauses.stop), self.progress:
-                kept = self.what_is_kept() if self.committer.newest else None
-                compiles = COMPILING if self.setup.workflow.model.compile and not self._is_over else None
-                for line in filter(None, (*links(self.crew, self.folder.path), kept, *self.warnings, compiles)):
+                begun = [self.what_is_kept()] if self.committer.newest else []
+                compiles = [COMPILING] if self.setup.workflow.model.compile and not self._is_over else []
+                for line in (*links(self.crew, self.folder.path), *begun, *self.warnings, *compiles):
                     self.runner.say(line)
                 result = self._go_on()
             self.runner.observers.notify(Observer.on_end, "finished" if result else "interrupted", "")
@@ -213,10 +213,9 @@ class Driver:
                     return None
             name, newest, data = self.setup.workflow.name, self.committer.newest, self._source.identity
             result = write_result(name, self.crew, self.history, stopped, newest, data)
-        result = write_outputs(self.folder, self.crew, result)
         if not stopped:
             self.crew.each(Worker.release_reserve)
-        return result
+        return write_outputs(self.folder, self.crew, result)
 
     def _open_best(self) -> int:
         """Open the weights of the best epoch in place of the last ones. Returns the epoch."""
@@ -239,17 +238,14 @@ class Driver:
     def commit(self, due: DueCommit) -> None:
         """Take a commit; the pipeline must be drained."""
         workflow, begin, position = self.setup.workflow, due.begin, asdict(self.agenda.position(due.begin))
-        epoch_ended = begin is None or (begin.trains and begin.first_batch == 0)
-        keeps_best = workflow.commit.keep_best and epoch_ended
+        keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
         speed = {**asdict(self.folder.measured), "direct": workflow.storage.direct}
         self._record.committing(self.committer.number, name, due.at_least)
         with doing(f"commit {self.committer.number}"):
             self.committer.commit(
-                lambda: {
-                    **self._description, **self.history.state(), "position": position, "speed": speed,
-                    **write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
-                },
+                lambda: {**self._description, **self.history.state(), "position": position, "speed": speed}
+                | write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
                 name=name, at_least=due.at_least, give_up=due.give_up,
             )  # fmt: skip
         self._record.committed(self.commits.numbers())

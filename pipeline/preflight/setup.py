@@ -64,7 +64,7 @@ def data(c: Checked) -> Checked:
     workflow = c.workflow
     ensure(workflow.data)
     threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
-    source = Source(workflow.data, workflow.seed, threads, metrics.group, begun=c.begun, slices=metrics.slices)
+    source = Source(workflow.data, workflow.seed, threads, metrics, begun=c.begun)
     for remark in (*source.notes, *remarks(workflow.data, source.num_examples)):
         c.say(f"warning: {remark}")
     return replace(c, source=source)

@@ -86,8 +86,7 @@ class Learner:
             workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout),
             workflow.seed,
         )  # fmt: skip
-        self._widths_F = widths_on(device, workflow)
-        self._max_grad_norm = workflow.optimizer.max_grad_norm
+        self._widths_F, self._max_grad_norm = widths_on(device, workflow), workflow.optimizer.max_grad_norm
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
         self._weights_a_batch = self._num_labels if workflow.data.tasks else 1
         self._first_range: Tensor | None = None
@@ -105,8 +104,8 @@ class Learner:
             self._compiled = Compiled(self._forward.run, inputs, self.model, self._torch, workflow)
             self._forward.of_full_batch = self._compiled
         self.block_metrics = BlockMetrics(evaluation, alone=group is None)
-        self._progressive = workflow.metrics.progressive
         self._threads, self._seed = workflow.schedule.threads, workflow.seed
+        self._progressive = workflow.metrics.progressive
 
     def save(self) -> dict[str, Array]:
         """Return the dense part, its optimizer state, and the history of learning rates, for a commit."""

@@ -10,13 +10,13 @@ from support.data.parquet_files import data_of, epoch_of, write
 
 from pipeline.data.ahead import stamp_of
 from pipeline.data.source import Source
-from pipeline.workflow import Number
+from pipeline.workflow import Metrics, Number
 
 
 def refusal(data, group=None):
     """The message with which the data is refused, when opened or when read."""
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (each caller checks the words)
-        epoch_of(Source(data, 0, group=group))
+        epoch_of(Source(data, 0, metrics=Metrics(group=group)))
     return str(caught.value)
 
 

@@ -8,11 +8,11 @@ from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, key,
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.kernels.hashing import missing_key
-from pipeline.workflow import Category, Number
+from pipeline.workflow import Category, Metrics, Number
 
 
 def groups_of(data, group, **settings):
-    source, buffer = Source(data, 0, group=group), ReadBuffer(LIMIT)
+    source, buffer = Source(data, 0, metrics=Metrics(group=group)), ReadBuffer(LIMIT)
     batch_size, batches = settings.get("batch_size", 7), settings.get("batches", 3)
     reads = (source.read(block, buffer) for block in blocks_of(source.num_examples["train"], batch_size, batches))
     return [found for read in reads for found in read.groups_N.tolist()]
@@ -31,7 +31,7 @@ def test_a_group_column_that_is_a_category_has_the_same_keys(tmp_path, values):
     there = [v.encode() if isinstance(v, str) else v for v in pa.array(values).to_pylist()]
     assert groups == [int(missing_key("user")) if v is None else key(v, "people") for v in there]
     assert [(group,) for group in groups] == [keys[0] for _, _, keys in epoch_of(Source(data, 0))]
-    assert epoch_of(Source(data, 0, group="user")) == epoch_of(Source(data, 0))
+    assert epoch_of(Source(data, 0, metrics=Metrics(group="user"))) == epoch_of(Source(data, 0))
 
 
 def test_a_group_column_that_is_also_a_number_is_read(tmp_path):
@@ -46,7 +46,7 @@ def test_a_group_stays_with_its_example(tmp_path, num_threads):
         x = np.arange(40 * part, 40 * part + 40)
         write(tmp_path / f"train/{part}.parquet", 16, **table(40, x=x, user=x // 3))
     data = data_of(tmp_path, numbers=(Number(name="x"),), shuffle_window=32)
-    source, buffer = Source(data, 0, num_threads, group="user"), ReadBuffer(LIMIT)
+    source, buffer = Source(data, 0, num_threads, metrics=Metrics(group="user")), ReadBuffer(LIMIT)
     found = []
     for block in blocks_of(80, 7, 3):
         read = source.read(block, buffer)
@@ -58,7 +58,7 @@ def test_a_group_stays_with_its_example(tmp_path, num_threads):
 def test_groups_are_read_on_request_in_the_predicted_memory(tmp_path):
     write(tmp_path / "train/0.parquet", 64, **table(200, user=list(range(200))))
     data, (block,) = data_of(tmp_path), blocks_of(200, 50, 4)
-    without, grouped = (Source(data, 0, group=group) for group in (None, "user"))
+    without, grouped = (Source(data, 0, metrics=Metrics(group=group)) for group in (None, "user"))
     plain, read = (source.read(block, ReadBuffer(LIMIT)) for source in (without, grouped))
     assert plain.groups_N is None
     assert plain.nbytes == without.block_bytes(200, 4)
@@ -70,4 +70,4 @@ def test_a_split_without_the_group_column_is_refused(tmp_path):
     write(tmp_path / "train/a.parquet", label=[0], c=[1], user=[1])
     write(tmp_path / "test/a.parquet", label=[0], c=[1])
     with pytest.raises(ValueError, match=r"test/a.parquet: column 'user' \(metrics.group\) is missing"):
-        Source(data_of(tmp_path, test=("test",)), 0, group="user")
+        Source(data_of(tmp_path, test=("test",)), 0, metrics=Metrics(group="user"))

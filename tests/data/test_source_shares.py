@@ -7,7 +7,7 @@ from support.data.parquet_files import LIMIT, blocks_of, data_of, examples_in, w
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.records import Rank
-from pipeline.workflow import Category, Number
+from pipeline.workflow import Category, Metrics, Number
 
 TOTAL = 61
 
@@ -33,7 +33,7 @@ def source(tmp_path_factory):
         categories=(Category(name="hist", pooling="mean"), Category(name="c"), Category(name="tags")),
         shuffle_window=20,
     )
-    with_groups = Source(data, 1, group="user")
+    with_groups = Source(data, 1, metrics=Metrics(group="user"))
     yield with_groups
     with_groups.close()
 

@@ -29,7 +29,7 @@ from pipeline.prepare.pieces import cut_sources
 from pipeline.prepare.read import parts
 from pipeline.prepare.splits import ByTime, check_split
 from pipeline.serving.features import kind_of_name
-from pipeline.workflow import Category, Number
+from pipeline.workflow import Category, Metrics, Number
 
 INDEX = pa.int8()
 INTEGERS, TEXTS, FLOATS = [3, None, 0, 3], ["b", None, "", "b"], [1.5, None, 0.0, 12.35]
@@ -137,7 +137,7 @@ def data_with(root, role):
 
 
 def trained(root, role):
-    source = Source(data_with(root, role), 0, group="x" if role == "group" else None)
+    source = Source(data_with(root, role), 0, metrics=Metrics(group="x" if role == "group" else None))
     if role == "group":
         (block,) = blocks_of(4, 7, 3)
         return source.read(block, ReadBuffer(LIMIT)).groups_N.tolist()

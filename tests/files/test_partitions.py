@@ -15,7 +15,7 @@ from pipeline.doctor.look_at_rows import look_at_rows
 from pipeline.files.find import DataFile, find, partitions_of, typed
 from pipeline.init.look import look_at_files
 from pipeline.prepare.main import main as prepare
-from pipeline.workflow import Category, Model, Number, Schedule, Workflow
+from pipeline.workflow import Category, Metrics, Model, Number, Schedule, Workflow
 
 DAYS = ("2026-11-24", "2026-11-25", "__HIVE_DEFAULT_PARTITION__")
 PATHS = {
@@ -81,7 +81,7 @@ def test_examples_are_those_of_the_same_columns_in_files(both, use):
     for root in both:
         settings = {"train": (".",)} | USES[use]
         group = settings.pop("group", None)
-        source = Source(data_of(root, **settings), 3, group=group)
+        source = Source(data_of(root, **settings), 3, metrics=Metrics(group=group))
         read = source.read(next(blocks_of(48, 48, 1)), ReadBuffer(LIMIT))
         found.append((epoch_of(source), source.num_examples, source.layout, group and read.groups_N.tolist()))
         source.close()

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from support.data import raw_lines as made
 import pyarrow as pa
+from support.data import raw_lines as made
 
 from pipeline.prepare import formats
 from pipeline.prepare.lines import BadLines

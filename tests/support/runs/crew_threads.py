@@ -80,7 +80,7 @@ class ThreadCrew:
         self, kept: Sequence[Manifest], group: Group, for_keys: Group, on_gpus: Group | None, mine: tuple[int, ...]
     ) -> Worker:
         workflow, rank = self._workflow, group.rank
-        source = Source(workflow.data, workflow.seed, group=workflow.metrics.group, slices=workflow.metrics.slices)
+        source = Source(workflow.data, workflow.seed, metrics=workflow.metrics)
         dense = self._commits.load_dense(kept[-1], min(rank, len(kept[-1].dense) - 1)) if kept else None
         config = WorkerConfig(
             sizes_of(workflow, **self._sizes[rank]), self._setup.row, self._setup.agenda.steps_of_epoch,
@@ -172,7 +172,7 @@ def make_crew_driver(
     """Make a driver of `world` workers with `sizes` for all of them, or `of_each` for each; if `world` is ONE, a driver
     of a single worker. `gpus`: see `ThreadCrew`."""
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": NUM_SHARDS})})
-    source = Source(workflow.data, workflow.seed, group=workflow.metrics.group, slices=workflow.metrics.slices)
+    source = Source(workflow.data, workflow.seed, metrics=workflow.metrics)
     setup = setup_of(workflow, source, max(1, world), **sizes)
     each = of_each or [sizes] * world
     make: MakeCrew = local_crew(setup, source, RAM)

@@ -43,7 +43,7 @@ def crew_driver(
     workflow: Workflow, run_dir: Path, pool: WorkerPool, at_block: Callable[[int], None] = lambda examples: None,
     source: Source | None = None, **sizes: int,
 ) -> Driver:  # fmt: skip
-    source = source or Source(workflow.data, workflow.seed, group=workflow.metrics.group, slices=workflow.metrics.slices)
+    source = source or Source(workflow.data, workflow.seed, metrics=workflow.metrics)
     setup = setup_of(workflow, source, pool.world, **sizes)
     progress = Lines(setup.agenda.total_examples, at_block)
     run_dir.mkdir(exist_ok=True)

@@ -84,7 +84,7 @@ def make_driver(
 ) -> Driver:  # fmt: skip
     num_shards = shards.num if shards else None
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": num_shards})})
-    source = Source(workflow.data, workflow.seed, group=workflow.metrics.group, slices=workflow.metrics.slices)
+    source = Source(workflow.data, workflow.seed, metrics=workflow.metrics)
     setup = setup_of(workflow, source, **sizes)
     progress = Progress(setup.agenda.total_examples, stream=StringIO())
     device, files = device or choose(workflow.device), files or Files(cached=not workflow.storage.direct)

@@ -1,8 +1,8 @@
 """Runs and their replays, to be compared."""
 
+from support.oracle.data_path import Unsynced
 from support.runs.crew_threads import NUM_SHARDS, ONE, make_crew_driver
 from support.runs.harness import make_driver, sizes_of
-from support.oracle.data_path import Unsynced
 
 from pipeline.data.agenda import Agenda
 from pipeline.driver.observers import Observer
