@@ -104,7 +104,7 @@ def tested(results: dict[str, dict[str, Any]]) -> str:
         ("forced orders of stages: bad ones are noticed, allowed ones change no bit", figure(counts["orders"])),
         ("states of a run that died at any durable system call, all resumed", figure(crash["points"] + crash["again"])),
         ("flipped bits in the files of a run, all found", figure(crash["flips"])),
-        ("properties that Hypothesis looks for counterexamples of", figure(counts["properties"])),
+        ("properties that Hypothesis tries to refute", figure(counts["properties"])),
     )
     return "\n".join(
         ["| tested by | number |", "| --- | --- |", *(f"| {what} | {number} |" for what, number in rows), ""]
