@@ -37,9 +37,6 @@ class Derived:
         """True for the name of a column that is made."""
         return name in self._maker
 
-    def __bool__(self) -> bool:
-        return bool(self._maker)
-
     def inputs(self, names: Iterable[str]) -> list[str]:
         """Columns of the data that columns of these names are, or are made of, without repetition."""
         return inputs_of(self._features, names)
