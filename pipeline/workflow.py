@@ -139,7 +139,7 @@ class Data(Strict):
     categories: Annotated[tuple[Category, ...], Field(min_length=1)]
     features: tuple[AnyFeature, ...] = ()
     """Columns that are computed from others, in this order, and rules for rare values: Bucket, Standardize, Cross,
-    Lookup, Calendar, Rare. `numbers`, `categories` and `metrics.group` name the columns that they make."""
+    Lookup, Calendar, Rare. `numbers`, `categories` and `metrics` name the columns that they make."""
     statistics: FilePath | None = None
     """File that `pipeline prepare statistics` wrote, relative to `root`: means and edges of the features that leave
     theirs out."""
@@ -149,7 +149,9 @@ class Data(Strict):
 
     @model_validator(mode="after")
     def _addresses_have_no_keys(self) -> Data:
-        for name, place in (("root", self.root), *((s, p) for s in SPLITS for p in getattr(self, s))):
+        side = [("features", feature.side_file) for feature in self.features if feature.side_file]
+        side += [("statistics", self.statistics)] if self.statistics else []
+        for name, place in (("root", self.root), *side, *((s, p) for s in SPLITS for p in getattr(self, s))):
             refuse_keys(f"data.{name}", place)
         return self
 
@@ -190,6 +192,11 @@ class Data(Strict):
         seen: dict[str, int] = {}
         for n, feature in enumerate(self.features):
             where = f"data.features[{n}] ({feature.kind})"
+            later = {name for other in self.features[n:] for name in other.makes}
+            if unmade := [name for name in feature.reads if name in later]:
+                raise ValueError(f"{where} reads {unmade[0]!r}, which no feature before it makes; put that one first")
+            if labels := [name for name in feature.reads if name in self.labels]:
+                raise ValueError(f"{where} reads {labels[0]!r}, which is a label; what is scored has none")
             for name in feature.makes:
                 if name in seen or name in (*self.labels, self.weight):
                     other = f"data.features[{seen[name]}] does" if name in seen else "data.labels or data.weight names"
@@ -416,7 +423,7 @@ class Workflow(Strict):
         if self.model.initial_bias and getattr(self.model.kind, "multiplies_probabilities", False):
             raise ValueError(
                 f"model.initial_bias shifts logits, and {self.model.kind.__name__} makes one label's from a product of "
-                "probabilities, which would no longer be the other's part; leave it out"
+                "probabilities, which would no longer be the other's part; set it to 0"
             )
         plateau = self.schedule.plateau
         if self.optimizer.rows.kind == "ftrl" and plateau and plateau.lr_factor < 1:

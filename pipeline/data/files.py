@@ -77,14 +77,14 @@ class InputColumn:
         return kinds.get(self.name, "").startswith("lists")
 
 
-def derived_of(data: Data) -> Derived | None:
-    """The columns that the features of the workflow make, if there are features. Raises ValueError if one lacks a
-    statistic or a file."""
+def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | None:
+    """The columns that the features of the workflow make, if there are features. `kinds`: see `Derived`. Raises
+    ValueError if one lacks a statistic or a file."""
     if not data.features:
         return None
     from pipeline.features.derived import Derived
 
-    return Derived(data.features, data.root)
+    return Derived(data.features, data.root, kinds)
 
 
 def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ()) -> list[InputColumn]:
@@ -109,7 +109,7 @@ def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ())
 def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
     """Files of one split, for what is read after training. `kinds`: see `typed`. Raises ValueError as `find` does."""
     found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files
-    return with_derived(found, derived_of(data))
+    return with_derived(found, derived_of(data, kinds))
 
 
 def with_derived(files: Iterable[DataFile], derived: Derived | None) -> list[DataFile]:

@@ -190,7 +190,8 @@ class GroupReader:
         if file.metadata.num_row_groups == 0:
             return []
         kinds, used, schema = self._check.kinds, [c.name for c in self._columns], file.schema_arrow
-        made_of = [n for n in file.inputs(used) if n not in used and str(kind_of(schema.field(n).type)) == "text"]
+        others = [name for name in file.inputs(used) if name not in used and name in schema.names]
+        made_of = [name for name in others if kind_of(schema.field(name).type) == "text"]
         texts = [name for name in used if kinds.get(name, "").endswith("text")] + made_of
         places = [place for name in texts if (place := file.leaf(name)) is not None]
         chunks = [file.metadata.row_group(0).column(place) for place in places]

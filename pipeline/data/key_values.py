@@ -8,21 +8,25 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_keys, missing_of
-from pipeline.data.files import InputColumn, columns_of, listings_of, open_file
+from pipeline.data.files import InputColumn, columns_of, open_file
 from pipeline.data.plain import plain
+from pipeline.data.source import Begun, files_of_splits
 from pipeline.files.find import DataFile
 from pipeline.records import U64
 from pipeline.workflow import Data
 
 ROWS_AT_ONCE = 1 << 16
+RARE = "(rare values)"
+"""Name of what shares a key (see `pipeline.features.rare`)."""
 
 
 class KeyValues:
     """Values of keys in columns of `metrics.slices`, kept once they are found. Reads the column of a split up to the
     last value that is asked for, and nothing if all are known."""
 
-    def __init__(self, data: Data, slices: Sequence[str]) -> None:
-        self._data = data
+    def __init__(self, data: Data, slices: Sequence[str], begun: Begun) -> None:
+        """`begun`: the files that the run reads (see `files_of_splits`)."""
+        self._data, self._begun = data, begun
         self._columns = {c.name: c for c in columns_of(data, None, slices) if c.is_group}
         self._known: dict[str, dict[int, str | None]] = {name: {} for name in slices}
 
@@ -30,14 +34,14 @@ class KeyValues:
         """Value of each key as text; None for a null. A key that no row has is left out."""
         known = self._known[column]
         if set(keys) - known.keys():
-            for file in listings_of(self._data)[split].files:
+            for file in files_of_splits(self._data, self._begun)[split]:
                 self._look(file, self._columns[column], set(keys) - known.keys())
         return {key: known[key] for key in keys if key in known}
 
     def _look(self, file: DataFile, column: InputColumn, wanted: set[int]) -> None:
         known = self._known[column.name]
-        if int(missing_of(column.name)) in wanted:
-            known[int(missing_of(column.name))] = None
+        known |= {int(missing_of(column.name)): None} if int(missing_of(column.name)) in wanted else {}
+        known |= {int(column.rare.shared): RARE} if column.rare else {}
         with open_file(file) as source:
             is_there = column.name in source.schema_arrow.names
             batches = source.iter_batches(ROWS_AT_ONCE, columns=[column.name], use_threads=False) if is_there else ()

@@ -41,6 +41,8 @@ class Bucket(Feature):
     squared_log: bool = False
     missing: float | None = None
     """A value that is null, too."""
+    computed: bool = False
+    """True if the edges are from `data.statistics`."""
 
     @model_validator(mode="after")
     def _has_a_rule(self) -> Bucket:
@@ -73,7 +75,7 @@ class Bucket(Feature):
         import pyarrow as pa
 
         x_N = doubles(given[0])
-        is_null_N = np.isnan(x_N) | (x_N == self.missing)
+        is_null_N = np.isnan(x_N) | np.isin(x_N, doubles(pa.array([self.missing], pa.float64())))
         if self.squared_log:
             bucket_N = _squared_log(np.where(is_null_N, 0, x_N))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from pipeline.features.side_files import SideFile
 
+DIGITS = re.compile("(%[YymdHMS])+")
+"""Forms of digits alone."""
 Part = Literal["hour", "weekday", "weekend", "day", "month", "minute"]
 
 
@@ -93,6 +96,10 @@ class Calendar(Feature):
             return [pa.nulls(len(times), pa.int64())] * len(self.take)
         if self.form:
             texts = times.cast(pa.string())
+            if pa.types.is_integer(times.type) and DIGITS.fullmatch(self.form):
+                # An integer has lost the zero that its first part began with.
+                width = sum(4 if part == "Y" else 2 for part in self.form[1::2])
+                texts = pc.utf8_lpad(texts, width, "0")
             try:
                 times = pc.strptime(texts, self.form, "s")
             except pa.ArrowInvalid as error:

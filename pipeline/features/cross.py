@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,7 @@ class Cross(Feature):
     value like others. Columns of lists are refused."""
 
     kind: Literal["cross"] = "cross"
+    hashes: ClassVar[bool] = True
     columns: Annotated[tuple[Name, ...], Field(min_length=2)]
     name: Name
 

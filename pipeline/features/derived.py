@@ -12,15 +12,18 @@ from pipeline.features.rare import Rare
 from pipeline.features.rare_keys import RareKeys
 from pipeline.features.side_files import NO_FILE, SideFile, side_file
 from pipeline.files.find import place_of
+from pipeline.files.types import NOTHING, kind_of, whole
 
 
 class Derived:
     """What `data.features` make, in their order. It is the same for every file."""
 
-    def __init__(self, features: Sequence[AnyFeature], root: Path) -> None:
-        """`root`: the folder, or address, that names of files are relative to. Raises ValueError if a feature lacks a
-        statistic or a file."""
+    def __init__(self, features: Sequence[AnyFeature], root: Path, kinds: Mapping[str, str] | None = None) -> None:
+        """`root`: the folder, or address, that names of files are relative to. `kinds`: kinds of the columns of the
+        training data that features read (see `files.types.kind_of`); by default those of the first file. Raises
+        ValueError if a feature lacks a statistic or a file."""
         self._features = tuple(features)
+        self._kinds = dict(kinds or {})
         self._sides: dict[int, SideFile] = {}
         for n, feature in enumerate(features):
             if feature.lacks:
@@ -48,15 +51,28 @@ class Derived:
         types = {field.name: field.type for field in flat}
         made: list[pa.Field] = []
         for n, feature in enumerate(self._features):
-            if not feature.makes or not types.keys() >= {*feature.reads}:
-                continue
             with _naming(f"{where}: {self._of(n)}"):
                 if twice := [name for name in feature.makes if name in flat.names]:
                     raise ValueError(f"makes column {twice[0]!r}, which is there; give it another name")
-                kinds = feature.types([types[name] for name in feature.reads], self._sides.get(n, NO_FILE))
+                if not feature.makes or not types.keys() >= {*feature.reads}:
+                    continue
+                found = [self._read_as(name, types[name], feature.hashes) for name in feature.reads]
+                kinds = feature.types(found, self._sides.get(n, NO_FILE))
             types |= dict(zip(feature.makes, kinds, strict=True))
             made += [pa.field(name, kind) for name, kind in zip(feature.makes, kinds, strict=True)]
         return pa.schema([*flat, *made], flat.metadata)
+
+    def _read_as(self, name: str, found: pa.DataType, hashes: bool) -> pa.DataType:
+        """Type in which a feature reads a column. Raises ValueError if it is of another kind than in training."""
+        kind = str(kind_of(found))
+        if name in self._maker or kind == NOTHING:
+            return found
+        trained = self._kinds.setdefault(name, kind)
+        if {kind, trained} <= {"integers", "numbers"}:
+            return pa.int64() if hashes and (kind, trained) == ("numbers", "integers") else found
+        if kind != trained:
+            raise ValueError(f"column {name!r} has type {found}, expected {trained} as in the training data")
+        return found
 
     def columns(
         self, names: Iterable[str], given: Callable[[str], pa.ChunkedArray], where: object
@@ -80,10 +96,16 @@ class Derived:
         feature = self._features[n]
         for read in feature.reads:
             self._find(read, given, where, found)
-        inputs = [_whole(found[read]) for read in feature.reads]
         with _naming(f"{where}: {self._of(n)}"):
+            inputs = [self._input(read, found[read], feature.hashes) for read in feature.reads]
             made = feature.compute(inputs, self._sides.get(n, NO_FILE))
         found |= {out: pa.chunked_array([array]) for out, array in zip(feature.makes, made, strict=True)}
+
+    def _input(self, name: str, column: pa.ChunkedArray, hashes: bool) -> pa.Array:
+        if hashes and self._kinds.get(name) == "integers" and kind_of(column.type) == "numbers":
+            column = whole(column, f"column {name!r}")
+        combined = column.combine_chunks()
+        return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) and combined.num_chunks == 1 else combined
 
     def missing(self, name: str, names: Iterable[str]) -> list[str]:
         """Inputs of a made column that are not among these names."""
@@ -124,8 +146,3 @@ class _naming:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ValueError) and not isinstance(error, pa.ArrowException):
             raise ValueError(f"{self._what}: {error}") from error
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) and combined.num_chunks == 1 else combined

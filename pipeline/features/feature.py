@@ -32,6 +32,8 @@ class Feature(Strict):
         """Names of the columns that it makes."""
         return ()
 
+    hashes: ClassVar[bool] = False
+    """True if it hashes what it reads, so that whole numbers must come as integers, as those of a category."""
     side_field: ClassVar[str] = ""
     """Name of the field with the file that it reads, if it reads one."""
 

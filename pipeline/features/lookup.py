@@ -25,6 +25,7 @@ class Lookup(Feature):
 
     kind: Literal["lookup"] = "lookup"
     side_field: ClassVar[str] = "file"
+    hashes: ClassVar[bool] = True
     column: Name
     file: Name
     """Parquet file, relative to `data.root`. Its checksum is part of the run, and a servable has a copy."""

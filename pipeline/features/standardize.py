@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline.features.feature import Feature, Name, doubles, expect
 
@@ -30,6 +30,14 @@ class Standardize(Feature):
     log1p: bool = False
     """Take sign(x) ln(1 + |x|) in place of x, of which mean and standard deviation are then."""
     clip: Annotated[float, Field(gt=0.0)] | None = None
+    computed: bool = False
+    """True if mean and standard deviation are from `data.statistics`."""
+
+    @model_validator(mode="after")
+    def _has_both_or_none(self) -> Standardize:
+        if (self.mean is None) != (self.std is None):
+            raise ValueError(f"standardize {self.name!r}: give mean and std, or neither, which are then computed")
+        return self
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -26,13 +26,18 @@ def filled(features: Sequence[AnyFeature], statistics: Path, root: Path) -> tupl
     try:
         values: dict[str, dict[str, Any]] = dict(json.loads(content))
         return tuple(
-            type(feature).model_validate_json(json.dumps(json.loads(feature.model_dump_json()) | values[name]))
+            type(feature).model_validate({**feature.model_dump(), **_typed(values[name]), "computed": True})
             if feature.lacks and (name := feature.makes[0]) in values
             else feature
             for feature in features
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        said = str(error).splitlines()[0]
         raise ValueError(
-            f"{place}, which data.statistics names, is not as `pipeline prepare statistics` writes it ({error}); make "
+            f"{place}, which data.statistics names, is not as `pipeline prepare statistics` writes it ({said}); make "
             "it again"
-        ) from error
+        ) from None
+
+
+def _typed(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

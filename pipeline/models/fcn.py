@@ -16,6 +16,9 @@ class FCN(nn.Module):
     the layers, and their logits are averaged. The authors have no numeric columns, only categories; here every head
     gets all numbers."""
 
+    outputs_are_logits = True
+    """All outputs in training are logits, so that an initial bias is added to each."""
+
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, exponential_layers: int = 4,
         linear_layers: int = 4, exponential_dropout: float = 0.1, linear_dropout: float = 0.3, heads: int = 1,

@@ -18,6 +18,9 @@ class FinalNet(nn.Module):
     """Mean of the logits of two blocks, or the logit of one if `second` is empty. With `gates`, the first block also
     gets every embedding times a gate, which is a linear function of the same coordinate of all fields."""
 
+    outputs_are_logits = True
+    """All outputs in training are logits, so that an initial bias is added to each."""
+
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400),
         second: Sequence[int] = (400,), gates: bool = False, residual: str = "concat", batch_norm: bool = True,

@@ -74,10 +74,14 @@ class History:
     def _named(self, split: str, slices: Sequence[SliceFigures]) -> list[dict[str, Any]]:
         """Slices with the value of each in place of its key."""
         names = {column: [s.key for s in slices if s.column == column] for column in {s.column for s in slices}}
-        values = {column: self._values(split, column, keys) for column, keys in names.items()}
+        try:
+            values = {column: self._values(split, column, keys) for column, keys in names.items()}
+        except (OSError, ValueError):
+            # The files have gone since they were scored: the metrics do not depend on names.
+            values = {}
         return [
             {name: value for name, value in asdict(one).items() if name != "key"}
-            | {"value": values[one.column].get(one.key)}
+            | {"value": values.get(one.column, {}).get(one.key, f"(key {one.key:#x})")}
             for one in slices
         ]
 

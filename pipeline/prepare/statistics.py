@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.files import InputColumn, open_file, with_derived
+from pipeline.data.files import SPLITS, InputColumn, open_file, with_derived
 from pipeline.data.plain import plain
 from pipeline.data.synthetic import ensure
 from pipeline.errors import PipelineError, system_text
@@ -28,8 +28,9 @@ from pipeline.features.feature import doubles
 from pipeline.features.rare import COLUMNS, COUNT, VALUE, Rare
 from pipeline.features.side_files import NO_FILE
 from pipeline.features.standardize import Standardize
-from pipeline.files.find import DataFile, find, place_of
+from pipeline.files.find import DataFile, find, place_of, typed
 from pipeline.files.stores import is_remote
+from pipeline.files.types import has_no_values, unified
 from pipeline.prepare.counts import Counts, counted, summed
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
@@ -61,11 +62,14 @@ def write_statistics(data: Data) -> Iterator[str]:
     """Compute the statistics of all features, also of those that have some already, and write the files; yields a line
     about each. Raises ValueError, with the feature, if the data have none."""
     ensure(data)
-    if any(isinstance(f, Bucket | Standardize) and _is_computed(f) for f in data.features) and not data.statistics:
-        raise ValueError("data.statistics names no file for what will be computed; set it to a name as features.json")
-    if is_remote(data.root):
+    written = [rule.counts for rule in data.features if isinstance(rule, Rare)]
+    if any(isinstance(feature, Bucket | Standardize) and _is_computed(feature) for feature in data.features):
+        if not data.statistics:
+            raise ValueError("data.statistics names no file for what will be computed; set it to one, as features.json")
+        written.append(str(data.statistics))
+    if remote := [name for name in written if is_remote(place_of(name, data.root))]:
         raise ValueError(
-            f"data.root is {data.root}, and statistics are written to a local disk; name their files there"
+            f"{remote[0]} is in an object store, and statistics are written to a local disk; name one there"
         )
     files, found, known = Files(), dict[str, dict[str, Any]](), list[AnyFeature]()
     for n, feature in enumerate(data.features):
@@ -85,8 +89,8 @@ def write_statistics(data: Data) -> Iterator[str]:
 
 
 def _is_computed(feature: Bucket | Standardize) -> bool:
-    """True for a feature whose statistics come from the training data."""
-    return feature.quantiles is not None if isinstance(feature, Bucket) else True
+    """True for a feature whose statistics nobody gave."""
+    return feature.computed or feature.lacks is not None
 
 
 def _shown(value: Any) -> str:
@@ -96,18 +100,26 @@ def _shown(value: Any) -> str:
 def _batches(data: Data, features: Sequence[AnyFeature], names: Sequence[str]) -> Iterator[tuple[DataFile, pa.Table]]:
     """Columns of the training data, or that features make of them, some rows at a time."""
     derived = Derived([f for f in features if not isinstance(f, Rare)], data.root)
-    for path in with_derived(find(data.train, data.root, "data.train", "Parquet").files, derived):
+    lacking = {*names}
+    for path in with_derived(_files(data), derived):
         with open_file(path) as file:
-            if missing := [name for name in names if name not in file.schema_arrow.names]:
-                raise ValueError(f"{path}: has no column {missing[0]!r}; it has {', '.join(file.schema_arrow.names)}")
+            lacking -= {*file.schema_arrow.names}
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=names, use_threads=False):
                 yield path, pa.Table.from_batches([batch])
+    if lacking:
+        raise ValueError(f"{path}: has no column {sorted(lacking)[0]!r}; it has {', '.join(file.schema_arrow.names)}")
+
+
+def _files(data: Data) -> list[DataFile]:
+    """The training files. Columns of their paths have the types that they have in a run, which all splits decide."""
+    found = {split: find(getattr(data, split), data.root, f"data.{split}", "Parquet").files for split in SPLITS}
+    return typed([file for files in found.values() for file in files], {})[: len(found["train"])]
 
 
 def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFeature], where: str) -> dict[str, Any]:
     """Edges, or mean and standard deviation, of a column."""
     num_rows = 0
-    for path in find(data.train, data.root, "data.train", "Parquet").files:
+    for path in _files(data):
         with open_file(path) as file:
             num_rows += file.metadata.num_rows
     step, row, taken = max(1, -(-num_rows // MOST_VALUES)), 0, list[Any]()
@@ -130,7 +142,7 @@ def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFe
             count += len(x_N)
     if isinstance(feature, Bucket):
         assert feature.quantiles is not None
-        edges = quantile_edges(np.concatenate(taken), feature.quantiles)
+        edges = quantile_edges(np.concatenate([np.empty(0), *taken]), feature.quantiles)
         if not edges:
             raise ValueError(f"{where}: column {feature.column!r} has fewer than two values; leave the feature out")
         return {"edges": edges}
@@ -168,12 +180,14 @@ def _counts(data: Data, known: Sequence[AnyFeature]) -> Iterator[str]:
         for path, table in _batches(data, known, columns):
             for column in columns:
                 spec = InputColumn(column, "data.categories", table=name)
-                total.append(counted(plain(table.column(column), spec, None, str(path)), name))
-            if len({part.values_U.type for part in total}) > 1:
-                raise ValueError(
-                    f"{path}: columns {', '.join(columns)} have values of several types; name a file for each"
-                )
-            total = [summed(total)]
+                if not has_no_values(table.column(column).type):
+                    total.append(counted(plain(table.column(column), spec, None, str(path)), name))
+            into = unified(part.values_U.type for part in total)
+            if into is None:
+                raise ValueError(f"{path}: {', '.join(columns)}: integers and text; name a file of counts for each")
+            total = [summed([part._replace(values_U=part.values_U.cast(into)) for part in total])] if total else []
+        if not total:
+            raise ValueError(f"{', '.join(columns)}: the training files have no values to count")
         counts, place = total[0], Path(place_of(name, data.root))
         made = pa.table({VALUE: counts.values_U, COUNT: counts.counts_U})
         Files().make_folder(place.parent)

@@ -45,6 +45,11 @@ class Features(Strict):
         return checksum(self.content())
 
     @property
+    def read_kinds(self) -> dict[str, str]:
+        """Kind of each column of the data that is a category, or that features read."""
+        return {name: kind_of_input(found) for name, found in self.inputs.items()} | self.kinds
+
+    @property
     def made(self) -> frozenset[str]:
         """Names of the columns that are made of others."""
         return frozenset(name for feature in self.features for name in feature.makes)
@@ -56,8 +61,9 @@ def features_of(
     """Features of a workflow that was trained on columns of these Arrow types, by name, and with files of these
     checksums."""
     data, model = workflow.data, workflow.model
-    named = [*data.labels, *(n.name for n in data.numbers), *(c.name for c in data.categories)]
-    inputs = [name for name in inputs_of(data.features, named) if name not in named]
+    made = {name for feature in data.features for name in feature.makes}
+    used = [*(number.name for number in data.numbers), *(category.name for category in data.categories)]
+    inputs = inputs_of(data.features, [name for name in used if name in made])
     return Features(
         labels=data.labels,
         numbers=data.numbers,
@@ -78,6 +84,15 @@ def kind_of_name(name: str) -> str:
     inner = inner_of_name(name)
     kind = "text" if "string" in inner or "binary" in inner else "integers"
     return f"lists of {kind}" if name.startswith(("list<", "large_list<")) else kind
+
+
+def kind_of_input(name: str) -> str:
+    """Kind of the values of a column that features read, from the name of its Arrow type."""
+    inner = inner_of_name(name)
+    if inner.startswith(("timestamp", "date")):
+        return "times"
+    is_number = inner.startswith(("float", "double", "halffloat", "bool"))
+    return "numbers" if is_number else "text" if "string" in inner or "binary" in inner else "integers"
 
 
 def inner_of_name(name: str) -> str:

@@ -142,7 +142,7 @@ def values_by_key(opened: OpenedCommit, table: ValueTable, folder: Path, files: 
     files.make_folder(own)
     files.make_folder(own / "merged")
     paths: list[Path] = []
-    for path in resolve(opened.workflow.data, "train", opened.features.kinds):
+    for path in resolve(opened.workflow.data, "train", opened.features.read_kinds):
         with open_file(path) as file:
             found = {value_type(file.schema_arrow.field(name).type) for name in table.columns}
             wanted = pa.int64() if all(pa.types.is_integer(one) for one in found) else pa.large_string()

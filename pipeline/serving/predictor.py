@@ -130,7 +130,9 @@ class _Lane:
         group = workflow.metrics.group if labelled else None
         data: Data = workflow.data
         columns = [c for c in columns_of(data, group) if labelled or c.setting in ("data.numbers", "data.categories")]
-        self.reader = TableReader(columns, features.kinds, fields, derived_of(data), features.inputs)
+        self.reader = TableReader(
+            columns, features.kinds, fields, derived_of(data, features.read_kinds), features.inputs
+        )
         self._fields, self._row, self._dense = fields, row, dense
         self._work = Workspace(fields, Threads(1, "dedup"))
         self._size = workflow.schedule.batch_size

@@ -138,7 +138,8 @@ def _score(
     opened: OpenedCommit, order: ScoringOrder, out: Path, claim: Callable[[ScoringRecord, Sequence[str]], None]
 ) -> str | None:
     """Score into the folder `out`. `claim`: called before anything runs, with the names of the files to come."""
-    files = list_files(order.data, out, opened.features.kinds, derived_of(opened.workflow.data))
+    kinds = opened.features.read_kinds
+    files = list_files(order.data, out, kinds, derived_of(opened.workflow.data, kinds))
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
         stack.enter_context(RunLock(out))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.data.outside import BadValues, Outside
 from pipeline.records import F32
-from pipeline.serving.features import Features, inner_of_name
+from pipeline.serving.features import Features, inner_of_name, kind_of_input
 from pipeline.serving.open_servable import Backend, OpenServable
 from pipeline.serving.predictor import Scored
 from pipeline.serving.scored_files import score_columns, score_fields
@@ -48,8 +48,14 @@ def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[Input
     """Columns that the model reads: the numbers, the categories, and what features make others of. `unsigned`: those of
     integers up to 2^64."""
     made = features.made
-    numbers = [InputSpec(number.name, "FP32", is_list=False) for number in features.numbers if number.name not in made]
-    others = [InputSpec(name, datatype_of(kind), is_list=False) for name, kind in features.inputs.items()]
+    read = {name: InputSpec(name, datatype_of(kind), is_list=False) for name, kind in features.inputs.items()}
+    numbers = [
+        read.get(number.name, InputSpec(number.name, "FP32", is_list=False))
+        for number in features.numbers
+        if number.name not in made
+    ]
+    used = {*(number.name for number in features.numbers), *(category.name for category in features.categories)}
+    others = [spec for name, spec in read.items() if name not in used]
     categories = []
     for category in features.categories:
         if category.name in made:
@@ -104,8 +110,15 @@ class ServedModel:
     def example(self) -> pa.Table:
         """One row in which every category is null and every number is 0."""
         features = self._opened.features
-        columns = {number.name: pa.array([0.0], pa.float32()) for number in features.numbers}
+        made, numbers = features.made, [number.name for number in features.numbers]
+        columns = {name: pa.array([0.0], pa.float32()) for name in numbers if name not in made}
+        for name, found in features.inputs.items():
+            kind = kind_of_input(found)
+            types = {"text": pa.string(), "numbers": pa.float64()}
+            columns[name] = pa.nulls(1, types.get(kind, pa.int64()))
         for category in features.categories:
+            if category.name in made or category.name in columns:
+                continue
             kind = features.kinds[category.name]
             values = pa.int64() if kind.endswith("integers") else pa.string()
             columns[category.name] = pa.nulls(1, pa.list_(values) if kind.startswith("lists") else values)

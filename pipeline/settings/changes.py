@@ -20,6 +20,12 @@ COLUMNS = ("data.categories", "data.numbers")
 """Lists of columns, which may be given by their names alone: one that the workflow has keeps its settings."""
 
 
+def unfilled(feature: dict[str, Any]) -> dict[str, Any]:
+    """A feature in JSON, without the statistics that came from the file of `data.statistics`."""
+    statistics = {name: None for name in ("edges", "mean", "std") if name in feature}
+    return feature | statistics | {"computed": False} if feature.get("computed") else feature
+
+
 def kind_name(kind: Any) -> str:
     """Dotted name of a model class, as texts have it: without the digest of its module's text."""
     return f"{plain_name(kind.__module__)}.{kind.__name__}"
@@ -50,6 +56,9 @@ def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any
                 rows_given.add(last)
             at[last] = value
             paths.append(path)
+        if {"data.root", "data.statistics"} & set(paths):
+            # Statistics of other data are read again.
+            fields["data"]["features"] = [unfilled(feature) for feature in fields["data"]["features"]]
         if not {"optimizer", "optimizer.rows"} & set(paths):
             # Fields that nobody gave stay so: another kind of optimizer has other defaults.
             rows = fields["optimizer"]["rows"]

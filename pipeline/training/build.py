@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from pipeline.models.losses import Output, logits_of
 from pipeline.records import FieldLayout
 from pipeline.storage.layout import RowLayout, formats_of_rows
-from pipeline.training.widths import Projected, widths_of
+from pipeline.training.widths import Projected, own_model, widths_of
 from pipeline.workflow import Workflow
 
 
@@ -67,7 +67,12 @@ class InitialBias:
         else:
             columns = zip(logits.unbind(1), self._biases, strict=True)
             logits = torch.stack([column + bias for column, bias in columns], 1)
-        return (logits, *output[1:]) if isinstance(output, tuple) else logits
+        if not isinstance(output, tuple):
+            return logits
+        others = output[1:]
+        if getattr(own_model(model), "outputs_are_logits", False):
+            others = tuple(other.float() + self._biases[0] for other in others)
+        return (logits, *others)
 
 
 def row_layout(workflow: Workflow) -> RowLayout:

@@ -32,6 +32,7 @@ TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "b", "é", "a longer text
 BUCKETS = (
     Bucket(column="x", name="made", edges=(-0.5, 0.1, 3.0)),
     Bucket(column="x", name="made", edges=(2.0,), missing=3.0),
+    Bucket(column="x", name="made", edges=(-2.0, 2.0), missing=0.1),
     Bucket(column="x", name="made", squared_log=True, missing=0.0),
 )
 SCALES = (
@@ -129,6 +130,8 @@ def test_parts_of_times_are_those_of_their_zone(seconds, unit, zone):
 
 def test_parts_of_text_dates_and_local_times_are_as_written():
     texts, take = ["14102105", None, "14122523"], {"hour": "hour", "weekday": "weekday"}
+    early = Calendar(column="t", take={"month": "month"}, form="%y%m%d%H")
+    assert made([early], {"t": pa.array([9010100])}) == {"month": [1]}, "2009, of which the zero was lost"
     feature = Calendar(column="t", take=take, form="%y%m%d%H")
     found = made([feature], {"t": texts})
     assert found == {"hour": [5, None, 23], "weekday": [1, None, 3]} == expected([feature], [{"t": t} for t in texts])

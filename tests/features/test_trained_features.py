@@ -32,7 +32,7 @@ from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
 from pipeline.features.rare import COLUMNS
 from pipeline.serving.http.request import read_request
-from pipeline.serving.served_model import inputs_of
+from pipeline.serving.served_model import ServedModel, inputs_of
 from pipeline.verify import verify
 from pipeline.workflow import Category, Number
 
@@ -242,6 +242,47 @@ def test_files_tables_and_requests_are_read_alike(root, run_dir, tmp_path, rows)
     assert list(read(pa.concat_tables(asked), derived_of(data))) == expected
 
 
+def test_a_file_without_an_input_has_null_in_its_place(root, tmp_path):
+    for path in root.glob("*.parquet"):
+        table = pq.read_table(path)
+        if path.name == "train-1.parquet":
+            table = table.drop_columns(["age", "when"])
+        pq.write_table(table, tmp_path / path.name, row_group_size=8)
+    with train(make(tmp_path, epochs=1), tmp_path / "run", serial=True, verbose=False) as opened:
+        assert opened.result["examples"] == 90
+
+
+@pytest.mark.parametrize("column", ["user", "item"])
+def test_an_input_of_another_kind_than_in_training_is_refused(root, run_dir, column):
+    table = pq.read_table(root / "test.parquet")
+    at = table.schema.get_field_index(column)
+    with open_run(run_dir) as opened:
+        scores = opened.predict(table)
+        as_floats = table.set_column(at, column, table.column(column).cast(pa.float64()))
+        assert opened.predict(as_floats) == scores, "as pandas has integers of which some are missing"
+        with pytest.raises(ValueError, match=rf"column '{column}'.* string"):
+            opened.predict(table.set_column(at, column, table.column(column).cast(pa.string())))
+        with pytest.raises(ValueError, match=r"makes column 'hour', which is there"):
+            opened.predict(table.append_column("hour", table.column("age")))
+
+
+def test_a_slice_of_rare_values_is_called_so(root):
+    workflow = make(root, epochs=1).with_settings({"metrics.slices": ["country", "age_bucket"]})
+    slices = run(workflow)["epochs"][0]["slices"]
+    values = {
+        column: {one["value"] for one in slices if one["column"] == column} for column in ("country", "age_bucket")
+    }
+    assert "(rare values)" in values["country"]
+    assert values["age_bucket"] <= {"0", "1", "2", "3", None}
+
+
+def test_a_servable_of_features_can_be_probed(run_dir, tmp_path):
+    export(run_dir, tmp_path / "servable")
+    with open_servable(tmp_path / "servable", backend="torch") as servable:
+        model = ServedModel(servable)
+        assert len(model.predict(model.example()).scores["click.logit"]) == 1
+
+
 def request_of(table, inputs):
     tensors = []
     for spec in inputs:
@@ -293,6 +334,10 @@ def test_a_feature_that_does_not_fit_is_one_message(root, tmp_path, change, said
 @pytest.mark.parametrize(
     ("features", "said"),
     [
+        ([{"kind": "cross", "columns": ["late", "user"], "name": "c"},
+          {"kind": "bucket", "column": "age", "name": "late", "edges": [1.0]}], r"reads 'late', which no feature bef"),
+        ([{"kind": "bucket", "column": "click", "name": "b", "edges": [1.0]}], r"reads 'click', which is a label"),
+        ([FEATURES[3].model_dump() | {"file": "s3://a:b@bucket/x.parquet"}], r"data.features"),
         ([{"kind": "calendar", "column": "when", "take": {"hour": "h"}, "zone": "Mars/Base"}], r"no time zone 'Mars/B"),
         ([{"kind": "bucket", "column": "age", "name": "b", "edges": [2.0, 1.0]}], r"expected .* in ascending order"),
         ([{"kind": "bucket", "column": "age", "name": "b"}], r"give one of edges, quantiles and squared_log"),

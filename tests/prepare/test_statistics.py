@@ -67,6 +67,26 @@ def test_a_workflow_takes_its_statistics_from_the_file(workflow, tmp_path):
         workflow.with_settings({})
 
 
+def test_what_the_user_gave_is_kept(workflow, tmp_path):
+    given = Standardize(column="price", name="scaled", mean=20.0, std=20.0)
+    features = [given.model_dump(), Bucket(column="scaled", name="price_bucket", quantiles=4).model_dump()]
+    categories = [{"name": "price_bucket"}]
+    own = workflow.with_settings({"data.features": features, "data.categories": categories})
+    list(write_statistics(own.data))
+    found = json.loads((tmp_path / "features.json").read_text())
+    assert found.keys() == {"price_bucket"}
+    assert max(found["price_bucket"]["edges"]) < 0, "of the scale that was given"
+
+
+def test_statistics_of_other_data_are_read_again(workflow, tmp_path):
+    list(write_statistics(workflow.data))
+    found = workflow.with_settings({})
+    (tmp_path / "other").mkdir()
+    other = found.with_settings({"data.root": tmp_path / "other"})
+    assert [feature.lacks for feature in other.data.features[:3]] == ["edges", "mean and std", "edges"]
+    assert type(found).model_validate_json(found.model_dump_json()) == found
+
+
 def test_the_command_writes_the_files_of_a_workflow(workflow, tmp_path, capsys):
     path = tmp_path / "workflow.json"
     path.write_text(workflow.model_dump_json())

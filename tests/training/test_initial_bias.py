@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from support.oracle.reference import Reference
 from support.runs.harness import run
 
-from pipeline.api import DNN, ESMM, LR, SharedBottom
+from pipeline.api import DNN, ESMM, FCN, LR, FinalNet, SharedBottom
 from pipeline.preflight.check_model import check_model
 from pipeline.training.build import build_model, row_layout
 
@@ -44,6 +44,21 @@ def test_the_bias_is_added_to_the_logits_alone(tmp_path):
     shifted, same = build_model(workflow.with_settings({"model.initial_bias": -4.0}))(numbers, *others)
     assert torch.equal(shifted, plain - 4)
     assert torch.equal(more, same)
+
+
+@pytest.mark.parametrize("kind", [FinalNet, FCN])
+def test_logits_of_parts_have_the_bias_too(tmp_path, kind):
+    workflow = make_workflow(tmp_path, kind=kind, args={}, embedding_dim=4)
+    inputs = torch.ones(3, len(workflow.data.numbers)), torch.ones(3, len(workflow.data.categories), 4)
+    inputs = *inputs, torch.zeros(3, 0)
+    outputs = []
+    for bias in (0.0, -4.0):
+        model = build_model(workflow.with_settings({"model.initial_bias": bias}))
+        # Both draw the same dropout.
+        torch.manual_seed(3)
+        outputs.append(model(*inputs))
+    for before, after in zip(*outputs, strict=True):
+        assert torch.equal(after, before - 4)
 
 
 def test_bfloat16_logits_are_widened_before_the_bias(tmp_path):

@@ -37,7 +37,7 @@ def hashed(value, space):
 
 def bucket(feature, example):
     x = number(example[feature.column])
-    if x is None or x == feature.missing:
+    if x is None or x == number(feature.missing):
         return {feature.name: None}
     if feature.squared_log:
         return {feature.name: math.floor(math.log(min(x, 2.0**64)) ** 2) if x > 2 else max(int(x), -(2**62))}
