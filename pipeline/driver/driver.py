@@ -61,8 +61,7 @@ class Driver:
         self, setup: Setup, source: Source, folder: Folder, crew: MakeCrew, model: str = "cpu", progress: Any = None
     ) -> None:
         """`crew`: factory of the workers; `model`: model of the device that each trains on."""
-        self.setup, self._source, self.folder = setup, source, folder
-        self._make_crew, self._model = crew, model
+        self.setup, self._source, self.folder, self._make_crew, self._model = setup, source, folder, crew, model
         self.agenda, workflow = setup.agenda, setup.workflow
         self.best, self.progress = BestEpoch(workflow), progress or Progress(self.agenda.total_examples)
         self.commits = Commits(folder.path, folder.files, workflow.commit.keep)
@@ -213,9 +212,10 @@ class Driver:
                     return None
             name, newest, data = self.setup.workflow.name, self.committer.newest, self._source.identity
             result = write_result(name, self.crew, self.history, stopped, newest, data)
+        result = write_outputs(self.folder, self.crew, result)
         if not stopped:
             self.crew.each(Worker.release_reserve)
-        return write_outputs(self.folder, self.crew, result)
+        return result
 
     def _open_best(self) -> int:
         """Open the weights of the best epoch in place of the last ones. Returns the epoch."""

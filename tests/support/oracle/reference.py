@@ -176,7 +176,7 @@ class Reference:
         weights[: self.row.embedding_dim] = init_weights_reference(
             key, w.seed, w.model.init_std, self.row.embedding_dim
         )
-        weights[self.widths[key] : self.row.embedding_dim] = 0
+        weights[self.widths.get(key, self.row.embedding_dim) : self.row.embedding_dim] = 0
         shape = (2, 1) if w.optimizer.rows.kind == "rowwise_adagrad" else (2, width)
         row = {"w": weights, "state": np.zeros(shape, np.float32)}
         self.store(row, key, 0)
