@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import make_workflow
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 from support.depth import some
@@ -106,6 +106,7 @@ def test_losses_and_gradients_are_their_equations(rows, delta):
     st.lists(st.tuples(*[st.floats(-99, 99, width=32)] * 2, st.sampled_from([0, 0.5, 1, 3])), min_size=1, max_size=60),
     st.sampled_from([1, 7, 100]),
 )
+@example([(0.0, 0.0, 0.5), (0.0, 1.7113483670322001e-28, 0.5)], 1)
 def test_errors_equal_scikit_learn(tmp_path_factory, rows, batch):
     output, label, weight = (np.array(column, np.float32) for column in zip(*rows, strict=True))
     evaluation = Evaluation(("dwell",), tmp_path_factory.getbasetemp(), numbers=("dwell",))
@@ -117,6 +118,8 @@ def test_errors_equal_scikit_learn(tmp_path_factory, rows, batch):
     if not weight.any():
         assert all(math.isnan(found[name]) for name in ("mse", "rmse", "mae", "r2"))
         return
+    # In float32, squares of small errors would be 0.
+    label, output = label.astype(np.float64), output.astype(np.float64)
     mse = mean_squared_error(label, output, sample_weight=weight)
     assert found["mse"] == pytest.approx(mse, rel=1e-6, abs=1e-12)
     assert found["rmse"] == pytest.approx(math.sqrt(mse), rel=1e-6, abs=1e-9)
