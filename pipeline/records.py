@@ -448,4 +448,4 @@ class BlockResult:
     curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
     """With `metrics`: see `Evaluation.curve_T3C`."""
     slices: tuple[SliceFigures, ...] = ()
-    """With `metrics`: the worst slices of each column of `metrics.slices`, for each label that is 0 or 1."""
+    """Worst slices, with `metrics`, of each column of `metrics.slices`, for each label that is 0 or 1."""

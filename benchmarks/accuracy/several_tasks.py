@@ -110,10 +110,10 @@ def print_table(out: Path, kinds: list[str], seeds: list[int]) -> dict[str, floa
                 continue
             means = {side: statistics.mean(values) for side, values in aucs.items()}
             ranges = {side: max(values) - min(values) for side, values in aucs.items()}
-            apart = means["pipeline"] - means["torch"]
-            within = "within" if abs(apart) <= max(ranges.values()) else "beyond"
+            difference = means["pipeline"] - means["torch"]
+            within = "within" if abs(difference) <= max(ranges.values()) else "beyond"
             shown = "   ".join(f"{means[side]:.4f} {ranges[side]:.4f}" for side in SIDES)
-            print(f"{kind:13} {label:9} {len(aucs['pipeline'])} seeds   {shown}   {apart:+.4f} {within} the range")
+            print(f"{kind:13} {label:9} {len(aucs['pipeline'])} seeds   {shown}   {difference:+.4f} {within} the range")
             figures |= {f"{kind}_{label}_{side}": means[side] for side in SIDES}
             figures |= {f"{kind}_{label}_{side}_range": ranges[side] for side in SIDES}
     return figures

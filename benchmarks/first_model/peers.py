@@ -1,4 +1,4 @@
-"""What a user would pick instead, as it comes out of the box. Everything is chosen by validation logloss."""
+"""Tools that a user would pick instead, with their defaults. Everything is chosen by validation logloss."""
 
 from __future__ import annotations
 

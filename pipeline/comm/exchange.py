@@ -62,7 +62,7 @@ class Exchange:
         return sums_QC
 
     def send_widths(self, widths_P: I32, row_requests: RowRequests, index: BatchIndex) -> I32:
-        """Return the widths [Q] of the keys that this worker owns. `widths_P` are those of its own part's keys."""
+        """Return the widths [Q] of the keys that this worker owns. `widths_P`: those of the keys of its part."""
         received_R: I32 = self._device.empty(sum(row_requests.parts_W), np.int32)
         self._group.all_to_all(tensor_of(widths_P), index.parts_W, tensor_of(received_R), row_requests.parts_W, "rows")
         owned = row_requests.index

@@ -1,4 +1,4 @@
-"""Numbers as keys: each bucket of values is a category of its own."""
+"""Numbers as keys: each bucket of values is a category."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.features.feature import Feature, Name, doubles, expect
+from pipeline.features.feature import OneColumn, doubles, expect
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ LARGEST = 1 << 64
 SMALLEST = -(1 << 62)
 
 
-class Bucket(Feature):
+class Bucket(OneColumn):
     """A column of integers made of one of numbers: the number of `edges` that a value reaches. Null and NaN are null.
 
     With `quantiles`, the edges are those of the training data; `pipeline prepare statistics` computes them. With
@@ -34,8 +34,6 @@ class Bucket(Feature):
     """
 
     kind: Literal["bucket"] = "bucket"
-    column: Name
-    name: Name
     edges: tuple[float, ...] | None = None
     quantiles: Annotated[int, Field(ge=2, le=1 << 16)] | None = None
     squared_log: bool = False
@@ -51,14 +49,6 @@ class Bucket(Feature):
         if not all(a < b for a, b in pairwise(self.edges or ())) or self.edges == ():
             raise ValueError(f"bucket {self.name!r}: edges are {self.edges}, expected one or more, in ascending order")
         return self
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.column,)
-
-    @property
-    def makes(self) -> tuple[str, ...]:
-        return (self.name,)
 
     @property
     def lacks(self) -> str | None:

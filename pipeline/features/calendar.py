@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.features.feature import Feature, Name, expect
+from pipeline.features.feature import Name, SeveralColumns, expect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +21,7 @@ DIGITS = re.compile("(%[YymdHMS])+")
 Part = Literal["hour", "weekday", "weekend", "day", "month", "minute"]
 
 
-class Calendar(Feature):
+class Calendar(SeveralColumns):
     """Columns of integers made of a column of times: `hour` 0 to 23, `weekday` 0 (Monday) to 6, `weekend` 0 or 1, `day`
     1 to 31, `month` 1 to 12, `minute` 0 to 59. Null is null.
 
@@ -31,7 +31,6 @@ class Calendar(Feature):
     """
 
     kind: Literal["calendar"] = "calendar"
-    column: Name
     take: Annotated[dict[Part, Name], Field(min_length=1)]
     """Parts, each with the name of the column that is made of it."""
     zone: str | None = None
@@ -54,14 +53,6 @@ class Calendar(Feature):
         if self.unit is not None and self.form is not None:
             raise ValueError("unit is for integers since 1970, form for text and digits; give one of them")
         return self
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.column,)
-
-    @property
-    def makes(self) -> tuple[str, ...]:
-        return tuple(self.take.values())
 
     def types(self, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
         import pyarrow as pa

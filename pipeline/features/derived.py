@@ -16,7 +16,7 @@ from pipeline.files.types import NOTHING, kind_of, whole
 
 
 class Derived:
-    """What `data.features` make, in their order. It is the same for every file."""
+    """Columns that `data.features` make, in their order; the same for every file."""
 
     def __init__(self, features: Sequence[AnyFeature], root: Path, kinds: Mapping[str, str] | None = None) -> None:
         """`root`: the folder, or address, that names of files are relative to. `kinds`: kinds of the columns of the

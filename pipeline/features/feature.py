@@ -1,9 +1,9 @@
-"""What all features have in common."""
+"""Base of all features."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -55,6 +55,36 @@ class Feature(Strict):
     def compute(self, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
         """The columns that it makes of these, whose types `types` has accepted."""
         raise NotImplementedError
+
+
+class OneColumn(Feature):
+    """A feature that reads one column and makes one."""
+
+    column: Name
+    name: Name
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        return (self.name,)
+
+
+class SeveralColumns(Feature):
+    """A feature that reads one column and makes several; `take` has their names."""
+
+    column: Name
+    take: dict[Any, Name]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        return tuple(self.take.values())
 
 
 def expect(name: str, found: pa.DataType, *kinds: str) -> None:

@@ -12,7 +12,7 @@ from pipeline.records import U64
 
 def hashes_of(array: pa.Array, space: str) -> U64:
     """[N] hashes of integers, booleans, texts, or a dictionary of those. Equal values have equal hashes, whatever their
-    type; null has one of its own. `space`: name of a namespace of hashes."""
+    type; null has a separate one. `space`: name of a namespace of hashes."""
     missing = hashing.missing_key(space)
     if pa.types.is_null(array.type):
         return np.full(len(array), missing, np.uint64)

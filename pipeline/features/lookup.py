@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pipeline.features.feature import Feature, Name, expect
+from pipeline.features.feature import Name, SeveralColumns, expect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,28 +19,19 @@ SPACE = "lookup"
 """Namespace of the hashes of keys."""
 
 
-class Lookup(Feature):
+class Lookup(SeveralColumns):
     """Columns of a Parquet file, joined by a key: the row of the file whose `key` equals the value of `column`. Null,
     and a value that the file does not have, give null. The file is held in memory; each key must be in it once."""
 
     kind: Literal["lookup"] = "lookup"
     side_field: ClassVar[str] = "file"
     hashes: ClassVar[bool] = True
-    column: Name
     file: Name
     """Parquet file, relative to `data.root`. Its checksum is part of the run, and a servable has a copy."""
     key: Name
     """The file's column of keys: integers or text, as `column` has them."""
     take: Annotated[dict[Name, Name], Field(min_length=1)]
     """Columns of the file, each with the name of the column that is made of it."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.column,)
-
-    @property
-    def makes(self) -> tuple[str, ...]:
-        return tuple(self.take.values())
 
     def types(self, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
         from pipeline.files.types import is_list, key_kind, value_of

@@ -30,7 +30,7 @@ class Rare(Feature):
     counts: Name
     """Parquet file, relative to `data.root`, with the columns value and count."""
     nulls: bool = False
-    """True if null has that key, too; False if it has one of its own."""
+    """True if null has that key, too; False if it has a separate one."""
     unseen: bool = True
     """True if values that the file does not have share the key, too."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.features.feature import Feature, Name, doubles, expect
+from pipeline.features.feature import OneColumn, doubles, expect
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from pipeline.features.side_files import SideFile
 
 
-class Standardize(Feature):
+class Standardize(OneColumn):
     """A column of float32 numbers: (x - mean) / std, and no further from 0 than `clip`. Null and NaN are null, which
     `Number.fill`, 0 by default, makes the mean. `pipeline prepare statistics` computes mean and standard deviation of
     the training data if they are left out."""
 
     kind: Literal["standardize"] = "standardize"
-    column: Name
-    name: Name
     mean: float | None = None
     std: Annotated[float, Field(gt=0.0)] | None = None
     log1p: bool = False
@@ -38,14 +36,6 @@ class Standardize(Feature):
         if (self.mean is None) != (self.std is None):
             raise ValueError(f"standardize {self.name!r}: give mean and std, or neither, which are then computed")
         return self
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.column,)
-
-    @property
-    def makes(self) -> tuple[str, ...]:
-        return (self.name,)
 
     @property
     def lacks(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What metrics are sums of, and the metrics of those sums.
+"""Terms that metrics sum over examples, and the metrics of these sums.
 
 B examples of a batch    T labels
 """

@@ -40,7 +40,7 @@ def binary_cross_entropy(output: Output, labels_BT: Tensor, weights: Tensor | No
 
 
 def loss_of(tasks: Sequence[Task]) -> Loss:
-    """Loss of a model without one of its own. `tasks`: those of all labels; empty without `data.tasks`."""
+    """Loss of a model that has no `loss`. `tasks`: those of all labels; empty without `data.tasks`."""
     if all(task.is_binary for task in tasks):
         return binary_cross_entropy
 

@@ -20,7 +20,7 @@ from pipeline.prepare.values import label_of, whole_numbers
 
 BLANK = b" \t\r\n"
 QUOTED = re.compile(r"column '(.*)' changed from (?:number|boolean) to string")
-"""What pyarrow.json says of a number, or of true or false, in quotes."""
+"""Message of pyarrow.json about a number, or true or false, in quotes."""
 
 
 def json_parser(format: Format) -> Parser:

@@ -136,9 +136,9 @@ def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFe
             row += len(x_N)
         elif len(x_N := x_N[~np.isnan(x_N)]):
             # Chan, Golub and LeVeque, 1979: sums of squares of parts, about the mean of all.
-            there, apart = x_N.mean(), x_N.mean() - mean
-            squares += ((x_N - there) ** 2).sum() + apart**2 * count * len(x_N) / (count + len(x_N))
-            mean += apart * len(x_N) / (count + len(x_N))
+            there, difference = x_N.mean(), x_N.mean() - mean
+            squares += ((x_N - there) ** 2).sum() + difference**2 * count * len(x_N) / (count + len(x_N))
+            mean += difference * len(x_N) / (count + len(x_N))
             count += len(x_N)
     if isinstance(feature, Bucket):
         assert feature.quantiles is not None

@@ -192,7 +192,7 @@ def test_a_run_never_goes_on_with_another_side_file(root, tmp_path):
 
 
 def one_path(rows, folder):
-    """What features make of rows, read from Parquet, from an Arrow table, and from requests of JSON."""
+    """A table of random rows, also written as a Parquet file of three row groups."""
     rng = np.random.default_rng(11)
 
     def some_null(values, kind):

@@ -277,8 +277,8 @@ def test_tables_of_people_are_refused_with_what_is_wrong(tmp_path, head, last, s
 @pytest.mark.prove
 @pytest.mark.parametrize("form", ["csv", "parts", "jsonl"])
 def test_text_of_all_forms_becomes_a_workflow_in_one_command(tmp_path, form):
-    """What `init` chose, its own `prepare` reads, and the splits are by the moments that the times say. Numbers of JSON
-    are in quotes."""
+    """`prepare` reads the forms that `init` chose, and splits by the moments of the times. Numbers of JSON are in
+    quotes."""
     rng, data = np.random.default_rng(0), tmp_path / "data"
     data.mkdir()
     rows = [
