@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ from numpy.typing import NDArray
 from pipeline.data.bags import Bags
 from pipeline.data.files import InputColumn
 from pipeline.data.outside import Outside
-from pipeline.files.buffers import numeric_values, texts, validity
+from pipeline.features.hashes import hash_values, missing_of
+from pipeline.files.buffers import numeric_values, validity
 from pipeline.files.types import is_list
-from pipeline.kernels import assemble, hashing
+from pipeline.kernels import assemble
 from pipeline.records import F32, U64
 from pipeline.workflow import Number
 
@@ -25,21 +25,10 @@ NULL_RULES = {
     "data.numbers": "a number must be finite, and above -1 if the column has log1p, once null and NaN are replaced by "
     "`fill` and `shift` is added; set the column's `fill` or `shift`, or correct the data",
 }
-
 NUMBER_RULE = (
     "a label with this loss must be a finite number and not null; correct the data, or leave out examples with a null: "
     "nulls=True in its task of data.tasks"
 )
-
-
-@cache
-def salt_of(table: str) -> np.uint64:
-    return hashing.table_salt(table)
-
-
-@cache
-def missing_of(field: str) -> np.uint64:
-    return hashing.missing_key(field)
 
 
 def missing_in(column: InputColumn) -> np.uint64:
@@ -110,23 +99,14 @@ def _float_for_null(column: InputColumn) -> np.float32:
 def fill_keys(array: pa.Array, column: InputColumn, dictionary: U64 | None, out: U64) -> None:
     """Compute the keys of a column of single values, or of the values of a column of lists."""
     missing = missing_in(column)
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.uint8())
     if dictionary is not None:
         indices, bits, at = numeric_values(array.indices)
         assemble.take_keys(indices, bits, at, dictionary, missing, out)
         return
-    if pa.types.is_integer(array.type):
-        values, bits, at = numeric_values(array)
-        hashing.hash_integers(values, salt_of(column.table), out)
-        kind = "integers"
-    else:
-        bits, at = validity(array)
-        data, offsets = texts(array)
-        hashing.hash_strings(data, offsets, salt_of(column.table), out)
-        kind = "text"
+    kind = hash_values(array, column.table, out)
     if column.rare:
         column.rare.apply(out, kind, f"column {column.name!r} ({column.setting})")
+    bits, at = validity(array)
     if len(bits):
         assemble.mark_missing(bits, at, missing, out)
 

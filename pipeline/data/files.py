@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, Listing, find, typed
-from pipeline.files.flat import open_file as open_file
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 
 from pipeline.data.ahead import Pieces, ReadAhead, ranges_of, stamp_of
 from pipeline.data.decode import dictionary_keys
-from pipeline.data.files import InputColumn, SchemaCheck, convert, open_file
+from pipeline.data.files import InputColumn, SchemaCheck, convert
 from pipeline.data.identity import FileIdentity, file_difference, look_at
 from pipeline.data.plain import plain
 from pipeline.files.find import DataFile
-from pipeline.files.flat import FlatFile
+from pipeline.files.flat import FlatFile, open_file
 from pipeline.files.stores import Stamp, StoredFile
 from pipeline.files.types import has_no_values, is_list, kind_of
 from pipeline.messages.uris import is_remote

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.decode import dictionary_keys, fill_keys, missing_of
-from pipeline.data.files import InputColumn, columns_of, open_file
+from pipeline.data.decode import dictionary_keys, fill_keys
+from pipeline.data.files import InputColumn, columns_of
 from pipeline.data.plain import plain
 from pipeline.data.source import Begun, files_of_splits
+from pipeline.features.hashes import missing_of
 from pipeline.files.find import DataFile
+from pipeline.files.flat import open_file
 from pipeline.records import U64
 from pipeline.workflow import Data
 

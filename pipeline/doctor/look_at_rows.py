@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, listings_of, open_file
+from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, listings_of
 from pipeline.doctor.columns import label_values, seen_column
 from pipeline.doctor.sample import allotted, sample_rows, spaced
 from pipeline.doctor.seen import SeenFile, SeenRows
 from pipeline.doctor.times import may_be_time
 from pipeline.files.find import DataFile
+from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated
 from pipeline.records import I64
 from pipeline.workflow import Workflow

@@ -8,9 +8,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
-from pipeline.files.flat import FlatFile
+from pipeline.files.flat import FlatFile, open_file
 from pipeline.records import I64
 
 T = TypeVar("T")

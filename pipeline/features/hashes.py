@@ -1,6 +1,8 @@
-"""Hashes of values of any column that can be a category, without the columns of a workflow."""
+"""Hashes of the values of Arrow arrays: the keys of categories, and what features compare and cross."""
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +12,33 @@ from pipeline.kernels import assemble, hashing
 from pipeline.records import U64
 
 
+@cache
+def salt_of(table: str) -> np.uint64:
+    return hashing.table_salt(table)
+
+
+@cache
+def missing_of(field: str) -> np.uint64:
+    return hashing.missing_key(field)
+
+
+def hash_values(array: pa.Array, space: str, out: U64) -> str:
+    """Hash integers, booleans or texts; null has any hash. `space`: name of the table, or of another namespace.
+    Returns the kind of the values (see `files.types.kind_of`)."""
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    if pa.types.is_integer(array.type):
+        values, _, _ = numeric_values(array)
+        hashing.hash_integers(values, salt_of(space), out)
+        return "integers"
+    hashing.hash_strings(*texts(array), salt_of(space), out)
+    return "text"
+
+
 def hashes_of(array: pa.Array, space: str) -> U64:
     """[N] hashes of integers, booleans, texts, or a dictionary of those. Equal values have equal hashes, whatever their
-    type; null has a separate one. `space`: name of a namespace of hashes."""
-    missing = hashing.missing_key(space)
+    type; null has a separate one."""
+    missing = missing_of(space)
     if pa.types.is_null(array.type):
         return np.full(len(array), missing, np.uint64)
     out: U64 = np.empty(len(array), np.uint64)
@@ -21,15 +46,8 @@ def hashes_of(array: pa.Array, space: str) -> U64:
         indices, bits, at = numeric_values(array.indices)
         assemble.take_keys(indices, bits, at, hashes_of(array.dictionary, space), missing, out)
         return out
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.uint8())
-    salt = hashing.table_salt(space)
-    if pa.types.is_integer(array.type):
-        values, bits, at = numeric_values(array)
-        hashing.hash_integers(values, salt, out)
-    else:
-        bits, at = validity(array)
-        hashing.hash_strings(*texts(array), salt, out)
+    hash_values(array, space, out)
+    bits, at = validity(array)
     if len(bits):
         assemble.mark_missing(bits, at, missing, out)
     return out

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.files import SPLITS, open_file
+from pipeline.data.files import SPLITS
 from pipeline.files.find import DataFile, natural_order
+from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated, value_of
 from pipeline.init.choice import Choice
 from pipeline.init.columns import Column, Look

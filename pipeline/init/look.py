@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.files import open_file
 from pipeline.doctor.sample import spaced
 from pipeline.files.find import DataFile, begins_with_mark
-from pipeline.files.flat import FlatFile, unite
+from pipeline.files.flat import FlatFile, open_file, unite
 from pipeline.files.stores import stamp_of
 from pipeline.files.types import concatenated
 from pipeline.init.columns import Look, described_column

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline.data.files import listings_of, open_file
+from pipeline.data.files import listings_of
 from pipeline.files.find import DataFile, form_of, matches, some
+from pipeline.files.flat import open_file
 from pipeline.workflow import Data
 
 

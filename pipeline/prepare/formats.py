@@ -14,9 +14,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from pipeline.data.files import open_file
 from pipeline.files.find import DataFile, matches_name
-from pipeline.files.flat import United, unite
+from pipeline.files.flat import United, open_file, unite
 from pipeline.files.types import HOLDS, fits, instead, is_list, kind_of, value_of
 from pipeline.prepare.histories import Histories
 from pipeline.prepare.schema import Field, Role, read_schema, roles_of

@@ -6,8 +6,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 
-from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
+from pipeline.files.flat import open_file
 from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import Text

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
-from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
+from pipeline.files.flat import open_file
 from pipeline.files.stores import stamp_of
 from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import Format

@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.data.files import open_file
 from pipeline.files.find import DataFile
-from pipeline.files.flat import FlatFile
+from pipeline.files.flat import FlatFile, open_file
 from pipeline.files.partitions import check_equal
 from pipeline.files.types import kind_of, value_of, whole
 from pipeline.prepare.formats import Format

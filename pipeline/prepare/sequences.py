@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.data.files import open_file
 from pipeline.errors import PipelineError
 from pipeline.files.find import DataFile
+from pipeline.files.flat import open_file
 from pipeline.files.types import HOLDS, kind_of, value_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.histories import FRAMES, ITEMS, LEFT_OUT, PLACE, PREFIX, Histories

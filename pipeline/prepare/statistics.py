@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.files import SPLITS, InputColumn, open_file, with_derived
+from pipeline.data.files import SPLITS, InputColumn, with_derived
 from pipeline.data.plain import plain
 from pipeline.data.synthetic import ensure
 from pipeline.errors import PipelineError, system_text
@@ -29,6 +29,7 @@ from pipeline.features.rare import COLUMNS, COUNT, VALUE, Rare
 from pipeline.features.side_files import NO_FILE
 from pipeline.features.standardize import Standardize
 from pipeline.files.find import DataFile, find, place_of, typed
+from pipeline.files.flat import open_file
 from pipeline.files.stores import is_remote
 from pipeline.files.types import has_no_values, unified
 from pipeline.prepare.counts import Counts, counted, summed

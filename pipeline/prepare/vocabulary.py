@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.data.files import open_file
+from pipeline.files.flat import open_file
 from pipeline.files.types import is_list
 from pipeline.prepare.counts import Counts, chunks, counted, gather, in_dictionary, joined, keys_of
 from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys
-from pipeline.data.files import InputColumn, SchemaCheck, columns_of, open_file
+from pipeline.data.files import InputColumn, SchemaCheck, columns_of
 from pipeline.data.masks import mask_labels
 from pipeline.data.plain import plain
+from pipeline.files.flat import open_file
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.report import evaluated
 from pipeline.records import F32, U64, Array

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.data.files import SchemaCheck, columns_of, open_file, resolve
+from pipeline.data.files import SchemaCheck, columns_of, resolve
+from pipeline.files.flat import open_file
 from pipeline.files.types import kind_of
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.features import inner_of_name

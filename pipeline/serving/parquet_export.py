@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.data.decode import missing_of
-from pipeline.data.files import columns_of, open_file, resolve
+from pipeline.data.files import columns_of, resolve
+from pipeline.features.hashes import missing_of
+from pipeline.files.flat import open_file
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.prepare.counts import Counts, counted, joined, summed, value_type
 from pipeline.prepare.runs import few, merge_counts, write_runs

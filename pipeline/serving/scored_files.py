@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.data.ahead import stamp_of
-from pipeline.data.files import InputColumn, open_file, with_derived
+from pipeline.data.files import InputColumn, with_derived
 from pipeline.data.outside import Outside
 from pipeline.features.derived import Derived
 from pipeline.files.find import DataFile, check_once, find
+from pipeline.files.flat import open_file
 from pipeline.files.stores import Stamp, is_remote
 from pipeline.files.types import has_no_values
 from pipeline.metrics.rates import probability

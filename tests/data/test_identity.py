@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.files import open_file
 from pipeline.data.identity import as_json, differences, file_difference, look_at, split_identity
+from pipeline.files.flat import open_file
 
 COLUMNS = ("label", "key")
 TABLE = {"label": pa.array([0, 1, 1, 0, 1], pa.int8()), "key": [5, 6, 7, 8, 5], "unused": list("abcde")}

@@ -26,11 +26,12 @@ from pipeline.api import (
     score,
     train,
 )
-from pipeline.data.files import columns_of, derived_of, open_file, resolve
+from pipeline.data.files import columns_of, derived_of, resolve
 from pipeline.data.outside import Outside
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
 from pipeline.features.rare import COLUMNS
+from pipeline.files.flat import open_file
 from pipeline.serving.http.request import read_request
 from pipeline.serving.served_model import ServedModel, inputs_of
 from pipeline.verify import verify
