@@ -1,6 +1,6 @@
 """Which rules of thumb bring a first model level with other tools: each rule on each data set, one at a time.
 
-    python -m benchmarks.first_model [SET ...] [--data ../shared/data] [--rules drafted recipe ...] [--peers lr ...]
+    python -m benchmarks.first_model [SET ...] [--data ../shared/data] [--rules drafted log ...] [--peers lr ...]
 
 Without names of sets it takes the choosing half. Every training is one call of `pipeline.train` in this process, which
 validation logloss stops; its figures and test scores are kept in --out and not made again. A row has the validation
@@ -27,16 +27,14 @@ import numpy as np
 from benchmarks.common import arguments, finish
 from benchmarks.first_model.columns import written
 from benchmarks.first_model.peers import PEERS, labels_of, logloss
-from benchmarks.first_model.rules import ADDED, CHANGED, DRAFTED, RECIPE, Recipe, workflow_of
+from benchmarks.first_model.rules import CHANGED, DRAFTED, Recipe, workflow_of
 from benchmarks.first_model.sets import CHOOSING, JUDGING, Rows, data_set, names_of
 from benchmarks.once import Json, once, read
 from pipeline.doctor.measures import rank_auc
 from pipeline.records import Array
 
-RULES = {name: replace(DRAFTED, **changes) for name, changes in ADDED.items()} | {
-    name: replace(RECIPE, **changes) for name, changes in CHANGED.items()
-}
-QUICK_SETS, QUICK_RULES = ["linear_3k"], ["drafted", "recipe", "LR"]
+RULES = {name: replace(DRAFTED, **changes) for name, changes in CHANGED.items()}
+QUICK_SETS, QUICK_RULES = ["linear_3k"], ["drafted", "LR, l2 10 / n"]
 DRAWS = 500
 
 
@@ -98,7 +96,8 @@ class Study:
 
     def found(self, name: str, of: str) -> tuple[list[Json], list[Array]]:
         """Figures and test scores of a rule or tool, of all seeds that were run."""
-        paths = sorted(self._out.glob(f"{name}, {of.replace('/', 'by')}, [0-9]*.json"))
+        begin = f"{name}, {of.replace('/', 'by')}, "
+        paths = [path for path in sorted(self._out.glob("*.json")) if path.stem.removeprefix(begin).isdigit()]
         return [read(path) or {} for path in paths], [np.load(path.with_suffix(".npy")) for path in paths]
 
 

@@ -1,4 +1,4 @@
-"""Columns of numbers in the forms that the study compares, written as Parquet files that a workflow reads as they are.
+"""Columns of numbers in the forms that the study compares, all made by features of the product.
 
 All statistics are those of the training split.
 """
@@ -13,51 +13,39 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.first_model.sets import SPLITS, Rows
+from pipeline.api import Bucket, Category, Data, Number, Standardize
+from pipeline.prepare.statistics import quantile_edges, write_statistics
 from pipeline.records import Array
-from pipeline.workflow import Category, Data, Number
 
 Form = Literal["log", "standard", "buckets", "both"]
-"""Form of numbers: log1p as `init` drafts it; the signed logarithm, standardized, with a flag of nulls; the number of a
-bucket as a category; the last two together."""
+"""Form of numbers: log1p as `init` drafts it; the signed logarithm, standardized; the number of a bucket as a category;
+the last two together."""
 NUM_BUCKETS = 32
 WIDEST = 4.0
 """Standardized numbers are cut to at most so many standard deviations."""
 
 
 def written(rows: Rows, form: Form, folder: Path) -> Data:
-    """Write the splits of a data set in this form below `folder`, once, and return the `data` of a workflow for it."""
-    root = folder / rows.name / form
-    numbers: list[Number] = []
-    buckets: list[str] = []
-    made: dict[str, dict[str, Array]] = {split: {} for split in SPLITS}
-    for name in rows.numbers:
-        values = {split: _floats(rows.splits[split], name) for split in SPLITS}
-        train = values["train"][np.isfinite(values["train"])]
-        if form == "log":
-            numbers.append(_drafted(name, np.concatenate([*values.values()])))
-        if form in ("standard", "both"):
-            mean, deviation = _signed_log(train).mean(), max(float(_signed_log(train).std()), 1e-6)
-            numbers += [Number(name=f"{name}.scaled"), Number(name=f"{name}.null")]
-            for split, of in values.items():
-                scaled = np.nan_to_num((_signed_log(of) - mean) / deviation, nan=0.0)
-                made[split][f"{name}.scaled"] = np.clip(scaled, -WIDEST, WIDEST).astype(np.float32)
-                made[split][f"{name}.null"] = np.isnan(of).astype(np.float32)
-        if form in ("buckets", "both"):
-            buckets.append(f"{name}.bucket")
-            edges = bucket_edges(train)
-            for split, of in values.items():
-                places = np.searchsorted(edges, of, "left") + np.searchsorted(edges, of, "right")
-                made[split][f"{name}.bucket"] = np.where(np.isnan(of), -1, places).astype(np.int32)
+    """Write the splits of a data set below `folder`, once, and return the `data` of a workflow that reads its numbers
+    in this form."""
+    root = folder / rows.name
+    root.mkdir(parents=True, exist_ok=True)
     for split in SPLITS:
-        path = root / f"{split}.parquet"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            table = rows.splits[split].select([rows.label, *rows.numbers, *rows.categories])
-            for name, column in made[split].items():
-                table = table.append_column(name, pa.array(column))
-            pq.write_table(table, path)
+        if not (path := root / f"{split}.parquet").exists():
+            pq.write_table(rows.splits[split].select([rows.label, *rows.numbers, *rows.categories]), path)
+    numbers: list[Number] = []
+    categories, features = list[Category](), list[Bucket | Standardize]()
+    for name in rows.numbers:
+        if form == "log":
+            numbers.append(_drafted(name, np.concatenate([floats(rows.splits[split], name) for split in SPLITS])))
+        if form in ("standard", "both"):
+            features.append(Standardize(column=name, name=f"{name}.scaled", log1p=True, clip=WIDEST))
+            numbers.append(Number(name=f"{name}.scaled"))
+        if form in ("buckets", "both"):
+            features.append(Bucket(column=name, name=f"{name}.bucket", quantiles=NUM_BUCKETS))
+            categories.append(Category(name=f"{name}.bucket"))
     kinds = rows.splits["train"].schema
-    categories = [
+    given = [
         Category(
             name=name,
             table=rows.tables.get(name),
@@ -65,15 +53,20 @@ def written(rows: Rows, form: Form, folder: Path) -> Data:
         )
         for name in rows.categories
     ]
-    return Data(
+    data = Data(
         root=root,
         train=("train.parquet",),
         validation=("validation.parquet",),
         test=("test.parquet",),
         labels=(rows.label,),
+        features=tuple(features),
+        statistics=f"{form}.json" if features else None,
         numbers=tuple(numbers),
-        categories=(*categories, *(Category(name=name) for name in buckets)),
+        categories=(*given, *categories),
     )
+    if features and not (root / f"{form}.json").exists():
+        list(write_statistics(data))
+    return data
 
 
 def _drafted(name: str, values: Array) -> Number:
@@ -87,21 +80,10 @@ def _drafted(name: str, values: Array) -> Number:
 
 
 def bucket_edges(values: Array) -> Array:
-    """Edges of buckets of about as many values each, of those other than the most frequent one, which has a bucket by
-    itself: quantiles of a column that is mostly 0 would all be 0."""
-    different, counts = np.unique(values, return_counts=True)
-    if not len(different):
-        return np.empty(0)
-    frequent = different[counts.argmax()]
-    others = values[values != frequent]
-    quantiles = np.quantile(others, np.linspace(0, 1, NUM_BUCKETS + 1), method="nearest") if len(others) else []
-    return np.unique([frequent, *quantiles])
+    """Edges of buckets for other tools, by the product's rule."""
+    return np.array(quantile_edges(values, NUM_BUCKETS))
 
 
-def _signed_log(values: Array) -> Array:
-    return np.sign(values) * np.log1p(np.abs(values))
-
-
-def _floats(table: pa.Table, name: str) -> Array:
+def floats(table: pa.Table, name: str) -> Array:
     """[N] values of a column; null is NaN."""
     return np.asarray(table.column(name).cast(pa.float64()).to_numpy(), np.float64)

@@ -9,94 +9,92 @@ from typing import Any
 
 from benchmarks.first_model.columns import Form
 from pipeline.models import DNN, FM, LR, DCNv2, DeepFM
-from pipeline.prepare.draft import L2_OF_EXAMPLE, MIN_GAIN, SMALL_STD, batch_size_of
-from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, Plateau
+from pipeline.prepare.draft import L2_OF_ALL, LR_FACTOR, MIN_GAIN, SMALL_STD, batch_size_of
+from pipeline.settings.optimizer import Adagrad, Adam, DenseAdam, Optimizer, Plateau
 from pipeline.workflow import Data, Model, Schedule, Workflow
 
 KINDS = {"LR": LR, "FM": FM, "DNN": DNN, "DeepFM": DeepFM, "DCNv2": DCNv2}
+ROWS = {"adam": Adam, "adagrad": Adagrad}
+LAZY_L2 = 0.3
 HIDDEN = ("DNN", "DeepFM", "DCNv2")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that the study varies. The defaults are what `init` drafts for less than 200,000 rows."""
+    """Everything that the study varies. The defaults are what `init` drafts."""
 
     kind: str = "DeepFM"
-    numbers: Form = "log"
-    l2: float | None = None
-    """L2 at every step of all rows, in units of 1 / training rows (dense semantics); None: lazy L2, as drafted."""
+    numbers: Form = "both"
+    l2: float | None = L2_OF_ALL
+    """L2 at every step of all rows, in units of 1 / training rows (dense semantics); None: lazy L2, LAZY_L2 of the
+    weight of an example in a batch."""
     dense_l2: float = 0.0
-    """L2 of the dense part, in the same units."""
-    bias: bool = False
+    """L2 of the dense part, in units of 1 / training rows."""
+    bias: bool = True
     """Begin at the training split's positive rate."""
-    average: float = 0.0
-    """Steps that are averaged, as a share of an epoch; 0: none."""
-    average_steps: int = 0
-    """The same in steps."""
+    average_steps: int | None = None
+    """Steps whose dense weights are averaged."""
     batch: float = 1.0
     """Batch size, in units of the drafted one."""
+    rows: str = "adam"
     lr: float = 1e-3
     dense_lr: float = 1e-3
-    dim: int = 8
-    hidden: tuple[int, ...] = (64, 32)
+    dim: int = 16
+    hidden: tuple[int, ...] = (400, 400)
     dropout: float = 0.2
+    shared: bool = True
+    """Lists share the rows of the column whose values they list."""
     epochs: int = 20
     stop_after: int = 3
+    lr_factor: float = LR_FACTOR
 
 
 DRAFTED = Recipe()
-RECIPE = Recipe(numbers="both", l2=10.0, bias=True, average_steps=100)
-"""Form of the prototypes from which rules are taken away, one at a time."""
+SMALL: Mapping[str, Any] = {"dim": 8, "hidden": (64, 32)}
+LINEAR: Mapping[str, Any] = {"kind": "LR", "rows": "adagrad", "lr": 0.2, "dense_lr": 3e-3, "shared": False}
 
-ADDED: Mapping[str, Mapping[str, Any]] = {
-    "drafted": {},
-    "+ bias": {"bias": True},
-    "+ standard": {"numbers": "standard"},
-    "+ buckets": {"numbers": "buckets"},
-    "+ both": {"numbers": "both"},
-    "+ l2 10 / n": {"l2": 10.0},
-    "+ average 100": {"average_steps": 100},
-}
-"""Rules added to the draft."""
 CHANGED: Mapping[str, Mapping[str, Any]] = {
-    "recipe": {},
+    "drafted": {},
+    "before the study": {**SMALL, "numbers": "log", "l2": None, "bias": False, "lr_factor": 1.0},
+    "rates stay": {"lr_factor": 1.0},
+    "small": SMALL,
+    "small, l2 10 / n": {**SMALL, "l2": 10.0},
+    "small, l2 2 / n": {**SMALL, "l2": 2.0},
+    "l2 10 / n": {"l2": 10.0},
+    "l2 200 / n": {"l2": 200.0},
+    "lazy l2": {"l2": None},
+    "dense l2 10 / n": {"dense_l2": 10.0},
     "no bias": {"bias": False},
     "log": {"numbers": "log"},
     "standard": {"numbers": "standard"},
     "buckets": {"numbers": "buckets"},
-    "lazy l2": {"l2": None},
-    "l2 2 / n": {"l2": 2.0},
-    "l2 50 / n": {"l2": 50.0},
-    "l2 of both parts": {"dense_l2": 10.0},
-    "no average": {"average_steps": 0},
-    "average 1000": {"average_steps": 1000},
-    "average epoch": {"average_steps": 0, "average": 1.0},
-    "LR": {"kind": "LR"},
-    "LR, l2 2 / n": {"kind": "LR", "l2": 2.0},
-    "LR, l2 2 / n, no average": {"kind": "LR", "l2": 2.0, "average_steps": 0},
-    "LR, l2 2 / n, no bias": {"kind": "LR", "l2": 2.0, "bias": False},
-    "LR, lazy l2": {"kind": "LR", "l2": None},
-    "LR, l2 2 / n, rates 1e-2": {"kind": "LR", "l2": 2.0, "lr": 1e-2, "dense_lr": 1e-2},
-    "LR, l2 2 / n, rates 3e-3": {"kind": "LR", "l2": 2.0, "lr": 3e-3, "dense_lr": 3e-3},
-    "LR, l2 10 / n, rates 3e-3": {"kind": "LR", "l2": 10.0, "lr": 3e-3, "dense_lr": 3e-3},
-    "LR, l2 50 / n, rates 3e-3": {"kind": "LR", "l2": 50.0, "lr": 3e-3, "dense_lr": 3e-3},
+    "row rate 3e-3": {"lr": 3e-3},
+    "row rate 1e-2": {"lr": 1e-2},
     "rates 3e-3": {"lr": 3e-3, "dense_lr": 3e-3},
+    "row rate 3e-3, l2 10 / n": {"lr": 3e-3, "l2": 10.0},
+    "average 1000": {"average_steps": 1000},
+    "batch x 2": {"batch": 2.0},
+    "batch / 2": {"batch": 0.5},
+    "no dropout": {"dropout": 0.0},
+    "own tables": {"shared": False},
     "FM": {"kind": "FM"},
     "DNN": {"kind": "DNN"},
-    "DNN, l2 50 / n": {"kind": "DNN", "l2": 50.0},
     "DCNv2": {"kind": "DCNv2"},
-    "DCNv2, l2 50 / n": {"kind": "DCNv2", "l2": 50.0},
+    "LR, l2 2 / n": {**LINEAR, "l2": 2.0},
+    "LR, l2 10 / n": {**LINEAR, "l2": 10.0},
+    "LR, l2 50 / n": {**LINEAR, "l2": 50.0},
 }
-"""Rules of the recipe changed."""
+"""Rules of the draft, changed one at a time."""
 
 
 def workflow_of(recipe: Recipe, data: Data, num_rows: int, rate: float, seed: int) -> Workflow:
     """Workflow of a recipe. `num_rows`, `rate`: number of training rows and their positive rate."""
     batch = max(16, int(batch_size_of(num_rows) * recipe.batch))
-    steps = -(-num_rows // batch)
-    average = recipe.average_steps or round(recipe.average * steps) or None
-    l2, semantics = (L2_OF_EXAMPLE / batch, "lazy") if recipe.l2 is None else (recipe.l2 / num_rows, "dense")
+    l2, semantics = (LAZY_L2 / batch, "lazy") if recipe.l2 is None else (recipe.l2 / num_rows, "dense")
     linear = recipe.kind == "LR"
+    if not recipe.shared:
+        own = tuple(category.model_copy(update={"table": None}) for category in data.categories)
+        data = data.model_copy(update={"categories": own})
     return Workflow(
         name="first",
         data=data,
@@ -108,14 +106,16 @@ def workflow_of(recipe: Recipe, data: Data, num_rows: int, rate: float, seed: in
             args={"hidden": recipe.hidden, "dropout": recipe.dropout} if recipe.kind in HIDDEN else {},
         ),
         optimizer=Optimizer(
-            rows=Adam.model_validate({"lr": recipe.lr, "l2": l2, "semantics": semantics}),
-            dense=DenseAdam(lr=recipe.dense_lr, l2=recipe.dense_l2 / num_rows, average=average),
+            rows=ROWS[recipe.rows].model_validate({"lr": recipe.lr, "l2": l2, "semantics": semantics}),
+            dense=DenseAdam(lr=recipe.dense_lr, l2=recipe.dense_l2 / num_rows, average=recipe.average_steps),
         ),
         schedule=Schedule(
             batch_size=batch,
             epochs=recipe.epochs,
             threads=1,
-            plateau=Plateau(metric="logloss", min_gain=MIN_GAIN, stop_after=recipe.stop_after),
+            plateau=Plateau(
+                metric="logloss", min_gain=MIN_GAIN, stop_after=recipe.stop_after, lr_factor=recipe.lr_factor
+            ),
         ),
         device="cpu",
         seed=seed,

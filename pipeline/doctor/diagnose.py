@@ -59,10 +59,7 @@ def _of_model(seen: SeenRows, workflow: Workflow, run_dir: Path, say: Callable[[
     # This import takes seconds, and a workflow without a run needs none of it.
     from pipeline.serving.opened import open_run
 
-    if any(feature.makes for feature in workflow.data.features):
-        say("data.features makes columns, and a run scores what they are made of: importance, calibration are left out")
-        return []
-    judged = judged_rows(seen)
+    judged = judged_rows(seen, workflow.data.features)
     if judged is None:
         say("neither test nor validation: what needs rows to judge the model on is left out (importance, calibration)")
         return []

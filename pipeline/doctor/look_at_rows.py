@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from pipeline.doctor.columns import label_values, seen_column
 from pipeline.doctor.sample import allotted, sample_rows, spaced
 from pipeline.doctor.seen import SeenFile, SeenRows
 from pipeline.doctor.times import may_be_time
+from pipeline.features.derived import inputs_of
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated
@@ -57,10 +58,11 @@ def look_at_rows(workflow: Workflow) -> SeenRows:
     if not any(file.num_rows for file in found if file.split == "train"):
         raise ValueError(f"data.train: no file of {', '.join(workflow.data.train)} has rows; name files that have")
     check.end()
-    others = _times(found, columns)
-    quotas = _quotas(found, len(columns) + len(others))
+    inputs = inputs_of(workflow.data.features, [column.name for column in columns])
+    others = _times(found, {*inputs, *(column.name for column in columns)})
     tables, files, places = [], [], []
-    names = list(dict.fromkeys([*(column.name for column in columns), *others]))
+    names = list(dict.fromkeys([*(column.name for column in columns), *inputs, *others]))
+    quotas = _quotas(found, len(names))
     for file, quota in zip(found, quotas, strict=True):
         if quota:
             table, rows_N = sample_rows(file.path, names, quota)
@@ -78,9 +80,8 @@ def _found(path: DataFile, split: str, check: SchemaCheck) -> FoundFile:
         return FoundFile(path, split, file.schema_arrow, metadata.num_rows, num_bytes)
 
 
-def _times(found: Sequence[FoundFile], columns: Sequence[InputColumn]) -> list[str]:
+def _times(found: Sequence[FoundFile], used: Collection[str]) -> list[str]:
     """Names of columns that every file has, that the workflow does not use, and that may be times."""
-    used = {column.name for column in columns}
     first = found[0].schema
     return [
         field.name

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.features.any import AnyFeature
+from pipeline.features.derived import inputs_of
 from pipeline.files.find import DataFile
 from pipeline.records import F32, I32, I64, U64
 
@@ -80,7 +82,7 @@ class SeenRows:
     row_N: I64
     """Number of each row within its file."""
     table: pa.Table
-    """The sample as it was read."""
+    """The sample as it was read: columns of the workflow, and those of the data that features make them of."""
 
     @property
     def num_rows(self) -> int:
@@ -119,6 +121,7 @@ class JudgedRows:
     """Labels of the first name."""
     label: str
     features: Sequence[str]
+    """Numbers and categories, or the columns of the data that they are made of."""
 
     @property
     def num_rows(self) -> int:
@@ -128,12 +131,16 @@ class JudgedRows:
         return 0 < float(self.labels_N[part].sum()) < len(part)
 
 
-def judged_rows(seen: SeenRows) -> JudgedRows | None:
-    """At most MAX_JUDGED rows of the test split, in an order drawn at random; None if there is no split but train."""
+def judged_rows(seen: SeenRows, features: Sequence[AnyFeature] = ()) -> JudgedRows | None:
+    """At most MAX_JUDGED rows of the test split, in an order drawn at random; None if there is no split but train.
+    `features`: `data.features`, whose columns are left out, since a run makes them of the others."""
+    made = {name for feature in features for name in feature.makes}
+    table = seen.table.select([name for name in seen.table.column_names if name not in made])
     for split in ("test", "validation"):
         rows = np.flatnonzero(seen.rows_of(split))
         if len(rows):
             rows = np.random.default_rng(0).permutation(rows)[:MAX_JUDGED]
             labels_N = seen.labels_NT[rows, 0]
-            return JudgedRows(split, rows, seen.table.take(rows), labels_N, seen.label_names[0], list(seen.features))
+            read = inputs_of(features, seen.features)
+            return JudgedRows(split, rows, table.take(rows), labels_N, seen.label_names[0], read)
     return None

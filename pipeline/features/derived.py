@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pipeline.features.any import AnyFeature
 from pipeline.features.rare import Rare
-from pipeline.features.rare_keys import RareKeys
 from pipeline.features.side_files import NO_FILE, SideFile, side_file
 from pipeline.files.find import place_of
 from pipeline.files.types import NOTHING, kind_of, whole
+
+if TYPE_CHECKING:
+    from pipeline.features.rare_keys import RareKeys
 
 
 class Derived:

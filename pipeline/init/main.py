@@ -28,10 +28,11 @@ from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of
-from pipeline.prepare.draft import Draft, draft_of, number_setting, quoted, workflow_name, workflow_text
+from pipeline.prepare.draft import Draft, draft_of, quoted, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.main import main as prepare_main
+from pipeline.prepare.statistics import write_numbers
 from pipeline.storage.durable import replacing
 
 
@@ -80,16 +81,16 @@ def init_command(args: argparse.Namespace) -> int:
         choices = fit_to_splits(choices, look, division[0])
     weight, group = (given_to(choices, role) for role in ("weight", "group"))
     print(table_of(look, choices))
-    folder, schema = (out.with_name(f"{out.stem}_{name}") for name in ("data", "schema.json"))
+    folder, schema, numbers = (out.with_name(f"{out.stem}_{end}") for end in ("data", "schema.json", "numbers.json"))
     if args.fresh:
         # A folder of that name may be the data themselves.
-        for path in filter(Path.exists, (out, schema, *([folder] if (folder / KEPT).is_dir() else []))):
+        for path in filter(Path.exists, (out, schema, numbers, *([folder] if (folder / KEPT).is_dir() else []))):
             print(move_aside(path))
     as_they_are = look.delimiter is None and args.skip_bad is None and not any(choice.values for choice in choices)
     if division and as_they_are:
         print(f"splits: {division[1]}")
         print(split_table(division[0], choices))
-        draft = draft_of_files(out, look, choices, division[0])
+        root, draft = draft_of_files(out, look, choices, division[0])
     else:
         found = by_prepare(look, choices) if division is None else ByPrepare(_by_files(division[0]), division[1])
         print(f"splits: {found.why}")
@@ -104,9 +105,15 @@ def init_command(args: argparse.Namespace) -> int:
         else:
             print(*found.differences({split: of["rows"] for split, of in summary["splits"].items()}), sep="", end="")
         summary["columns"].pop(weight, None)
-        draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
-    draft = replace(draft, weight=weight, group=group)
+        root, draft = (
+            folder,
+            draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}"),
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
+    known = write_numbers(draft, root, numbers) if draft.numbers else []
+    for name in (name for name in draft.numbers if name not in known):
+        print(f"{name} is left out: it has one value in the training rows")
+    draft = replace(draft, weight=weight, group=group, numbers=known, statistics=numbers.name)
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: pipeline run {shlex.quote(str(args.out))}")
@@ -156,8 +163,8 @@ def _note(choice: Choice) -> str:
     return f"{column.name}: taken for names of things; if they are amounts, {as_option(column, 'number')}"
 
 
-def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:
-    """Draft of the workflow of Parquet files as they are."""
+def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> tuple[Path, Draft]:
+    """Root and draft of the workflow of Parquet files as they are."""
     bare = {path: Path(cut(path.place)[0]) for path in look.paths}
     parent = Path(os.path.commonpath([path.parent for path in bare.values()]))
     # Folders above the root are no columns.
@@ -170,7 +177,7 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     relative = quoted(str(parent.relative_to(out.parent))) if inside else ""
     rows = dict(zip(look.paths, look.rows, strict=True))
     num_rows = sum(rows[path] for path in division["train"])
-    return Draft(
+    draft = Draft(
         name=workflow_name(out.stem),
         what=f"{sum(look.rows):,} rows of {len(look.paths):,} files",
         root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(root)})",
@@ -179,13 +186,16 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
             for split in SPLITS if split in division
         },
         labels=[choice.column.name for choice in of_role(choices, "label")],
-        numbers=[_number(choice.column) for choice in of_role(choices, "number")],
+        numbers=[choice.column.name for choice in of_role(choices, "number")],
         categories=[_category(choice, choices, look) for choice in of_role(choices, "category")],
+        statistics="",
+        columns=look.sample.column_names,
         num_rows=num_rows,
         rates={
             choice.column.name: rate_of(division["train"], choice.column.name) for choice in of_role(choices, "label")
         },
     )  # fmt: skip
+    return Path(root), draft
 
 
 def _by_files(division: Division) -> str:
@@ -232,11 +242,6 @@ def _text_type(choice: Choice) -> str:
         return f":{choice.values[0]}/{choice.values[1]}"
     found = choice.column.types.get(choice.role)
     return f":{found}" if found else ""
-
-
-def _number(column: Column) -> str:
-    low, high = (0, 2) if column.minimum is None else (column.minimum, column.maximum)
-    return number_setting(column.name, low, high, column.whole)
 
 
 def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> str:

@@ -29,10 +29,9 @@ HASHED = 1 << 31
 """Whole numbers from here on are hashes or identifiers."""
 ENOUGH = 20
 """Number of rows of either value of the label from which on an AUC says something."""
-SUSPECT_AUC, TWIN_AUC = 0.8, 0.6
+SUSPECT_AUC, TWIN_AUC = 0.9, 0.6
 """AUC of a column by itself, on rows that its rates were not counted on, from which on the user is warned; the second
 one that of columns of 0 and 1, which may be labels too, and of those whose name is that of an outcome."""
-UNSCALED = 1e4
 UNSEEN_SHARE = 0.05
 """Share of held-out rows whose value was seen in training, below which the user is warned of a category."""
 SHARED_VALUES = 0.8
@@ -199,14 +198,8 @@ def _unless_unique(column: Column, unique: bool, why: str) -> Choice:
 
 
 def _number(column: Column, why: str) -> Choice:
-    limit = max(abs(column.minimum), abs(column.maximum)) if column.minimum is not None else 0
-    warning = ""
-    if not column.whole and column.minimum is not None and column.minimum < 0 and limit > UNSCALED:
-        reach = f"from {column.minimum:g} to {column.maximum:g}"
-        warning = f"{column.name} goes {reach} and is not scaled: scale it to about -1 to 1"
-    if column.infinite:
-        warning = f"{column.name} has infinite values, which are refused: --skip-bad 0.01 leaves out their rows"
-    return Choice(column, "number", why, warning)
+    said = f"{column.name} has infinite values, which are refused: --skip-bad 0.01 leaves out their rows"
+    return Choice(column, "number", why, said if column.infinite else "")
 
 
 def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:

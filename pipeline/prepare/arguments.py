@@ -47,8 +47,9 @@ SPLIT = (
     "are for training)"
 )
 OUT = (
-    "folder for the output: Parquet files in train, validation and test; _workflow.py, which trains on them; "
-    "_prepared.json, a description; _vocabulary, if there are ids; .prepare, from which a killed preparation resumes"
+    "folder for the output: Parquet files in train, validation and test; _workflow.py, which trains on them, and "
+    "_statistics.json for it; _prepared.json, a description; _vocabulary, if there are ids; .prepare, from which a "
+    "killed preparation resumes"
 )
 PROG = "pipeline prepare"
 EPILOG = (

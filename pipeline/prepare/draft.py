@@ -9,57 +9,78 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.data.files import SPLITS
 from pipeline.messages.terminal import visible
+from pipeline.prepare.layout import STATISTICS
 
 LARGE_ROWS = 4_000_000
 """Number of training rows from which on one epoch is enough: a CTR model of so many rows overfits in the second one."""
 STEPS_PER_EPOCH = 200
 MIN_BATCH, MAX_BATCH = 128, 4096
 MAX_EPOCHS = 20
-L2_OF_EXAMPLE, SMALL_STD = 0.3, 1e-3
-"""L2 of a row, in units of the weight of one example in a batch, and standard deviation of new embeddings, for logs
-that are read several times. Both keep rare keys from learning their few examples by heart."""
+L2_OF_ALL = 50.0
+"""L2 of every row at every step, in units of 1 / training rows, for logs that are read several times."""
+SMALL_STD = 1e-3
+"""Standard deviation of new embeddings for such logs: rare keys begin near 0."""
 MIN_GAIN = 1e-4
 """Least gain of logloss for which another epoch is worth its time."""
-DIM, SMALL_DIM = 16, 8
-LR, SMALL_LR = 3e-3, 1e-3
-SMALL_ROWS = 200_000
-"""Number of training rows below which embeddings and layers are narrow, and rows learn at SMALL_LR."""
+LR_FACTOR = 0.2
+"""Factor of the rates after an epoch that gained less: smaller steps, of which the weights are a mean."""
+NUM_BUCKETS, WIDEST = 32, 4.0
+"""Buckets of a number, and largest distance of a scaled number from 0."""
 
 TEXT = '''"""{kind} on {what}.
 
-A beginning: pipeline/workflow.py has all settings, pipeline/models other models. A run chooses how much memory and disk
-it takes; storage=Storage(memory="8 GiB") sets a limit.
+A beginning: `help(pipeline.api)` lists all settings and models. A run chooses how much memory and disk it
+takes; storage=Storage(memory="8 GiB") sets a limit.
 """
 
 from pathlib import Path
 
-from pipeline.models import {kind}
-from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer{plateau_import}
-from pipeline.workflow import Category, Data, {metrics_import}Model, {number_import}Schedule, Workflow
+from pipeline.api import (
+{imports}
+)
 
-workflow = Workflow(
+{names}workflow = Workflow(
     name={name},
     data=Data(
         root={root},
 {splits}
         labels=({labels}),
-{weight}{numbers}        categories=(
+{weight}{features}        categories=(
 {categories}
         ),
     ),
     model=Model(
-        kind={kind}, embedding_dim={dim}, {init_std}args={{{num_labels}"hidden": {hidden}, "dropout": {dropout}}},
+        kind={kind}, embedding_dim=16, {init_std}args={{{num_labels}"hidden": (400, 400), "dropout": 0.2}},
 {bias}    ),
-    optimizer=Optimizer(rows=Adam({rows}), dense=DenseAdam(lr=1e-3)),
+    optimizer=Optimizer(
+{regularization}        rows=Adam({rows}),
+        dense=DenseAdam(lr=1e-3),
+    ),
     schedule=Schedule({schedule}),
 {metrics})
 '''
+
+NAMES = """\
+# Each number is read in two forms: its logarithm with mean 0 and deviation 1, and the bucket that it falls in, with
+# about as many rows in each. {statistics_name} has means, deviations and edges of the training rows.
+NUMBERS = (
+{names}
+)
+
+"""
+FEATURES = """        features=(
+            *(Standardize(column=name, name=f"{{name}}{scaled}", log1p=True, clip={widest}) for name in NUMBERS),
+            *(Bucket(column=name, name=f"{{name}}{bucket}", quantiles={buckets}) for name in NUMBERS),
+        ),
+        statistics=Path(__file__).parent / {statistics_name},
+        numbers=tuple(Number(name=f"{{name}}{scaled}") for name in NUMBERS),
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +96,13 @@ class Draft:
     """Patterns of the files of each split."""
     labels: Sequence[str]
     numbers: Sequence[str]
-    """Expressions in Python of the numbers."""
+    """Names of the numbers. Each must have two different values in the training rows."""
     categories: Sequence[str]
-    """The same of the categories."""
+    """Expressions in Python of the categories."""
+    statistics: str
+    """Name of the file, next to the workflow's, for the statistics of the numbers."""
+    columns: Collection[str]
+    """Names of all columns of the files."""
     num_rows: int
     """Number of training rows."""
     rates: Mapping[str, float]
@@ -91,23 +116,30 @@ class Draft:
 def workflow_text(draft: Draft) -> str:
     """Text of a Python file that `pipeline run` can train."""
     batch, again = batch_size_of(draft.num_rows), draft.num_rows < LARGE_ROWS
-    small = draft.num_rows < SMALL_ROWS
     stops = again and bool(draft.splits.get("validation"))
     # Without a validation split nothing says when to stop.
     epochs = (MAX_EPOCHS if stops else 3) if again else 1
     schedule = f"batch_size={batch}, epochs={epochs}"
     if stops:
-        # The rate stays: the logloss of a small validation split is noisy, and one worse epoch is no plateau.
-        plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, stop_after=3)'
+        plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, lr_factor={LR_FACTOR}, stop_after=3)'
         schedule = f"\n        {schedule},\n        plateau={plateau},\n    "
     several = len(draft.labels) > 1
+    kind = "SharedBottom" if several else "DeepFM"
+    used = ["Adam", "Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", kind]
+    used += ["Bucket", "Number", "Standardize"] if draft.numbers else []
+    used += ["Plateau"] * stops + ["Metrics"] * bool(draft.group)
+    scaled, bucket = suffixes(draft.columns)
+    categories = [*draft.categories, *([_buckets(bucket)] if draft.numbers else [])]
     return TEXT.format(
-        kind="SharedBottom" if several else "DeepFM",
+        kind=kind,
         num_labels=f'"num_labels": {len(draft.labels)}, ' if several else "",
         what=draft.what,
-        plateau_import=", Plateau" if stops else "",
-        number_import="Number, " if draft.numbers else "",
-        metrics_import="Metrics, " if draft.group else "",
+        imports="\n".join(f"    {name}," for name in sorted(used)),
+        names=NAMES.format(
+            statistics_name=draft.statistics, names="\n".join(f"    {quoted(name)}," for name in draft.numbers)
+        )
+        if draft.numbers
+        else "",
         metrics=f"    metrics=Metrics(group={quoted(draft.group)}),\n" if draft.group else "",
         weight=f"        weight={quoted(draft.weight)},\n" if draft.weight else "",
         name=quoted(draft.name),
@@ -118,16 +150,38 @@ def workflow_text(draft: Draft) -> str:
             if draft.splits.get(split)
         ),
         labels=", ".join(map(quoted, draft.labels)) + ("" if several else ","),
-        numbers=f"        numbers=(\n{_lines(draft.numbers)}        ),\n" if draft.numbers else "",
-        categories=_lines(draft.categories).rstrip("\n"),
-        dim=SMALL_DIM if small else DIM,
+        features=FEATURES.format(
+            scaled=scaled, bucket=bucket, widest=WIDEST, buckets=NUM_BUCKETS, statistics_name=quoted(draft.statistics)
+        )
+        if draft.numbers
+        else "",
+        categories=_lines(categories).rstrip("\n"),
         init_std=f"init_std={SMALL_STD}, " if again else "",
-        rows=f"lr={SMALL_LR if small else LR}, l2={L2_OF_EXAMPLE / batch:.1g}" if again else "lr=1e-3",
-        hidden="(64, 32)" if small else "(400, 400)",
-        dropout=0.2,
+        rows="lr=1e-3" + (f', l2={L2_OF_ALL / max(1, draft.num_rows):.1g}, semantics="dense"' if again else ""),
+        regularization=REGULARIZATION if again else "",
         bias=_bias(draft.rates),
         schedule=schedule,
     )
+
+
+REGULARIZATION = f"""\
+        # L2 on every row at every step, {L2_OF_ALL:g} / training rows: what one click says of a rare key is forgotten
+        # until more follow. Of all settings it decides most; 2 / rows is the other value to try.
+"""
+
+
+def _buckets(suffix: str) -> str:
+    return f'*(Category(name=f"{{name}}{suffix}") for name in NUMBERS)'
+
+
+def suffixes(columns: Collection[str]) -> tuple[str, str]:
+    """Ends of the names of the columns that features make of numbers, with which no column of the files ends."""
+    found = []
+    for end in ("_scaled", "_bucket"):
+        while any(name.endswith(end) for name in columns):
+            end = f"_{end}"
+        found.append(end)
+    return found[0], found[1]
 
 
 def _bias(rates: Mapping[str, float]) -> str:
@@ -146,16 +200,6 @@ def batch_size_of(num_rows: int) -> int:
     """Batch size for so many training rows: about STEPS_PER_EPOCH steps in an epoch, within MIN_BATCH and MAX_BATCH."""
     power_of_two = 1 << max(0, num_rows // STEPS_PER_EPOCH - 1).bit_length()
     return min(MAX_BATCH, max(MIN_BATCH, power_of_two))
-
-
-def number_setting(name: str, minimum: float, maximum: float, whole: bool) -> str:
-    """Expression of a number column: as it is if it is small, else its logarithm. Whole numbers that may be negative
-    are shifted by their minimum first, and null becomes the minimum."""
-    if minimum >= 0:
-        return f"Number(name={quoted(name)}, log1p=True)" if maximum > 1 else f"Number(name={quoted(name)})"
-    if whole:
-        return f"Number(name={quoted(name)}, fill={float(minimum)}, shift={float(-minimum)}, log1p=True)"
-    return f"Number(name={quoted(name)})"
 
 
 def workflow_name(stem: str) -> str:
@@ -177,15 +221,13 @@ def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
         root=root,
         splits={split: (split,) for split in SPLITS if splits[split]["rows"]},
         labels=names["label"],
-        numbers=[_number(name, columns[name]) for name in names["number"]],
+        numbers=names["number"],
         categories=[_category(name, columns[name], names["category"]) for name in names["category"]],
+        statistics=STATISTICS,
+        columns=list(columns),
         num_rows=splits["train"]["rows"],
         rates=rates,
     )
-
-
-def _number(name: str, column: Mapping[str, Any]) -> str:
-    return number_setting(name, column.get("least", 0), column.get("greatest", 2), column["type"].startswith("int"))
 
 
 def _category(name: str, column: Mapping[str, Any], known: Sequence[str]) -> str:

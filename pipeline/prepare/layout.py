@@ -14,7 +14,7 @@ from pipeline.storage.files import Files
 
 KEPT = ".prepare"
 """Folder in the output with the state of the preparation. When all is done, only the command in it is kept."""
-COMMAND, MANIFEST, STUB = "command.json", "_prepared.json", "_workflow.py"
+COMMAND, MANIFEST, STUB, STATISTICS = "command.json", "_prepared.json", "_workflow.py", "_statistics.json"
 COUNT, COUNTS, WRITE = "count", "counts", "write"
 """Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS what the first one saves for each part."""
 SORTED = "events"
@@ -24,7 +24,7 @@ REFUSED_DATA = "refused"
 """File in KEPT whose existence says that the data were refused, so that a corrected command may resume."""
 PART = r"part-[0-9]{4,}-[0-9]{5,}"
 NAMES = {
-    ".": "|".join(map(re.escape, (MANIFEST, STUB))),
+    ".": "|".join(map(re.escape, (MANIFEST, STUB, STATISTICS))),
     **dict.fromkeys(SPLITS, rf"{PART}\.parquet"),
     VOCABULARY: r".+\.parquet",
     KEPT: f"{re.escape(COMMAND)}|stop|{REFUSED_DATA}",

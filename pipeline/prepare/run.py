@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -14,7 +15,7 @@ from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
 from pipeline.monitor.progress import RowProgress
 from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
-from pipeline.prepare.layout import COUNT, COUNTS, SORTED, STUB, WRITE, remove_kept, remove_partials
+from pipeline.prepare.layout import COUNT, COUNTS, SORTED, STATISTICS, STUB, WRITE, remove_kept, remove_partials
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Records, joined_span
 from pipeline.prepare.pieces import Piece
@@ -163,6 +164,11 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     check_rows(job, command, summary["splits"])
     if summary["splits"]["train"]["rows"]:
         draft = draft_of(summary, workflow_name(job.out.name), "Path(__file__).parent")
+        if draft.numbers:
+            # What it imports takes a second.
+            from pipeline.prepare.statistics import write_numbers
+
+            draft = replace(draft, numbers=write_numbers(draft, job.out, job.out / STATISTICS))
         stub, text = job.out / STUB, workflow_text(draft).encode()
         if stub.exists() and stub.read_bytes() != text:
             raise ValueError(f"{stub} differs from the one that would be written; move it to keep it")

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from pipeline.data.files import SPLITS, InputColumn, with_derived
 from pipeline.data.plain import plain
-from pipeline.data.synthetic import ensure
 from pipeline.errors import PipelineError, system_text
 from pipeline.features.any import AnyFeature
 from pipeline.features.bucket import Bucket
@@ -33,11 +32,12 @@ from pipeline.files.flat import open_file
 from pipeline.files.stores import is_remote
 from pipeline.files.types import has_no_values, unified
 from pipeline.prepare.counts import Counts, counted, summed
+from pipeline.prepare.draft import NUM_BUCKETS, WIDEST, Draft, suffixes
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
-from pipeline.workflow import Data, load
+from pipeline.workflow import Category, Data, load
 
-MOST_VALUES = 1 << 24
+MOST_VALUES = 1 << 22
 """Number of values of which quantiles are taken; of longer columns it is every second, third, ... value."""
 ROWS_AT_ONCE = 1 << 18
 
@@ -62,6 +62,9 @@ def statistics_command(argv: Sequence[str]) -> int:
 def write_statistics(data: Data) -> Iterator[str]:
     """Compute the statistics of all features, also of those that have some already, and write the files; yields a line
     about each. Raises ValueError, with the feature, if the data have none."""
+    # Kernels are compiled for it.
+    from pipeline.data.synthetic import ensure
+
     ensure(data)
     written = [rule.counts for rule in data.features if isinstance(rule, Rare)]
     if any(isinstance(feature, Bucket | Standardize) and _is_computed(feature) for feature in data.features):
@@ -72,11 +75,13 @@ def write_statistics(data: Data) -> Iterator[str]:
         raise ValueError(
             f"{remote[0]} is in an object store, and statistics are written to a local disk; name one there"
         )
-    files, found, known = Files(), dict[str, dict[str, Any]](), list[AnyFeature]()
+    found, known = dict[str, dict[str, Any]](), list[AnyFeature]()
     for n, feature in enumerate(data.features):
-        where = f"data.features[{n}] ({feature.kind})"
+        where = f"data.features[{n}] ({feature.kind}): "
         if isinstance(feature, Bucket | Standardize) and _is_computed(feature):
             values = _of_numbers(feature, data, known, where)
+            if not values:
+                raise ValueError(f"{where}column {feature.column!r} has fewer than two values; leave the feature out")
             found[feature.name] = values
             feature = feature.model_copy(update=values)
             yield f"{feature.name}: {', '.join(f'{name} {_shown(value)}' for name, value in values.items())}"
@@ -84,9 +89,39 @@ def write_statistics(data: Data) -> Iterator[str]:
     if found:
         assert data.statistics is not None
         path = Path(place_of(str(data.statistics), data.root))
-        files.replace(path, [(json.dumps(found, indent=1) + "\n").encode()])
+        _write(path, found)
         yield f"written to {path}"
     yield from _counts(data, known)
+
+
+def write_numbers(draft: Draft, root: Path, path: Path) -> list[str]:
+    """Compute the statistics of both forms of a draft's numbers, and write them to `path`, if there are any. Returns
+    the numbers that have them: one with fewer than two values has none. `root`: the data's folder or address."""
+    data = data_of_numbers(draft, root)
+    found = {f.name: _of_numbers(f, data, (), "") for f in data.features if isinstance(f, Bucket | Standardize)}
+    columns = {f.reads[0]: [g for g in data.features if g.reads == f.reads] for f in data.features}
+    known = {column: of for column, of in columns.items() if all(found[f.makes[0]] for f in of)}
+    if known:
+        _write(path, {f.makes[0]: found[f.makes[0]] for of in known.values() for f in of})
+    return list(known)
+
+
+def data_of_numbers(draft: Draft, root: Path) -> Data:
+    """The training rows with both forms of each number, whose statistics are computed for the draft."""
+    scaled, bucket = suffixes(draft.columns)
+    numbers = [Standardize(column=name, name=name + scaled, log1p=True, clip=WIDEST) for name in draft.numbers]
+    buckets = [Bucket(column=name, name=name + bucket, quantiles=NUM_BUCKETS) for name in draft.numbers]
+    return Data(
+        root=root,
+        train=tuple(draft.splits["train"]),
+        labels=tuple(draft.labels),
+        features=(*numbers, *buckets),
+        categories=tuple(Category(name=feature.name) for feature in buckets),
+    )
+
+
+def _write(path: Path, found: dict[str, dict[str, Any]]) -> None:
+    Files().replace(path, [(json.dumps(found, indent=1) + "\n").encode()])
 
 
 def _is_computed(feature: Bucket | Standardize) -> bool:
@@ -118,7 +153,7 @@ def _files(data: Data) -> list[DataFile]:
 
 
 def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFeature], where: str) -> dict[str, Any]:
-    """Edges, or mean and standard deviation, of a column."""
+    """Edges, or mean and standard deviation, of a column; nothing if it has fewer than two different values."""
     num_rows = 0
     for path in _files(data):
         with open_file(path) as file:
@@ -130,7 +165,7 @@ def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFe
         feature.types([array.type], NO_FILE)
         x_N = feature.scaled(array) if isinstance(feature, Standardize) else doubles(array)
         if np.isinf(x_N).any():
-            raise ValueError(f"{path}: {where}: column {feature.column!r} has infinite values; correct the data")
+            raise ValueError(f"{path}: {where}column {feature.column!r} has infinite values; correct the data")
         if isinstance(feature, Bucket):
             some_N = x_N[(-row) % step :: step]
             taken.append(some_N[~(np.isnan(some_N) | (some_N == feature.missing))])
@@ -144,12 +179,8 @@ def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFe
     if isinstance(feature, Bucket):
         assert feature.quantiles is not None
         edges = quantile_edges(np.concatenate([np.empty(0), *taken]), feature.quantiles)
-        if not edges:
-            raise ValueError(f"{where}: column {feature.column!r} has fewer than two values; leave the feature out")
-        return {"edges": edges}
-    if not squares:
-        raise ValueError(f"{where}: column {feature.column!r} has fewer than two values; leave the feature out")
-    return {"mean": float(mean), "std": float(np.sqrt(squares / count))}
+        return {"edges": edges} if edges else {}
+    return {"mean": float(mean), "std": float(np.sqrt(squares / count))} if squares else {}
 
 
 def quantile_edges(x_N: Any, num: int) -> list[float]:

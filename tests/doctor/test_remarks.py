@@ -13,8 +13,9 @@ from pipeline.doctor.diagnose import diagnose
 from pipeline.doctor.look_at_rows import look_at_rows
 from pipeline.doctor.sample import allotted
 from pipeline.doctor.seen import MAX_JUDGED, judged_rows
+from pipeline.features.standardize import Standardize
 from pipeline.models import LR
-from pipeline.workflow import Model, Schedule
+from pipeline.workflow import Model, Number, Schedule
 
 
 def remark(findings, kind):
@@ -65,8 +66,10 @@ def trained(tmp_path_factory):
     workflow = examined(root, log).model_copy(
         update={"model": Model(kind=LR, embedding_dim=0), "schedule": Schedule(batch_size=500, epochs=6)}
     )
-    rows = workflow.optimizer.rows.model_copy(update={"lr": 0.1})
-    workflow = workflow.model_copy(update={"optimizer": workflow.optimizer.model_copy(update={"rows": rows})})
+    # What a feature makes is shuffled with the column that it is made of.
+    scaled = Standardize(column="price", name="price_scaled", mean=2.0, std=1.0, log1p=True)
+    made = {"data.features": (scaled,), "data.numbers": (Number(name="price_scaled"),)}
+    workflow = workflow.with_settings({"optimizer.rows.lr": 0.1, **made})
     make_driver(workflow, root / "run").run()
     return workflow, root / "run"
 

@@ -53,8 +53,8 @@ def test_a_log_of_days_is_trained_and_scored_with_its_days(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     write_days(tmp_path / "log", suffix)
     assert init(["log", "--out", "w.py"]) == 0
-    names = {category.name for category in load(tmp_path / "w.py").data.categories}
-    assert "site" in names | {number.name for number in load(tmp_path / "w.py").data.numbers}
+    data = load(tmp_path / "w.py").data
+    assert "site" in {category.name for category in data.categories} | {f.reads[0] for f in data.features}
     assert run(["w.py", "--serial", "--run-dir", "r", "--set", "device=cpu"]) == 0
     assert json.loads((tmp_path / "r/result.json").read_bytes())["auc"] > 0.8
     if suffix == ".parquet":

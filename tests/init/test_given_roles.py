@@ -42,8 +42,8 @@ def test_each_role_of_a_user_reaches_the_workflow(tmp_path, capsys, form):
     found = written(tmp_path, form, *roles, *(["tags=list"] if form != "text" else []))
     data = found.data
     assert (data.labels, data.weight, found.metrics.group) == (("won",), "w", "site")
-    assert {number.name for number in data.numbers} == {"x"}
-    wanted = {"click", "a=b", "site", *(["tags"] if form != "text" else [])}
+    assert {number.name for number in data.numbers} == {"x_scaled"}
+    wanted = {"click", "a=b", "site", "x_bucket", *(["tags"] if form != "text" else [])}
     assert {category.name for category in data.categories} == wanted
     said = capsys.readouterr().out
     assert (" weight " in said, " group " in said) == (True, True)

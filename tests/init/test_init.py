@@ -176,9 +176,9 @@ def test_bad_rows_are_left_out_on_request(tmp_path, capsys):
     for seed, name in enumerate(("train", "test")):
         pq.write_table(table(300, seed, price=price), tmp_path / f"{name}.parquet")
     order = [str(tmp_path), "--out", str(tmp_path / "my.py")]
-    assert main(order) == 0
+    assert main(order) == 2
     assert "price has infinite values, which are refused: --skip-bad 0.01" in capsys.readouterr().out
-    assert main([*order, "--fresh", "--skip-bad", "0.01"]) == 0
+    assert main([*order, "--skip-bad", "0.01"]) == 0
     splits = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
     assert [splits[split]["rows"] for split in ("train", "test")] == [299, 299]
     lines = ["click,user,price", *(f"{n % 2},u{n % 7},{n}" for n in range(300)), "1,2"]

@@ -187,7 +187,8 @@ def test_an_output_is_read_as_one_data_set(tmp_path, source):
     assert main([*argv]) == 0
     assert pyarrow.dataset.dataset(tmp_path / "out").count_rows() == 200
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written - {"train", "validation", "test"} == {"_prepared.json", "_workflow.py", "_vocabulary", ".prepare"}
+    others = {"_prepared.json", "_statistics.json", "_workflow.py", "_vocabulary", ".prepare"}
+    assert written - {"train", "validation", "test"} == others
     assert all(name in OUT for name in written)
 
 

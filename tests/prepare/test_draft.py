@@ -4,15 +4,14 @@ import pytest
 from support.faults.hostile_names import NAMES
 
 from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
+from pipeline.prepare.statistics import data_of_numbers
 from pipeline.run import load
 from pipeline.workflow import Number, Storage
 
 COLUMNS = {
-    "age": {"role": "number", "type": "int32", "least": 18, "greatest": 90},
-    "change": {"role": "number", "type": "float", "least": -0.5, "greatest": 9.0},
+    "age": {"role": "number", "type": "int32"},
+    "change": {"role": "number", "type": "float"},
     "click": {"role": "label", "type": "int8"},
-    "count": {"role": "number", "type": "int32", "least": -3, "greatest": 7},
-    "empty": {"role": "number", "type": "float"},
     "hour": {"role": "time", "type": "int32"},
     'na"me': {"role": "category", "type": "string"},
 }
@@ -35,15 +34,22 @@ def test_every_column_keeps_its_role_in_the_workflow(tmp_path):
     # Memory and disk are left to the run.
     assert (workflow.name, workflow.storage) == ("my_clicks", Storage())
     data = workflow.data
-    assert (data.labels, [c.name for c in data.categories]) == (("click",), ['na"me'])
+    names = [category.name for category in data.categories]
+    assert (data.labels, names) == (("click",), ['na"me', "age_bucket", "change_bucket"])
     assert (data.train, data.validation, data.test) == (("train",), (), ("test",))
     assert data.root == tmp_path
-    assert data.numbers == (
-        Number(name="age", log1p=True),
-        Number(name="change"),
-        Number(name="count", fill=-3.0, shift=3.0, log1p=True),
-        Number(name="empty", log1p=True),
-    )
+    assert data.numbers == (Number(name="age_scaled"), Number(name="change_scaled"))
+    assert [(f.column, f.name) for f in data.features] == [
+        ("age", "age_scaled"), ("change", "change_scaled"), ("age", "age_bucket"), ("change", "change_bucket"),
+    ]  # fmt: skip
+    # Statistics are computed for the features that the file has.
+    assert data_of_numbers(draft_of(summary(COLUMNS), "clicks", ""), tmp_path).features == data.features
+
+
+def test_made_columns_have_names_that_no_file_has(tmp_path):
+    data = loaded(tmp_path, COLUMNS | {"age_bucket": {"role": "category", "type": "string"}}).data
+    names = [category.name for category in data.categories]
+    assert names == ['na"me', "age_bucket", "age__bucket", "change__bucket"]
 
 
 @pytest.mark.parametrize(
@@ -71,5 +77,6 @@ def test_a_workflow_without_numbers_can_be_loaded(tmp_path):
 
 @pytest.mark.parametrize("name", [*NAMES, "h\rimport os\r", '"\\', "\u2028\x85\x0c"])
 def test_a_name_is_a_literal_of_the_file_whatever_it_holds(tmp_path, name):
-    columns = {name: {"role": "category", "type": "string"}}
-    assert loaded(tmp_path, COLUMNS | columns).data.categories[-1].name == name
+    columns, as_number = ({name: {"role": role, "type": "int32"}} for role in ("category", "number"))
+    assert loaded(tmp_path, COLUMNS | columns).data.categories[1].name == name
+    assert f"{name}_scaled" in [f.name for f in loaded(tmp_path, COLUMNS | as_number).data.features]
