@@ -60,6 +60,11 @@ def train_arguments() -> argparse.ArgumentParser:
         "machine), or off; the next free port if it is taken (default: any port, this machine only)",
     )  # fmt: skip
     parser.add_argument(
+        "--no-baselines", action="store_true",
+        help="do not compare a first run with logistic regression and with the rates of single columns, which takes "
+        "some seconds (of more than a million training rows it is never done)",
+    )  # fmt: skip
+    parser.add_argument(
         "--explain", action="store_true",
         help="do not train: show what the run does and what space it takes, and predict its speed, memory and disk",
     )  # fmt: skip

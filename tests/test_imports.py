@@ -46,7 +46,7 @@ DOORS = {
 
 LAYERS = (
     "pipeline.__main__", "pipeline.api", "pipeline.init", "pipeline.doctor", "pipeline.run", "pipeline.verify",
-    "pipeline.serving", "pipeline.prepare", "pipeline.planner",
+    "pipeline.serving", "pipeline.prepare", "pipeline.planner", "pipeline.baselines",
     "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor",
     "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
