@@ -94,8 +94,17 @@ def init_arguments() -> argparse.ArgumentParser:
         "computed within its values), weight (of the rows) or nothing; repeat it for several",
     )  # fmt: skip
     parser.add_argument(
+        "--ask", action="store_true",
+        help="ask whether each column that nearly decides the label is kept; without a terminal all are",
+    )  # fmt: skip
+    parser.add_argument(
         "--skip-bad", type=float, metavar="SHARE",
         help="make a copy without bad rows, such as broken lines or infinite numbers, up to this share of them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--try", dest="tries", action=argparse.BooleanOptionalAction, default=True,
+        help="train a few candidates, a linear model among them, on at most 200,000 rows, and write the one that the "
+        "validation split chooses, which takes minutes; --no-try writes the first draft at once (default: --try)",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE",

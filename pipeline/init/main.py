@@ -23,7 +23,7 @@ from pipeline.init.columns import Column, Look
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, rate_of, shown_time, split_table
 from pipeline.init.labels import is_binary
 from pipeline.init.look import look_at_labelled
-from pipeline.init.roles import choose_roles, fit_to_splits, shared_table
+from pipeline.init.roles import ask, choose_roles, fit_to_splits, shared_table
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.uris import cut, is_remote, uri_of
@@ -78,6 +78,7 @@ def init_command(args: argparse.Namespace) -> int:
     division = divide(look)
     if division:
         choices = fit_to_splits(choices, look, division[0])
+    choices = ask(choices) if args.ask else choices
     weight, group = (given_to(choices, role) for role in ("weight", "group"))
     print(table_of(look, choices))
     folder, schema = (out.with_name(f"{out.stem}_{name}") for name in ("data", "schema.json"))
@@ -89,7 +90,7 @@ def init_command(args: argparse.Namespace) -> int:
     if division and as_they_are:
         print(f"splits: {division[1]}")
         print(split_table(division[0], choices))
-        draft = draft_of_files(out, look, choices, division[0])
+        draft, parts = draft_of_files(out, look, choices, division[0]), division[0]
     else:
         found = by_prepare(look, choices) if division is None else ByPrepare(_by_files(division[0]), division[1])
         print(f"splits: {found.why}")
@@ -98,14 +99,16 @@ def init_command(args: argparse.Namespace) -> int:
             print(f"{args.out} is not written; the same `init` with --fresh begins again", file=sys.stderr)
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
+        parts = {split: tuple(map(named, sorted((folder / split).glob("*.parquet")))) for split in SPLITS}
         if division:
-            parts = {split: tuple(map(named, sorted((folder / split).glob("*.parquet")))) for split in division[0]}
-            print(split_table(parts, choices))
+            print(split_table({split: parts[split] for split in division[0]}, choices))
         else:
             print(*found.differences({split: of["rows"] for split, of in summary["splits"].items()}), sep="", end="")
         summary["columns"].pop(weight, None)
         draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
     draft = replace(draft, weight=weight, group=group)
+    if args.tries:
+        draft = _tried(draft, parts, choices)
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
@@ -117,6 +120,20 @@ def init_command(args: argparse.Namespace) -> int:
             print(f"Parquet of the files without a label: pipeline prepare {kind} {places} {way}")
         print(f"then score them: pipeline score RUN {'FOLDER/test' if kind else places} --out SCORES")
     return 0
+
+
+def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
+    """The draft of the best of several candidates, or if they cannot be tried the same draft."""
+    # These imports take seconds.
+    from pipeline.init.trial import Untried, try_candidates
+
+    try:
+        return try_candidates(draft, parts, choices)
+    except Untried as reason:
+        print(f"no candidates are tried: {reason}")
+    except KeyboardInterrupt:
+        print("interrupted: the draft is that of --no-try")
+    return draft
 
 
 def table_of(look: Look, choices: Sequence[Choice]) -> str:

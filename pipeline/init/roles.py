@@ -4,6 +4,7 @@ train."""
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -227,7 +228,27 @@ def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
         if by_name
         else f"{column.name} is taken, and {alone}: if it is known only after it, {as_option(column, 'nothing')}"
     )
-    return replace(choice, warning="; ".join(filter(None, (said, choice.warning))), after_label=by_name)
+    said = "; ".join(filter(None, (said, choice.warning)))
+    return replace(choice, warning=said, after_label=by_name, is_suspect=True)
+
+
+def ask(choices: Sequence[Choice]) -> list[Choice]:
+    """Ask on the terminal whether each column that by itself goes with the label is kept; without a terminal, and
+    without an answer, it is. Raises ValueError if no category is left."""
+    if not sys.stdin.isatty():
+        print("--ask: the input is no terminal, so nothing is asked, and all columns are kept")
+        return list(choices)
+    return _with_category([_kept(choice) if choice.is_suspect else choice for choice in choices])
+
+
+def _kept(choice: Choice) -> Choice:
+    try:
+        answer = input(f"{choice.warning}\nkeep {choice.column.name}? [Y/n] ")
+    except EOFError:
+        answer = ""
+    if not answer.strip().lower().startswith("n"):
+        return choice
+    return replace(choice, role="skip", given="nothing", why="left out by --ask", warning="", is_suspect=False)
 
 
 def _codes(choice: Choice, values: pa.ChunkedArray) -> I32:

@@ -26,7 +26,7 @@ L2_OF_EXAMPLE, SMALL_STD = 0.3, 1e-3
 that are read several times. Both keep rare keys from learning their few examples by heart."""
 MIN_GAIN = 1e-4
 """Least gain of logloss for which another epoch is worth its time."""
-DIM, SMALL_DIM = 16, 8
+DIM, SMALL_DIM, DROPOUT = 16, 8, 0.2
 LR, SMALL_LR = 3e-3, 1e-3
 SMALL_ROWS = 200_000
 """Number of training rows below which embeddings and layers are narrow, and rows learn at SMALL_LR."""
@@ -43,7 +43,7 @@ from pipeline.models import {kind}
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer{plateau_import}
 from pipeline.workflow import Category, Data, {metrics_import}Model, {number_import}Schedule, Workflow
 
-workflow = Workflow(
+{notes}workflow = Workflow(
     name={name},
     data=Data(
         root={root},
@@ -54,12 +54,26 @@ workflow = Workflow(
         ),
     ),
     model=Model(
-        kind={kind}, embedding_dim={dim}, {init_std}args={{{num_labels}"hidden": {hidden}, "dropout": {dropout}}},
+        kind={kind}, {model},
 {bias}    ),
     optimizer=Optimizer(rows=Adam({rows}), dense=DenseAdam(lr=1e-3)),
     schedule=Schedule({schedule}),
 {metrics})
 '''
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What candidates for the workflow of a draft differ in."""
+
+    kind: str
+    """Name of the model."""
+    l2: float | None
+    """L2 of all rows at every step, in units of the weight of one of the training rows; None: of the rows of a batch,
+    by the rule of thumb."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}, " + ("L2 of a batch's rows" if self.l2 is None else f"L2 {self.l2:g} / rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,16 @@ class Draft:
     """Column of the rows' weights, if any."""
     group: str = ""
     """Column within whose groups metrics are also taken, if any."""
+    recipe: Recipe | None = None
+    """None: DeepFM, or of several labels SharedBottom, as by the rules of thumb."""
+    epochs: int | None = None
+    """Epochs of a workflow without a validation split; None: by the rule of thumb."""
+    notes: Sequence[str] = ()
+    """Lines of a comment."""
+
+    @property
+    def default_kind(self) -> str:
+        return "SharedBottom" if len(self.labels) > 1 else "DeepFM"
 
 
 def workflow_text(draft: Draft) -> str:
@@ -94,16 +118,26 @@ def workflow_text(draft: Draft) -> str:
     small = draft.num_rows < SMALL_ROWS
     stops = again and bool(draft.splits.get("validation"))
     # Without a validation split nothing says when to stop.
-    epochs = (MAX_EPOCHS if stops else 3) if again else 1
+    epochs = MAX_EPOCHS if stops else draft.epochs or (3 if again else 1)
     schedule = f"batch_size={batch}, epochs={epochs}"
     if stops:
         # The rate stays: the logloss of a small validation split is noisy, and one worse epoch is no plateau.
         plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, stop_after=3)'
         schedule = f"\n        {schedule},\n        plateau={plateau},\n    "
     several = len(draft.labels) > 1
+    recipe = draft.recipe or Recipe(draft.default_kind, None)
+    linear = recipe.kind == "LR"
+    lr, l2 = (SMALL_LR if small and not linear else LR), f"{L2_OF_EXAMPLE / batch:.1g}"
+    if recipe.l2 is not None:
+        l2 = f'{recipe.l2 / draft.num_rows:.2g}, semantics="dense"'
+    args = f'"hidden": {"(64, 32)" if small else "(400, 400)"}, "dropout": {DROPOUT}'
+    args = f'"num_labels": {len(draft.labels)}, {args}' if several else args
+    model = f"embedding_dim={SMALL_DIM if small else DIM}, "
+    model += f"init_std={SMALL_STD}, " if again else ""
     return TEXT.format(
-        kind="SharedBottom" if several else "DeepFM",
-        num_labels=f'"num_labels": {len(draft.labels)}, ' if several else "",
+        kind=recipe.kind,
+        model="embedding_dim=0" if linear else f"{model}args={{{args}}}",
+        notes="".join(f"# {line}\n" for line in draft.notes),
         what=draft.what,
         plateau_import=", Plateau" if stops else "",
         number_import="Number, " if draft.numbers else "",
@@ -120,11 +154,7 @@ def workflow_text(draft: Draft) -> str:
         labels=", ".join(map(quoted, draft.labels)) + ("" if several else ","),
         numbers=f"        numbers=(\n{_lines(draft.numbers)}        ),\n" if draft.numbers else "",
         categories=_lines(draft.categories).rstrip("\n"),
-        dim=SMALL_DIM if small else DIM,
-        init_std=f"init_std={SMALL_STD}, " if again else "",
-        rows=f"lr={SMALL_LR if small else LR}, l2={L2_OF_EXAMPLE / batch:.1g}" if again else "lr=1e-3",
-        hidden="(64, 32)" if small else "(400, 400)",
-        dropout=0.2,
+        rows=f"lr={lr}, l2={l2}" if again or recipe.l2 is not None else "lr=1e-3",
         bias=_bias(draft.rates),
         schedule=schedule,
     )
