@@ -56,7 +56,9 @@ class Trial:
 
     draft: Draft
     losses_N: F64
-    """Logloss of each validation row, of several labels their mean."""
+    """Logloss of each validation row, of several labels their mean; empty if the training failed."""
+    loss: float
+    """Their weighted mean; infinite if the training failed."""
     epochs: int
     """Epochs up to the best one."""
 
@@ -103,9 +105,10 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
         )
         trials = []
         for number, candidate in enumerate(drafts):
-            trials.append(trained(candidate, folder / f"{number}.py", rows.held))
-            loss = mean_and_error(trials[-1].losses_N, rows.held, draft)[0]
-            print(f"  {candidate.recipe}: validation logloss {loss:.5f} in epoch {trials[-1].epochs}", flush=True)
+            trials.append(found := trained(candidate, folder / f"{number}.py", rows.held))
+            if math.isfinite(found.loss):
+                said = f"validation logloss {found.loss:.5f} in epoch {found.epochs}"
+                print(f"  {candidate.recipe}: {said}", flush=True)
     winner = chosen(trials, rows, draft)
     epochs = None if files.get("validation") else trials[winner].epochs
     notes = report_of(trials, winner, rows, draft)
@@ -197,12 +200,13 @@ def trained(draft: Draft, file: Path, held: pa.Table) -> Trial:
                     raise KeyboardInterrupt
     except (PipelineError, ValueError, OSError, MemoryError) as error:
         print(f"  {draft.recipe} failed: {error_text(error)}")
-        return Trial(draft, np.full(len(held), math.inf), 0)
+        return Trial(draft, np.empty(0), math.inf, 0)
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
     scores = pq.read_table(scores_dir / HELD)
     losses = [_loss(scores.column(f"{label}.probability"), held.column(label)) for label in draft.labels]
-    return Trial(draft, np.mean(losses, axis=0), (best or 0) + 1)
+    losses_N = np.asarray(np.mean(losses, axis=0))
+    return Trial(draft, losses_N, mean_and_error(losses_N, held, draft)[0], (best or 0) + 1)
 
 
 def _loss(chances: pa.ChunkedArray, labels: pa.ChunkedArray) -> F64:
@@ -228,14 +232,11 @@ def chosen(trials: Sequence[Trial], rows: Rows, draft: Draft) -> int:
     """Number of the candidate that is taken: the simplest one whose logloss exceeds the least by at most one standard
     error of the difference, row by row; the best one if only a sample was tried, since more rows favour what is less
     simple. Raises Untried if all failed."""
-    means = [mean_and_error(trial.losses_N, rows.held, draft)[0] for trial in trials]
-    best = int(np.argmin(means))
-    if not math.isfinite(means[best]):
+    best = int(np.argmin([trial.loss for trial in trials]))
+    if not math.isfinite(trials[best].loss):
         raise Untried("the training of every candidate failed")
-    if not rows.whole:
-        return best
-    for number, trial in enumerate(trials):
-        if math.isfinite(means[number]):
+    for number, trial in enumerate(trials if rows.whole else ()):
+        if math.isfinite(trial.loss):
             more, error = mean_and_error(trial.losses_N - trials[best].losses_N, rows.held, draft)
             if more <= error:
                 return number
@@ -244,8 +245,7 @@ def chosen(trials: Sequence[Trial], rows: Rows, draft: Draft) -> int:
 
 def report_of(trials: Sequence[Trial], winner: int, rows: Rows, draft: Draft) -> list[str]:
     """Lines with the figures of all candidates."""
-    means = [mean_and_error(trial.losses_N, rows.held, draft)[0] for trial in trials]
-    best = int(np.argmin(means))
+    best = min(trials, key=lambda trial: trial.loss)
     rule = "the simplest within a standard error of the best" if rows.whole else "the best"
     lines = [
         f"Tried on {len(rows.train):,} training rows{'' if rows.whole else ', a sample'}: logloss on {rows.why},",
@@ -253,7 +253,9 @@ def report_of(trials: Sequence[Trial], winner: int, rows: Rows, draft: Draft) ->
     ]
     width = max(len(str(trial.draft.recipe)) for trial in trials)
     for number, trial in enumerate(trials):
-        more, error = mean_and_error(trial.losses_N - trials[best].losses_N, rows.held, draft)
-        figures = f"{means[number]:.5f}  +{more:.5f} +- {error:.5f}" if math.isfinite(means[number]) else "failed"
+        figures = "failed"
+        if math.isfinite(trial.loss):
+            more, error = mean_and_error(trial.losses_N - best.losses_N, rows.held, draft)
+            figures = f"{trial.loss:.5f}  +{more:.5f} +- {error:.5f}"
         lines.append(f"{'*' if number == winner else ' '} {trial.draft.recipe!s:{width}}  {figures}")
     return lines
