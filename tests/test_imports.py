@@ -29,7 +29,7 @@ DOORS = {
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
-              "pipeline.preflight", "pipeline.planner", "pipeline.serving"),
+              "pipeline.preflight", "pipeline.planner", "pipeline.serving", "pipeline.baselines"),
     "psutil": ("pipeline.cluster",),
     "pydantic": ("pipeline.settings", "pipeline.features", "pipeline.workflow", "pipeline.serving.http"),
     "rich": ("pipeline.monitor",),

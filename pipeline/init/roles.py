@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.doctor.measures import binned, held_out_rates, rank_auc
-from pipeline.files.types import value_of
 from pipeline.init.choice import Choice, as_option, given_role, split_role
-from pipeline.init.columns import Column, Look
+from pipeline.init.columns import Column, Look, codes_of
 from pipeline.init.division import Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.names import OUTCOME_WORDS, TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
@@ -252,10 +251,9 @@ def _kept(choice: Choice) -> Choice:
 
 
 def _codes(choice: Choice, values: pa.ChunkedArray) -> I32:
-    """[N] number of the value of each row, or of the bin of its number; null has one like any other value."""
+    """[N] number of the value of each row, or of the bin of its number; null has its own."""
     if choice.role == "category":
-        plain = values.cast(value_of(values.type))
-        return np.asarray(pc.index_in(plain, pc.unique(plain)).to_numpy(), np.int32)
+        return codes_of(values)
     floats_N = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
     known_N = np.isfinite(floats_N)
     codes_N = np.zeros(len(floats_N), np.int32)

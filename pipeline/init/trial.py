@@ -26,12 +26,13 @@ from pipeline.driver.session import open_session, plan_session
 from pipeline.errors import PipelineError, error_text
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
-from pipeline.files.types import concatenated, value_of
+from pipeline.files.types import concatenated
 from pipeline.init.candidates import candidates
 from pipeline.init.choice import Choice, of_role
+from pipeline.init.columns import codes_of
 from pipeline.init.division import HELD_OUT, moments_of
 from pipeline.prepare.draft import MAX_EPOCHS, Draft, quoted, workflow_text
-from pipeline.records import I64
+from pipeline.records import I32, I64
 from pipeline.serving.commit import open_commit
 from pipeline.serving.scoring import ScoringOrder, score
 from pipeline.workflow import load
@@ -132,7 +133,7 @@ def rows_of(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequ
     if moments_N is not None and (border := _border(moments_N)) is not None:
         held_N, why = moments_N >= border, "the last rows by time of the training split"
     elif draft.group:
-        held_N, why = _of_some(_codes(table.column(draft.group))), "the rows of some groups of the training split"
+        held_N, why = _of_some(codes_of(table.column(draft.group))), "the rows of some groups of the training split"
     else:
         held_N, why = _of_some(np.arange(len(table))), "some rows of the training split, drawn at random"
     return Rows(table.filter(pa.array(~held_N)), table.filter(pa.array(held_N)), why, whole)
@@ -168,16 +169,10 @@ def _border(moments_N: I64) -> int | None:
     return int(different[at]) if before[at] >= 0.5 else None
 
 
-def _of_some(codes_N: I64) -> NDArray[np.bool_]:
+def _of_some(codes_N: I32 | I64) -> NDArray[np.bool_]:
     """True for the rows of codes drawn at random, about HELD_OUT of the codes."""
     drawn = np.random.default_rng(0).random(int(codes_N.max(initial=0)) + 1) < HELD_OUT
     return np.asarray(drawn[codes_N])
-
-
-def _codes(values: pa.ChunkedArray) -> I64:
-    """[N] number of the value of each row."""
-    plain = values.cast(value_of(values.type))
-    return np.asarray(pc.index_in(plain, pc.unique(plain)).to_numpy(), np.int64)
 
 
 def trained(draft: Draft, file: Path, held: pa.Table) -> Trial:
@@ -224,7 +219,7 @@ def mean_and_error(values_N: F64, held: pa.Table, draft: Draft) -> tuple[float, 
     mean = float((weights_N * values_N).sum() / weights_N.sum())
     errors_N = weights_N * (values_N - mean)
     if draft.group:
-        errors_N = np.bincount(_codes(held.column(draft.group)), errors_N).astype(np.float64)
+        errors_N = np.bincount(codes_of(held.column(draft.group)), errors_N).astype(np.float64)
     return mean, float(np.sqrt((errors_N**2).sum()) / weights_N.sum())
 
 

@@ -44,7 +44,6 @@ def test_sums_are_products_with_the_matrix_of_features():
 @pytest.mark.parametrize("l2", [0.5, 10.0])
 def test_the_optimum_is_that_of_scikit_learn(monkeypatch, l2):
     monkeypatch.setattr(logistic, "STEPS", 200)
-    monkeypatch.setattr(logistic, "ENOUGH", 1e-14)
     of = examples()
     labels = of.labels_NT[:, 0].astype(float)
     found = fitted(of, labels, of.weights_N, l2, np.zeros(M + 1))
@@ -65,7 +64,6 @@ def test_few_steps_come_close_to_the_optimum(monkeypatch):
 
     few = objective(fitted(of, labels, of.weights_N, 10.0, np.zeros(M + 1)))
     monkeypatch.setattr(logistic, "STEPS", 200)
-    monkeypatch.setattr(logistic, "ENOUGH", 1e-14)
     assert few <= 1.001 * objective(fitted(of, labels, of.weights_N, 10.0, np.zeros(M + 1)))
 
 
