@@ -60,6 +60,11 @@ def train_arguments() -> argparse.ArgumentParser:
         "machine), or off; the next free port if it is taken (default: any port, this machine only)",
     )  # fmt: skip
     parser.add_argument(
+        "--no-baselines", action="store_true",
+        help="do not compare a first run with logistic regression and with the rates of single columns, which takes "
+        "some seconds (of more than a million training rows it is never done)",
+    )  # fmt: skip
+    parser.add_argument(
         "--explain", action="store_true",
         help="do not train: show what the run does and what space it takes, and predict its speed, memory and disk",
     )  # fmt: skip
@@ -89,8 +94,17 @@ def init_arguments() -> argparse.ArgumentParser:
         "computed within its values), weight (of the rows) or nothing; repeat it for several",
     )  # fmt: skip
     parser.add_argument(
+        "--ask", action="store_true",
+        help="ask whether each column that nearly decides the label is kept; without a terminal all are",
+    )  # fmt: skip
+    parser.add_argument(
         "--skip-bad", type=float, metavar="SHARE",
         help="make a copy without bad rows, such as broken lines or infinite numbers, up to this share of them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--try", dest="tries", action=argparse.BooleanOptionalAction, default=True,
+        help="train a few candidates, a linear model among them, on at most 200,000 rows, and write the one that the "
+        "validation split chooses, which takes minutes; --no-try writes the first draft at once (default: --try)",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE",

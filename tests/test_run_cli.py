@@ -25,6 +25,7 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--run-dir",
         "--fresh",
         "--serial",
+        "--no-baselines",
         "--all",
         "--explain",
         "--price",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -26,7 +26,7 @@ from pipeline.driver.stretches import StretchFile
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import on_signal
 from pipeline.machine.stuck import doing, gave_up
-from pipeline.monitor.history import History
+from pipeline.monitor.history import History, json_value
 from pipeline.monitor.observer import CommitFacts, Observer
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import Larger, Seen, larger_caps
@@ -43,6 +43,9 @@ COMPILING = (
 CORRECTED_COMMAND = f"once that is corrected, {SAME_COMMAND}"
 
 MakeCrew = Callable[[Folder, Commits], Crew]
+Compare = Callable[[Mapping[str, Any], Callable[[], bool]], dict[str, Any] | None]
+"""Function that returns baselines for the result of a run. It is called with the evaluation that they are compared
+with, and a function that returns True after a signal."""
 
 
 class CapTooSmall(PipelineError):
@@ -68,6 +71,7 @@ class Driver:
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._record, self._recovery = StretchFile(folder, setup), Recovery()
+        self.compare: Compare = lambda evaluation, ended: None
         self._opened = ExitStack()
         self._opened.callback(source.close)
 
@@ -212,6 +216,9 @@ class Driver:
                     return None
             name, newest, data = self.setup.workflow.name, self.committer.newest, self._source.identity
             result = write_result(name, self.crew, self.history, stopped, newest, data)
+            evaluation = self.best.evaluation(self.history)
+            if evaluation and not stopped and (found := self.compare(evaluation, lambda: bool(self.pauses.signal))):
+                result |= {"baselines": json_value(found)}
         result = write_outputs(self.folder, self.crew, result)
         if not stopped:
             self.crew.each(Worker.release_reserve)

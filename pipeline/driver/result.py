@@ -76,6 +76,8 @@ class Result(Strict):
     """Bytes and messages that each worker sent, by kind; empty for a single worker."""
     data: dict[str, dict[str, Any]]
     fingerprint: str
+    baselines: dict[str, dict[str, Any]] | None = None
+    """Loglosses of simple models, by label; of a first run only."""
     files: dict[str, Digest]
     checksum: Digest
 

@@ -20,6 +20,8 @@ class Choice:
     warning: str = ""
     after_label: bool = False
     """True if the warning is of a column that by its name is known only after the label; such warnings come first."""
+    is_suspect: bool = False
+    """True if by itself it goes with the label, so that it may be known only after it; `warning` says so."""
     either: bool = False
     """True for whole numbers that may be names of things as well as amounts, by all that is seen."""
     given: str = ""

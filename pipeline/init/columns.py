@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.files.find import DataFile
-from pipeline.files.types import is_list, kind_of
+from pipeline.files.types import is_list, kind_of, value_of
 from pipeline.init.forms import Form
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import DAYS, micros_of
-from pipeline.records import I64
+from pipeline.records import I32, I64
 
 NO_LIMITS: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
 
@@ -66,6 +67,12 @@ class Look:
     """Settings of the schema of delimited text, other than the columns."""
     lacking: Mapping[str, frozenset[DataFile]] = field(default_factory=dict)
     """Parquet files without a column, by its name."""
+
+
+def codes_of(values: pa.ChunkedArray) -> I32:
+    """[N] number of the value of each row; null has one like any other value."""
+    plain = values.cast(value_of(values.type))
+    return np.asarray(pc.index_in(plain, pc.unique(plain)).to_numpy(), np.int32)
 
 
 def described_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:

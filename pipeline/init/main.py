@@ -23,12 +23,12 @@ from pipeline.init.columns import Column, Look
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, rate_of, shown_time, split_table
 from pipeline.init.labels import is_binary
 from pipeline.init.look import look_at_labelled
-from pipeline.init.roles import choose_roles, fit_to_splits, shared_table
+from pipeline.init.roles import ask, choose_roles, fit_to_splits, shared_table
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of
-from pipeline.prepare.draft import Draft, draft_of, quoted, workflow_name, workflow_text
+from pipeline.prepare.draft import Draft, DraftedCategory, draft_of, quoted, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.main import main as prepare_main
@@ -79,6 +79,7 @@ def init_command(args: argparse.Namespace) -> int:
     division = divide(look)
     if division:
         choices = fit_to_splits(choices, look, division[0])
+    choices = ask(choices) if args.ask else choices
     weight, group = (given_to(choices, role) for role in ("weight", "group"))
     print(table_of(look, choices))
     folder, schema, numbers = (out.with_name(f"{out.stem}_{end}") for end in ("data", "schema.json", "numbers.json"))
@@ -90,7 +91,7 @@ def init_command(args: argparse.Namespace) -> int:
     if division and as_they_are:
         print(f"splits: {division[1]}")
         print(split_table(division[0], choices))
-        root, draft = draft_of_files(out, look, choices, division[0])
+        (root, draft), parts = draft_of_files(out, look, choices, division[0]), division[0]
     else:
         found = by_prepare(look, choices) if division is None else ByPrepare(_by_files(division[0]), division[1])
         print(f"splits: {found.why}")
@@ -99,21 +100,21 @@ def init_command(args: argparse.Namespace) -> int:
             print(f"{args.out} is not written; the same `init` with --fresh begins again", file=sys.stderr)
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
+        parts = {split: tuple(map(named, sorted((folder / split).glob("*.parquet")))) for split in SPLITS}
         if division:
-            parts = {split: tuple(map(named, sorted((folder / split).glob("*.parquet")))) for split in division[0]}
-            print(split_table(parts, choices))
+            print(split_table({split: parts[split] for split in division[0]}, choices))
         else:
             print(*found.differences({split: of["rows"] for split, of in summary["splits"].items()}), sep="", end="")
         summary["columns"].pop(weight, None)
-        root, draft = (
-            folder,
-            draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}"),
-        )
+        root = folder
+        draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
     out.parent.mkdir(parents=True, exist_ok=True)
     known = write_numbers(draft, root, numbers) if draft.numbers else []
     for name in (name for name in draft.numbers if name not in known):
         print(f"{name} is left out: it has one value in the training rows")
     draft = replace(draft, weight=weight, group=group, numbers=known, statistics=numbers.name)
+    if args.tries:
+        draft = _tried(draft, parts, choices)
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: pipeline run {shlex.quote(str(args.out))}")
@@ -124,6 +125,20 @@ def init_command(args: argparse.Namespace) -> int:
             print(f"Parquet of the files without a label: pipeline prepare {kind} {places} {way}")
         print(f"then score them: pipeline score RUN {'FOLDER/test' if kind else places} --out SCORES")
     return 0
+
+
+def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
+    """The draft of the best of several candidates, or if they cannot be tried the same draft."""
+    # These imports take seconds.
+    from pipeline.init.trial import Untried, try_candidates
+
+    try:
+        return try_candidates(draft, parts, choices)
+    except Untried as reason:
+        print(f"no candidates are tried: {reason}")
+    except KeyboardInterrupt:
+        print("interrupted: the draft is that of --no-try")
+    return draft
 
 
 def table_of(look: Look, choices: Sequence[Choice]) -> str:
@@ -244,13 +259,10 @@ def _text_type(choice: Choice) -> str:
     return f":{found}" if found else ""
 
 
-def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> str:
+def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> DraftedCategory:
     column = choice.column
-    table = shared_table(choice, choices, look)
-    more = (f", table={quoted(table)}" if table else "") + (
-        ', pooling="mean"' if (column.kind or "").startswith("lists") else ""
-    )
-    return f"Category(name={quoted(column.name)}{more})"
+    is_list = (column.kind or "").startswith("lists")
+    return DraftedCategory(column.name, shared_table(choice, choices, look) or "", is_list)
 
 
 def _range(column: Column, is_time: bool) -> str:

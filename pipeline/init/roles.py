@@ -4,6 +4,7 @@ train."""
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,9 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.doctor.measures import binned, held_out_rates, rank_auc
-from pipeline.files.types import value_of
 from pipeline.init.choice import Choice, as_option, given_role, split_role
-from pipeline.init.columns import Column, Look
+from pipeline.init.columns import Column, Look, codes_of
 from pipeline.init.division import Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.names import OUTCOME_WORDS, TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
@@ -220,14 +220,33 @@ def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
         if by_name
         else f"{column.name} is taken, and {alone}: if it is known only after it, {as_option(column, 'nothing')}"
     )
-    return replace(choice, warning="; ".join(filter(None, (said, choice.warning))), after_label=by_name)
+    said = "; ".join(filter(None, (said, choice.warning)))
+    return replace(choice, warning=said, after_label=by_name, is_suspect=True)
+
+
+def ask(choices: Sequence[Choice]) -> list[Choice]:
+    """Ask on the terminal whether each column that by itself goes with the label is kept; without a terminal, and
+    without an answer, it is. Raises ValueError if no category is left."""
+    if not sys.stdin.isatty():
+        print("--ask: the input is no terminal, so nothing is asked, and all columns are kept")
+        return list(choices)
+    return _with_category([_kept(choice) if choice.is_suspect else choice for choice in choices])
+
+
+def _kept(choice: Choice) -> Choice:
+    try:
+        answer = input(f"{choice.warning}\nkeep {choice.column.name}? [Y/n] ")
+    except EOFError:
+        answer = ""
+    if not answer.strip().lower().startswith("n"):
+        return choice
+    return replace(choice, role="skip", given="nothing", why="left out by --ask", warning="", is_suspect=False)
 
 
 def _codes(choice: Choice, values: pa.ChunkedArray) -> I32:
-    """[N] number of the value of each row, or of the bin of its number; null has one like any other value."""
+    """[N] number of the value of each row, or of the bin of its number; null has its own."""
     if choice.role == "category":
-        plain = values.cast(value_of(values.type))
-        return np.asarray(pc.index_in(plain, pc.unique(plain)).to_numpy(), np.int32)
+        return codes_of(values)
     floats_N = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
     known_N = np.isfinite(floats_N)
     codes_N = np.zeros(len(floats_N), np.int32)

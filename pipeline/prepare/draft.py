@@ -45,7 +45,7 @@ from pipeline.api import (
 {imports}
 )
 
-{names}workflow = Workflow(
+{notes}{names}workflow = Workflow(
     name={name},
     data=Data(
         root={root},
@@ -56,11 +56,11 @@ from pipeline.api import (
         ),
     ),
     model=Model(
-        kind={kind}, embedding_dim=16, {init_std}args={{{num_labels}"hidden": (400, 400), "dropout": 0.2}},
+        kind={kind}, {model},
 {bias}    ),
     optimizer=Optimizer(
-{regularization}        rows=Adam({rows}),
-        dense=DenseAdam(lr=1e-3),
+{regularization}        rows={rows},
+        dense=DenseAdam(lr={dense_lr:g}),
     ),
     schedule=Schedule({schedule}),
 {metrics})
@@ -84,6 +84,39 @@ FEATURES = """        features=(
 
 
 @dataclass(frozen=True, slots=True)
+class Recipe:
+    """What candidates for the workflow of a draft differ in."""
+
+    is_linear: bool
+    lr: float
+    """Learning rate of the rows: Adagrad's of a linear model, Adam's of others."""
+    l2: float = L2_OF_ALL
+    """L2 of every row at every step, in units of 1 / training rows."""
+
+    def __str__(self) -> str:
+        return f"{'linear' if self.is_linear else 'deep'}, rows' rate {self.lr:g}, L2 {self.l2:g} / rows"
+
+
+LINEAR, DEEP, FAST = Recipe(True, 0.2, 10.0), Recipe(False, 1e-3), Recipe(False, 3e-3)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedCategory:
+    """A category of the workflow."""
+
+    name: str
+    table: str = ""
+    """Column whose rows a list shares, if any. A linear model has separate ones: that a value is in a history says
+    something else than that it is the candidate."""
+    is_list: bool = False
+
+    def text(self, shares: bool) -> str:
+        table = f", table={quoted(self.table)}" if self.table and shares else ""
+        pooling = ', pooling="mean"' if self.is_list else ""
+        return f"Category(name={quoted(self.name)}{table}{pooling})"
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """Everything that a workflow file is written from."""
 
@@ -97,8 +130,7 @@ class Draft:
     labels: Sequence[str]
     numbers: Sequence[str]
     """Names of the numbers. Each must have two different values in the training rows."""
-    categories: Sequence[str]
-    """Expressions in Python of the categories."""
+    categories: Sequence[DraftedCategory]
     statistics: str
     """Name of the file, next to the workflow's, for the statistics of the numbers."""
     columns: Collection[str]
@@ -111,37 +143,45 @@ class Draft:
     """Column of the rows' weights, if any."""
     group: str = ""
     """Column within whose groups metrics are also taken, if any."""
+    recipe: Recipe = DEEP
+    epochs: int | None = None
+    """Epochs of a workflow without a validation split; None: by the rule of thumb."""
+    notes: Sequence[str] = ()
+    """Lines of a comment."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the model."""
+        return "SharedBottom" if len(self.labels) > 1 else "LR" if self.recipe.is_linear else "DeepFM"
 
 
 def workflow_text(draft: Draft) -> str:
     """Text of a Python file that `pipeline run` can train."""
-    batch, again = batch_size_of(draft.num_rows), draft.num_rows < LARGE_ROWS
+    again, numbers, recipe = draft.num_rows < LARGE_ROWS, bool(draft.numbers), draft.recipe
     stops = again and bool(draft.splits.get("validation"))
     # Without a validation split nothing says when to stop.
-    epochs = (MAX_EPOCHS if stops else 3) if again else 1
-    schedule = f"batch_size={batch}, epochs={epochs}"
+    epochs = MAX_EPOCHS if stops else draft.epochs or (3 if again else 1)
+    schedule = f"batch_size={batch_size_of(draft.num_rows)}, epochs={epochs}"
     if stops:
         plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, lr_factor={LR_FACTOR}, stop_after=3)'
         schedule = f"\n        {schedule},\n        plateau={plateau},\n    "
-    several = len(draft.labels) > 1
-    kind = "SharedBottom" if several else "DeepFM"
-    used = ["Adam", "Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", kind]
-    used += ["Bucket", "Number", "Standardize"] if draft.numbers else []
-    used += ["Plateau"] * stops + ["Metrics"] * bool(draft.group)
+    several = f'"num_labels": {len(draft.labels)}, ' if len(draft.labels) > 1 else ""
+    deep = f"embedding_dim=16, {f'init_std={SMALL_STD}, ' if again else ''}"
+    deep += f'args={{{several}"hidden": (400, 400), "dropout": 0.2}}'
+    optimizer = "Adagrad" if recipe.is_linear else "Adam"
+    used = [optimizer, "Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", draft.kind]
+    used += [*(["Bucket", "Number", "Standardize"] * numbers), *(["Plateau"] * stops)]
+    used += ["Metrics"] * bool(draft.group)
     scaled, bucket = suffixes(draft.columns)
-    categories = [*draft.categories, *([_buckets(bucket)] if draft.numbers else [])]
+    categories = [category.text(shares=not recipe.is_linear) for category in draft.categories]
+    names = "\n".join(f"    {quoted(name)}," for name in draft.numbers)
+    statistics, shown = draft.statistics, quoted(draft.statistics)
     return TEXT.format(
-        kind=kind,
-        num_labels=f'"num_labels": {len(draft.labels)}, ' if several else "",
+        kind=draft.kind,
         what=draft.what,
         imports="\n".join(f"    {name}," for name in sorted(used)),
-        names=NAMES.format(
-            statistics_name=draft.statistics, names="\n".join(f"    {quoted(name)}," for name in draft.numbers)
-        )
-        if draft.numbers
-        else "",
-        metrics=f"    metrics=Metrics(group={quoted(draft.group)}),\n" if draft.group else "",
-        weight=f"        weight={quoted(draft.weight)},\n" if draft.weight else "",
+        notes="".join(f"# {line}\n" for line in draft.notes),
+        names=NAMES.format(statistics_name=statistics, names=names) if numbers else "",
         name=quoted(draft.name),
         root=draft.root,
         splits="\n".join(
@@ -150,24 +190,29 @@ def workflow_text(draft: Draft) -> str:
             if draft.splits.get(split)
         ),
         labels=", ".join(map(quoted, draft.labels)) + ("" if several else ","),
+        weight=f"        weight={quoted(draft.weight)},\n" if draft.weight else "",
         features=FEATURES.format(
-            scaled=scaled, bucket=bucket, widest=WIDEST, buckets=NUM_BUCKETS, statistics_name=quoted(draft.statistics)
-        )
-        if draft.numbers
-        else "",
-        categories=_lines(categories).rstrip("\n"),
-        init_std=f"init_std={SMALL_STD}, " if again else "",
-        rows="lr=1e-3" + (f', l2={L2_OF_ALL / max(1, draft.num_rows):.1g}, semantics="dense"' if again else ""),
-        regularization=REGULARIZATION if again else "",
+            scaled=scaled, bucket=bucket, widest=WIDEST, buckets=NUM_BUCKETS, statistics_name=shown
+        ) * numbers,
+        categories=_lines([*categories, *([_buckets(bucket)] * numbers)]).rstrip("\n"),
+        model="embedding_dim=0" if recipe.is_linear else deep,
         bias=_bias(draft.rates),
+        regularization=REGULARIZATION.format(recipe.l2) if again else "",
+        rows=f"{optimizer}(lr={recipe.lr:g}{_l2(recipe, draft.num_rows) if again else ''})",
+        dense_lr=3e-3 if recipe.is_linear else 1e-3,
         schedule=schedule,
-    )
+        metrics=f"    metrics=Metrics(group={quoted(draft.group)}),\n" if draft.group else "",
+    )  # fmt: skip
 
 
-REGULARIZATION = f"""\
-        # L2 on every row at every step, {L2_OF_ALL:g} / training rows: what one click says of a rare key is forgotten
-        # until more follow. Of all settings it decides most; 2 / rows is the other value to try.
+REGULARIZATION = """\
+        # L2 on every row at every step, {:g} / training rows: what one click says of a rare key is forgotten until
+        # more follow. Of all settings it decides most.
 """
+
+
+def _l2(recipe: Recipe, num_rows: int) -> str:
+    return f', l2={recipe.l2 / max(1, num_rows):.2g}, semantics="dense"'
 
 
 def _buckets(suffix: str) -> str:
@@ -230,12 +275,10 @@ def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
     )
 
 
-def _category(name: str, column: Mapping[str, Any], known: Sequence[str]) -> str:
-    """Expression of a category. A history shares the embeddings of the column that it lists, if this is a category."""
-    if not (listed := column.get("history")):
-        return f"Category(name={quoted(name)})"
-    table = f"table={quoted(listed)}, " if listed in known else ""
-    return f'Category(name={quoted(name)}, {table}pooling="mean")'
+def _category(name: str, column: Mapping[str, Any], known: Sequence[str]) -> DraftedCategory:
+    """A category. A history shares the embeddings of the column that it lists, if this is a category."""
+    listed = column.get("history")
+    return DraftedCategory(name, listed if listed and listed in known else "", bool(listed))
 
 
 def _lines(items: Sequence[str]) -> str:

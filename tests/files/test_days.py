@@ -9,8 +9,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from support.data.drafts import init
 
-from pipeline.init.main import main as init
 from pipeline.run import main as run
 from pipeline.serving.score import main as score
 from pipeline.workflow import load

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
+from support.data.drafts import init
 from support.depth import examples
 
-from pipeline.init.main import main as init
 from pipeline.models import DeepFM
 from pipeline.run import main as run
 from pipeline.serving.score import main as score

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.data.drafts import init
 from support.depth import examples, some
 
 from pipeline.files.find import named
 from pipeline.init.choice import Choice
 from pipeline.init.division import by_prepare
 from pipeline.init.look import LOOKED_AT_ROWS, look_at_files
-from pipeline.init.main import main
 from pipeline.init.roles import choose_roles
 
 BEGIN = 1_772_323_200
@@ -57,7 +57,7 @@ def test_the_last_fifth_of_the_time_is_a_fifth_of_the_rows(tmp_path, capsys, for
         pa_csv.write_csv(table, tmp_path / "log.csv")
     else:
         pq.write_table(table, tmp_path / "log.parquet")
-    assert main([str(tmp_path / f"log.{suffix}"), "--out", str(tmp_path / "my.py")]) == 0
+    assert init([str(tmp_path / f"log.{suffix}"), "--out", str(tmp_path / "my.py")]) == 0
     assert {split: of["rows"] for split, of in made(tmp_path).items()} == {
         "train": 4800,
         "validation": 600,
@@ -108,7 +108,7 @@ def test_whole_files_are_shown_with_rows_days_and_rates(tmp_path, capsys):
     for day in range(6):
         table = log(BEGIN + day * 86400 + np.arange(100) * 60)
         pq.write_table(table.set_column(0, "click", pa.array([0, 0, 0, 1] * 25)), tmp_path / f"day_{day}.parquet")
-    assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
     said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "split rows positive: click time from .. to" in said
     assert "train 400 25.00% 2026-03-01 00:00:00 .. 2026-03-04 01:39:00" in said

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from support.data.drafts import init
 from support.depth import some
 
-from pipeline.init.main import main
 from pipeline.workflow import load
 
 ROWS = 600
@@ -32,7 +32,7 @@ def written(folder, form, *roles):
         pq.write_table(log(number), folder / f"{number}.parquet")
     options = [word for role in roles for word in ("--as", role)]
     source = folder / "log.csv" if form == "text" else folder
-    assert main([str(source), "--out", str(folder / "my.py"), *options]) == 0
+    assert init([str(source), "--out", str(folder / "my.py"), *options]) == 0
     return load(folder / "my.py")
 
 
@@ -73,7 +73,7 @@ def test_a_given_time_divides_the_rows(tmp_path, capsys, role):
 )
 def test_a_role_that_does_not_fit_is_refused_at_once(tmp_path, capsys, role, said):
     pq.write_table(log(), tmp_path / "log.parquet")
-    assert main([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py"), "--as", role]) == 2
+    assert init([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py"), "--as", role]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "my.py").exists()
 
@@ -81,5 +81,5 @@ def test_a_role_that_does_not_fit_is_refused_at_once(tmp_path, capsys, role, sai
 def test_two_weights_are_refused(tmp_path, capsys):
     pq.write_table(log(), tmp_path / "log.parquet")
     roles = ["--label", "click", "--as", "w=weight", "--as", "x=weight"]
-    assert main([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py"), *roles]) == 2
+    assert init([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py"), *roles]) == 2
     assert "--as: x and w are given as weight; a workflow has one weight" in capsys.readouterr().err

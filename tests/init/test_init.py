@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from support.data.drafts import init
 from support.depth import some
 
 from pipeline.files.find import named
 from pipeline.init.look import look_at_files
-from pipeline.init.main import main, table_of
+from pipeline.init.main import table_of
 from pipeline.init.roles import choose_roles, shared_table
 from pipeline.models import SharedBottom
 from pipeline.prepare.main import main as prepare
@@ -67,7 +68,7 @@ def test_a_log_becomes_a_workflow_that_learns_at_the_first_try(tmp_path, capsys,
         times = [f"2026-01-{1 + n * 28 // ROWS:02}" for n in range(ROWS)]
         log = table(date=times) if form == "a time in text" else table()
         pa_csv.write_csv(log, data / "log.csv", pa_csv.WriteOptions(include_header=form != "CSV without"))
-    assert main([str(data), "--out", str(out)]) == 0
+    assert init([str(data), "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert f"{out} is written" in said
     found = load(out)
@@ -83,7 +84,7 @@ def test_several_labels_become_a_model_with_as_many_outputs(tmp_path):
         bought = np.random.default_rng(seed).integers(0, 2, 99)
         pq.write_table(table(99, seed, bought=bought), tmp_path / f"{name}.parquet")
     labels = ["--label", "click", "--label", "bought"]
-    assert main([str(tmp_path), "--out", str(tmp_path / "my.py"), *labels]) == 0
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), *labels]) == 0
     assert run([str(tmp_path / "my.py"), "--explain"]) == 0
     found = load(tmp_path / "my.py")
     assert (found.data.labels, found.model.kind, found.model.args["num_labels"]) == (
@@ -95,7 +96,7 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
     for day in range(1, 13):
         pq.write_table(table(100, seed=day), tmp_path / f"day_{day}.parquet")
     (tmp_path / "README.md").write_text("days")
-    assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
     data = load(tmp_path / "my.py").data
     assert (data.validation, data.test) == (("day_9.parquet", "day_10.parquet"), ("day_11.parquet", "day_12.parquet"))
     assert data.train == tuple(f"day_{day}.parquet" for day in range(1, 9))
@@ -152,9 +153,9 @@ def test_files_without_the_label_are_left_for_score(tmp_path, capsys, suffix):
         write = pa_csv.write_csv if suffix == "csv" else pq.write_table
         write(content, tmp_path / "data" / f"{name}.{suffix}")
     order = [str(tmp_path / "data"), "--out", str(tmp_path / "my.py")]
-    assert main(order) == 2
+    assert init(order) == 2
     assert "--label" in capsys.readouterr().err
-    assert main([*order, "--label", "won"]) == 0
+    assert init([*order, "--label", "won"]) == 0
     said = capsys.readouterr().out
     assert f"left out: sampleSubmission.{suffix}\nleft out, since they have no label: test.{suffix}" in "".join(
         line for line in said.splitlines(keepends=True) if "is missing" not in line
@@ -176,17 +177,17 @@ def test_bad_rows_are_left_out_on_request(tmp_path, capsys):
     for seed, name in enumerate(("train", "test")):
         pq.write_table(table(300, seed, price=price), tmp_path / f"{name}.parquet")
     order = [str(tmp_path), "--out", str(tmp_path / "my.py")]
-    assert main(order) == 2
+    assert init(order) == 2
     assert "price has infinite values, which are refused: --skip-bad 0.01" in capsys.readouterr().out
-    assert main([*order, "--skip-bad", "0.01"]) == 0
+    assert init([*order, "--skip-bad", "0.01"]) == 0
     splits = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
     assert [splits[split]["rows"] for split in ("train", "test")] == [299, 299]
     lines = ["click,user,price", *(f"{n % 2},u{n % 7},{n}" for n in range(300)), "1,2"]
     (tmp_path / "log.csv").write_text("\n".join(lines))
     order = [str(tmp_path / "log.csv"), "--out", str(tmp_path / "other.py")]
-    assert main(order) == 2
+    assert init(order) == 2
     assert "line 302: expected 3 columns, got 2; correct it, or leave bad lines out" in capsys.readouterr().err
-    assert main([*order, "--skip-bad", "0.01"]) == 0
+    assert init([*order, "--skip-bad", "0.01"]) == 0
     assert "skipped as bad: 1 of 301 lines" in capsys.readouterr().out
 
 
@@ -215,7 +216,7 @@ def test_a_label_of_two_other_values_becomes_0_and_1(tmp_path, capsys, values, l
     log, out = table(300), tmp_path / "my.py"
     log = log.set_column(0, "click", pa.array([values[value] for value in log["click"].to_pylist()]))
     pa_csv.write_csv(log, tmp_path / "log.csv", pa_csv.WriteOptions(quoting_style="none"))
-    assert main([str(tmp_path / "log.csv"), "--out", str(out), "--label", label]) == 0
+    assert init([str(tmp_path / "log.csv"), "--out", str(out), "--label", label]) == 0
     shown = [value.strip().lower() for value in values]
     assert f"{shown[0]} becomes 0 and {shown[1]} 1" in capsys.readouterr().out
     made = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
@@ -226,16 +227,16 @@ def test_another_label_needs_only_fresh(tmp_path, capsys):
     log, out = table(300, won=np.arange(300) % 2), tmp_path / "my.py"
     pa_csv.write_csv(log, tmp_path / "log.csv")
     order = [str(tmp_path / "log.csv"), "--out", str(out), "--label"]
-    assert main([*order, "click"]) == 0
-    assert main([*order, "won"]) == 2
+    assert init([*order, "click"]) == 0
+    assert init([*order, "won"]) == 2
     assert "--fresh moves it aside" in capsys.readouterr().err
-    assert main([*order, "won", "--fresh"]) == 0
+    assert init([*order, "won", "--fresh"]) == 0
     assert load(out).data.labels == ("won",)
     assert (tmp_path / "my.py.1").exists()
     assert (tmp_path / "my_data.1").exists()
     assert (tmp_path / "my_schema.json.1").exists()
     (tmp_path / "my.py").unlink()
-    assert main([*order, "won"]) == 2
+    assert init([*order, "won"]) == 2
     assert "my_schema.json is there already; --fresh moves it aside" in capsys.readouterr().err
 
 
@@ -243,18 +244,18 @@ def test_fresh_leaves_a_folder_of_data_in_its_place(tmp_path):
     (tmp_path / "my_data").mkdir()
     for n in range(5):
         pq.write_table(table(300, seed=n), tmp_path / "my_data" / f"{n}.parquet")
-    assert main([str(tmp_path / "my_data"), "--out", str(tmp_path / "my.py"), "--fresh"]) == 0
+    assert init([str(tmp_path / "my_data"), "--out", str(tmp_path / "my.py"), "--fresh"]) == 0
     assert (tmp_path / "my_data" / "0.parquet").exists()
 
 
 def test_a_column_that_no_file_of_a_split_has_is_left_out(tmp_path, capsys):
     pq.write_table(table(99), tmp_path / "train.parquet")
     pq.write_table(table(99, seed=1).drop(["price"]), tmp_path / "test.parquet")
-    assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
     assert "warning: price is in no file of test: left out; to take it, add it to one" in capsys.readouterr().out
     assert load(tmp_path / "my.py").data.numbers == ()
     pq.write_table(table(99, seed=1).drop(["user_id", "colour"]), tmp_path / "test.parquet")
-    assert main([str(tmp_path), "--out", str(tmp_path / "my.py"), "--fresh"]) == 2
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--fresh"]) == 2
     assert "none of the columns click, price, user_id, colour is a category" in capsys.readouterr().err
 
 
@@ -348,13 +349,13 @@ def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, wri
     pq.write_table(table(9), tmp_path / "data" / "a.parquet")
     write(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    assert main([str(tmp_path / "data"), "--out", str(tmp_path / "my.py")]) == 2
+    assert init([str(tmp_path / "data"), "--out", str(tmp_path / "my.py")]) == 2
     assert said in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_workflow_is_written_to_a_python_file_alone(tmp_path, capsys):
-    assert main([str(tmp_path), "--out", str(tmp_path / "my.txt")]) == 2
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.txt")]) == 2
     assert "my.txt: a workflow is a Python file; give a name such as my.py" in capsys.readouterr().err
 
 
@@ -367,5 +368,5 @@ def test_the_bias_is_the_rate_of_the_training_files(tmp_path):
     for name, every in (("train", 5), ("test", 2)):
         click = pa.array((np.arange(1000) % every == 0).astype(np.int8))
         pq.write_table(table(1000).set_column(0, "click", click), tmp_path / f"{name}.parquet")
-    assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
     assert load(tmp_path / "my.py").model.initial_bias == round(np.log(0.2 / 0.8), 2)

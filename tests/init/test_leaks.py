@@ -4,9 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.data.drafts import init
 
 from pipeline.init.look import look_at_files
-from pipeline.init.main import main, table_of
+from pipeline.init.main import table_of
 from pipeline.init.roles import choose_roles
 from pipeline.workflow import load
 
@@ -108,7 +109,7 @@ def test_categories_with_new_values_in_held_out_files_stay(tmp_path, capsys):
     for day in range(10):
         columns, _ = log_of(0.3, 300, day)
         pq.write_table(pa.table(columns | {"day_id": np.full(300, day)}), tmp_path / f"day_{day}.parquet")
-    assert main([str(tmp_path), "--out", str(tmp_path / "my.py"), "--label", "click"]) == 0
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--label", "click"]) == 0
     said = capsys.readouterr().out
     assert "warning: day_id has other values in the held-out files" in said
     assert "to leave it out, --as day_id=nothing" in said

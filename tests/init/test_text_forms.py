@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.data.drafts import init
 from support.depth import examples
 
 from pipeline.files.find import named
 from pipeline.init.forms import SPELLINGS, form_of
-from pipeline.init.main import main
 from pipeline.init.text import look_at_text
 from pipeline.prepare import formats
 from pipeline.prepare.json_lines import json_parser
@@ -296,7 +296,7 @@ def test_text_of_all_forms_becomes_a_workflow_in_one_command(tmp_path, form):
         for part in range(1 if form == "csv" else 3):
             of_part = rows if form == "csv" else rows[part::3]
             written(data / f"part-{part:05}.csv", list(rows[0]), [row.values() for row in of_part])
-    assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
+    assert init([str(data), "--out", str(tmp_path / "my.py")]) == 0
     splits = [pq.read_table(tmp_path / "my_data" / split) for split in ("train", "validation", "test")]
     assert sum(len(split) for split in splits) == 2800
     assert splits[0].column("price").type == pa.float32()

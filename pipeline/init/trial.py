@@ -1,0 +1,245 @@
+"""Trial of candidates for a workflow: each is trained on the log itself, or on a sample of it, and the validation split
+decides.
+
+The same files give the same draft: the sample is drawn by a seed, one thread trains, and rows and epochs limit the
+work, never the clock.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pipeline.driver.session import open_session, plan_session
+from pipeline.errors import PipelineError, error_text
+from pipeline.files.find import DataFile
+from pipeline.files.flat import open_file
+from pipeline.files.types import concatenated
+from pipeline.init.candidates import candidates
+from pipeline.init.choice import Choice, of_role
+from pipeline.init.columns import codes_of
+from pipeline.init.division import HELD_OUT, moments_of
+from pipeline.prepare.draft import MAX_EPOCHS, Draft, quoted, workflow_text
+from pipeline.prepare.statistics import write_numbers
+from pipeline.records import I32, I64
+from pipeline.serving.commit import open_commit
+from pipeline.serving.scoring import ScoringOrder, score
+from pipeline.workflow import load
+
+F64 = NDArray[np.float64]
+MOST_ROWS = 200_000
+"""Training rows, and validation rows, that candidates see at most."""
+TRAIN, HELD = "train.parquet", "validation.parquet"
+MAP = "128 MiB"
+"""Cap of the key map: for all values of MOST_ROWS rows of 50 columns, if they are all different."""
+SECONDS_OF_CELL, SECONDS_OF_EPOCH = 5e-7, 1.5
+"""About how long a value of an example takes in an epoch, and an epoch of any size."""
+
+
+class Untried(Exception):
+    """Candidates cannot be tried; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate after its training."""
+
+    draft: Draft
+    losses_N: F64
+    """Logloss of each validation row, of several labels their mean; empty if the training failed."""
+    loss: float
+    """Their weighted mean; infinite if the training failed."""
+    epochs: int
+    """Epochs up to the best one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows that candidates train on, and those that judge them."""
+
+    train: pa.Table
+    held: pa.Table
+    why: str
+    """Which rows judge, in words."""
+    whole: bool
+    """True if `train` has all rows of the training split, or of what is left of it."""
+
+
+def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequence[Choice]) -> Draft:
+    """The draft of the candidate with the least validation logloss, with all figures as comments. `files`: Parquet
+    files of each split. Prints what it does. Raises Untried if that is not possible, and KeyboardInterrupt after a signal."""
+    rows = rows_of(draft, files, choices)
+    for part, where in ((rows.train, "the training rows"), (rows.held, rows.why)):
+        for label in draft.labels:
+            if pc.count_distinct(part.column(label)).as_py() < 2:
+                raise Untried(f"{label} has one value in {where}")
+    num_columns = len(draft.numbers) + len(draft.categories)
+    with tempfile.TemporaryDirectory(prefix="pipeline_init_") as scratch:
+        folder = Path(scratch)
+        for name, part in ((TRAIN, rows.train), (HELD, rows.held)):
+            pq.write_table(part, folder / name, row_group_size=1 << 16)
+        small = replace(
+            draft,
+            root=f"Path({quoted(scratch)})",
+            splits={"train": [TRAIN], "validation": [HELD]},
+            num_rows=len(rows.train),
+            rates={label: pc.mean(rows.train.column(label).cast(pa.float64())).as_py() for label in draft.labels},
+        )
+        if small.numbers:
+            small = replace(small, numbers=write_numbers(small, folder, folder / small.statistics))
+        drafts = candidates(small)
+        seconds = SECONDS_OF_EPOCH + SECONDS_OF_CELL * num_columns * (len(rows.train) + len(rows.held))
+        minutes = max(1, math.ceil(len(drafts) * MAX_EPOCHS * seconds / 60))
+        print(
+            f"{len(drafts)} candidates are tried on {len(rows.train):,} training rows, in about {minutes} minutes at "
+            "most; Ctrl-C ends that and writes the draft of --no-try",
+            flush=True,
+        )
+        trials = []
+        for number, candidate in enumerate(drafts):
+            trials.append(found := trained(candidate, folder / f"{number}.py", rows.held))
+            if math.isfinite(found.loss):
+                said = f"validation logloss {found.loss:.5f} in epoch {found.epochs}"
+                print(f"  {candidate.recipe}: {said}", flush=True)
+    winner = int(np.argmin([trial.loss for trial in trials]))
+    if not math.isfinite(trials[winner].loss):
+        raise Untried("the training of every candidate failed")
+    epochs = None if files.get("validation") else trials[winner].epochs
+    notes = report_of(trials, winner, rows, draft)
+    print(f"taken: {trials[winner].draft.recipe}")
+    return replace(candidates(draft)[winner], epochs=epochs, notes=notes)
+
+
+def rows_of(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequence[Choice]) -> Rows:
+    """Read what candidates are trained and judged on. Without a validation split the last rows by time judge, else
+    those of some groups, else some drawn at random."""
+    features = [*draft.numbers, *(category.name for category in draft.categories)]
+    time = next((choice.column for choice in of_role(choices, "time")), None)
+    names = dict.fromkeys([*draft.labels, *features, *filter(None, (draft.weight, draft.group))])
+    if files.get("validation"):
+        train, whole = sampled(files["train"], list(names))
+        return Rows(train, sampled(files["validation"], list(names))[0], "the validation split", whole)
+    table, whole = sampled(files["train"], [*names, *([time.name] if time and time.name not in names else [])])
+    moments_N = None
+    if time and time.name in table.column_names:
+        moments_N = moments_of(table.column(time.name), time.types.get("time", ""))
+    if moments_N is not None and (border := _border(moments_N)) is not None:
+        held_N, why = moments_N >= border, "the last rows by time of the training split"
+    elif draft.group:
+        held_N, why = _of_some(codes_of(table.column(draft.group))), "the rows of some groups of the training split"
+    else:
+        held_N, why = _of_some(np.arange(len(table))), "some rows of the training split, drawn at random"
+    return Rows(table.filter(pa.array(~held_N)), table.filter(pa.array(held_N)), why, whole)
+
+
+def sampled(paths: Sequence[DataFile], names: Sequence[str]) -> tuple[pa.Table, bool]:
+    """Columns of at most MOST_ROWS rows of Parquet files, drawn by a seed, in their order, in one pass; and whether
+    these are all. Columns that no file has are left out."""
+    total, there = 0, set()
+    for path in paths:
+        with open_file(path) as file:
+            total += file.metadata.num_rows
+            there |= {*file.schema_arrow.names}
+    names = [name for name in names if name in there]
+    taken_K = np.arange(total)
+    if total > MOST_ROWS:
+        taken_K = np.sort(np.random.default_rng(0).choice(total, MOST_ROWS, replace=False))
+    tables, first = [], 0
+    for path in paths:
+        with open_file(path) as file:
+            for batch in file.iter_batches(1 << 16, columns=names, use_threads=False):
+                begin, end = np.searchsorted(taken_K, (first, first + len(batch)))
+                tables.append(pa.Table.from_batches([batch]).take(pa.array(taken_K[begin:end] - first)))
+                first += len(batch)
+    return concatenated(tables), total <= MOST_ROWS
+
+
+def _border(moments_N: I64) -> int | None:
+    """Time from which on rows are held out, about HELD_OUT of them; None if no time leaves half of the rows."""
+    different, counts = np.unique(moments_N, return_counts=True)
+    before = (np.cumsum(counts) - counts) / counts.sum()
+    at = int(np.abs(1 - before - HELD_OUT).argmin())
+    return int(different[at]) if before[at] >= 0.5 else None
+
+
+def _of_some(codes_N: I32 | I64) -> NDArray[np.bool_]:
+    """True for the rows of codes drawn at random, about HELD_OUT of the codes."""
+    drawn = np.random.default_rng(0).random(int(codes_N.max(initial=0)) + 1) < HELD_OUT
+    return np.asarray(drawn[codes_N])
+
+
+def trained(draft: Draft, file: Path, held: pa.Table) -> Trial:
+    """Write a candidate to a file, train it next to it, and score the validation rows with its best epoch. A training
+    that fails has an infinite logloss. Raises KeyboardInterrupt after a signal."""
+    file.write_text(workflow_text(draft))
+    # The number of threads would change the bits; a map that is chosen for the rows to score may be too small.
+    workflow = load(file).with_settings({"schedule.threads": 1, "device": "cpu", "storage.map": MAP})
+    run_dir, scores_dir, validation = file.with_suffix(""), file.with_suffix(".scores"), file.parent / HELD
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            session = plan_session(workflow, run_dir, True, None, None, lambda line: None)
+            with open_session(session, False) as driver:
+                if driver.run() is None:
+                    raise KeyboardInterrupt
+                best = driver.best.verdict(driver.history).best
+            opened = open_commit(run_dir, None, workflow)
+            with opened.held:
+                if score(opened, ScoringOrder([str(validation)], scores_dir)) is None:
+                    raise KeyboardInterrupt
+    except (PipelineError, ValueError, OSError, MemoryError) as error:
+        print(f"  {draft.recipe} failed: {error_text(error)}")
+        return Trial(draft, np.empty(0), math.inf, 0)
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+    scores = pq.read_table(scores_dir / HELD)
+    losses = [_loss(scores.column(f"{label}.probability"), held.column(label)) for label in draft.labels]
+    losses_N = np.asarray(np.mean(losses, axis=0))
+    return Trial(draft, losses_N, mean_and_error(losses_N, held, draft)[0], (best or 0) + 1)
+
+
+def _loss(chances: pa.ChunkedArray, labels: pa.ChunkedArray) -> F64:
+    """[N] logloss of each row."""
+    chances_N = np.clip(chances.to_numpy().astype(np.float64), 1e-7, 1 - 1e-7)
+    return np.asarray(-np.log(np.where(labels.cast(pa.float64()).to_numpy() > 0.5, chances_N, 1 - chances_N)))
+
+
+def mean_and_error(values_N: F64, held: pa.Table, draft: Draft) -> tuple[float, float]:
+    """Weighted mean of a value of each row, and its standard error; with groups, that of rows that are alike within
+    each group."""
+    weights_N = np.ones(len(values_N))
+    if draft.weight:
+        weights_N = held.column(draft.weight).cast(pa.float64()).to_numpy()
+    mean = float((weights_N * values_N).sum() / weights_N.sum())
+    errors_N = weights_N * (values_N - mean)
+    if draft.group:
+        errors_N = np.bincount(codes_of(held.column(draft.group)), errors_N).astype(np.float64)
+    return mean, float(np.sqrt((errors_N**2).sum()) / weights_N.sum())
+
+
+def report_of(trials: Sequence[Trial], winner: int, rows: Rows, draft: Draft) -> list[str]:
+    """Lines with the figures of all candidates."""
+    best = min(trials, key=lambda trial: trial.loss)
+    lines = [
+        f"Tried on {len(rows.train):,} training rows{'' if rows.whole else ', a sample'}: logloss on {rows.why},",
+        "and the difference to the best with its standard error. Taken (*): the best.",
+    ]
+    width = max(len(str(trial.draft.recipe)) for trial in trials)
+    for number, trial in enumerate(trials):
+        figures = "failed"
+        if math.isfinite(trial.loss):
+            more, error = mean_and_error(trial.losses_N - best.losses_N, rows.held, draft)
+            figures = f"{trial.loss:.5f}  +{more:.5f} +- {error:.5f}"
+        lines.append(f"{'*' if number == winner else ' '} {trial.draft.recipe!s:{width}}  {figures}")
+    return lines
