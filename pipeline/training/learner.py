@@ -46,6 +46,7 @@ from pipeline.training.compiled import Compiled, made_up_inputs
 from pipeline.training.dense_part import DensePart
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward
+from pipeline.training.ragged import Ragged
 from pipeline.training.shares import BatchShare, SharedBatch, Together, WholeBatch, clear_unused, norm_of_all
 from pipeline.training.torch_device import TorchDevice
 from pipeline.training.widths import own_model, widths_on
@@ -61,7 +62,7 @@ def seed_of_step(seed: int, step: int, rank: int = 0) -> int:
 def repeats_keys(workflow: Workflow, layout: FieldLayout) -> bool:
     """True if one example may hold a key more than once."""
     tables = [category.table_name for category in workflow.data.categories]
-    return bool(layout.multi_M) or len(set(tables)) < len(tables)
+    return bool(layout.multi_M or layout.num_lists) or len(set(tables)) < len(tables)
 
 
 ALL_ALONE = Together()
@@ -98,8 +99,9 @@ class Learner:
         self._embed = Embed(layout, row, maximum, threads, device)
         self._full = rank.size_of(workflow.schedule.batch_size)
         self._forward = Forward(workflow, self.model, device, self._torch.where, maximum, self._full)
+        self._ragged = Ragged(workflow.data, device)
         self._compiled: Compiled | None = None
-        if workflow.model.compile:
+        if workflow.model.compile and not layout.num_lists:
             inputs = made_up_inputs(self._forward, self._embed, self._full)
             self._compiled = Compiled(self._forward.run, inputs, self.model, self._torch, workflow)
             self._forward.of_full_batch = self._compiled
@@ -231,15 +233,17 @@ class Learner:
             embeddings, first = self._embed.spread(wanted_PC, share.index, bags_MB)
             embeddings.requires_grad_()
             first.requires_grad_()
-            output, loss, weight = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
+            lists = self._embed.lists(wanted_PC, share.index, examples, batch)
+            items, sequences = self._ragged.values(lists, embeddings)
+            output, loss, weight = self._forward.batch_loss(examples, batch, embeddings, first, results_K4, sequences)
             if step == 1:
                 self._first_range = torch.stack(torch.aminmax(output))
             if scores_NT is not None:
                 _keep(output, examples.block, batch, scores_NT)
             share_of_loss = share.share_of(loss, weight)
             (share_of_loss.sum() if share_of_loss.ndim else share_of_loss).backward()
-            grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first)]
-            return self._embed.sum_gradients(grads[0], grads[1], share.index, bags_MB)
+            grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first, *items)]
+            return self._embed.sum_gradients(grads[0], grads[1], share.index, bags_MB, grads[2:])
         return weights_PC[:0]
 
     def _clip(self, weights_PC: F32, sums_PC: F32, step: int, maximum: float) -> None:
@@ -264,8 +268,10 @@ class Learner:
         wanted_PC = share.fetch(weights_PC)
         if examples.bags[batch].shape[1] > 1:
             embeddings, first = self._embed.spread(wanted_PC, share.index, examples.bags[batch])
+            lists = self._embed.lists(wanted_PC, share.index, examples, batch)
             with torch.inference_mode():
-                output, *_ = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
+                _, sequences = self._ragged.values(lists, embeddings)
+                output, *_ = self._forward.batch_loss(examples, batch, embeddings, first, results_K4, sequences)
                 _keep(output, examples.block, batch, scores_NT)
 
 
