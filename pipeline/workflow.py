@@ -182,7 +182,7 @@ class Data(Strict):
                 if candidate not in categories:
                     hint = did_you_mean(candidate, categories)[1].replace("it has", "there are")
                     raise ValueError(
-                        f"{where}, which is none of data.categories{hint}; name the category whose values the lists hold"
+                        f"{where}, which is none of data.categories{hint}; name the category whose values they hold"
                     )
         names = [sequence.name for sequence in self.sequences]
         if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import DTypeLike, NDArray
 
 from pipeline.machine.memory import aligned_empty
-from pipeline.records import I64, U64
+from pipeline.records import I64
 
 
 class Bags:
@@ -16,7 +16,7 @@ class Bags:
     def __init__(self, dtype: DTypeLike = "uint64") -> None:
         """`dtype`: that of the keys, or numbers."""
         self.offsets: I64 = aligned_empty(1, "int64")
-        self.keys: U64 = aligned_empty(0, dtype)
+        self.keys: Any = aligned_empty(0, dtype)
         self.clear()
 
     def clear(self) -> None:
@@ -27,7 +27,7 @@ class Bags:
     def num_keys(self) -> int:
         return int(self.offsets[self.count])
 
-    def room(self, num_bags: int, num_keys: int) -> tuple[U64, I64]:
+    def room(self, num_bags: int, num_keys: int) -> tuple[Any, I64]:
         """Memory to append to: the keys, and the [num_bags + 1] offsets, of which the first is set.
 
         The caller fills both in, and then raises `count` by the bags it has added.

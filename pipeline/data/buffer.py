@@ -76,8 +76,8 @@ class ReadBuffer:
         self._used = 0
 
     def begin(self, block: Block, widths: Widths) -> Examples:
-        """Uninitialized arrays for the block; `keys_V` is all the rest of the slot, which the values of lists of numbers
-        share (see `BatchWriter.finish`).
+        """Uninitialized arrays for the block; `keys_V` is all the rest of the slot, where lists of numbers get a part
+        when the block is finished.
 
         Raises BufferTooSmall if the arrays, and one value per example for each single-valued field, do not fit.
         """

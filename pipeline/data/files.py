@@ -106,8 +106,8 @@ def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | 
 
 
 def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ()) -> list[InputColumn]:
-    """All columns to read: labels, weight, numbers, categories, sequences, each in the order of the workflow; then those
-    that `group` and `slices` name, which may also be some of the former."""
+    """All columns to read: labels, weight, numbers, categories, sequences, each in the order of the workflow; then
+    those that `group` and `slices` name, which may also be some of the former."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]

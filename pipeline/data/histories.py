@@ -70,11 +70,10 @@ class Histories:
             lengths_N, kept_N, values = latest(array, column.max_length)
             what = f"{where}, column {column.name!r} ({column.setting})"
             if values.null_count:
-                bad = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+                at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
                 raise ValueError(
-                    f"{what}: {values.null_count:,} nulls within lists, the first in row {first_row + _row(kept_N, bad)}; "
-                    "the values of a history are what happened, so leave out those that are unknown, from all lists of "
-                    "the sequence, or give them a value"
+                    f"{what}: {values.null_count:,} nulls in lists, the first in row {first_row + _row(kept_N, at)}; "
+                    "leave them out of all lists of the sequence, or give them a value"
                 )
             bags = self._bags[column.name]
             out_V, offsets = bags.room(len(array), len(values))
@@ -82,12 +81,12 @@ class Histories:
                 fill_keys(values, column, dictionary, out_V)
             else:
                 plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-                out_V[:] = plain.cast(pa.float32(), safe=False).to_numpy()
+                out_V[:] = plain.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
                 if len(bad_V := np.flatnonzero(~np.isfinite(out_V))):
+                    value, row = values[int(bad_V[0])].as_py(), first_row + _row(kept_N, int(bad_V[0]))
                     raise ValueError(
-                        f"{what}: {len(bad_V):,} values are not finite in float32, the first is "
-                        f"{values[int(bad_V[0])].as_py()!r} in row {first_row + _row(kept_N, int(bad_V[0]))}; correct the "
-                        "data, or leave the column out"
+                        f"{what}: {len(bad_V):,} values are not finite in float32, the first is {value!r} in row "
+                        f"{row}; correct the data, or leave the column out"
                     )
             offsets[1:] = offsets[0] + np.cumsum(kept_N)
             bags.count += len(array)

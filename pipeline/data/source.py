@@ -279,7 +279,11 @@ def layout_of(data: Data, kinds: Mapping[str, str]) -> FieldLayout:
     for column, of in candidates:
         if kinds[column] != (expected := f"lists of {kinds[of]}"):
             said = f"holds {kinds[column]}, and its candidate {of!r} holds {kinds[of]}"
-            way = "name a category of single values" if "lists" in kinds[of] else f"expected {expected}: convert one of them"
+            way = (
+                "name a category of single values"
+                if "lists" in kinds[of]
+                else f"expected {expected}: convert one of them"
+            )
             raise ValueError(f"data.sequences: column {column!r} {said}; {way}")
     return FieldLayout(
         candidates_L=tuple(names.index(of) for _, of in candidates),

@@ -74,8 +74,8 @@ class Window:
         self._groups = Bank(groups, size if groups else 0, "uint64")
         self._banks = [self._floats, *(bank for _, bank in self._keys), *([self._groups] if groups else [])]
         self.bags = (*(Bags() for _ in self._multi), *self.histories.items)
-        """Bags of each multi-hot field, and of each item list of the sequences, in the order of the files, not shuffled:
-        `order` indexes them."""
+        """Bags of each multi-hot field, and of each item list of the sequences, in the order of the files, not
+        shuffled: `order` indexes them."""
         self.order: I64 = aligned_empty(0, "int64")
         """[count] place in the files' order of each example of the shuffled window; empty before `shuffle`."""
         self.count = 0

@@ -158,8 +158,8 @@ def renumber(own_V: I32, numbers_P: I32, inverse_V: I32) -> None:
 def group_sources(
     inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, num_examples: int, starts_P: I32, source_V: I32
 ) -> None:
-    """Group the occurrences by unique key as `BatchIndex.source_V` describes; `starts_P` gets the begin of each group.
-    """
+    """Group the occurrences by unique key as `BatchIndex.source_V` describes; `starts_P` gets the begin of each
+    group."""
     need_cpu(source_V.size, inverse_V.size)
     need_cpu(inverse_V.size, single_S.size * num_examples)
     if bags_MB.shape[0] > 0:

@@ -12,9 +12,8 @@ from pipeline.device.tensors import tensor_of
 from pipeline.kernels.launch import array_library
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
 from pipeline.machine.threads import Threads, Whole
-from pipeline.records import F32, I32, TILE, BatchIndex, Examples, FieldLayout
+from pipeline.records import F32, I32, TILE, BatchIndex, FieldLayout
 from pipeline.storage.layout import RowLayout
-from pipeline.training.items import Items, Lists
 from pipeline.training.spread import Spread
 
 
@@ -31,7 +30,6 @@ class Embed:
         self._spread = Spread(layout, row, batch_size, threads, device)
         self._tensors = tensor_of(self._spread.embeddings_BFD), tensor_of(self._spread.first_BF)
         self._weights_PC = self._sums_PC = device.empty((0, row.num_weights), np.float32)
-        self._items = Items(layout, row.embedding_dim, threads, device)
         self._grads_GD: F32 = device.empty((0, row.embedding_dim), np.float32)
 
     def look_up(self, num_rows: int, read: Callable[[int, int, F32], None]) -> F32:
@@ -47,10 +45,6 @@ class Embed:
         num_examples = self._spread.spread(weights_PC, index, bags_MB)
         embeddings, first = self._tensors
         return embeddings[:num_examples], first[:num_examples]
-
-    def lists(self, weights_PC: F32, index: BatchIndex, examples: Examples, batch: int) -> Lists | None:
-        """Sequences of a batch; valid until the next call. None if the workflow has none."""
-        return self._items.look_up(weights_PC, index, examples, batch) if self._layout.num_lists else None
 
     def zeros(self, num_examples: int) -> tuple[Tensor, Tensor]:
         """Zeros in the shape and layout of what `spread` returns, in separate memory."""
@@ -82,9 +76,7 @@ class Embed:
         )
         return sums_PC
 
-    def _with_items(
-        self, fields_GD: F32, first_G: F32, scale_G: F32, items: Sequence[F32]
-    ) -> tuple[F32, F32, F32]:
+    def _with_items(self, fields_GD: F32, first_G: F32, scale_G: F32, items: Sequence[F32]) -> tuple[F32, F32, F32]:
         """Append the gradients of item lists to those of the fields. The model does not get their first-order weights,
         and their gradients are not scaled."""
         ends = np.cumsum([len(fields_GD), *map(len, items)]).tolist()

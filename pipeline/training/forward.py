@@ -80,9 +80,7 @@ class Forward:
             return numbers, labels, weights
         return numbers, labels, weights[:, 0] if self._weighted else None
 
-    def logits(
-        self, numbers_BX: F32, embeddings: Tensor, first: Tensor, sequences: Sequences | None = None
-    ) -> Tensor:
+    def logits(self, numbers_BX: F32, embeddings: Tensor, first: Tensor, sequences: Sequences | None = None) -> Tensor:
         """Return the outputs, [B] or [B, T], of a batch with these numbers."""
         numbers = self._tensors[0][: len(numbers_BX)]
         self._columns[0][: len(numbers_BX)] = numbers_BX

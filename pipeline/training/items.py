@@ -49,7 +49,5 @@ class Items:
             self._buffers[number] = self._device.empty((len(inverse_V) + len(inverse_V) // 4, self._dim), np.float32)
         out_VD = self._buffers[number][: len(inverse_V)]
         none_AC = weights_PC[:0]
-        self._threads.split(
-            len(out_VD), lambda a, b: lookup(weights_PC, none_AC, inverse_V[a:b], 0, out_VD[a:b])
-        )
+        self._threads.split(len(out_VD), lambda a, b: lookup(weights_PC, none_AC, inverse_V[a:b], 0, out_VD[a:b]))
         return out_VD

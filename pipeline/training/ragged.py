@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,21 +9,33 @@ from torch import Tensor
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
 from pipeline.models.sequence import SequenceValues
-from pipeline.records import F32
-from pipeline.training.items import Lists
+from pipeline.records import F32, BatchIndex, Examples
+from pipeline.training.items import Items, Lists
 from pipeline.workflow import Data
+
+MADE_UP_LENGTH = 200
+"""Maximum length of the sequences that a model is tried with before the run."""
 
 
 class Ragged:
     """The sequences of a workflow. Lists of numbers are copied to buffers that are aligned to 64 bytes and reused, so
     that bits do not depend on the batch's position in its block."""
 
-    def __init__(self, data: Data, device: Device) -> None:
-        self._sequences, self._device = data.sequences, device
+    def __init__(self, data: Data, device: Device, items: Items | None = None) -> None:
+        """`items`: lookup of their values, for `look_up`."""
+        self._sequences, self._device, self._items = data.sequences, device, items
         self._fields = [category.name for category in data.categories]
         self._buffers: dict[str, F32] = {
             name: device.empty(0, np.float32) for sequence in data.sequences for name in sequence.numbers
         }
+
+    def look_up(
+        self, weights_PC: F32, index: BatchIndex, examples: Examples, batch: int, embeddings_BFD: Tensor
+    ) -> tuple[list[Tensor], dict[str, SequenceValues] | None]:
+        """Look up the values of a batch, and return what `values` does; valid until the next call. `weights_PC`:
+        weights of the batch's unique keys."""
+        lists = self._items.look_up(weights_PC, index, examples, batch) if self._items and examples.lists else None
+        return self.values(lists, embeddings_BFD)
 
     def values(
         self, lists: Lists | None, embeddings_BFD: Tensor
@@ -55,16 +65,19 @@ class Ragged:
         return tensor_of(out_V)
 
 
-def made_up(data: Data, lengths: Sequence[int], embeddings_BFD: Tensor) -> dict[str, SequenceValues]:
-    """Sequences of examples with these lengths: standard normal items, and numbers that are 0."""
-    offsets = torch.tensor([0, *np.cumsum(lengths).tolist()])
+def made_up(data: Data, num_examples: int, embeddings_BFD: Tensor) -> dict[str, SequenceValues]:
+    """Sequences whose items are drawn from a normal distribution, and whose numbers are 0: by turns empty ones and ones
+    of `max_length`, at most MADE_UP_LENGTH."""
     fields, dim = [category.name for category in data.categories], embeddings_BFD.shape[2]
-    return {
-        sequence.name: SequenceValues(
-            {name: torch.randn(sum(lengths), dim).requires_grad_(embeddings_BFD.requires_grad) for name in sequence.items},
+    made = {}
+    for sequence in data.sequences:
+        length_of_one = min(sequence.max_length, MADE_UP_LENGTH)
+        offsets = torch.tensor([n // 2 * length_of_one for n in range(num_examples + 1)])
+        length = int(offsets[-1])
+        made[sequence.name] = SequenceValues(
+            {name: torch.randn(length, dim).requires_grad_(embeddings_BFD.requires_grad) for name in sequence.items},
             offsets,
-            {name: torch.zeros(sum(lengths)) for name in sequence.numbers},
+            {name: torch.zeros(length) for name in sequence.numbers},
             {name: embeddings_BFD[:, fields.index(category)] for name, category in sequence.items.items()},
         )
-        for sequence in data.sequences
-    }
+    return made

@@ -279,7 +279,9 @@ class Reference:
         sequences = self.sequences_of(batch, weights_PC, inverse_V, bags[len(multi) :], tensors[0])
         for values in sequences.values():
             tensors += [item.requires_grad_(create) for item in values.items.values()]
-        output = self.biased(self.model(aligned(numbers), *tensors[:2], **({"sequences": sequences} if sequences else {})))
+        output = self.biased(
+            self.model(aligned(numbers), *tensors[:2], **({"sequences": sequences} if sequences else {}))
+        )
         return output, tensors, keys_P, rows, inverse_V, bags, single, multi, mean
 
     def sequences_of(self, batch, weights_PC, inverse_V, lists, embeddings) -> dict[str, SequenceValues]:
