@@ -116,6 +116,17 @@ def test_a_column_of_nulls_is_empty_histories(tmp_path):
     assert examples.lists == ((3, 3),)
 
 
+def test_bytes_of_a_block_follow_the_lengths_of_its_lists(tmp_path):
+    short = written(tmp_path / "short", items=[[1], [1], []], gaps=[[1.0], [1.0], []])
+    long = written(tmp_path / "long", items=[[1], [1, 2, 3], []], gaps=[[1.0], [1.0] * 3, []])
+    assert read(long).nbytes - read(short).nbytes == 2 * 8 + 8 * (2 - 1)
+
+
+def test_predicted_bytes_leave_out_what_is_cut(tmp_path):
+    data = written(tmp_path, items=[[1] * 1000, [], []], gaps=[[1.0] * 1000, [], []])
+    assert read(data).nbytes <= Source(data, 0).block_bytes(3) < 1000
+
+
 MISFITS = [
     (
         {"sequences": (Sequence(name="s", items={"items": "d"}),)},
