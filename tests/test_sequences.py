@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -21,6 +24,7 @@ from support.runs.harness import make_driver, run
 from support.runs.replayed_runs import replayed
 
 from pipeline.cluster.local import local_client
+from pipeline.features.rare import COLUMNS, Rare
 from pipeline.models import DeepFM
 from pipeline.preflight.check_model import check_model
 from pipeline.settings.optimizer import Optimizer
@@ -109,6 +113,20 @@ def test_any_run_with_sequences_equals_the_plain_trainer(
         workflow = workflow.model_copy(update={"optimizer": optimizer})
         expected = Reference(workflow).train().fingerprint()
         assert run(workflow, client if with_dask else None, **sizes)["fingerprint"] == expected
+
+
+def test_rare_values_of_a_candidate_are_rare_in_its_lists(root: Path, tmp_path: Path) -> None:
+    for path in root.glob("*.parquet"):
+        shutil.copy(path, tmp_path)
+    items = pa.concat_tables([pq.read_table(path, columns=["item"]) for path in sorted(root.glob("train*"))])
+    counts = items["item"].drop_null().value_counts()
+    table = pa.table({"value": counts.field("values"), "count": counts.field("counts")})
+    pq.write_table(table.replace_schema_metadata({COLUMNS: json.dumps(["item"])}), tmp_path / "item.parquet")
+    rule = Rare(column="item", at_least=2, counts="item.parquet")
+    workflow = workflow_with_histories(tmp_path, epochs=1).with_settings({"data.features": [rule.model_dump()]})
+    result = run(workflow, **THREE_TIERS)
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+    assert result["rows"] < run(workflow.with_settings({"data.features": ()}), **THREE_TIERS)["rows"]
 
 
 def test_a_killed_run_with_sequences_resumes_to_the_same_result(
