@@ -192,6 +192,8 @@ class BatchIndex:
     item lists, in the order of the values, is B * F + q. This order depends on nothing but the batch."""
     parts_W: tuple[int, ...] = ()
     """Several workers: number of unique keys of each owner. The keys are then in the order of their owners."""
+    lists_LB: I32 | None = None
+    """[L, B + 1] starts of the item lists of sequences, as in `Examples.bags`; None without sequences."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -450,12 +450,7 @@ class Workflow(Strict):
                 "optimizer.rows is Ftrl, whose weights start from zero, and model.init_std is not 0; set it to 0, or "
                 "use Ftrl for a model with first-order weights only (model.embedding_dim = 0)"
             )
-        clip, sequences = getattr(self.optimizer.rows, "clip", None), self.data.sequences
-        if clip and sequences:
-            raise ValueError(
-                "optimizer.rows.clip is CowClip, which counts the examples that hold a key, and does not know those of "
-                "data.sequences; leave the clip out, or set optimizer.max_grad_norm"
-            )
+        sequences = self.data.sequences
         values = self.schedule.batch_size * (
             len(self.data.categories) + sum(len(sequence.items) * sequence.max_length for sequence in sequences)
         )

@@ -98,9 +98,7 @@ def test_narrow_fields_take_the_same_step_with_workers(data_root: Path, name: st
         check_step(data_root, name, 3, 1, batch_size=11, categories=NARROW)
 
 
-@pytest.mark.parametrize(
-    "name", some([name for name in RULES if "Clip" not in name and name != "ftrl"], "clipped norm")
-)
+@pytest.mark.parametrize("name", some([name for name in RULES if name != "ftrl"], "clipped norm", "dense CowClip"))
 def test_sequences_take_the_same_step_with_workers(tmp_path: Path, name: str) -> None:
     """A worker's part of a batch may have no value of a sequence."""
     workflow = workflow_with_histories(write_histories(tmp_path / "data", num_train=90, num_keys=9), batch_size=5)

@@ -346,7 +346,7 @@ class Reference:
         self.optimizer.step()
         self.add_to_averages()
         for key, row, grad, group in zip(keys_P, rows, grads_PC, groups, strict=True):
-            count = len({source // len(data.categories) for source in group})
+            count = len({self.example_of(source, bags[len(multi) :], len(batch)) for source in group})
             self.note_clip(row["w"], grad, count)
             self.move(row, grad, self.step, count)
             self.store(row, key, self.step)
@@ -355,6 +355,15 @@ class Reference:
             for key in self.rows.keys() - set(keys_P):
                 self.move(self.rows[key], np.zeros(self.row.num_weights, np.float32), self.step)
                 self.counts[key] = (self.step, self.counts[key][1])
+
+    def example_of(self, source: int, lists: np.ndarray, num_examples: int) -> int:
+        """Example of an occurrence. `lists`: starts of each item list's values."""
+        num_fields = len(self.workflow.data.categories)
+        if source < num_examples * num_fields:
+            return source // num_fields
+        at = lists[0, 0] + source - num_examples * num_fields
+        (found,) = {b for starts in lists for b in range(num_examples) if starts[b] <= at < starts[b + 1]}
+        return found
 
     def note_clip(self, weights: np.ndarray, grad: np.ndarray, count: int) -> None:
         """Record whether a row's gradient is clipped, by CowClip's definition in float64."""
