@@ -141,6 +141,8 @@ def judged_rows(seen: SeenRows, features: Sequence[AnyFeature] = ()) -> JudgedRo
         if len(rows):
             rows = np.random.default_rng(0).permutation(rows)[:MAX_JUDGED]
             labels_N = seen.labels_NT[rows, 0]
-            read = inputs_of(features, seen.features)
+            # Lists of a sequence have one length in an example, so that none can be given to another row alone.
+            names = [name for name, column in seen.features.items() if column.use != "data.sequences.items"]
+            read = inputs_of(features, names)
             return JudgedRows(split, rows, table.take(rows), labels_N, seen.label_names[0], read)
     return None

@@ -9,21 +9,38 @@ import numpy as np
 from numba import cuda, uint32
 
 from pipeline.kernels import BLOCK_THREADS, cpu, gpu
-from pipeline.kernels.launch import launch, on_host
+from pipeline.kernels.launch import array_library, launch, on_host
 from pipeline.kernels.room import need
 from pipeline.records import I32, TILE
 
 TILE_WORDS = TILE // 32
 
 
-def count_examples(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
+def count_examples(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32, lists_LB: I32 | None = None) -> None:
     """Set counts[p] to the number of distinct examples among the occurrences `starts[p]` to `starts[p + 1]` - 1, which
-    are written as example * F + field."""
+    are written as in `BatchIndex.source_V`. `lists_LB`: starts of the item lists, if there are sequences."""
     need(len(starts_P), len(counts_P) + 1)
-    if on_host(source_V):
+    if lists_LB is not None and lists_LB.size:
+        counts_P[:] = _with_lists(source_V, starts_P, num_fields, lists_LB)
+    elif on_host(source_V):
         count_examples_cpu(source_V, starts_P, num_fields, counts_P)
     else:
         launch(count_examples_cuda, len(counts_P), source_V, starts_P, num_fields, counts_P)
+
+
+def _with_lists(source_V: I32, starts_P: I32, num_fields: int, lists_LB: I32) -> I32:
+    """[P] counts if there are sequences, whose values are not in the order of their examples."""
+    xp, num_examples, num_keys = array_library(source_V), max(1, lists_LB.shape[1] - 1), len(starts_P) - 1
+    begin, end = (int(starts_P[0]), int(starts_P[-1])) if num_keys else (0, 0)
+    source_V, key_V = source_V[begin:end], xp.searchsorted(starts_P, xp.arange(begin, end), side="right") - 1
+    # Item lists follow each other, so that the starts of all their examples ascend.
+    value_V = source_V - num_fields * (lists_LB.shape[1] - 1)
+    starts = (lists_LB[:, :-1] - lists_LB[0, 0]).reshape(-1)
+    of_list_V = (xp.searchsorted(starts, value_V, side="right") - 1) % num_examples
+    example_V = xp.where(value_V < 0, source_V // num_fields, of_list_V)
+    pairs = xp.unique(key_V * num_examples + example_V)
+    counts_P: I32 = xp.bincount(pairs // num_examples, minlength=num_keys)
+    return counts_P
 
 
 def count_examples_reference(source_V: I32, starts_P: I32, num_fields: int) -> list[int]:

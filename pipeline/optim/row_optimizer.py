@@ -199,7 +199,9 @@ class RowOptimizer:
         if self.counts_examples:
             self._threads.split(
                 len(counts_P),
-                lambda a, b: count_examples(index.source_V, index.starts_P[a : b + 1], num_fields, counts_P[a:b]),
+                lambda a, b: count_examples(
+                    index.source_V, index.starts_P[a : b + 1], num_fields, counts_P[a:b], index.lists_LB
+                ),
             )
         return counts_P
 

@@ -71,10 +71,11 @@ def dedup(examples: Examples | Refusal, work: Workspace) -> Unique | Refusal:
     batches = _index_batches(examples, work)
     work.block.clear()
     index = []
-    for keys_P, starts_P, inverse_V, source_V, parts_W in batches:
+    for bags_MB, (keys_P, starts_P, inverse_V, source_V, parts_W) in zip(examples.bags, batches, strict=True):
         unique_P = np.empty(len(keys_P), np.int32)
         work.block.add(keys_P, unique_P)
-        index.append(BatchIndex(unique_P, starts_P, inverse_V, source_V, parts_W))
+        lists_LB = bags_MB[len(work.multi_M) :] if examples.lists else None
+        index.append(BatchIndex(unique_P, starts_P, inverse_V, source_V, parts_W, lists_LB))
     return Unique(examples.block, work.block.keys_U.copy(), tuple(index))
 
 

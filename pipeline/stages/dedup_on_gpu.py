@@ -47,6 +47,7 @@ class GpuBuffer:
             numbers_NX=mirrored(examples.numbers_NX),
             keys_V=mirrored(examples.keys_V),
             bags=tuple(map(mirrored, examples.bags)),
+            list_numbers=tuple(tuple(map(mirrored, of_batch)) for of_batch in examples.list_numbers),
         )
 
     def mirror(self, array: Any, buffer: ReadBuffer) -> Any:
@@ -110,12 +111,20 @@ class Pending:
         self.device.keys.copy(self.there.keys_U[:num_unique], keys_U)
         self.device.keys.record().wait()
         batches = tuple(
-            BatchIndex(unique_P[:count], starts_P[: count + 1], inverse_V, source_V)
-            for count, (unique_P, starts_P, inverse_V, source_V) in zip(
-                self.counts[1:].tolist(), _slots(self.examples, self.starts, self.there), strict=True
+            BatchIndex(unique_P[:count], starts_P[: count + 1], inverse_V, source_V, lists_LB=lists_LB)
+            for count, lists_LB, (unique_P, starts_P, inverse_V, source_V) in zip(
+                self.counts[1:].tolist(), self._lists(), _slots(self.examples, self.starts, self.there), strict=True
             )
         )
         return Unique(self.block, keys_U, batches, self.examples)
+
+    def _lists(self) -> list[I32 | None]:
+        """Starts of the item lists of each batch."""
+        lists = self.examples.lists or [()] * len(self.examples.bags)
+        return [
+            bags_MB[len(bags_MB) - len(firsts) + 1 :] if firsts else None
+            for bags_MB, firsts in zip(self.examples.bags, lists, strict=True)
+        ]
 
 
 def dedup_on_gpu(

@@ -53,7 +53,7 @@ def _count(index: BatchIndex, num_fields: int, counts_examples: bool) -> tuple[I
     occurrences_P = np.diff(index.starts_P)
     examples_with_key_P = np.empty(len(occurrences_P) if counts_examples else 0, np.int32)
     if counts_examples:
-        count_examples(index.source_V, index.starts_P, num_fields, examples_with_key_P)
+        count_examples(index.source_V, index.starts_P, num_fields, examples_with_key_P, index.lists_LB)
     return occurrences_P, examples_with_key_P
 
 
