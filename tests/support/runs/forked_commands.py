@@ -11,13 +11,13 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import numpy as np
-from support.depth import deep
+from support.depth import PROVES, deep
 
 CONTEXT = multiprocessing.get_context("forkserver")
+EXPORTERS = ["torch._dynamo", "torch.export._trace", "torch.onnx._internal.exporter._core", "onnx", "onnxscript"]
+"""What torch imports when it exports a model, as only proofs do here."""
 CONTEXT.set_forkserver_preload([
-    "pipeline.serving.commit", "pipeline.serving.exporting", "pipeline.serving.scoring",
-    # What torch imports when it exports a model.
-    "torch._dynamo", "torch.export._trace", "torch.onnx._internal.exporter._core", "onnx", "onnxscript",
+    "pipeline.serving.commit", "pipeline.serving.exporting", "pipeline.serving.scoring", *(EXPORTERS * PROVES),
 ])  # fmt: skip
 """A module that is not installed is left out."""
 
