@@ -15,14 +15,12 @@ from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.launch import array_library
 from pipeline.kernels.pool import lookup
 from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULE_NUMBERS
-from pipeline.kernels.unused_weights import clear_unused
 from pipeline.machine.threads import Threads, Whole
 from pipeline.optim.rates import Rates
-from pipeline.optim.slab_rows import HeldRows, NarrowRows, SlabRows, StepRule, WideRows
+from pipeline.optim.slab_rows import HeldRows, SlabRows, StepRule
 from pipeline.records import F32, I32, U32, BatchIndex
 from pipeline.settings.optimizer import Adam, Ftrl, Optimizer
-from pipeline.storage.layout import WEIGHTS_AT, RowLayout
-from pipeline.storage.slab import Slab
+from pipeline.storage.layout import WEIGHTS_AT
 
 if TYPE_CHECKING:
     # Serving catches rows up without torch.
@@ -42,18 +40,16 @@ class RowOptimizer:
     """Optimizer of the rows in the device slab. A batch has P rows with C weights each."""
 
     def __init__(
-        self, optimizer: Optimizer, row: RowLayout, init_std: float, slab: Slab, threads: Threads | Whole,
-        device: Device, repeats_keys: bool, seed: int = 0,
+        self, optimizer: Optimizer, slab_rows: SlabRows, init_std: float, threads: Threads | Whole, device: Device,
+        repeats_keys: bool,
     ) -> None:  # fmt: skip
-        """`repeats_keys`: True if a key may occur more than once in an example. `seed`: seed of the random bits with
-        which narrow rows are rounded."""
+        """`repeats_keys`: True if a key may occur more than once in an example."""
         self._rows = rows = optimizer.rows
         self._rule = RULE_NUMBERS[rows.kind]
         self.lr = rows.lr
         """Learning rate of the coming steps."""
-        self._row, self._threads, self._device = row.wide, threads, device
-        self._slab, self._stored = slab, row
-        self._slab_rows: SlabRows = NarrowRows(slab, row, threads, device, seed) if row.formats else WideRows(slab, row)
+        self._slab_rows, self._threads, self._device = slab_rows, threads, device
+        self._row = row = slab_rows.row.wide
         self._held: HeldRows | None = None
         self._init_std = init_std
         self.rates = Rates(rows, device, each_step=optimizer.max_grad_norm is not None)
@@ -72,7 +68,7 @@ class RowOptimizer:
         """True if the examples that hold a key must be counted; if False, their number equals the key's occurrences or
         is not needed."""
         self._lifespan, self._probed = NEVER, 0
-        self._copy_UX: U32 = device.empty((0, row.wide.num_words), np.uint32)
+        self._copy_UX: U32 = device.empty((0, row.num_words), np.uint32)
 
     @property
     def catches_up(self) -> bool:
@@ -84,12 +80,7 @@ class RowOptimizer:
     def clear_unused(self, rows_P: I32, widths_P: I32) -> None:
         """Set the weights that a row's field does not use to zero in rows that were never trained, before they are
         caught up (see `pipeline.training.widths`). `widths_P`: number of embedding weights that the field uses."""
-        weights, words_SW = self._stored.parts[0], self._slab.words_SW
-        values_SX = words_SW if weights.number_format == "float32" else words_SW.view(np.uint16)
-        places = self._stored.last_step_at, weights.at, self._stored.embedding_dim
-        self._threads.split(
-            len(rows_P), lambda a, b: clear_unused(words_SW, values_SX, *places, rows_P[a:b], widths_P[a:b])
-        )
+        self._threads.split(len(rows_P), lambda a, b: self._slab_rows.clear_unused(rows_P[a:b], widths_P[a:b]))
 
     def catch_up(self, rows_P: I32, step: int) -> None:
         """Catch up rows of the slab to the end of `step`, before they are read and updated."""

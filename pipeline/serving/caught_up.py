@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pipeline.device.device import RAM
 from pipeline.machine.threads import Whole
 from pipeline.optim.row_optimizer import RowOptimizer
+from pipeline.optim.slab_rows import WideRows
 from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.features import Features
 from pipeline.settings.optimizer import Optimizer
@@ -40,8 +41,8 @@ class CaughtUp:
     ) -> None:
         """`saved`: the dense part of the commit, which has the history of rates. Raises ValueError if that ends before
         `step`."""
-        slab = Slab(0, layout.num_words)
-        self._rows = RowOptimizer(optimizer, layout, features.init_std, slab, Whole(), RAM, False)
+        no_rows = WideRows(Slab(0, layout.wide.num_words), layout.wide)
+        self._rows = RowOptimizer(optimizer, no_rows, features.init_std, Whole(), RAM, repeats_keys=False)
         self._rows.rates.load(saved)
         if self._rows.catches_up and step > self._rows.rates.num_steps:
             raise ValueError(

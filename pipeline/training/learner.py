@@ -24,6 +24,7 @@ from pipeline.metrics.evaluation import Evaluation
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
 from pipeline.optim.row_optimizer import RowOptimizer, WeightReader
+from pipeline.optim.slab_rows import slab_rows
 from pipeline.records import (
     F32,
     I32,
@@ -85,8 +86,8 @@ class Learner:
             self.dense = dense_of(self.model, workflow.optimizer, shape.steps_of_epoch, together.collective)
         self.dense_part = DensePart(self.model, self.dense, self._torch)
         self.rows = RowOptimizer(
-            workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout),
-            workflow.seed,
+            workflow.optimizer, slab_rows(slab, row, threads, device, workflow.seed), workflow.model.init_std, threads,
+            device, repeats_keys(workflow, layout),
         )  # fmt: skip
         self._widths_F, self._max_grad_norm = widths_on(device, workflow), workflow.optimizer.max_grad_norm
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)

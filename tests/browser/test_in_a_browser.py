@@ -138,7 +138,7 @@ def test_an_open_page_takes_few_seconds_of_its_server(tab, tmp_path):
         server, seconds = psutil.Process(process.pid), 20
         before = sum(server.cpu_times()[:2])
         for _ in range(seconds):
-            run._tick()
+            run.tick()
             file.writelines(f"{line.model_dump_json()}\n" for line in run.lines[num_written:])
             file.flush()
             num_written = len(run.lines)

@@ -146,7 +146,7 @@ def test_a_step_of_several_workers_is_that_of_one(
 def test_policies_do_not_change_the_rows_of_several_workers(tmp_path: Path, known_examples: int) -> None:
     """Each worker knows the keys of its own shards in the blocks to come."""
     root = write_data(tmp_path / "data", num_train=120, num_keys=400)
-    clock = workflow_of(root, RULES["clipped norm"], batch_size=6, block_batches=1)
+    clock = workflow_of(root, RULES["clipped norm"], batch_size=6, block_batches=1, epochs=1)
     policies = {"device_policy": "foresight", "host_policy": "foresight", "known_examples": known_examples}
     foresight = clock.model_copy(update={"storage": clock.storage.model_copy(update=policies)})
     rows, moves = [], []

@@ -101,6 +101,11 @@ def gpu(monkeypatch):
     return choose("auto")
 
 
+def stream_of(stream):
+    """CuPy's stream of one of the GPU's."""
+    return fake_cupy.Stream.made[stream.pointer]
+
+
 def test_gpu_streams_are_distinct(gpu):
     assert (gpu.name, gpu.model, gpu.on_gpu, gpu.free_bytes()) == ("cuda", "Some GPU", True, 123)
     assert len({getattr(gpu, name).pointer for name in STREAMS}) == len(STREAMS)
@@ -116,7 +121,7 @@ def test_gpu_streams_are_distinct(gpu):
     event = gpu.up.record()
     gpu.train.after(event)
     gpu.train.after(DONE)
-    assert gpu.train._stream.log == [event.event]
+    assert stream_of(gpu.train).log == [event.event]
     event.wait()
     assert event.event.waited
 
@@ -129,10 +134,15 @@ def test_a_gpu_copies_only_between_memory_of_equal_size(gpu):
 
 
 def test_work_goes_to_the_stream_that_it_is_given_to(gpu):
+    class Kernel:
+        def __getitem__(self, grid):
+            *_, stream = grid
+            return lambda: seen.append((stream, stream_of(gpu.train).entered))
+
     seen = []
-    gpu.train.run(lambda: seen.append((launch._here.stream, gpu.train._stream.entered)))
-    assert seen == [(gpu.train.pointer, 1)]
-    assert (launch._here.stream, gpu.train._stream.entered) == (0, 0)
+    gpu.train.run(launch.launch, Kernel(), 1)
+    launch.launch(Kernel(), 1)
+    assert seen == [(gpu.train.pointer, 1), (0, 0)]
 
 
 def test_each_gpu_timing_is_reported_once(gpu):

@@ -32,6 +32,7 @@ from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
 from pipeline.features.rare import COLUMNS
 from pipeline.files.flat import open_file
+from pipeline.serving.commit import open_commit
 from pipeline.serving.http.request import read_request
 from pipeline.serving.served_model import ServedModel, inputs_of
 from pipeline.verify import verify
@@ -221,8 +222,8 @@ def test_files_tables_and_requests_are_read_alike(root, run_dir, tmp_path, rows)
         (tmp_path / f"{name}.parquet").write_bytes((root / f"{name}.parquet").read_bytes())
     data = make(tmp_path).data.model_copy(update={"train": ("train.parquet",)})
     columns = [column for column in columns_of(data) if column.setting in ("data.numbers", "data.categories")]
-    with open_run(run_dir) as opened:
-        features = opened._opened.features
+    with (opened := open_commit(run_dir, "last")).held:
+        features = opened.features
     names = [column.name for column in columns]
     (path,) = resolve(data, "train", features.kinds)
     with open_file(path) as file:

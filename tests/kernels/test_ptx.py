@@ -16,6 +16,7 @@ def test_every_cuda_kernel_has_its_types_and_its_bytes():
     assert kernels().keys() == SIGNATURES.keys() == bytes_of(1, 1, 0, 0).keys()
 
 
+@pytest.mark.prove(every=True)
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_every_kernel_compiles(name):
     """`test_ptxas.py` assembles them, for older GPUs as well."""

@@ -81,19 +81,21 @@ def clips(draw):
 def test_only_a_gradient_beyond_its_bound_is_shortened_to_it(case):
     rng = np.random.default_rng(case["seed"])
     dim = case["dim"]
-    table = Table("adam", np.float64, 8, dim, True, lambda t: (0.01, case["l2"]), 1, seed=case["seed"])
-    table.clip = case["r"], case["floor"]
+    table = Table("adam", np.float32, 8, dim, True, lambda t: (0.01, case["l2"]), 1, seed=case["seed"])
+    table.clip = np.float32(case["r"]), np.float32(case["floor"])
     rows, counts = np.arange(8, dtype=np.int32), rng.integers(1, 6, 8).astype(np.int32)
-    weights, grads = table.weights.copy(), rng.normal(0, case["scale"], (8, dim + 1))
+    weights, grads = table.weights.astype(np.float64), rng.normal(0, case["scale"], (8, dim + 1)).astype(np.float32)
+    rounding = {"rtol": 1e-5, "atol": 1e-6 * case["scale"]}
     whole = grads + case["l2"] * weights
     used, clipped = clipped_gradients(table, rows, grads, counts)
     norms = np.linalg.norm(whole[:, :dim], axis=1)
     bounds = counts * np.maximum(case["r"] * np.linalg.norm(weights[:, :dim], axis=1), case["floor"])
-    np.testing.assert_array_less(np.linalg.norm(used[:, :dim], axis=1), bounds * (1 + 1e-9) + 1e-30)
+    np.testing.assert_array_less(np.linalg.norm(used[:, :dim], axis=1), bounds * (1 + 1e-5) + 1e-30)
     scales = np.minimum(1, bounds / norms)
-    np.testing.assert_allclose(used[:, :dim], whole[:, :dim] * scales[:, None], rtol=1e-9)
-    np.testing.assert_allclose(used[:, dim], whole[:, dim], rtol=1e-12)
-    np.testing.assert_array_equal(clipped, norms > bounds)
+    np.testing.assert_allclose(used[:, :dim], whole[:, :dim] * scales[:, None], **rounding)
+    np.testing.assert_allclose(used[:, dim], whole[:, dim], **rounding)
+    apart = abs(norms - bounds) > 1e-5 * bounds
+    np.testing.assert_array_equal(clipped[apart], (norms > bounds)[apart])
 
 
 @settings(deadline=None, max_examples=30)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from test_stop import ROOT
@@ -128,17 +129,16 @@ def test_a_noted_wait_counts_from_its_last_progress(quick):
 
 
 def test_time_that_a_process_was_paused_is_no_wait(fifo, quick, monkeypatch):
-    (reader,) = begun(lambda: fifo.open().close())
-    seen(f"opening {str(fifo)!r}")
-    watch = stuck.FileWatch(ends=False)
-    watch._before = {}
-    monkeypatch.setattr(watch, "_at", watch._at - 1000)
-    watch.start()
-    time.sleep(0.1)
-    os.write(watch.wakes, b"\0")
-    watch.join()
-    assert watch._awake < 1
-    assert not gave_up()
+    monkeypatch.setattr(stuck, "END_SECONDS", 60)
+    paused = 0.0
+    monkeypatch.setattr(stuck, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + paused))
+    with watched():
+        (reader,) = begun(lambda: fifo.open().close())
+        seen(f"opening {str(fifo)!r}")
+        time.sleep(0.3)
+        paused = 1000.0
+        time.sleep(0.3)
+        assert not gave_up()
     fifo.open("w").close()
     reader.join()
 

@@ -40,7 +40,7 @@ def check_replayed(workflow, run_dir, driver):
     return totals
 
 
-@examples(4, 80)
+@examples(4, 48)
 @given(
     SESSIONS, st.sampled_from([ONE, 1, 2, 3]), st.integers(60, 160), st.integers(0, 60), st.integers(150, 400),
     st.sampled_from([0, 2, 1 << 20]), st.sampled_from([None, 1e-6]), st.sampled_from([None, 2]), st.integers(1, 3),

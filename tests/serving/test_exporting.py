@@ -4,6 +4,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from support import depth
 from support.oracle.data_path import ROW, Machine
 from test_scoring import contents
 from test_servable import export, refuse
@@ -34,8 +35,9 @@ def servable(trained, tmp_path_factory):
     return out
 
 
+@pytest.mark.deep
 def test_a_killed_export_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatch):
-    """Stopped before each write that makes a file durable."""
+    """Stopped before each write that makes a file durable, or, in the quick form, before one in three."""
     replace, calls = Files.replace, []
 
     def counted(self, path, buffers):
@@ -54,10 +56,10 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatc
         if code == 0:
             break
         assert code == 130
-        stop += 1
-        if stop % 3 == 0:
+        stop += 1 if depth.PROVES else 3
+        if stop in (3, 6):
             shutil.rmtree(out)
-    assert stop == 8
+    assert stop >= 8
     assert contents(out) == whole
 
 

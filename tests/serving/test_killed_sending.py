@@ -6,10 +6,12 @@ import shutil
 from functools import partial
 
 import pytest
+from support import depth
 from support.runs.forked_commands import forked
 from support.stores.faulty_proxy import proxying
 from support.stores.s3_server import environment, serving_s3
 
+from pipeline.serving import dense_files
 from pipeline.serving.export import main as export
 from pipeline.serving.score import main as score
 
@@ -24,8 +26,14 @@ def store():
         yield folder, proxy
 
 
-def in_environment(main, variables, argv):
+def refuse(opened, model):
+    raise NotImplementedError("not in this test")
+
+
+def in_environment(main, variables, exports_programs, argv):
     os.environ.update(variables)
+    if not exports_programs:
+        dense_files.exported = refuse
     return main(argv)
 
 
@@ -43,7 +51,8 @@ def ran(proxy, main, *argv, dies=lambda number, method, path: False):
 
     proxy.fault = fault
     variables = environment(proxy.port) | {"PIPELINE_CACHE": os.environ["PIPELINE_CACHE"]}
-    process = forked(partial(in_environment, main, variables), *argv)
+    # ONNX files and exported programs take seconds: the quick form has none.
+    process = forked(partial(in_environment, main, variables, depth.PROVES), *argv)
     process.join()
     proxy.fault = lambda number, method, path: None
     assert killed or process.exitcode == 0

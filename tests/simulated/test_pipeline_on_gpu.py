@@ -132,19 +132,19 @@ class AnyOrder:
     """An executor that runs its tasks in any order that the edges allow, drawn at random."""
 
     def __init__(self, call, rng):
-        self._call, self._rng, self._todo = call, rng, []
+        self.call, self._rng, self.todo = call, rng, []
 
     def submit(self, stage, number, after):
         task = SimpleNamespace(stage=stage, number=number, after=after, done=None)
-        self._todo.append(task)
+        self.todo.append(task)
         return task
 
     def result(self, wanted):
         while wanted.done is None:
-            ready = [task for task in self._todo if all(other.done for other in task.after)]
+            ready = [task for task in self.todo if all(other.done for other in task.after)]
             task = ready[self._rng.integers(len(ready))]
-            self._todo.remove(task)
-            task.done = self._call(task.stage, task.number)
+            self.todo.remove(task)
+            task.done = self.call(task.stage, task.number)
         return wanted.done
 
     def settle(self, tasks):
@@ -168,13 +168,13 @@ def test_arrivals_of_a_block_are_kept_until_it_is_scored(root, expected, monkeyp
 
     class First:
         def integers(self, count):
-            ready = [task for task in executor._todo if all(other.done for other in task.after)]
+            ready = [task for task in executor.todo if all(other.done for other in task.after)]
             return min(range(count), key=lambda n: (order.index(ready[n].stage), ready[n].number))
 
     executor = AnyOrder(None, First())
 
     def open_executor(crew):
-        executor._call = crew.worker.stages.run
+        executor.call = crew.worker.stages.run
         return nullcontext(executor)
 
     monkeypatch.setattr(LocalCrew, "executor", open_executor)

@@ -102,14 +102,8 @@ def test_the_number_of_threads_changes_no_plan(policy, monkeypatch):
             found.append([array.tobytes() for array in (*arrays, planned.host_into, planned.host_victim_slots)])
             found.append([write.at_N.tobytes() for write in planned.disk_writes])
         assert min(planned.moves.device_to_host, planned.moves.disk_hits) > 0, "this shows too little"
-        arrays, numbers = state_of(places)
         # Without the map's tables, whose unused bytes may be anything.
-        return (
-            found,
-            arrays[1 + len(places.map._words) :],
-            numbers,
-            places.map.find(np.arange(160_000, dtype=np.uint64)).tobytes(),
-        )
+        return found, state_of(places) | {"map": places.map.find(np.arange(160_000, dtype=np.uint64)).tobytes()}
 
     first = digest(1)
     assert all(digest(num_threads) == first for num_threads in (2, 3, 16))

@@ -80,8 +80,7 @@ def test_the_table_forgets_keys_of_blocks_that_are_used_up():
     for n in range(60):
         next_uses.add(make_block(n), np.arange(100 * n, 100 * n + 100, dtype=np.uint64))
         next_uses.use_up(make_block(n))
-    assert len(next_uses._newest._table_E2) == 1024
-    assert len(next_uses._next_N) < 300
+    assert next_uses.bytes_with(0) < 16 * 1024 + 4 * 300
 
 
 def test_known_blocks_before_a_batch_can_be_forgotten():

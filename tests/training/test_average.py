@@ -5,6 +5,7 @@ import pytest
 import torch
 from conftest import make_workflow
 from sklearn.metrics import log_loss, roc_auc_score
+from support.depth import some
 from support.faults.killed_after_commit import SIZES, kill_after
 from support.oracle.reference import Reference
 from support.runs.harness import make_driver, run
@@ -23,7 +24,7 @@ def averaged(root, num_steps=4, **changes):
     )
 
 
-@pytest.mark.parametrize("num_steps", [1, 4, 1000])
+@pytest.mark.parametrize("num_steps", some([1, 4, 1000], 4))
 def test_a_run_with_averages_equals_the_plain_trainer(data_root, num_steps):
     workflow = averaged(data_root, num_steps)
     result, reference = run(workflow, **SIZES), Reference(workflow).train()
@@ -43,7 +44,7 @@ def test_averages_change_the_evaluation_and_not_the_training(data_root):
     assert results[0] != results[1]
 
 
-@pytest.mark.parametrize("commits", [1, 2, 5, 6])
+@pytest.mark.parametrize("commits", some([1, 2, 5, 6], 5))
 def test_a_killed_run_resumes_to_the_same_averages(data_root, tmp_path, monkeypatch, commits):
     workflow = averaged(data_root)
     kill_after(commits, workflow, tmp_path, monkeypatch)

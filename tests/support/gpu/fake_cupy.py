@@ -4,6 +4,8 @@ CuPy itself."""
 import ctypes
 import itertools
 from types import SimpleNamespace
+from typing import ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -18,10 +20,13 @@ class Array(np.ndarray):
 
 class Stream:
     pointers = itertools.count(1)
+    made: ClassVar = WeakValueDictionary()
+    """Streams by pointer."""
 
     def __init__(self, non_blocking):
         assert non_blocking, "it would wait for the default stream"
         self.ptr, self.log, self.entered = next(self.pointers), [], 0
+        self.made[self.ptr] = self
 
     def __enter__(self):
         self.entered += 1

@@ -13,6 +13,7 @@ from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import DEVICE, DISK, HOST, row_of, tier_of
 from pipeline.storage.layout import row_keys
 from pipeline.storage.places import NO_COPY, Caps, Places
+from pipeline.storage.plan_threads import PlanThreads
 from pipeline.storage.shards import ONE_SHARD, shard_of
 
 CHUNK = 4
@@ -42,22 +43,21 @@ def make_places(
     return Places(device_rows, host_rows, policies, Caps(disk_chunks, map_bytes), chunks)
 
 
-def policy_state(policy):
-    """All state of a policy's own, without the uses that it shares with its slots."""
-    state = {name: value for name, value in vars(policy).items() if name != "_uses"}
-    return {name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in state.items()}
-
-
 def state_of(places):
-    """All state that a plan may change, as bytes."""
-    arrays = [places.map._counts_P, *places.map._words]
-    chunks = places.chunks
-    arrays += [chunks._stale_C, chunks._on_disk._of_C, chunks._on_disk._chunk_O]
-    numbers = [*chunks.tails, chunks.present, chunks.growth, chunks.allowance]
-    for slots in (places.device, places.host):
-        arrays += [slots.keys_S, slots.copies_S, slots._free, slots.uses.last_N, slots.uses.count_N, slots.uses.next_N]
-        numbers += [slots.num_free, policy_state(slots.policy)]
-    return [array.tobytes() for array in arrays], numbers
+    """All state that a plan may change: by attribute, arrays as bytes."""
+    return {name: contents(getattr(places, name)) for name in ("map", "chunks", "device", "host", "trained")}
+
+
+def contents(value):
+    """What an object holds, however its attributes are called."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, list | tuple):
+        return [contents(one) for one in value]
+    if isinstance(value, PlanThreads):
+        return None
+    names = getattr(value, "__slots__", None) or getattr(value, "__dict__", ())
+    return {name: contents(getattr(value, name)) for name in names} or value
 
 
 @dataclass

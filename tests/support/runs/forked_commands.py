@@ -11,13 +11,13 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import numpy as np
-from support.depth import deep
+from support.depth import PROVES, deep
 
 CONTEXT = multiprocessing.get_context("forkserver")
+EXPORTERS = ["torch._dynamo", "torch.export._trace", "torch.onnx._internal.exporter._core", "onnx", "onnxscript"]
+"""What torch imports when it exports a model, as only proofs do here."""
 CONTEXT.set_forkserver_preload([
-    "pipeline.serving.commit", "pipeline.serving.exporting", "pipeline.serving.scoring",
-    # What torch imports when it exports a model.
-    "torch._dynamo", "torch.export._trace", "torch.onnx._internal.exporter._core", "onnx", "onnxscript",
+    "pipeline.serving.commit", "pipeline.serving.exporting", "pipeline.serving.scoring", *(EXPORTERS * PROVES),
 ])  # fmt: skip
 """A module that is not installed is left out."""
 
@@ -42,13 +42,12 @@ def finished(main: Main, *argv: object) -> None:
 
 def killed_and_finished(main: Main, argv: Sequence[object], folder: Path, seed: int) -> list[Path]:
     """Outputs of a command that was killed at random instants, five times or more, and was then called once more."""
-    finished(main, *argv, "--out", folder / "first")
     begun = time.monotonic()
     finished(main, *argv, "--out", folder / "measured")
     takes = time.monotonic() - begun
-    rng, outputs = np.random.default_rng(seed), [folder / f"killed{number}" for number in range(4)]
+    rng, outputs = np.random.default_rng(seed), [folder / f"killed{number}" for number in range(deep(2, 4))]
     for number in range(deep(5, 20)):
-        process = forked(main, *argv, "--out", outputs[number % 4])
+        process = forked(main, *argv, "--out", outputs[number % len(outputs)])
         time.sleep(takes * rng.uniform(0, 1))
         process.kill()
         process.join()

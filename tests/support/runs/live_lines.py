@@ -109,7 +109,7 @@ class FakeRun:
     def train(self, until=1.0):
         """Train until this share of the run is done."""
         while self.done < until * self.total:
-            self._tick()
+            self.tick()
             ended = min(self.done // self.per_epoch, self.epochs)
             while self.epoch < ended:
                 self.epoch += 1
@@ -118,7 +118,8 @@ class FakeRun:
                 self.commit("best")
         return self
 
-    def _tick(self):
+    def tick(self):
+        """Train for one more step of the clock."""
         rate = self.rate * (1 + 0.12 * math.sin(self.trained_for) + 0.05 * math.sin(7.3 * self.trained_for))
         self.now, self.session, self.trained_for = (
             self.now + self.step,
