@@ -247,9 +247,8 @@ def begun_of(run_dir: Path) -> Begun:
     """Data of the newest commit of a run directory; none if there is no commit, or if it is damaged, which is reported
     where commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
-        begun, position = begun_in(held.manifest.state["data"]), held.manifest.state["position"]
-        spans = begun.splits["train"].spans
-        return replace(begun, is_over=spans is not None and position.get("span") == len(spans))
+        position = Position(**held.manifest.state["position"])
+        return replace(begun_in(held.manifest.state["data"]), at=position if position.span is not None else None)
     return Begun()
 
 
