@@ -272,7 +272,7 @@ def read_commits(
     """Return the kept commits, the history up to the last one, and warnings. Raises ValueError if this run, which is
     `described`, may not go on from it."""
     kept = commits.kept()
-    values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, begun_in(as_json(identity))).of
+    values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, Begun(identity)).of
     history = History({split: of_split.digest for split, of_split in identity.items()}, values)
     history.spans = dict(enumerate(identity["train"].spans or ()))
     if not kept:
