@@ -33,8 +33,7 @@ from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import Larger, Seen, larger_caps
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
-from pipeline.spans.guard import GuardStopped, why_stopped
-from pipeline.spans.passes import SPAN
+from pipeline.spans.guard import GuardStopped, check_guard
 from pipeline.storage.disk_speed import measure
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
@@ -71,7 +70,6 @@ class Driver:
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._record, self._recovery = StretchFile(folder, setup), Recovery()
-        self._guarded = workflow.metrics.guard
         self._opened = ExitStack()
         self._opened.callback(source.close)
 
@@ -129,13 +127,9 @@ class Driver:
                 result = self._go_on()
             self.runner.observers.notify(Observer.on_end, "finished" if result else "interrupted", "")
         except (OSError, MemoryError, PipelineError) as error:
-            # What workers died of may not come again.
-            command = SAME_COMMAND if isinstance(error, WorkerLost) else CORRECTED_COMMAND
-            kept = error.kept if isinstance(error, CapTooSmall) else self.what_is_kept(command)
             if not gave_up():
                 self.runner.observers.notify(Observer.on_end, "failed", error_text(error))
-            kind = GuardStopped if isinstance(error, GuardStopped) else PipelineError
-            raise kind(f"{error_text(error)}\n{kept}") from error
+            raise ended_by(error, self.what_is_kept) from error
         finally:
             self.close()
         return result
@@ -198,23 +192,15 @@ class Driver:
         pace, every_blocks = self.runner.pace, self.setup.workflow.commit.every_blocks
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, pace.block_batches)
         if begin is None and not self._is_over and self.agenda.end.span is not None:
-            # Spans have come of which none is scored or trained on yet: the run takes note of their files.
-            self.commit(DueCommit(None))
+            self.commit(DueCommit(None))  # Nothing is to be done yet with the spans that came: their files are kept.
         stopped: Refusal | None = None
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
-            self._guard(stretch.blocks[0])
+            check_guard(stretch.blocks[0], self.history.epochs, self.setup.workflow.metrics.guard)
             self.runner.stretch(stretch)
             stopped = stretch.refusal
         return stopped
-
-    def _guard(self, block: Block) -> None:
-        """Raises GuardStopped if this block begins the training of a span after a score that the guard refuses."""
-        begins = block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0
-        last = self.history.epochs[-1] if self.history.epochs else {}
-        if begins and last.get("split") == SPAN and (why := why_stopped(self.history.epochs, self._guarded)):
-            raise GuardStopped(why)
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal
@@ -256,11 +242,11 @@ class Driver:
         workflow, begin, at = self.setup.workflow, due.begin, self.agenda.position(due.begin)
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
-        speed = {**asdict(self.folder.measured), "direct": workflow.storage.direct}
         self._record.committing(self.committer.number, name, due.at_least)
         with doing(f"commit {self.committer.number}"):
             self.committer.commit(
-                lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at), "speed": speed}
+                lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
+                | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}}
                 | write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
                 name=name, at_least=due.at_least, give_up=due.give_up,
             )  # fmt: skip
@@ -270,6 +256,15 @@ class Driver:
         if keeps_best and (remark := self.best.undefined(self.history)):
             self.runner.say(remark)
         self.pauses.go_on()
+
+
+def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineError:
+    """Error of a run that ended. `what_is_kept`: see `Driver`."""
+    # What workers died of may not come again.
+    command = SAME_COMMAND if isinstance(error, WorkerLost) else CORRECTED_COMMAND
+    kept = error.kept if isinstance(error, CapTooSmall) else what_is_kept(command)
+    kind = GuardStopped if isinstance(error, GuardStopped) else PipelineError
+    return kind(f"{error_text(error)}\n{kept}")
 
 
 def position_state(agenda: Agenda, at: Position) -> dict[str, Any]:
