@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_keys
 from pipeline.data.files import InputColumn, columns_of
+from pipeline.data.identity import Begun
 from pipeline.data.plain import plain
-from pipeline.data.source import Begun, files_of_splits
+from pipeline.data.split_files import files_of_splits
 from pipeline.features.hashes import missing_of
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.records import U64
+from pipeline.spans.passes import SPAN
 from pipeline.workflow import Data
 
 ROWS_AT_ONCE = 1 << 16
@@ -36,7 +38,7 @@ class KeyValues:
         """Value of each key as text; None for a null. A key that no row has is left out."""
         known = self._known[column]
         if set(keys) - known.keys():
-            for file in files_of_splits(self._data, self._begun)[split]:
+            for file in files_of_splits(self._data, self._begun)["train" if split == SPAN else split]:
                 self._look(file, self._columns[column], set(keys) - known.keys())
         return {key: known[key] for key in keys if key in known}
 

@@ -12,12 +12,18 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.cluster.crew import Crew
-from pipeline.commits.manifest import Commits, Manifest, join_parts
+from pipeline.commits.manifest import FORMAT, WITH_SPANS, Commits, Manifest, join_parts
 from pipeline.commits.reopen import checksums
 from pipeline.data.agenda import START, Position
 from pipeline.errors import PipelineError
 from pipeline.metrics.totals import DiskTotals
+from pipeline.spans.passes import SPAN
 from pipeline.worker.worker import Worker
+
+
+def place_of(at: Position) -> str:
+    """The epoch of a position, or the span, as messages name it."""
+    return f"epoch {at.epoch + 1}" if at.span is None else f"span {at.span + 1}"
 
 
 class Committer:
@@ -50,9 +56,10 @@ class Committer:
             return f"nothing is committed yet: {command} starts over"
         number, at = self.newest.number, self.position
         if not is_over:
-            where = f"epoch {at.epoch + 1}, {at.split}, batch {at.batch}"
+            where = f"{place_of(at)}, {at.split}, batch {at.batch}" if at.split != SPAN else place_of(at)
             return f"commit {number} is kept, up to {where}: {command} goes on from there"
-        others = "writes missing results; raise schedule.epochs to train on from it, or start over with --fresh"
+        on = "name more data with --extend" if at.span is not None else "raise schedule.epochs"
+        others = f"writes missing results; {on} to train on from it, or start over with --fresh"
         then = "tests the best epoch" if best_is_tested else others
         return f"commit {number} holds all of the training: {command} {then}"
 
@@ -75,7 +82,9 @@ class Committer:
             self.totals.rows_changed += part.changed
             self.totals.rows_merged += part.merged
             self.totals.written_bytes += part.written_bytes
-        manifest = replace(join_parts([part.part for part in flushed]), name=name, dense=dense, state=state())
+        joined, of_run = join_parts([part.part for part in flushed]), state()
+        written = FORMAT if of_run["position"].get("span") is None else WITH_SPANS
+        manifest = replace(joined, name=name, dense=dense, state=of_run, format=written)
         self._commits.publish(manifest)
         self.newest = manifest
         kept = self._commits.kept(give_up)

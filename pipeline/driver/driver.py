@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
+from pipeline.data.agenda import Agenda, Position
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
@@ -32,6 +33,7 @@ from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import Larger, Seen, larger_caps
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
+from pipeline.spans.guard import GuardStopped, check_guard
 from pipeline.storage.disk_speed import measure
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
@@ -129,12 +131,9 @@ class Driver:
                 result = self._go_on()
             self.runner.observers.notify(Observer.on_end, "finished" if result else "interrupted", "")
         except (OSError, MemoryError, PipelineError) as error:
-            # What workers died of may not come again.
-            command = SAME_COMMAND if isinstance(error, WorkerLost) else CORRECTED_COMMAND
-            kept = error.kept if isinstance(error, CapTooSmall) else self.what_is_kept(command)
             if not gave_up():
                 self.runner.observers.notify(Observer.on_end, "failed", error_text(error))
-            raise PipelineError(f"{error_text(error)}\n{kept}") from error
+            raise ended_by(error, self.what_is_kept) from error
         finally:
             self.close()
         return result
@@ -196,10 +195,13 @@ class Driver:
         self.pauses.go_on()
         pace, every_blocks = self.runner.pace, self.setup.workflow.commit.every_blocks
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, pace.block_batches)
+        if begin is None and not self._is_over and self.agenda.end.span is not None:
+            self.commit(DueCommit(None))  # Nothing is to be done yet with the spans that came: their files are kept.
         stopped: Refusal | None = None
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
+            check_guard(stretch.blocks[0], self.history.epochs, self.setup.workflow.metrics.guard)
             self.runner.stretch(stretch)
             stopped = stretch.refusal
         return stopped
@@ -244,14 +246,14 @@ class Driver:
 
     def commit(self, due: DueCommit) -> None:
         """Take a commit; the pipeline must be drained."""
-        workflow, begin, position = self.setup.workflow, due.begin, asdict(self.agenda.position(due.begin))
+        workflow, begin, at = self.setup.workflow, due.begin, self.agenda.position(due.begin)
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
-        speed = {**asdict(self.folder.measured), "direct": workflow.storage.direct}
         self._record.committing(self.committer.number, name, due.at_least)
         with doing(f"commit {self.committer.number}"):
             self.committer.commit(
-                lambda: {**self._description, **self.history.state(), "position": position, "speed": speed}
+                lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
+                | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}}
                 | write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
                 name=name, at_least=due.at_least, give_up=due.give_up,
             )  # fmt: skip
@@ -261,6 +263,22 @@ class Driver:
         if keeps_best and (remark := self.best.undefined(self.history)):
             self.runner.say(remark)
         self.pauses.go_on()
+
+
+def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineError:
+    """Error of a run that ended. `what_is_kept`: see `Driver`."""
+    # What workers died of may not come again.
+    command = SAME_COMMAND if isinstance(error, WorkerLost) else CORRECTED_COMMAND
+    kept = error.kept if isinstance(error, CapTooSmall) else what_is_kept(command)
+    kind = GuardStopped if isinstance(error, GuardStopped) else PipelineError
+    return kind(f"{error_text(error)}\n{kept}")
+
+
+def position_state(agenda: Agenda, at: Position) -> dict[str, Any]:
+    """Position of a commit, as part of its state; with spans also the number of steps before it."""
+    if at.span is None:
+        return {"position": {"epoch": at.epoch, "split": at.split, "batch": at.batch}}
+    return {"position": asdict(at), "steps": agenda.steps_before(at)}
 
 
 def links(crew: Crew, run_dir: Path) -> list[str]:

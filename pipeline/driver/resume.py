@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from pipeline.commits.manifest import OTHER_VERSION, RESERVE_NAME, Commits, Mani
 from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
-from pipeline.data.identity import Identity, as_json, begun_in, differences
+from pipeline.data.identity import Begun, Identity, as_json, begun_in, differences
 from pipeline.data.key_values import KeyValues
 from pipeline.data.side_files import side_digests
 from pipeline.driver.best import BestEpoch
@@ -52,6 +53,8 @@ CHANGE_LATER_BITS = (
 DECIDE_THE_RESULT = ("optimizer", "metrics", "schedule.plateau", "model.compile")
 """Settings of which a run that has ended must have the present values: its results are no answer to others. Threads do
 not count, since by default they are those of the machine."""
+SCORE_SPANS = ("metrics.score_spans", "metrics.guard")
+"""Settings that decide how later spans are scored, and change no earlier score."""
 MAX_NAMED, MAX_VALUE = 8, 60
 """Maximum number of differences that a message names, and of characters of a value in it."""
 PROCESSOR_VARIABLES = (
@@ -130,7 +133,9 @@ def check_same_run(
         )
     was, epochs = (d["workflow"]["schedule"]["epochs"] for d in (before, now))
     # The run cannot be ended at an earlier epoch: the test that follows the last epoch would be left out.
-    if position.epoch >= epochs and epochs != was:
+    if position.span is not None and epochs != was:
+        refused.append(f"schedule.epochs: was {was} passes over each span, is {epochs}")
+    elif position.epoch >= epochs and epochs != was:
         refused.append(f"schedule.epochs: was {was}, is {epochs}, and the commit is at epoch {position.epoch + 1}")
     more = [f"and {len(refused) - MAX_NAMED} more"] if len(refused) > MAX_NAMED else []
     if refused:
@@ -143,7 +148,8 @@ def check_same_run(
     edited = is_other_code(before.get("code", ""), now["code"])
     code = [EDITED.format(kind=now["workflow"]["model"]["kind"])] if edited else []
     if ended:
-        asked = [text for path, text in changes if _is_in(path, DECIDE_THE_RESULT)] + code
+        decide = [(path, text) for path, text in changes if not _is_in(path, SCORE_SPANS)]
+        asked = [text for path, text in decide if _is_in(path, DECIDE_THE_RESULT)] + code
         _check_answers([*asked, *(f"data.{split}: {text}" for split, text in other.items())], bool(other))
     warned = [text for path, text in changes if _is_in(path, CHANGE_LATER_BITS)] + code
     warned += [text for _, text in _differences(before["environment"], now["environment"], "")]
@@ -237,12 +243,13 @@ def _short(value: Any) -> str:
     return text if len(text) < MAX_VALUE else f"{text[:MAX_VALUE]} ..."
 
 
-def begun_of(run_dir: Path) -> dict[str, list[tuple[str, int | None]]]:
-    """Names and versions of the files of each split in the newest commit of a run directory; empty if there is none, or
-    if it is damaged, which is reported where commits are opened."""
+def begun_of(run_dir: Path) -> Begun:
+    """Data of the newest commit of a run directory; none if there is no commit, or if it is damaged, which is reported
+    where commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
-        return begun_in(held.manifest.state["data"])
-    return {}
+        position = Position(**held.manifest.state["position"])
+        return replace(begun_in(held.manifest.state["data"]), at=position if position.span is not None else None)
+    return Begun()
 
 
 def check_newest(
@@ -265,8 +272,9 @@ def read_commits(
     """Return the kept commits, the history up to the last one, and warnings. Raises ValueError if this run, which is
     `described`, may not go on from it."""
     kept = commits.kept()
-    values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, begun_in(as_json(identity))).of
+    values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, Begun(identity)).of
     history = History({split: of_split.digest for split, of_split in identity.items()}, values)
+    history.spans = dict(enumerate(identity["train"].spans or ()))
     if not kept:
         return kept, history, []
     warnings = check_newest(kept, described, setup.agenda, setup.workflow)

@@ -79,7 +79,7 @@ class Rows:
 
 def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequence[Choice]) -> Draft:
     """The draft of the candidate with the least validation logloss, with all figures as comments. `files`: Parquet
-    files of each split. Prints what it does. Raises Untried if that is not possible, and KeyboardInterrupt after a signal."""
+    files of each split. Raises Untried if that is not possible, KeyboardInterrupt after a signal."""
     rows = rows_of(draft, files, choices)
     for part, where in ((rows.train, "the training rows"), (rows.held, rows.why)):
         for label in draft.labels:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from pipeline.data.agenda import Agenda
-from pipeline.data.source import Begun, Scoring, Source
+from pipeline.data.identity import Begun
+from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Described
 from pipeline.preflight.check_model import DenseFacts
 from pipeline.preflight.sizes import Fit
+from pipeline.records import Block
 from pipeline.settings.caps import Storage
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
@@ -44,7 +47,7 @@ class Checked:
     run_dir: Path | None = None
     """Run directory, whose disk limits the log; None: no limit."""
     begun: Begun | None = None
-    """Files of the run that goes on, in its order (see `files_of_splits`)."""
+    """Data of the run that goes on (see `files_of_splits`)."""
     scoring: Scoring | None = None
     """Input of a scoring; None: training on the splits of the workflow."""
     storage: Storage
@@ -56,3 +59,9 @@ class Checked:
     pace: ChosenPace | None = None
     """Pace that was chosen with the caps; None: the workflow's."""
     fit: Fit = LATER
+
+    def first_blocks(self, num_blocks: int, block_batches: int) -> Iterator[Block]:
+        """The first blocks that are trained or scored, of a run with spans from where it goes on."""
+        at = self.begun.at if self.begun else None
+        begin = self.agenda.block_at(at, block_batches) if at else None
+        return islice(self.agenda.blocks(block_batches, begin), num_blocks)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.data.agenda import Agenda
-from pipeline.data.source import Begun, Scoring, Source
+from pipeline.data.identity import Begun
+from pipeline.data.source import Scoring, Source
 from pipeline.data.synthetic import ensure
 from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
@@ -24,6 +25,8 @@ from pipeline.preflight.first_window import rehearse
 from pipeline.preflight.remarks import remarks
 from pipeline.preflight.sizes import Fit, with_device_in_bytes
 from pipeline.settings.caps import CapSizes, caps_of
+from pipeline.spans.calendar import Calendar
+from pipeline.spans.passes import span_passes
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import row_layout
 from pipeline.workflow import Workflow
@@ -69,14 +72,18 @@ def data(c: Checked) -> Checked:
     ensure(workflow.data)
     threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
     source = Source(workflow.data, workflow.seed, threads, metrics, begun=c.begun)
-    for remark in (*source.notes, *remarks(workflow.data, source.num_examples)):
+    # The files of earlier spans may be gone.
+    goes_on = c.begun is not None and c.begun.files("train") and source.calendar is not None
+    looked_at = workflow.data.model_copy(update={"train": ()}) if goes_on else workflow.data
+    for remark in (*source.notes, *remarks(looked_at, source.num_examples)):
         c.say(f"warning: {remark}")
     return replace(c, source=source)
 
 
 def agenda(c: Checked) -> Checked:
     """Count the batches of all epochs."""
-    return replace(c, agenda=agenda_of(c.workflow, c.source.num_examples, c.dense, c.world))
+    calendar = c.source.calendar
+    return replace(c, agenda=agenda_of(c.workflow, c.source.num_examples, c.dense, c.world, calendar))
 
 
 def caps(c: Checked) -> Checked:
@@ -137,11 +144,17 @@ def set_up_scoring(
     )))  # fmt: skip
 
 
-def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1) -> Agenda:
-    """Make the agenda of a run with `world` workers."""
+def agenda_of(
+    workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1,
+    calendar: Calendar | None = None,
+) -> Agenda:  # fmt: skip
+    """Make the agenda of a run with `world` workers. `calendar`: spans of the training data, if there are some."""
     schedule = workflow.schedule
     min_last_batch = dense.min_last_batch(schedule.batch_size, world)
-    return Agenda(num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, min_last_batch)
+    return Agenda(
+        num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, min_last_batch,
+        passes=span_passes(workflow, calendar),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
