@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,7 +109,10 @@ def _pictures(study: optuna.Study) -> Iterator[str]:
     for name in PICTURES:
         draw: Callable[[optuna.Study], Any] = getattr(optuna.visualization, name)
         try:
-            figure = draw(study)
+            with warnings.catch_warnings():
+                # Of few trials the importances are equal.
+                warnings.simplefilter("ignore")
+                figure = draw(study)
         except (ValueError, RuntimeError) as error:
             # Importances need several trials with different values.
             yield f"<p>{name}: {html.escape(str(error))}</p>\n"

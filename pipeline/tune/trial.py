@@ -115,7 +115,7 @@ def verdict_of(order: Order, record: Record) -> Verdict | None:
             cause = cause.__cause__
         if cause and watch:
             return Verdict(state="pruned", reports=watch.reports(), text=str(cause))
-        return Verdict(state="failed", text=error_text(error))
+        return Verdict(state="failed", text=error_text(error).splitlines()[0])
 
 
 def complete(order: Order, record: Record, workflow: Workflow) -> Verdict:
