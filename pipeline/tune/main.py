@@ -68,7 +68,10 @@ def tune_command(args: argparse.Namespace, again: str) -> str | int:
             return exit_code(tuning.processes.signal)
         if not study.ranked():
             failed = [trial.user_attrs["text"] for trial in study.trials if trial.user_attrs.get("text")]
-            say(f"error: no trial was complete; the last one: {failed[-1] if failed else 'none was begun'}")
+            said = failed[-1] if failed else "none was begun"
+            running, tables = args.parallel, args.parallel + args.keep
+            caps = f" (a trial has 1/{running} of the workflow's caps, and 1/{tables} of storage.disk)"
+            say(f"error: no trial was complete; the last one: {said}{caps if 'storage.' in said else ''}")
             return 1
         return json.dumps(tuning.as_json(), indent=1) if args.json else tuning.text
 

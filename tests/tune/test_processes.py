@@ -28,9 +28,9 @@ tune = Tune(space={"optimizer.rows.lr": Between(low=1e-4, high=1.0, log=True), "
 @pytest.fixture
 def study_file(workflow_file):
     text = workflow_file.read_text().replace("threads=1", PLATEAU)
-    text = text.replace("labels=", 'test=("test.parquet",),\n        labels=').replace(
-        "\nworkflow =", SPACE + "\nworkflow ="
-    )
+    text = text.replace("labels=", 'test=("test.parquet",), labels=').replace("\nworkflow =", f"{SPACE}\nworkflow =")
+    # A trial has half of the caps.
+    text = text.replace('"1 MiB"', '"4 MiB"').replace("64 MiB", "256 MiB")
     workflow_file.write_text(text)
     return workflow_file
 
@@ -82,7 +82,7 @@ def figures(out):
 
 @pytest.mark.parametrize("seed", some(range(4), 0))
 def test_a_study_with_killed_trials_equals_an_undisturbed_one(study_file, tmp_path, seed):
-    options = ("--trials", "3", "--parallel", "3")
+    options = ("--trials", "2", "--parallel", "2")
     finished(command(study_file, tmp_path / "whole", *options))
     process = command(study_file, tmp_path / "killed", *options)
     killer = Killer(process, 3, seed)
@@ -97,7 +97,7 @@ def test_a_study_with_killed_trials_equals_an_undisturbed_one(study_file, tmp_pa
 
 
 def test_an_interrupted_study_says_the_best_and_how_to_go_on(study_file, tmp_path):
-    options = ("--trials", "2")
+    options = ("--trials", "2", "--set", "data.test=[]")
     process = command(study_file, tmp_path / "out", *options)
     while not (tmp_path / "out" / "records" / "001" / "losses.jsonl").exists():
         assert process.poll() is None
@@ -105,8 +105,9 @@ def test_an_interrupted_study_says_the_best_and_how_to_go_on(study_file, tmp_pat
     process.send_signal(signal.SIGINT)
     _, err = finished(process, 130)
     assert "the best so far: trial 0: logloss" in err
-    assert f"to go on: pipeline tune {study_file} --out {tmp_path / 'out'} --trials 2" in err
+    assert f"to go on: pipeline tune {study_file} --out {tmp_path / 'out'} --trials 2 --set 'data.test=[]'" in err
     out, _ = finished(command(study_file, tmp_path / "out", *options))
-    assert "tested once: " in out
+    assert f"its run: {tmp_path / 'out' / 'trials' / '00'}" in out
+    assert "tested" not in out
     assert [state for _, state, *_ in trials_of(tmp_path / "out")] == ["COMPLETE", "COMPLETE"]
     assert "plotly" in (tmp_path / "out" / "report.html").read_text()
