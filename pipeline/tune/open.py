@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.data.source import Source
 from pipeline.machine import limits
 from pipeline.machine.aside import WAYS_OUT
+from pipeline.messages.sizes import MemoryShare
 from pipeline.monitor.runs import flat_settings
 from pipeline.settings import read_json
 from pipeline.storage.files import Files
@@ -25,12 +27,10 @@ MAY_CHANGE = ("storage", "commit", "device")
 """Parts of the workflow that change no bit of a trial."""
 
 
-def open_study(
-    out: Path, workflow: Workflow, space: Space, file: str, set_: Sequence[str], seed: int, parallel: int,
-    workers: int | None, keep: int,
-) -> Study:  # fmt: skip
-    """Open the study in a folder, or begin one. `keep`: number of trials that keep their tables. Raises ValueError if
-    the folder holds a study of something else, or if the workflow cannot be tuned."""
+def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> Study:
+    """Open the study in a folder, or begin one. `args`: of the command. Raises ValueError if the folder holds a study
+    of something else, or if the workflow cannot be tuned."""
+    parallel, workers = args.parallel, args.workers
     if not workflow.data.validation:
         raise ValueError("trials are judged by the validation split, and data.validation names no files; name some")
     path = out / "study.json"
@@ -39,7 +39,7 @@ def open_study(
     caps, schedule = workflow.storage, workflow.schedule
     fixed = Fixed(
         workflow=described(workflow), space=json.loads(json.dumps(dict(space), default=lambda of: of.model_dump())),
-        metric=metric_of(workflow), seed=seed, parallel=parallel, workers=workers, examples=num_examples(workflow),
+        metric=metric_of(workflow), seed=args.seed, parallel=parallel, workers=workers, examples=num_examples(workflow),
         memory=caps.memory * parallel if caps.memory else int(SHARE_OF_FREE * limits.free_memory() / (workers or 1)),
         threads=max(1, schedule.threads // parallel),
     )  # fmt: skip
@@ -48,7 +48,8 @@ def open_study(
     else:
         Files().make_folder(out)
         Files().replace(path, [fixed.model_dump_json(indent=1).encode()])
-    return Study(out, fixed, workflow, space, file, set_, shares_of(workflow, fixed, out, keep), keep)
+    file, shares = str(args.workflow.absolute()), shares_of(workflow, fixed, out, args.keep)
+    return Study(out, fixed, workflow, space, file, args.set, shares, args.keep)
 
 
 def described(workflow: Workflow) -> dict[str, Any]:
@@ -89,6 +90,8 @@ def shares_of(workflow: Workflow, fixed: Fixed, out: Path, keep: int) -> Mapping
     shares: dict[str, Any] = {"schedule.threads": fixed.threads, "storage.disk": disk // (parallel + keep)}
     given = {name: getattr(caps, name) for name in ("device", "host", "read", "map")}
     shares |= {f"storage.{name}": size // parallel for name, size in given.items() if isinstance(size, int)}
+    if isinstance(caps.device, MemoryShare):
+        shares["storage.device"] = str(MemoryShare(caps.device.of_free / parallel))
     if any(size is None for size in given.values()):
         shares["storage.memory"] = fixed.memory // parallel
     return shares

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,12 @@ pre {{ overflow-x: auto }}</style>
 """
 
 
-def write_best(study: Study, trial: FrozenTrial, file: str, set_: Sequence[str]) -> Path:
+def write_best(study: Study, trial: FrozenTrial) -> Path:
     """Write the workflow of a trial to `best.py`, as the changes of the file that was tuned."""
-    settings = dict(parsed(set_)) | study.settings(trial)
+    settings = dict(parsed(study.set)) | study.settings(trial)
     content = BEST.format(
-        out=study.out, number=trial.number, metric=study.fixed.metric, value=trial.values[0], file=json.dumps(file),
+        out=study.out, number=trial.number, metric=study.fixed.metric, value=trial.values[0],
+        file=json.dumps(study.file),
         settings="\n".join(f"    {json.dumps(name)}: {literal(value)}," for name, value in settings.items()),
     )  # fmt: skip
     path = study.out / "best.py"
@@ -69,14 +70,6 @@ def counts_of(trials: Sequence[FrozenTrial]) -> str:
     states = [trial.state.name for trial in trials]
     names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "not finished"}
     return ", ".join(f"{states.count(state)} {word}" for state, word in names.items() if state in states)
-
-
-def trial_as_json(trial: FrozenTrial) -> dict[str, Any]:
-    return {
-        "number": trial.number, "state": trial.state.name.lower(), "value": trial.values[0] if trial.values else None,
-        "params": trial.params, "reports": {str(step): value for step, value in trial.intermediate_values.items()},
-        **trial.user_attrs,
-    }  # fmt: skip
 
 
 def write_page(study: Study, text: str) -> str:
@@ -119,12 +112,3 @@ def _pictures(study: optuna.Study) -> Iterator[str]:
             continue
         yield figure.to_html(full_html=False, include_plotlyjs=library)
         library = False
-
-
-def confirmed_lines(means: Mapping[int, Sequence[float]], metric: str) -> list[str]:
-    """Lines with the values of the best trials over several seeds."""
-    return [
-        f"trial {number} with {len(values)} seeds: {metric} {sum(values) / len(values):.5f} "
-        f"({min(values):.5f} to {max(values):.5f})"
-        for number, values in means.items()
-    ]

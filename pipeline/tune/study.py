@@ -23,12 +23,12 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from pipeline.settings import Strict
 from pipeline.settings.tuning import Between
-from pipeline.tune.records import QUARTERS, Order, Record, Verdict, best_so_far, less_is_better
+from pipeline.tune.records import QUARTERS, Order, Record, best_so_far, less_is_better
 from pipeline.tune.space import Space, label_of, own_values, settings_of
 from pipeline.workflow import Workflow
 
@@ -55,16 +55,6 @@ class Fixed(Strict):
     """Number of threads of a trial, which affects its bits."""
 
 
-class NoLock(JournalFileSymlinkLock):
-    """The lock of the study's folder protects the journal; a file's lock would outlive a kill."""
-
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        pass
-
-
 class Study:
     def __init__(
         self, out: Path, fixed: Fixed, workflow: Workflow, space: Space, file: str, set_: Sequence[str],
@@ -72,11 +62,13 @@ class Study:
     ) -> None:  # fmt: skip
         """`workflow`: with the settings of `set_`; `shares`: settings of a trial's caps and threads."""
         self.out, self.fixed, self.workflow, self.space, self.keep = out, fixed, workflow, space, keep
-        self._file, self._set, self._shares = file, set_, shares
+        self.file, self.set, self._shares = file, set_, shares
         self.direction = "minimize" if less_is_better(fixed.metric) else "maximize"
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mend(path := out / "journal.jsonl")
-        self._storage = JournalStorage(JournalFileBackend(str(path), NoLock(str(path))))
+        # The study's folder is locked; the lock of a process that was killed would be waited for.
+        path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+        self._storage = JournalStorage(JournalFileBackend(str(path)))
         self.optuna = optuna.create_study(
             study_name=NAME, storage=self._storage, direction=self.direction, load_if_exists=True
         )
@@ -105,7 +97,7 @@ class Study:
         """Order of a training with a trial's settings, and `more` of them."""
         examples, metric = self.fixed.examples, self.fixed.metric
         return Order(
-            workflow=self._file, set=tuple(self._set), settings=self.settings(trial) | dict(self._shares) | dict(more),
+            workflow=self.file, set=tuple(self.set), settings=self.settings(trial) | dict(self._shares) | dict(more),
             run_dir=str(run_dir), workers=self.fixed.workers, metric=metric,
             marks=tuple(-(-examples * quarter // QUARTERS) for quarter in range(1, QUARTERS)),
             bounds=bounds_of(self._before(trial.number), metric) if prunes else {},
@@ -141,8 +133,10 @@ class Study:
             optuna.trial.create_trial(state=TrialState.RUNNING, params=drawn, distributions=distributions)
         )
 
-    def tell(self, number: int, verdict: Verdict) -> None:
+    def tell(self, number: int) -> None:
         """Write a trial's verdict to the journal."""
+        verdict = self.record(number).verdict()
+        assert verdict
         trial = self._storage.get_trial_id_from_study_id_trial_number(
             self._storage.get_study_id_from_name(NAME), number
         )

@@ -15,8 +15,9 @@ from optuna.trial import TrialState, create_trial
 
 from pipeline.monitor.runs import find_runs
 from pipeline.storage.files import Files
-from pipeline.tune.records import Record, losses_in, reports_of
+from pipeline.tune.records import Order, Record, losses_in, reports_of
 from pipeline.tune.study import FIRST_TRIALS, bounds_of
+from pipeline.tune.trial import verdict_of
 
 TRIALS, PARALLEL = 14, 2
 SPACE = """
@@ -137,3 +138,51 @@ def test_a_failed_trial_is_recorded_and_only_the_best_keep_tables(workflow_file,
     given = [json.loads((tmp_path / "out" / "trials" / name / "workflow.json").read_bytes()) for name in tables]
     assert given[0]["storage"]["disk"] == "32 MiB", "half of 64 MiB: one that runs, one that is kept"
     assert Record(tmp_path / "out", "000").verdict()
+
+
+def test_the_best_trial_is_tested_once_and_another_best_is_counted(study_file, tmp_path, monkeypatch, capsys):
+    make_up(monkeypatch)
+    options = ("--parallel", PARALLEL, "--set", 'data.test=["test.parquet"]')
+    tune(study_file, tmp_path / "out", "--trials", 2, *options)
+    assert "tested once: epoch 2 test: auc 0.7" in capsys.readouterr().out
+    tune(study_file, tmp_path / "out", "--trials", 2, *options)
+    out, err = capsys.readouterr()
+    assert "tested once: " in out
+    assert "once more" not in err
+    tune(study_file, tmp_path / "out", "--trials", TRIALS, *options)
+    assert "tested as model 2 of this study" in capsys.readouterr().out
+
+
+def test_confirmed_trials_are_chosen_by_the_mean_over_other_seeds(study_file, tmp_path, monkeypatch, capsys):
+    make_up(monkeypatch)
+    tune(study_file, tmp_path / "out", "--trials", 8, "--parallel", PARALLEL, "--confirm", 2, "--json")
+    found = json.loads(capsys.readouterr().out)
+    complete = [trial for trial in found["trials"] if trial["state"] == "complete"]
+    best = sorted(complete, key=lambda trial: trial["value"])[:3]
+    assert [*map(int, found["confirmed"])] == [trial["number"] for trial in best]
+    assert all(len(values) == 2 for values in found["confirmed"].values())
+    means = {int(number): sum(values) for number, values in found["confirmed"].items()}
+    assert found["best"]["number"] == min(means, key=means.get)
+
+
+def order_of(workflow_file, tmp_path, **bounds):
+    return Order(
+        workflow=str(workflow_file), set=("schedule.epochs=3",), settings={}, run_dir=str(tmp_path / "run"),
+        workers=None, metric="logloss", marks=(10, 20, 40), bounds={int(step[1:]): of for step, of in bounds.items()},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bounds", "steps", "said"),
+    [({"_2": 0.01}, 2, "loss at 2/4 of epoch 1 is 0."), ({"_1": 99.0, "_8": 0.01}, 8, "logloss of epoch 2 is 0.")],
+)
+def test_a_training_beyond_its_bound_is_pruned_and_so_when_it_is_repeated(
+    workflow_file, tmp_path, bounds, steps, said, capsys
+):
+    order, record = order_of(workflow_file, tmp_path, **bounds), Record(tmp_path, "one")
+    record.write(order)
+    verdict = verdict_of(order, record)
+    assert verdict.state == "pruned"
+    assert verdict.text.startswith(said)
+    assert max(verdict.reports) == steps
+    assert verdict_of(order, record) == verdict
