@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from pipeline.machine import limits
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.messages.sizes import MemoryShare
 from pipeline.monitor.runs import flat_settings
+from pipeline.preflight.chosen_caps import SHARE_OF_FREE, free_disk
 from pipeline.settings import read_json
 from pipeline.storage.files import Files
 from pipeline.tune.records import metric_of
@@ -21,8 +21,6 @@ from pipeline.tune.space import Space
 from pipeline.tune.study import Fixed, Study
 from pipeline.workflow import Workflow
 
-SHARE_OF_FREE, DISK_SHARE = 0.7, 0.9
-"""Shares of the free RAM and of the free space of the disk that a study takes if the workflow sets no cap."""
 MAY_CHANGE = ("storage", "commit", "device")
 """Parts of the workflow that change no bit of a trial."""
 
@@ -36,20 +34,18 @@ def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> 
     path = out / "study.json"
     if not path.is_file() and out.is_dir() and any(out.iterdir()):
         raise ValueError(f"{out} holds something else than a study; {WAYS_OUT}")
-    caps, schedule = workflow.storage, workflow.schedule
     fixed = Fixed(
         workflow=described(workflow), space=json.loads(json.dumps(dict(space), default=lambda of: of.model_dump())),
         metric=metric_of(workflow), seed=args.seed, parallel=parallel, workers=workers, examples=num_examples(workflow),
-        memory=caps.memory * parallel if caps.memory else int(SHARE_OF_FREE * limits.free_memory() / (workers or 1)),
-        threads=max(1, schedule.threads // parallel),
+        memory=int(SHARE_OF_FREE * limits.free_memory() / (workers or 1)),
+        threads=max(1, workflow.schedule.threads // parallel),
     )  # fmt: skip
     if path.is_file():
         fixed = goes_on(out, read_json(Fixed, path.read_bytes()), fixed)
     else:
         Files().make_folder(out)
         Files().replace(path, [fixed.model_dump_json(indent=1).encode()])
-    file, shares = str(args.workflow.absolute()), shares_of(workflow, fixed, out, args.keep)
-    return Study(out, fixed, workflow, space, file, args.set, shares, args.keep)
+    return Study(out, fixed, workflow, space, shares_of(workflow, fixed, out, args.keep), args)
 
 
 def described(workflow: Workflow) -> dict[str, Any]:
@@ -84,14 +80,12 @@ def shares_of(workflow: Workflow, fixed: Fixed, out: Path, keep: int) -> Mapping
     """Settings of a trial: its share of RAM, disk and threads. The disk's cap is that of the trials that run and of
     those that keep their tables."""
     caps, parallel = workflow.storage, fixed.parallel
-    there = next(path for path in (out.absolute(), *out.absolute().parents) if path.is_dir())
-    taken = sum(path.stat().st_blocks * 512 for path in out.rglob("*") if path.is_file())
-    disk = caps.disk or int(DISK_SHARE * (shutil.disk_usage(there).free + taken)) // (fixed.workers or 1)
+    disk = caps.disk or free_disk(out) // (fixed.workers or 1)
     shares: dict[str, Any] = {"schedule.threads": fixed.threads, "storage.disk": disk // (parallel + keep)}
     given = {name: getattr(caps, name) for name in ("device", "host", "read", "map")}
     shares |= {f"storage.{name}": size // parallel for name, size in given.items() if isinstance(size, int)}
     if isinstance(caps.device, MemoryShare):
         shares["storage.device"] = str(MemoryShare(caps.device.of_free / parallel))
-    if any(size is None for size in given.values()):
-        shares["storage.memory"] = fixed.memory // parallel
+    if caps.device is None or caps.host is None:
+        shares["storage.memory"] = (caps.memory or fixed.memory) // parallel
     return shares

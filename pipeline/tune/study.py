@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median, quantiles
@@ -50,19 +51,18 @@ class Fixed(Strict):
     examples: int
     """Number of training examples."""
     memory: int
-    """Bytes of RAM of all trials that run at a time."""
+    """Bytes of RAM of all trials that run at a time, if the workflow does not say."""
     threads: int
     """Number of threads of a trial, which affects its bits."""
 
 
 class Study:
     def __init__(
-        self, out: Path, fixed: Fixed, workflow: Workflow, space: Space, file: str, set_: Sequence[str],
-        shares: Mapping[str, Any], keep: int,
-    ) -> None:  # fmt: skip
-        """`workflow`: with the settings of `set_`; `shares`: settings of a trial's caps and threads."""
-        self.out, self.fixed, self.workflow, self.space, self.keep = out, fixed, workflow, space, keep
-        self.file, self.set, self._shares = file, set_, shares
+        self, out: Path, fixed: Fixed, workflow: Workflow, space: Space, shares: Mapping[str, Any], args: Namespace
+    ) -> None:
+        """`shares`: settings of a trial's caps and threads. `args`: of the command, whose --set `workflow` has."""
+        self.out, self.fixed, self.workflow, self.space, self._shares = out, fixed, workflow, space, shares
+        self.file, self.set, self._keep = str(args.workflow.absolute()), tuple(args.set), args.keep
         self.direction = "minimize" if less_is_better(fixed.metric) else "maximize"
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mend(path := out / "journal.jsonl")
@@ -97,7 +97,7 @@ class Study:
         """Order of a training with a trial's settings, and `more` of them."""
         examples, metric = self.fixed.examples, self.fixed.metric
         return Order(
-            workflow=self.file, set=tuple(self.set), settings=self.settings(trial) | dict(self._shares) | dict(more),
+            workflow=self.file, set=self.set, settings=self.settings(trial) | dict(self._shares) | dict(more),
             run_dir=str(run_dir), workers=self.fixed.workers, metric=metric,
             marks=tuple(-(-examples * quarter // QUARTERS) for quarter in range(1, QUARTERS)),
             bounds=bounds_of(self._before(trial.number), metric) if prunes else {},
@@ -148,7 +148,7 @@ class Study:
 
     def delete_tables(self) -> None:
         """Delete the tables of all trials but the best; their metrics stay."""
-        kept = {trial.number for trial in self.ranked()[: self.keep]}
+        kept = {trial.number for trial in self.ranked()[: self._keep]}
         for trial in self.trials:
             if trial.state.is_finished() and trial.number not in kept:
                 delete_table(self.run_dir(trial.number))
