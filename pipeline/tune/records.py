@@ -105,15 +105,16 @@ def judged(values: Sequence[float], workflow: Workflow, metric: str) -> tuple[fl
 
 
 def losses_in(path: Path, before: float = math.inf) -> list[tuple[int, float, float]]:
-    """Read the blocks of the first epoch: examples up to the end, sum of the losses and weight of each, in order, up to
-    `before` examples. Blocks that were trained again after a kill are taken once; a torn last line is left out."""
-    found: dict[int, tuple[int, float, float]] = {}
-    for line in path.read_bytes().splitlines(keepends=True) if path.is_file() else ():
-        if line.endswith(b"\n"):
-            end, loss, weight = json.loads(line)
-            if end <= before:
-                found[end] = end, loss, weight
-    return [found[end] for end in sorted(found)]
+    """Read the blocks of the first epoch up to `before` examples: examples up to the block's end, sum of its losses,
+    and its weight. A last line that a kill left unfinished is left out."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    blocks = [json.loads(line) for line in lines if line.endswith(b"\n")]
+    return [(end, loss, weight) for end, loss, weight in blocks if end <= before]
+
+
+def lines_of(losses: Sequence[tuple[int, float, float]]) -> bytes:
+    """Lines that `losses_in` reads."""
+    return "".join(f"{json.dumps(block)}\n" for block in losses).encode()
 
 
 def reports_of(

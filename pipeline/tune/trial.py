@@ -25,6 +25,7 @@ from pipeline.tune.records import (
     best_so_far,
     judged,
     less_is_better,
+    lines_of,
     losses_in,
     reports_of,
     validated,
@@ -50,6 +51,8 @@ class Watch(Observer):
     def on_begin(self, examples: int, history: Any, commit: CommitFacts | None) -> None:
         self._history, self._examples = history, examples
         self._losses = losses_in(self._record.losses, examples)
+        # What was trained after the commit is trained again.
+        Files().replace(self._record.losses, [lines_of(self._losses)])
         self._judge()
 
     def on_stage(self, done: StageResult) -> None:
@@ -59,7 +62,7 @@ class Watch(Observer):
         if block.trains and block.epoch == 0:
             self._examples += block.num_examples
             self._losses.append((self._examples, trained.loss * trained.weight, trained.weight))
-            Files().append(self._record.losses, json.dumps(self._losses[-1]).encode() + b"\n", durable=False)
+            Files().append(self._record.losses, lines_of(self._losses[-1:]), durable=False)
             if any(self._examples - block.num_examples < mark <= self._examples for mark in self._order.marks):
                 self._judge()
         elif block.split == "validation" and trained.metrics:
@@ -67,8 +70,7 @@ class Watch(Observer):
 
     def on_drained(self) -> None:
         # A commit follows, after which these blocks are not trained again.
-        if self._record.losses.is_file():
-            Files().append(self._record.losses, b"", durable=True)
+        Files().append(self._record.losses, b"", durable=True)
 
     def reports(self) -> dict[int, float]:
         order = self._order

@@ -13,11 +13,13 @@ pytest.importorskip("optuna")
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
+from pipeline.monitor.history import History
 from pipeline.monitor.runs import find_runs
 from pipeline.storage.files import Files
-from pipeline.tune.records import Order, Record, losses_in, reports_of
+from pipeline.tune.records import Order, Record, lines_of, losses_in, reports_of
 from pipeline.tune.study import FIRST_TRIALS, bounds_of
-from pipeline.tune.trial import verdict_of
+from pipeline.tune.trial import Watch, verdict_of
+from pipeline.workflow import load
 
 TRIALS, PARALLEL = 14, 2
 SPACE = """
@@ -112,11 +114,14 @@ def test_bounds_are_the_median_of_the_best_validations_so_far():
     assert bounds_of(complete(*({4: n} for n in range(5))), "auc") == {4: 2}
 
 
-def test_losses_are_read_alike_after_a_kill(tmp_path):
-    path, blocks = tmp_path / "losses.jsonl", [(10 * n, 10.0 * n, 10.0) for n in range(1, 5)]
-    path.write_text("".join(f"{json.dumps(b)}\n" for b in [*blocks[:3], *blocks[1:]]) + "[50, 1")
-    assert losses_in(path) == blocks
-    assert losses_in(path, before=20) == blocks[:2]
+def test_losses_after_the_commit_are_taken_again_after_a_kill(workflow_file, tmp_path):
+    blocks = [(10 * n, 10.0 * n, 10.0) for n in range(1, 5)]
+    order, record = order_of(workflow_file, tmp_path), Record(tmp_path, "one")
+    record.write(order)
+    record.losses.write_bytes(lines_of(blocks) + b"[50, 1")
+    assert losses_in(record.losses) == blocks
+    Watch(order, record, load(workflow_file)).on_begin(20, History(), None)
+    assert record.losses.read_bytes() == lines_of(blocks[:2])
     assert reports_of(blocks, (10, 15, 30), [0.5, 0.4], "logloss") == {1: 1, 2: 1.5, 3: 2, 4: 0.5, 8: 0.4}
     assert reports_of(blocks, (10,), [float("nan"), 0.4], "auc") == {1: -1, 8: 0.4}
 
