@@ -17,6 +17,7 @@ from support.runs.studies import trials_of
 from pipeline.workflow import load
 
 pytest.importorskip("optuna")
+pytestmark = pytest.mark.timeout(900)
 
 PLATEAU = "threads=1, epochs=3, plateau=Plateau(metric='logloss', stop_after=2)"
 SPACE = """
@@ -42,7 +43,7 @@ def command(workflow, out, *options):
 
 
 def finished(process, code=0):
-    out, err = process.communicate(timeout=280)
+    out, err = process.communicate(timeout=400)
     assert process.returncode == code, out + err
     return out, err
 
