@@ -54,6 +54,7 @@ from pipeline.settings.optimizer import (
     RowWiseAdagrad,
     Sgd,
 )
+from pipeline.settings.tuning import Between, Tune
 from pipeline.workflow import (
     Category,
     Commit,
@@ -65,6 +66,7 @@ from pipeline.workflow import (
     Sequence,
     Synthetic,
     Task,
+    Time,
     Workers,
     Workflow,
 )  # fmt: skip
@@ -78,13 +80,13 @@ if TYPE_CHECKING:
     from pipeline.serving.servable import Precision, ServableManifest
 
 __all__ = [
-    "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Bucket", "Calendar",
-    "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet", "Finding",
-    "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable",
-    "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "Schedule", "Sequence",
-    "ServableManifest", "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "WideDeep", "Workers",
-    "Workflow", "doctor", "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train",
-    "xDeepFM",
+    "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Between", "Bucket",
+    "Calendar", "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet",
+    "Finding", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun",
+    "OpenServable", "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "Schedule",
+    "Sequence", "ServableManifest", "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "Time",
+    "Tune", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load", "open_run", "open_servable",
+    "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = {

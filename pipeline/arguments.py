@@ -123,6 +123,48 @@ def init_arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def tune_arguments() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "tune",
+        "Try other settings of a workflow, by Optuna, and write the best workflow. Trials are judged by the validation "
+        "split, and the best one is tested once. After an interruption, or a kill, the same command goes on.",
+    )
+    parser.add_argument(
+        "workflow", type=Path, metavar="WORKFLOW", help="as for `pipeline run`; a value named `tune` in it, a "
+        "Tune(space=...), says what is tried (default: what its types suggest)",
+    )  # fmt: skip
+    add_set(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the study (default: tuning/NAME)")
+    add_fresh(parser, "an earlier study")
+    at_least_1 = _number(int, 0, 1 << 20, "a whole number, 1 or more")
+    parser.add_argument(
+        "--trials", type=at_least_1, default=30, metavar="N", help="number of trials (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--hours", type=_number(float, 0, 1 << 20, "hours, above 0"), metavar="X",
+        help="begin no round of trials after this time (default: none but that of --trials ends the study)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--parallel",
+        type=at_least_1,
+        default=1,
+        metavar="N",
+        help="trials that run at the same time, each with its share of memory, disk and threads (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keep", type=at_least_1, default=3, metavar="N",
+        help="number of best trials that keep their tables (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--confirm", type=at_least_1, default=0, metavar="N",
+        help="train the best three trials with N other seeds each, and take the one with the best mean",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the study (default: %(default)s)")
+    add_workers(parser, "train each trial with N processes")
+    add_json(parser, "print the trials and the best one as JSON")
+    return parser
+
+
 def schema_arguments() -> argparse.ArgumentParser:
     return command_parser("schema", "Print the JSON schema of workflow files, for editors.")
 

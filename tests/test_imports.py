@@ -42,11 +42,12 @@ DOORS = {
     "mlflow": ("pipeline.monitor.tools.mlflow",),
     "onnxruntime": ("pipeline.serving.onnx_model",),
     "duckdb": ("pipeline.prepare.sequences",),
+    "optuna": ("pipeline.tune",),
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.api", "pipeline.init", "pipeline.doctor", "pipeline.run", "pipeline.verify",
-    "pipeline.serving", "pipeline.prepare", "pipeline.planner", "pipeline.baselines",
+    "pipeline.__main__", "pipeline.tune", "pipeline.api", "pipeline.init", "pipeline.doctor", "pipeline.run",
+    "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.planner", "pipeline.baselines",
     "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor",
     "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",

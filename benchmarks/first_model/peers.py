@@ -92,7 +92,7 @@ def linear(rows: Rows) -> Scored:
     return _best(tries(), rows)
 
 
-def _tabular(rows: Rows, as_text: bool) -> dict[str, Any]:
+def tabular(rows: Rows, as_text: bool) -> dict[str, Any]:
     """Tables of pandas: lists as length and last value, categories as text or as codes of training, -1 if unseen."""
     import pandas as pd
 
@@ -116,7 +116,7 @@ def lightgbm(rows: Rows) -> Scored:
     """LightGBM: learning rate .05, 31 leaves, early stopping after 100 rounds."""
     import lightgbm as tool
 
-    frames, labels = _tabular(rows, False), {split: labels_of(rows, split) for split in SPLITS}
+    frames, labels = tabular(rows, False), {split: labels_of(rows, split) for split in SPLITS}
     names = list(rows.categories)
     train = tool.Dataset(frames["train"], labels["train"], categorical_feature=names)
     held = tool.Dataset(frames["validation"], labels["validation"], reference=train, categorical_feature=names)
@@ -130,7 +130,7 @@ def catboost(rows: Rows) -> Scored:
     """CatBoost: library defaults, at most 1,000 trees, early stopping after 50."""
     from catboost import CatBoostClassifier, Pool
 
-    frames = _tabular(rows, True)
+    frames = tabular(rows, True)
     pools = {split: Pool(frames[split], labels_of(rows, split), cat_features=list(rows.categories)) for split in SPLITS}
     model = CatBoostClassifier(iterations=TREES, thread_count=1, verbose=False, allow_writing_files=False)
     model.fit(pools["train"], eval_set=pools["validation"], early_stopping_rounds=PATIENCE)

@@ -81,10 +81,10 @@ def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any
 
 def override(workflow: Any, settings: Sequence[str]) -> Any:
     """Return the workflow with the arguments `a.b=value` of --set, whose values are JSON or text; see `change`."""
-    return change(workflow, list(_parsed(settings)), "--set ")
+    return change(workflow, list(parsed(settings)), "--set ")
 
 
-def _parsed(settings: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def parsed(settings: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals:

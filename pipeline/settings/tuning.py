@@ -1,0 +1,51 @@
+"""The search space of `pipeline tune`, as a workflow file may give it: a value named `tune` next to `workflow`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from pipeline.settings import Strict
+from pipeline.settings.changes import kind_name
+
+
+class Between(Strict):
+    """Range of a number, both ends included; of whole numbers if both ends are."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    """True if the number is drawn on a logarithmic scale, as rates are."""
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Between:
+        if not self.low < self.high:
+            raise ValueError(
+                f"low is {self.low} and high {self.high}; low must be less, or give one choice: [{self.low}]"
+            )
+        if self.log and self.low <= 0:
+            raise ValueError(f"low is {self.low}, and a logarithmic scale has no such number; set it above 0")
+        return self
+
+    def nearest(self, value: float) -> int | float:
+        """The number of the range that is closest to `value`."""
+        return min(max(value, self.low), self.high)
+
+
+def _choices(given: object) -> object:
+    """A list of choices as a tuple, with model classes by their names."""
+    if not isinstance(given, list | tuple):
+        return given
+    return tuple(kind_name(choice) if isinstance(choice, type) else choice for choice in given)
+
+
+Values = Annotated[Between | Annotated[tuple[Any, ...], Field(min_length=1)], BeforeValidator(_choices)]
+
+
+class Tune(Strict):
+    """What `pipeline tune` tries, in place of the space that it derives from the workflow."""
+
+    space: Annotated[dict[str, Values], Field(min_length=1)]
+    """By the dotted path of a setting a range, or a list of choices. `buckets`: n keeps every n-th edge of all `Bucket`
+    features; `rare`: `at_least` of all `Rare` features."""

@@ -1,0 +1,1 @@
+"""`pipeline tune`: a study of trainings with other settings, by Optuna."""

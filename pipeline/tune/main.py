@@ -1,0 +1,57 @@
+"""pipeline tune WORKFLOW: train with other settings, round after round, and write the best workflow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.arguments import tune_arguments
+from pipeline.errors import refuse_remote
+from pipeline.machine.aside import move_aside
+from pipeline.machine.command import run_command
+from pipeline.machine.signals import exit_code, heed_interrupts
+from pipeline.monitor.command import check_extra
+from pipeline.settings.changes import override
+from pipeline.storage.lock import RunLock
+from pipeline.workflow import load
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Exit code 0 with a best workflow, 1 if no trial was complete, 2 if anything was wrong before the
+    first one, 130 after SIGINT and 143 after SIGTERM; the same command goes on."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    args = tune_arguments().parse_args(argv)
+    again = shlex.join(["pipeline", "tune", *(word for word in argv if word != "--fresh")])
+    return run_command(lambda: tune_command(args, again), f"to go on: {again}")
+
+
+def tune_command(args: argparse.Namespace, again: str) -> str | int:
+    """Run the study as the arguments say. `again`: the command that goes on with it."""
+    refuse_remote("--out", args.out)
+    workflow = override(load(args.workflow), args.set)
+    check_extra("optuna")
+    from pipeline.tune.open import open_study
+    from pipeline.tune.space import space_of
+    from pipeline.tune.tuning import Tuning, say
+
+    heed_interrupts()
+    out: Path = (args.out or Path("tuning") / workflow.name).absolute()
+    with RunLock(out):
+        if args.fresh and out.exists():
+            say(move_aside(out))
+        study = open_study(out, workflow, space_of(workflow, args.workflow), args)
+        tuning = Tuning(study)
+        if not tuning.try_all(args.trials, args.hours) or not tuning.finish(args.confirm):
+            say(f"{tuning.best_so_far()}\nto go on: {again}")
+            assert tuning.processes.signal
+            return exit_code(tuning.processes.signal)
+        if not study.ranked():
+            said = next((trial.user_attrs["text"] for trial in reversed(study.trials)), "")
+            parts = f"1/{args.parallel} of the workflow's caps, and 1/{args.parallel + args.keep} of storage.disk"
+            say(f"error: no trial was complete; {said}{f' (a trial has {parts})' if 'storage.' in said else ''}")
+            return 1
+        return json.dumps(tuning.as_json(), indent=1) if args.json else tuning.text

@@ -1,0 +1,91 @@
+"""Opening a study: what it needs of the workflow, a trial's share of the caps, and whether an earlier one goes on."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.data.source import Source
+from pipeline.machine import limits
+from pipeline.machine.aside import WAYS_OUT
+from pipeline.messages.sizes import MemoryShare
+from pipeline.monitor.runs import flat_settings
+from pipeline.preflight.chosen_caps import SHARE_OF_FREE, free_disk
+from pipeline.settings import read_json
+from pipeline.storage.files import Files
+from pipeline.tune.records import metric_of
+from pipeline.tune.space import Space
+from pipeline.tune.study import Fixed, Study
+from pipeline.workflow import Workflow
+
+MAY_CHANGE = ("storage", "commit", "device")
+"""Parts of the workflow that change no bit of a trial."""
+
+
+def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> Study:
+    """Open the study in a folder, or begin one. `args`: of the command. Raises ValueError if the folder holds a study
+    of something else, or if the workflow cannot be tuned."""
+    parallel, workers = args.parallel, args.workers
+    if not workflow.data.validation:
+        raise ValueError("trials are judged by the validation split, and data.validation names no files; name some")
+    path = out / "study.json"
+    if not path.is_file() and out.is_dir() and any(out.iterdir()):
+        raise ValueError(f"{out} holds something else than a study; {WAYS_OUT}")
+    fixed = Fixed(
+        workflow=described(workflow), space=json.loads(json.dumps(dict(space), default=lambda of: of.model_dump())),
+        metric=metric_of(workflow), seed=args.seed, parallel=parallel, workers=workers, examples=num_examples(workflow),
+        memory=int(SHARE_OF_FREE * limits.free_memory() / (workers or 1)),
+        threads=max(1, workflow.schedule.threads // parallel),
+    )  # fmt: skip
+    if path.is_file():
+        fixed = goes_on(out, read_json(Fixed, path.read_bytes()), fixed)
+    else:
+        Files().make_folder(out)
+        Files().replace(path, [fixed.model_dump_json(indent=1).encode()])
+    return Study(out, fixed, workflow, space, shares_of(workflow, fixed, out, args.keep), args)
+
+
+def described(workflow: Workflow) -> dict[str, Any]:
+    """The workflow in JSON, without what may change while a study goes on."""
+    fields = json.loads(workflow.model_dump_json(exclude={*MAY_CHANGE}))
+    del fields["schedule"]["threads"]
+    return dict(fields)
+
+
+def num_examples(workflow: Workflow) -> int:
+    if workflow.data.synthetic:
+        return workflow.data.synthetic.train_examples
+    source = Source(workflow.data, workflow.seed)
+    source.close()
+    return source.num_examples["train"]
+
+
+def goes_on(out: Path, before: Fixed, now: Fixed) -> Fixed:
+    """What an earlier session began with. Raises ValueError, with all differences, if it was another study."""
+    machine = ("memory", "threads")
+    was, found = (dict(flat_settings(of.model_dump(mode="json", exclude={*machine}))) for of in (before, now))
+    changed = [name for name in was | found if was.get(name) != found.get(name)]
+    if changed:
+        lines = [f"{name.removeprefix('workflow.')} was {was.get(name)}, is {found.get(name)}" for name in changed]
+        raise ValueError(
+            "\n       ".join([f"{out} holds another study:", *lines[:8], f"change it back; or {WAYS_OUT}"])
+        )
+    return before
+
+
+def shares_of(workflow: Workflow, fixed: Fixed, out: Path, keep: int) -> Mapping[str, Any]:
+    """Settings of a trial: its share of RAM, disk and threads. The disk's cap is that of the trials that run and of
+    those that keep their tables."""
+    caps, parallel = workflow.storage, fixed.parallel
+    disk = caps.disk or free_disk(out) // (fixed.workers or 1)
+    shares: dict[str, Any] = {"schedule.threads": fixed.threads, "storage.disk": disk // (parallel + keep)}
+    given = {name: getattr(caps, name) for name in ("device", "host", "read", "map")}
+    shares |= {f"storage.{name}": size // parallel for name, size in given.items() if isinstance(size, int)}
+    if isinstance(caps.device, MemoryShare):
+        shares["storage.device"] = str(MemoryShare(caps.device.of_free / parallel))
+    if caps.device is None or caps.host is None:
+        shares["storage.memory"] = (caps.memory or fixed.memory) // parallel
+    return shares

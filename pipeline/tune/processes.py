@@ -1,0 +1,81 @@
+"""The processes of a study's trainings: started together, started again if they are killed, interrupted by a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline.machine.signals import on_signal
+from pipeline.tune.records import Record, Verdict
+
+POLL_SECONDS = 0.05
+STARTS = 4
+"""Number of times that a training is started in one session before kills count as its failure."""
+LAST_LINES = 3
+"""Number of lines of a process's output that are the text of its failure."""
+
+
+class Processes:
+    """Runs the trainings of a study, as many at a time as it is given."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.signal: str | None = None
+        """Name of the signal that asked the study to stop; None: none came."""
+
+    def run(self, records: Sequence[Record], judged: Callable[[Record, Verdict], None]) -> bool:
+        """Run those without a verdict, all at the same time, and call `judged` with each as it gets one. Returns False
+        if a signal came before all had one: those that are left have committed, and go on at the next call."""
+        starts = dict.fromkeys((record.name for record in records if record.verdict() is None), 0)
+        waiting = {record.name: record for record in records if record.name in starts}
+        with on_signal(self._stop):
+            while waiting:
+                for name, record in list(waiting.items()):
+                    process = self._running.get(name)
+                    if process is None and not self.signal:
+                        starts[name] += 1
+                        self._start(record)
+                    elif process is None or process.poll() is not None:
+                        self._running.pop(name, None)
+                        if process and (verdict := self._verdict(record, process.returncode, starts[name])):
+                            judged(record, verdict)
+                            del waiting[name]
+                        elif self.signal:
+                            del waiting[name]
+                time.sleep(POLL_SECONDS)
+        return all(record.verdict() for record in records)
+
+    def _start(self, record: Record) -> None:
+        command = [sys.executable, "-m", "pipeline.tune.trial", str(self._out), record.name, str(os.getpid())]
+        with open(record.output, "ab") as output:
+            # In a group by itself, a process gets the terminal's signals from the study alone.
+            self._running[record.name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def _verdict(self, record: Record, code: int, starts: int) -> Verdict | None:
+        """Verdict of a process that has ended; None if it is to be started again."""
+        if found := record.verdict():
+            return found
+        was_stopped = code < 0 or code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+        if was_stopped and (self.signal or starts < STARTS):
+            return None
+        lines = record.output.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        text = f"it was killed {starts} times" if was_stopped else f"its process ended with code {code}"
+        failed = Verdict(state="failed", text=": ".join([text, " ".join(lines)]))
+        record.write(failed)
+        return failed
+
+    def _stop(self, name: str) -> None:
+        self.signal = name
+        os.write(2, f"\n{name}: the trials stop at a commit; once more: stops at once\n".encode())
+        for process in self._running.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)

@@ -1,0 +1,114 @@
+"""What a study ends with: the best workflow as a file, a page with Optuna's pictures, and what was found in words."""
+
+from __future__ import annotations
+
+import html
+import json
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from pipeline.settings.changes import parsed
+from pipeline.storage.files import Files
+from pipeline.tune.study import Study
+
+PICTURES = (
+    "plot_optimization_history", "plot_intermediate_values", "plot_param_importances", "plot_slice",
+    "plot_parallel_coordinate",
+)  # fmt: skip
+BEST = '''"""Best of the trials in {out}: trial {number}, {metric} of validation {value:.5f}."""
+
+from pathlib import Path
+
+from pipeline.api import load
+
+workflow = load(Path({file})).with_settings({{
+{settings}
+}})
+'''
+PAGE = """<!doctype html>
+<meta charset="utf-8"><title>{title}</title>
+<style>body {{ font: 15px sans-serif; margin: 2em }} td, th {{ padding: 2px 8px; text-align: left }}
+pre {{ overflow-x: auto }}</style>
+<h1>{title}</h1><pre>{text}</pre>{body}
+"""
+
+
+def write_best(study: Study, trial: FrozenTrial) -> Path:
+    """Write the workflow of a trial to `best.py`, as the changes of the file that was tuned."""
+    settings = dict(parsed(study.set)) | study.settings(trial)
+    content = BEST.format(
+        out=study.out, number=trial.number, metric=study.fixed.metric, value=trial.values[0],
+        file=json.dumps(study.file),
+        settings="\n".join(f"    {json.dumps(name)}: {literal(value)}," for name, value in settings.items()),
+    )  # fmt: skip
+    path = study.out / "best.py"
+    Files().replace(path, [content.encode()])
+    return path
+
+
+def literal(value: object) -> str:
+    """Text of a value in Python."""
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def line_of(trial: FrozenTrial, metric: str) -> str:
+    """How a trial ended, in words."""
+    state, text = trial.state.name.lower(), trial.user_attrs.get("text", "")
+    if trial.values and state == "complete":
+        return f"trial {trial.number}: {metric} {trial.values[0]:.5f} in epoch {trial.user_attrs.get('epoch')}"
+    ended = {"fail": "failed", "running": "not finished"}.get(state, state)
+    return f"trial {trial.number}: {ended}{f': {text}' if text else ''}"
+
+
+def counts_of(trials: Sequence[FrozenTrial]) -> str:
+    states = [trial.state.name for trial in trials]
+    names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "not finished"}
+    return ", ".join(f"{states.count(state)} {word}" for state, word in names.items() if state in states)
+
+
+def write_page(study: Study, text: str) -> str:
+    """Write `report.html`, which needs no network. Returns a line that says where it is and what it lacks."""
+    path = study.out / "report.html"
+    names = list(study.space)
+    rows = [["trial", "ended", *names]]
+    rows += [
+        [str(t.number), line_of(t, study.fixed.metric), *(_cell(t.params[n]) for n in names)] for t in study.trials
+    ]
+    table = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
+    pictures, note = [], ""
+    if find_spec("plotly"):
+        pictures = list(_pictures(study.optuna))
+    else:
+        note = "; it has no pictures, since the package plotly is not installed"
+    title = html.escape(f"Study of {study.workflow.name}")
+    body = f"<table>{table}</table>\n{''.join(pictures)}"
+    Files().replace(path, [PAGE.format(title=title, text=html.escape(text), body=body).encode()])
+    return f"report: {path}{note}"
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _pictures(study: optuna.Study) -> Iterator[str]:
+    """Optuna's pictures, in HTML; the first one has the program that draws all."""
+    library: bool = True
+    for name in PICTURES:
+        draw: Callable[[optuna.Study], Any] = getattr(optuna.visualization, name)
+        try:
+            with warnings.catch_warnings():
+                # Of few trials the importances are equal.
+                warnings.simplefilter("ignore")
+                figure = draw(study)
+        except (ValueError, RuntimeError) as error:
+            # Importances need several trials with different values.
+            yield f"<p>{name}: {html.escape(str(error))}</p>\n"
+            continue
+        yield figure.to_html(full_html=False, include_plotlyjs=library)
+        library = False

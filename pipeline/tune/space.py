@@ -1,0 +1,149 @@
+"""The settings that a study tries: from the workflow's types, or from the `Tune` in its file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.own_code.code import arguments_of
+from pipeline.own_code.modules import run_file
+from pipeline.settings.changes import kind_name
+from pipeline.settings.tuning import Between, Tune
+from pipeline.workflow import MODELS, Workflow
+
+Space = Mapping[str, Between | tuple[Any, ...]]
+"""Ranges and choices by the path of a setting, or by BUCKETS and RARE."""
+BUCKETS, RARE = "buckets", "rare"
+KIND = "model.kind"
+ONE_LABEL, SEVERAL_LABELS = ("DeepFM", "DCNv2", "DNN", "FinalNet", "FM"), ("SharedBottom", "MMoE", "PLE")
+"""Models that are tried in place of each other: those of other classes have no equal."""
+RATE_FACTOR = 10.0
+L2 = Between(low=1e-7, high=1e-1, log=True)
+MIN_EDGES = 8
+"""Least number of edges of a `Bucket` for which fewer of them are tried."""
+ABSENT = {"model.args.dropout": 0.0, "model.args.batch_norm": False}
+"""Values of arguments that the workflow leaves out."""
+
+
+def space_of(workflow: Workflow, file: Path) -> Space:
+    """The space of the file's `Tune` if it has one, else that of the workflow's types. Raises ValueError if a value
+    does not fit the workflow."""
+    tune = _tune_in(file)
+    space: Space = tune.space if tune else derived(workflow)
+    _check(workflow, space)
+    return space
+
+
+def _tune_in(file: Path) -> Tune | None:
+    before, colon, _ = str(file).rpartition(".py:")
+    file = Path(f"{before}.py") if colon else file
+    found = getattr(run_file(f"workflow_{file.stem}", file), "tune", None) if file.suffix == ".py" else None
+    if found is not None and not isinstance(found, Tune):
+        raise ValueError(
+            f"{file}: `tune` is a {type(found).__name__}; write tune = Tune(space={{...}}), or name it otherwise"
+        )
+    return found
+
+
+def derived(workflow: Workflow) -> Space:
+    """Space of a workflow that gives none."""
+    space: dict[str, Between | tuple[Any, ...]] = {}
+    rows, model, kind = workflow.optimizer.rows, workflow.model, workflow.model.kind
+    name, is_ours = kind.__name__, kind_name(kind).startswith(f"{MODELS}.")
+    for group in (ONE_LABEL, SEVERAL_LABELS):
+        if is_ours and name in group:
+            space[KIND] = (name, *(other for other in group if other != name))
+    space["optimizer.rows.lr"] = _around(rows.lr)
+    space["optimizer.dense.lr"] = _around(workflow.optimizer.dense.lr)
+    space["optimizer.rows.l2"] = L2
+    if rows.kind != "ftrl" and not getattr(rows, "clip", None):
+        space["optimizer.rows.semantics"] = (rows.semantics, *{"lazy", "dense"} - {rows.semantics})
+    if dim := model.embedding_dim:
+        least = max([2, *(category.width or 0 for category in workflow.data.categories)])
+        space["model.embedding_dim"] = (dim, *(d for d in (dim // 4, dim // 2, 2 * dim) if d >= least))
+    known = arguments_of(kind) or ()
+    if "dropout" in known:
+        space["model.args.dropout"] = Between(low=0.0, high=0.6)
+    if "batch_norm" in known:
+        space["model.args.batch_norm"] = (model.args.get("batch_norm", False), not model.args.get("batch_norm", False))
+    batch = workflow.schedule.batch_size
+    space["schedule.batch_size"] = (batch, *(size for size in (batch // 4, batch // 2, 2 * batch) if size))
+    if any(feature.kind == "bucket" and len(feature.edges or ()) >= MIN_EDGES for feature in workflow.data.features):
+        space[BUCKETS] = (1, 2, 4)
+    if counts := [feature.at_least for feature in workflow.data.features if feature.kind == "rare"]:
+        space[RARE] = (counts[0], *(n for n in (2, 5, 10, 20) if n != counts[0]))
+    return space
+
+
+def _around(rate: float) -> Between:
+    return Between(low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True)
+
+
+def _check(workflow: Workflow, space: Space) -> None:
+    for path, values in space.items():
+        for value in (values.low, values.high) if isinstance(values, Between) else values:
+            try:
+                workflow.with_settings(settings_of(workflow, {path: value}, space))
+            except ValueError as error:
+                raise ValueError(f"the space of {path}: {str(error).removeprefix('settings: ')}") from None
+        if not isinstance(values, Between) and len({*map(label_of, values)}) < len(values):
+            raise ValueError(f"the space of {path} has a choice twice: {', '.join(map(str, values))}")
+
+
+def label_of(value: Any) -> str | int | float | bool | None:
+    """A choice as Optuna keeps it: text of JSON for a list or an object."""
+    return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
+
+
+def own_values(workflow: Workflow, space: Space) -> dict[str, Any]:
+    """The workflow's own values, by name; if one is outside of the space, the nearest number or the first choice."""
+    fields, found = workflow.model_dump(mode="json"), dict[str, Any]()
+    for path, values in space.items():
+        value: Any = fields
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        value = ABSENT.get(path) if value is None else value
+        if path == KIND:
+            value = next((v for v in values if v in (value, workflow.model.kind.__name__)), value)
+        if path in (BUCKETS, RARE):
+            value = 1 if path == BUCKETS else next(f.at_least for f in workflow.data.features if f.kind == "rare")
+        if isinstance(values, Between):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            found[path] = values.nearest(value) if is_number else values.low
+        else:
+            labels = [label_of(choice) for choice in values]
+            found[path] = label_of(value) if label_of(value) in labels else labels[0]
+    return found
+
+
+def settings_of(workflow: Workflow, params: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    """Settings by their paths, for `Workflow.with_settings`, of a trial's values. An argument that the trial's model
+    does not have is left out."""
+    values = {name: _choice(params[name], space[name]) for name in params}
+    kind = workflow.with_settings({KIND: values[KIND]}).model.kind if KIND in values else workflow.model.kind
+    known = arguments_of(kind)
+    settings = {
+        path: value
+        for path, value in values.items()
+        if path not in (BUCKETS, RARE)
+        and not (path.startswith("model.args.") and known is not None and path.split(".")[2] not in known)
+    }
+    if {BUCKETS, RARE} & values.keys():
+        features = [feature.model_dump(mode="json") for feature in workflow.data.features]
+        settings["data.features"] = [_feature(feature, values) for feature in features]
+    return settings
+
+
+def _choice(label: Any, values: Between | Sequence[Any]) -> Any:
+    return label if isinstance(values, Between) else next((v for v in values if label_of(v) == label_of(label)), label)
+
+
+def _feature(feature: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    every = values.get(BUCKETS, 1)
+    if feature["kind"] == "bucket" and len(feature["edges"] or ()) >= MIN_EDGES and every > 1:
+        return feature | {"edges": feature["edges"][every - 1 :: every], "quantiles": None, "computed": False}
+    if feature["kind"] == "rare" and RARE in values:
+        return feature | {"at_least": values[RARE]}
+    return feature

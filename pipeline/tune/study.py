@@ -1,0 +1,217 @@
+"""A study: trials in Optuna's journal, and their run directories.
+
+    OUT/study.json      what stays the same as long as the study goes on
+    OUT/journal.jsonl   the trials: parameters, reports, values
+    OUT/trials/007      the run of a trial, without its table if that is not one of the best
+    OUT/records/007     its order, losses, output and verdict
+
+Trials come in rounds of `parallel`. What a trial does depends on the trials of earlier rounds alone: the values that
+its sampler draws, whose seed is a function of the study's and the trial's number, and the bounds beyond which it is
+pruned. Both are durable before it starts, so a study that was killed goes on to the trials of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from pipeline.settings import Strict
+from pipeline.settings.tuning import Between
+from pipeline.tune.records import QUARTERS, Order, Record, best_so_far, less_is_better
+from pipeline.tune.space import Space, label_of, own_values, settings_of
+from pipeline.workflow import Workflow
+
+NAME = "study"
+FIRST_TRIALS = 4
+"""Number of complete trials of earlier rounds without which none is pruned."""
+STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+
+
+class Fixed(Strict):
+    """Contents of `study.json`: a study that goes on must have the same."""
+
+    workflow: dict[str, Any]
+    space: dict[str, Any]
+    metric: str
+    seed: int
+    parallel: int
+    workers: int | None
+    examples: int
+    """Number of training examples."""
+    memory: int
+    """Bytes of RAM of all trials that run at a time, if the workflow does not say."""
+    threads: int
+    """Number of threads of a trial, which affects its bits."""
+
+
+class Study:
+    def __init__(
+        self, out: Path, fixed: Fixed, workflow: Workflow, space: Space, shares: Mapping[str, Any], args: Namespace
+    ) -> None:
+        """`shares`: settings of a trial's caps and threads. `args`: of the command, whose --set `workflow` has."""
+        self.out, self.fixed, self.workflow, self.space, self._shares = out, fixed, workflow, space, shares
+        self.file, self.set, self._keep = str(args.workflow.absolute()), tuple(args.set), args.keep
+        self.direction = "minimize" if less_is_better(fixed.metric) else "maximize"
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        mend(path := out / "journal.jsonl")
+        # The study's folder is locked; the lock of a process that was killed would be waited for.
+        path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+        self._storage = JournalStorage(JournalFileBackend(str(path)))
+        self.optuna = optuna.create_study(
+            study_name=NAME, storage=self._storage, direction=self.direction, load_if_exists=True
+        )
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        return self.optuna.get_trials(deepcopy=False)
+
+    def ranked(self) -> list[FrozenTrial]:
+        """Complete trials, the best first; of equal ones the earlier."""
+        sign = 1 if self.direction == "minimize" else -1
+        complete = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
+        return sorted(complete, key=lambda trial: (sign * trial.values[0], trial.number))
+
+    def settings(self, trial: FrozenTrial) -> dict[str, Any]:
+        """Settings of a trial that differ from the workflow's."""
+        return settings_of(self.workflow, trial.params, self.space)
+
+    def record(self, number: int) -> Record:
+        return Record(self.out, f"{number:03}")
+
+    def run_dir(self, number: int) -> Path:
+        return self.out / "trials" / f"{number:03}"
+
+    def order(self, trial: FrozenTrial, run_dir: Path, more: Mapping[str, Any], prunes: bool = False) -> Order:
+        """Order of a training with a trial's settings, and `more` of them."""
+        examples, metric = self.fixed.examples, self.fixed.metric
+        return Order(
+            workflow=self.file, set=self.set, settings=self.settings(trial) | dict(self._shares) | dict(more),
+            run_dir=str(run_dir), workers=self.fixed.workers, metric=metric,
+            marks=tuple(-(-examples * quarter // QUARTERS) for quarter in range(1, QUARTERS)),
+            bounds=bounds_of(self._before(trial.number), metric) if prunes else {},
+        )  # fmt: skip
+
+    def next_round(self, most: int) -> list[FrozenTrial]:
+        """Return the trials of the next round, whose parameters and orders are durable; none if there are `most`."""
+        trials, parallel = self.trials, self.fixed.parallel
+        running = [trial.number for trial in trials if not trial.state.is_finished()]
+        first = (running[0] if running else len(trials)) // parallel * parallel
+        for number in range(len(trials), min(first + parallel, most)):
+            self._add(number)
+        found = [trial for trial in self.trials[first:] if not trial.state.is_finished()]
+        for trial in found:
+            self.record(trial.number).write(self.order(trial, self.run_dir(trial.number), {"data.test": []}, True))
+        return found
+
+    def _before(self, number: int) -> list[FrozenTrial]:
+        """Trials of earlier rounds."""
+        return self.trials[: number // self.fixed.parallel * self.fixed.parallel]
+
+    def _add(self, number: int) -> None:
+        drawn, distributions = own_values(self.workflow, self.space), distributions_of(self.space)
+        if number:
+            seed = hashlib.sha256(f"{self.fixed.seed},{number}".encode()).digest()[:4]
+            sampler = TPESampler(seed=int.from_bytes(seed), constant_liar=False)
+            seen = optuna.create_study(direction=self.direction, sampler=sampler)
+            seen.add_trials([trial for trial in self._before(number) if trial.state != TrialState.FAIL])
+            drawn = {
+                name: rounded(value, distributions[name]) for name, value in seen.ask(distributions).params.items()
+            }
+        self.optuna.add_trial(
+            optuna.trial.create_trial(state=TrialState.RUNNING, params=drawn, distributions=distributions)
+        )
+
+    def tell(self, number: int) -> None:
+        """Write a trial's verdict to the journal."""
+        verdict = self.record(number).verdict()
+        assert verdict
+        trial = self._storage.get_trial_id_from_study_id_trial_number(
+            self._storage.get_study_id_from_name(NAME), number
+        )
+        for step, value in sorted((verdict.reports or {}).items()):
+            self._storage.set_trial_intermediate_value(trial, step, value)
+        for name in ("text", "epoch", "fingerprint", "seconds"):
+            self._storage.set_trial_user_attr(trial, name, getattr(verdict, name))
+        self.optuna.tell(number, verdict.value, STATES[verdict.state])
+
+    def delete_tables(self) -> None:
+        """Delete the tables of all trials but the best; their metrics stay."""
+        kept = {trial.number for trial in self.ranked()[: self._keep]}
+        for trial in self.trials:
+            if trial.state.is_finished() and trial.number not in kept:
+                delete_table(self.run_dir(trial.number))
+
+
+def delete_table(run_dir: Path) -> None:
+    """Delete a run's rows and dense states, but not what `pipeline runs` reads. May be called again."""
+    for path in run_dir.iterdir() if run_dir.is_dir() else ():
+        if path.is_dir() and path.name != "commits":
+            shutil.rmtree(path)
+        elif path.name in ("reserve", "model.safetensors"):
+            path.unlink()
+    for path in (run_dir / "commits").glob("*"):
+        if path.suffix != ".json":
+            path.unlink()
+
+
+def mend(journal: Path) -> None:
+    """Cut off a last line of the journal that a kill left unfinished."""
+    content = journal.read_bytes() if journal.is_file() else b""
+    if not content.endswith(b"\n") and content:
+        with open(journal, "r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
+
+
+def distributions_of(space: Space) -> dict[str, BaseDistribution]:
+    found: dict[str, BaseDistribution] = {}
+    for path, values in space.items():
+        if not isinstance(values, Between):
+            found[path] = CategoricalDistribution([label_of(value) for value in values])
+        elif isinstance(values.low, int) and isinstance(values.high, int):
+            found[path] = IntDistribution(values.low, values.high, log=values.log)
+        else:
+            found[path] = FloatDistribution(values.low, values.high, log=values.log)
+    return found
+
+
+def rounded(value: Any, distribution: BaseDistribution) -> Any:
+    """A float in three digits, as a person would write it; anything else as it is."""
+    if not isinstance(distribution, FloatDistribution):
+        return value
+    return min(max(float(f"{value:.3g}"), distribution.low), distribution.high)
+
+
+def bounds_of(trials: Sequence[FrozenTrial], metric: str) -> dict[int, float]:
+    """Worst value at each step with which a trial goes on: the median of the best validation so far of the complete
+    ones of `trials`, and within the first epoch the quartile of their losses, since dropout and L2 make these larger
+    but may make validation better."""
+    complete = [
+        best_so_far(trial.intermediate_values, metric) for trial in trials if trial.state == TrialState.COMPLETE
+    ]
+    if len(complete) < FIRST_TRIALS:
+        return {}
+    bounds, sign = {}, 1 if less_is_better(metric) else -1
+    for step in sorted({step for reports in complete for step in reports}):
+        # A trial that ended earlier has its best.
+        values = [
+            sign * reports[max(known)]
+            for reports in complete
+            if (known := [at for at in reports if at <= step and (at % QUARTERS == 0 or at == step)])
+        ]
+        if step % QUARTERS == 0:
+            bounds[step] = sign * median(values)
+        elif len(values) >= FIRST_TRIALS:
+            bounds[step] = sign * quantiles(values, n=4, method="inclusive")[2]
+    return bounds

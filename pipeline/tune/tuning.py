@@ -1,0 +1,153 @@
+"""A study as it goes on: its rounds, and what it ends with."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from optuna.trial import FrozenTrial
+
+from pipeline.monitor.report import evaluated
+from pipeline.monitor.runs import FILE_COLUMNS, find_runs, groups_of, tables_of_runs
+from pipeline.tune.processes import Processes
+from pipeline.tune.records import Record, Verdict
+from pipeline.tune.report import counts_of, line_of, write_best, write_page
+from pipeline.tune.study import Study, delete_table
+
+CONFIRMED = 3
+"""Number of best trials that --confirm trains again."""
+
+
+def say(line: str) -> None:
+    """Print a line of progress: to stderr, since the result alone is on stdout."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def say_verdict(record: Record, verdict: Verdict) -> None:
+    ended = verdict.text if verdict.value is None else f"{verdict.value:.5f} in epoch {verdict.epoch}"
+    say(f"{record.name}: {verdict.state}: {ended}")
+
+
+class Tuning:
+    def __init__(self, study: Study) -> None:
+        self.study, self.processes = study, Processes(study.out)
+        self.text = ""
+        self._found: dict[str, Any] = {"best": {}, "test": {}, "confirmed": {}}
+
+    def try_all(self, most: int, hours: float | None) -> bool:
+        """Run rounds until there are `most` trials, or a round ends after so many hours. Returns False after a
+        signal."""
+        study, begun = self.study, time.monotonic()
+        study.delete_tables()
+        while found := study.next_round(most):
+            say(f"trials {', '.join(str(trial.number) for trial in found)} of {most}")
+            if not self._train([study.record(trial.number) for trial in found]):
+                return False
+            for trial in found:
+                study.tell(trial.number)
+            study.delete_tables()
+            if hours is not None and time.monotonic() - begun >= 3600 * hours:
+                if len(study.trials) < most:
+                    say(f"{hours:g} hours are over; the same command goes on for as long")
+                break
+        return True
+
+    def _train(self, records: Iterable[Record]) -> bool:
+        return self.processes.run(list(records), say_verdict)
+
+    def best_so_far(self) -> str:
+        ranked = self.study.ranked()
+        return f"the best so far: {line_of(ranked[0], self.study.fixed.metric)}" if ranked else "no trial is complete"
+
+    def finish(self, seeds: int) -> bool:
+        """Confirm with so many seeds, test, and write what the study ends with. Returns False after a signal."""
+        study, ranked = self.study, self.study.ranked()
+        if not ranked:
+            return True
+        if seeds and not self._confirm(ranked[:CONFIRMED], seeds):
+            return False
+        confirmed: dict[int, list[float]] = self._found["confirmed"]
+        sign = 1 if study.direction == "minimize" else -1
+        best = min(
+            ranked, key=lambda trial: sign * mean(confirmed[trial.number]) if trial.number in confirmed else 1e99
+        )
+        path, run_dir = write_best(study, best), study.run_dir(best.number)
+        lines = [
+            tables_of_runs(trials := study.out / "trials", list(groups_of(find_runs(trials)[0])), width()), "",
+            f"the best of {len(study.trials)} trials ({counts_of(study.trials)}): {line_of(best, study.fixed.metric)}",
+            "on validation, which chose it, so the figure is too good",
+        ]  # fmt: skip
+        for number, values in confirmed.items():
+            lines.append(
+                f"trial {number} with {len(values)} other seeds: {study.fixed.metric} {mean(values):.5f} "
+                f"({min(values):.5f} to {max(values):.5f})"
+            )
+        if study.workflow.data.test:
+            run_dir = study.out / f"best-{best.number:03}"
+            if not self._score_test(best, run_dir):
+                return False
+            tested = len(list((study.out / "records").glob("best-*/verdict.json")))
+            times = "once" if tested == 1 else f"as model {tested} of this study, of which the first was the honest one"
+            lines.append(f"tested {times}: {evaluated(test)}" if (test := self._found["test"]) else "its test failed")
+        self.text = "\n".join([*lines, f"its run: {run_dir}", f"its workflow: {path}"])
+        self.text += f"\n{write_page(study, self.text)}"
+        self._found["best"] = {
+            "number": best.number, "value": best.values[0], "settings": study.settings(best), "workflow": str(path),
+            "run_dir": str(run_dir),
+        }  # fmt: skip
+        return True
+
+    def _confirm(self, trials: Sequence[FrozenTrial], seeds: int) -> bool:
+        """Train each of the trials with other seeds of the workflow. Returns False after a signal."""
+        study, records = self.study, list[tuple[int, Record]]()
+        say(f"the best {len(trials)} trials with {seeds} other seeds each")
+        for trial in trials:
+            for seed in range(study.workflow.seed + 1, study.workflow.seed + 1 + seeds):
+                records.append((trial.number, record := Record(study.out, f"{trial.number:03}-seed{seed}")))
+                run_dir = study.out / "confirm" / record.name
+                record.write(study.order(trial, run_dir, {"data.test": [], "seed": seed}))
+        for first in range(0, len(records), study.fixed.parallel):
+            some = [record for _, record in records[first : first + study.fixed.parallel]]
+            if not self._train(some):
+                return False
+            for record in some:
+                delete_table(study.out / "confirm" / record.name)
+        for number, record in records:
+            if (verdict := record.verdict()) and verdict.value is not None:
+                self._found["confirmed"].setdefault(number, []).append(verdict.value)
+        return True
+
+    def _score_test(self, best: FrozenTrial, run_dir: Path) -> bool:
+        """Train the best trial once more, to the same bits, with the test split. Returns False after a signal."""
+        for other in self.study.out.glob("best-*"):
+            if other != run_dir:
+                delete_table(other)
+        record = Record(self.study.out, run_dir.name)
+        if record.verdict() is None:
+            say("the best trial once more, with the test split")
+            record.write(self.study.order(best, run_dir, {}))
+            if not self._train([record]):
+                return False
+        verdict = record.verdict()
+        assert verdict
+        if verdict.fingerprint != best.user_attrs["fingerprint"]:
+            say(f"warning: {run_dir} has other bits than trial {best.number}: {verdict.text or record.output}")
+        self._found["test"] = verdict.test or {}
+        return True
+
+    def as_json(self) -> dict[str, Any]:
+        trials = [
+            {"number": trial.number, "state": trial.state.name.lower(), "value": (trial.values or [None])[0],
+             "params": trial.params, "reports": trial.intermediate_values, **trial.user_attrs}
+            for trial in self.study.trials
+        ]  # fmt: skip
+        return {"metric": self.study.fixed.metric, **self._found, "trials": trials}
+
+
+def width() -> int:
+    return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns

@@ -1,0 +1,143 @@
+"""What a study tries: derived from the workflow's types, or given by `tune` in its file; mistakes are named."""
+
+import pytest
+from conftest import make_workflow
+from support.runs.studies import make_up, tune
+
+from pipeline.api import FM, Between, Bucket, Rare, Tune
+from pipeline.tune.main import main
+from pipeline.tune.space import derived, own_values, settings_of, space_of
+
+pytest.importorskip("optuna")
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory):
+    return make_workflow(tmp_path_factory.mktemp("data"), embedding_dim=8)
+
+
+@pytest.fixture(scope="module")
+def featured(workflow):
+    bucket = Bucket(name="price_bucket", column="price", edges=tuple(float(n) for n in range(11)))
+    rare = Rare(column="item", at_least=3, counts="counts.parquet")
+    return workflow.with_settings({"data.features": [bucket, rare]})
+
+
+def test_the_space_comes_from_the_types_of_the_workflow(workflow, featured):
+    space = derived(workflow)
+    assert space["model.kind"][0] == "DeepFM"
+    assert {"DCNv2", "FM"} < {*space["model.kind"]}
+    assert space["optimizer.rows.lr"] == Between(low=0.005, high=0.5, log=True)
+    assert space["optimizer.rows.semantics"] == ("lazy", "dense")
+    assert space["model.embedding_dim"] == (8, 2, 4, 16)
+    assert space["schedule.batch_size"] == (6, 1, 3, 12)
+    assert {*derived(featured)} - {*space} == {"buckets", "rare"}
+    assert "model.embedding_dim" not in derived(workflow.with_settings({"model.embedding_dim": 0, "model.kind": "LR"}))
+    assert "optimizer.rows.semantics" not in derived(
+        workflow.with_settings({"model.init_std": 0.0, "optimizer.rows.kind": "ftrl"})
+    )
+
+
+def test_every_value_of_a_derived_space_fits_the_workflow(featured, tmp_path):
+    assert space_of(featured, tmp_path / "any.json") == derived(featured)
+
+
+def test_a_trial_has_only_the_arguments_of_its_model(workflow):
+    space = derived(workflow)
+    params = own_values(workflow, space) | {"model.kind": "FM"}
+    settings = settings_of(workflow, params, space)
+    assert "model.args.dropout" not in settings
+    assert workflow.with_settings(settings).model.kind is FM
+
+
+def test_fewer_buckets_and_other_counts_are_features_of_the_workflow(featured):
+    space = derived(featured)
+    own = own_values(featured, space)
+    assert (own["buckets"], own["rare"]) == (1, 3)
+    assert featured.with_settings(settings_of(featured, own, space)).data.features == featured.data.features
+    changed = featured.with_settings(settings_of(featured, own | {"buckets": 4, "rare": 10}, space)).data.features
+    assert changed[0].edges == (3.0, 7.0)
+    assert changed[1].at_least == 10
+
+
+def test_own_values_outside_of_the_space_are_the_nearest_ones(workflow):
+    space = Tune(
+        space={
+            "optimizer.rows.lr": Between(low=1e-3, high=1e-2),
+            "model.args.hidden": [[8], [5, 5]],
+            "model.kind": [FM, "DeepFM"],
+        }
+    ).space
+    assert own_values(workflow, space) == {
+        "optimizer.rows.lr": 0.01,
+        "model.args.hidden": "[8]",
+        "model.kind": "DeepFM",
+    }
+    settings = settings_of(workflow, {"model.args.hidden": "[5, 5]"}, space)
+    assert settings == {"model.args.hidden": [5, 5]}
+
+
+def test_a_space_in_the_file_replaces_the_derived_one(workflow_file, tmp_path, monkeypatch, capsys):
+    make_up(monkeypatch)
+    space = '{"optimizer.rows.lr": [1e-3, 2e-3], "model.embedding_dim": [2]}'
+    workflow_file.write_text(f"{workflow_file.read_text()}\nfrom pipeline.api import Tune\ntune = Tune(space={space})")
+    tune(workflow_file, tmp_path / "out", "--trials", 2)
+    assert '"optimizer.rows.lr": 0.00' in (tmp_path / "out" / "best.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ("{}", "space"),
+        ('{"optimizer.lr": [1e-3]}', ["the space of optimizer.lr: optimizer.lr", "did you mean 'optimizer.rows.lr'"]),
+        ('{"schedule.batch_size": [0, 8]}', "the space of schedule.batch_size: schedule.batch_size: expected at least"),
+        ('{"optimizer.rows.lr": Between(low=2, high=1)}', "low is 2 and high 1; low must be less"),
+        ('{"optimizer.rows.lr": Between(low=0, high=1, log=True)}', "set it above 0"),
+        ('{"model.embedding_dim": [2, 2]}', "has a choice twice"),
+        ('{"model.kind": ["DeepFMM"]}', "did you mean 'pipeline.models.DeepFM'"),
+    ],
+)
+def test_a_mistake_in_the_space_is_named(workflow_file, capsys, space, said):
+    text = f"{workflow_file.read_text()}\nfrom pipeline.api import Between, Tune\ntune = Tune(space={space})\n"
+    workflow_file.write_text(text)
+    assert main([str(workflow_file), "--out", "study"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert all(part in err for part in ([said] if isinstance(said, str) else said)), err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--trials", "0"], "expected a whole number, 1 or more, got 0"),
+        (["--hours", "-1"], "expected hours, above 0"),
+        (["--set", "data.validation=[]"], "data.validation names no files; name some"),
+        (["--set", "shedule.epochs=2"], "the workflow has no shedule"),
+        (["--out", "s3://bucket/study"], "must be on a disk of this machine"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_is_written(workflow_file, capsys, options, said):
+    try:
+        code = main([str(workflow_file), "--out", "study", *options])
+    except SystemExit as error:
+        code = error.code
+    assert code == 2
+    assert said in capsys.readouterr().err
+    assert not (workflow_file.parent / "study").exists()
+
+
+def test_another_study_in_the_folder_is_refused(workflow_file, tmp_path, monkeypatch, capsys):
+    make_up(monkeypatch)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    tune(workflow_file, tmp_path / "taken", code=2)
+    assert "holds something else than a study" in capsys.readouterr().err
+    tune(workflow_file, tmp_path / "study", "--trials", 1)
+    tune(workflow_file, tmp_path / "study", "--parallel", 2, "--set", "schedule.epochs=3", code=2)
+    err = capsys.readouterr().err
+    assert "schedule.epochs was 1, is 3" in err
+    assert "parallel was 1, is 2" in err
+    assert "--fresh moves it aside" in err
+    tune(workflow_file, tmp_path / "study", "--trials", 1, "--set", "storage.disk=1 GiB")
+    tune(workflow_file, tmp_path / "study", "--trials", 1, "--parallel", 2, "--fresh")
+    assert (tmp_path / "study.1").is_dir()
