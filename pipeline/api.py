@@ -40,6 +40,7 @@ from pipeline.monitor.observer import Observer
 from pipeline.optim.scaling import scale_batch
 from pipeline.run import say
 from pipeline.settings.caps import Storage
+from pipeline.settings.init_from import FromParquet, FromRun
 from pipeline.settings.optimizer import (
     Adagrad,
     Adam,
@@ -77,11 +78,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Bucket", "Calendar",
-    "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet", "Finding",
-    "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable",
-    "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "Schedule", "ServableManifest",
-    "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "WideDeep", "Workers", "Workflow", "doctor",
-    "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
+    "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet",
+    "Finding", "FromParquet", "FromRun", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number",
+    "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage",
+    "RowWiseAdagrad", "Schedule", "ServableManifest", "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic",
+    "Task", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load", "open_run", "open_servable",
+    "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = {

@@ -24,7 +24,7 @@ DOORS = {
     "numba": ("pipeline.kernels",),
     "deltalake": ("pipeline.files.tables",),
     "pyarrow": ("pipeline.data", "pipeline.doctor", "pipeline.features", "pipeline.files", "pipeline.init",
-                "pipeline.prepare", "pipeline.serving"),
+                "pipeline.prepare", "pipeline.serving", "pipeline.warm_start"),
     "cupy": ("pipeline.device.gpu",),
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
@@ -47,7 +47,7 @@ DOORS = {
 LAYERS = (
     "pipeline.__main__", "pipeline.api", "pipeline.init", "pipeline.doctor", "pipeline.run", "pipeline.verify",
     "pipeline.serving", "pipeline.prepare", "pipeline.planner",
-    "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor",
+    "pipeline.replay", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster", "pipeline.monitor",
     "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models",

@@ -85,6 +85,8 @@ class Driver:
             kept, history, self.warnings = self._read_commits()
             speed = self.folder.speed or known_speed(kept, direct) or measure(self.folder.path, direct)
             self.folder = replace(self.folder, speed=speed)
+            if workflow.init_from and not kept:
+                kept, history, self.warnings = self._begin_from_elsewhere()
             self.crew = self._make_crew(self.folder, self.commits)
             self._opened.callback(self.crew.close)
             self.live = live_observer(self.folder, self.setup, self._model, self.crew.overlaps)
@@ -98,6 +100,16 @@ class Driver:
             files.replace(self.folder.path / WORKFLOW, [(workflow.model_dump_json(indent=1) + "\n").encode()])
             undo.pop_all()
         return self
+
+    def _begin_from_elsewhere(self) -> tuple[list[Manifest], History, list[str]]:
+        """Write the first commit from what `init_from` names, and return what `read_commits` says of it."""
+        # Imported here, since most runs begin with nothing.
+        from pipeline.warm_start.first_commit import begin
+
+        types = self._source.identity["train"].types
+        said = begin(self.setup, types, self.folder, self.commits, self._description)
+        kept, history, warnings = self._read_commits()
+        return kept, history, [*said, *warnings]
 
     def _begin_at(self, kept: Sequence[Manifest], history: History) -> None:
         """Open the last commit on all workers, and then delete the unfinished files of an earlier run: only now is it

@@ -56,3 +56,5 @@ class Checked:
     pace: ChosenPace | None = None
     """Pace that was chosen with the caps; None: the workflow's."""
     fit: Fit = LATER
+    rows_before: int = 0
+    """Maximum number of rows that the run begins with (`Workflow.init_from`)."""
