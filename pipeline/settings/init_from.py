@@ -61,10 +61,12 @@ class FromParquet(Strict):
 
 
 def _as_tuple(given: object) -> object:
+    if isinstance(given, str | Path):
+        return (FromRun(run=Path(given)),)
     return (given,) if isinstance(given, dict | FromRun | FromParquet) else given
 
 
 Beginning = Annotated[FromRun | FromParquet, Field(discriminator="kind")]
 # What a validator returns is no longer JSON, of which a list is a tuple.
 Beginnings = Annotated[tuple[Beginning, ...], BeforeValidator(_as_tuple), Field(strict=False)]
-"""One source, or several in order: of several rows with one key, the last is used."""
+"""One source, or several in order: of several rows with one key, the last is used. A text is the folder of a run."""

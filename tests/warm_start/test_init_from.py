@@ -16,9 +16,14 @@ from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference, key_of
 from support.runs.harness import make_driver, printed, run
 
-from pipeline.api import FM, FromParquet, FromRun
-from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, RowStorage
+from pipeline.api import FM, FromParquet, FromRun, train
+from pipeline.device.device import RAM
+from pipeline.machine.threads import Whole
+from pipeline.optim.row_optimizer import RowOptimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, RowStorage, Sgd
+from pipeline.storage.layout import RowLayout
 from pipeline.storage.shards import Shards
+from pipeline.storage.slab import Slab
 from pipeline.verify import main as verify
 from pipeline.workflow import Workflow
 
@@ -209,3 +214,72 @@ def test_an_export_of_embeddings_is_found_by_its_keys(
     given = FromParquet(files=(str(tmp_path / "exported" / "rows"),), key="key", first_order="first_order")
     workflow = make_workflow(later_root).model_copy(update={"init_from": (given,)})
     assert run(workflow)["fingerprint"] == begun_from(workflow, reference, layers=False).train().fingerprint()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "another width": ({"embedding_dim": 4}, {}, "has vectors of 3 numbers, and model.embedding_dim is 4; set"),
+    "another optimizer's state": (
+        {"optimizer": Optimizer(rows=Sgd(lr=0.1))}, {"optimizer_state": True}, "has the state of 'adam', and optim"
+    ),
+    "no such commit": ({}, {"commit": 77}, "has no commit 77"),
+    "no run": ({}, {"run": Path("elsewhere")}, "holds no run"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_source_that_does_not_fit_is_refused_before_anything_is_written(
+    trained: Any, data_root: Path, tmp_path: Path, name: str
+) -> None:
+    changes, given, said = REFUSED[name]
+    optimizer = {"optimizer": changes.pop("optimizer")} if "optimizer" in changes else {}
+    begins = {"init_from": (FromRun(**({"run": trained.run_dir} | given)),)}
+    workflow = make_workflow(data_root, **changes).model_copy(update=optimizer | begins)
+    with pytest.raises(ValueError, match=said):
+        train(workflow, tmp_path / "run", serial=True, verbose=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "given", "said"),
+    [
+        (pa.array(["3"]), {"value": "value", "table": "item"}, "is text, and table 'item' holds integers"),
+        (pa.array([3]), {"value": "valu", "table": "item"}, "no column 'valu'; did you mean 'value'"),
+        (pa.array(["3"]), {"key": "value"}, "expected keys as 64-bit integers"),
+        (pa.array([3]), {"value": "value", "table": "item", "vector": "value"}, "expected a list of numbers"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused_before_anything_is_written(
+    data_root: Path, tmp_path: Path, values: pa.Array, given: dict[str, str], said: str
+) -> None:
+    vectors(tmp_path, values)
+    begins = (FromParquet(files=(str(tmp_path / "vectors.parquet"),), **given),)
+    with pytest.raises(ValueError, match=said):
+        train(make_workflow(data_root).model_copy(update={"init_from": begins}), tmp_path / "run", serial=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_caps_too_small_for_the_rows_are_named_before_they_are_written(
+    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
+) -> None:
+    folder, _ = source_of(small_workflow(), tmp_path)
+    workflow = make_workflow(later_root).model_copy(update={"init_from": (FromRun(run=folder),)})
+    with pytest.raises(ValueError, match=r"storage.disk has room for 12 chunks .* fill [45][0-9]; set storage.disk to"):
+        make_driver(workflow, tmp_path / "run", device_rows=130, host_rows=24, chunk_rows=4, disk_chunks=12)
+    assert not list((tmp_path / "run" / "commits").iterdir())
+
+
+def test_the_lifespan_of_first_rows_is_not_that_of_rows_before() -> None:
+    row = RowLayout(4, False)
+    optimizer = RowOptimizer(L2, row, 0.01, Slab(0, row.num_words), Whole(), RAM, False)
+    optimizer.rates.through(3000, 0.05)
+    rows_UW = np.zeros((1, row.num_words), np.uint32)
+    rows_UW.view(np.float32)[:, 2:6] = 1000
+    for has_rows_before, is_zero in ((False, True), (True, False)):
+        optimizer.rates.has_rows_before, optimizer._lifespan, optimizer._probed = has_rows_before, 1 << 60, 0
+        copy = rows_UW.copy()
+        optimizer.catch_up_copy(copy, 3000)
+        assert (not copy.view(np.float32)[:, 2:6].any()) == is_zero
+    saved = optimizer.rates.save()
+    again = RowOptimizer(L2, row, 0.01, Slab(0, row.num_words), Whole(), RAM, False)
+    again.rates.load(saved)
+    assert again.rates.has_rows_before
