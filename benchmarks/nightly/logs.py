@@ -79,3 +79,16 @@ def write_lines(log: Log, spans: list[pa.Table], path: Path) -> None:
                     for name in log.fields
                 }
                 file.write(json.dumps([number, int(row[log.label]), fields]) + "\n")
+
+
+def made_log(num_spans: int = 6, rows: int = 400) -> tuple[Log, list[pa.Table]]:
+    """A synthetic log: values of two fields have rates that change slowly."""
+    rng, spans = np.random.default_rng(0), []
+    worth, taste = rng.normal(size=60), rng.normal(size=40)
+    for _ in range(num_spans):
+        worth += 0.2 * rng.normal(size=60)
+        item, user = rng.integers(0, 60, rows), rng.integers(0, 40, rows)
+        click = rng.random(rows) < 1 / (1 + np.exp(-worth[item] - taste[user]))
+        columns = {"click": click.astype(np.int8), "user": user.astype(str), "item": item.astype(str)}
+        spans.append(pa.table(columns))
+    return Log("made", "", "click", ("user", "item"), (), 3), spans
