@@ -54,8 +54,9 @@ class Block:
 
     number: int
     split: str
-    """"train", "validation" or "test"."""
+    """"train", "validation", "test", or "span": a span of the training data that is scored before it is trained on."""
     epoch: int
+    """Number of the epoch, or of the pass over the span."""
     first_batch: int
     """Number of the block's first batch within the split's epoch."""
     num_batches: int
@@ -70,10 +71,18 @@ class Block:
     """True for the last block of this split in this epoch."""
     agenda_batch: int = 0
     """Number of batches of the whole run before the block's first one, evaluations included."""
+    span: int | None = None
+    """Number of the span that the block belongs to, or that had come when another split is evaluated; None if the
+    training data has no spans."""
 
     @property
     def trains(self) -> bool:
         return self.split == "train"
+
+    @property
+    def round(self) -> int:
+        """Number, from 1, of the block's epoch, or of its span if there are spans."""
+        return 1 + (self.epoch if self.span is None else self.span)
 
     def batch_bounds(self, batch: int) -> tuple[int, int]:
         """Range [begin, end) of a batch's examples, counted from the block's first example."""

@@ -17,6 +17,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -33,6 +34,7 @@ from pipeline.settings.init_from import Beginnings, FromParquet, FromRun
 from pipeline.settings.optimizer import JUDGED, OF_NUMBERS, Optimizer, Plateau
 from pipeline.settings.place import message_of
 from pipeline.settings.problems import problems
+from pipeline.settings.times import SpanKind, known_zone, seconds_of
 
 SPLITS = ("train", "validation", "test")
 FilePath = Annotated[
@@ -81,6 +83,22 @@ class Category(Column):
     @property
     def table_name(self) -> str:
         return self.table or self.name
+
+
+class Time(Column):
+    """The column of event times, which cuts training data into spans: timestamps, dates, or integers with `unit`; or a
+    column that the folders of a path name, such as day=2026-11-24."""
+
+    unit: Literal["s", "ms", "us", "ns"] | None = None
+    """Unit of integers that count since 1970 in UTC."""
+    zone: str | None = None
+    """Name of the time zone in which days and hours begin, such as "Europe/Berlin"; by default UTC. Times without a
+    zone are taken as they are written, and `zone` is refused for them."""
+
+    @field_validator("zone")
+    @classmethod
+    def _zone_is_known(cls, zone: str | None) -> str | None:
+        return known_zone(zone)
 
 
 class Task(Strict):
@@ -147,6 +165,39 @@ class Data(Strict):
     shuffle_window: Annotated[int, Field(ge=0)] = 1 << 17
     """Number of examples that are shuffled together; 0 keeps the order of the files."""
     synthetic: Synthetic | None = None
+    time: Time | None = None
+    """Event time of the training data, in whose order it is trained: span after span, `schedule.epochs` passes over
+    each."""
+    span: SpanKind | None = None
+    """Extent of a span: a "day" (the default with `time`) or an "hour" of `time`, a "value" of a column that the path
+    names, or one "file". Every span is scored before it is trained on, and no batch has examples of two."""
+    label_delay: str | None = None
+    """Time after the end of a day or hour until its labels are known, such as "3 d" or "36 h": the span is trained on
+    once data up to then have come. By default as soon as it has come."""
+
+    @model_serializer(mode="wrap")
+    def _without_default_spans(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out settings of spans that are not set: commits without spans have the bytes that they had."""
+        new = ("time", "span", "label_delay")
+        return {name: value for name, value in fields_of(self).items() if name not in new or value is not None}
+
+    @property
+    def spans_by(self) -> SpanKind | None:
+        """Extent of a span; None if the training data has no spans."""
+        return self.span or ("day" if self.time else None)
+
+    @model_validator(mode="after")
+    def _spans_have_times(self) -> Data:
+        if self.span in ("day", "hour", "value") and not self.time:
+            raise ValueError(f"data.span is {self.span!r}, and data.time names no column; name the one with the times")
+        if self.label_delay is not None:
+            seconds_of(self.label_delay, "data.label_delay")
+            if self.spans_by not in ("day", "hour"):
+                raise ValueError(
+                    f"data.label_delay is {self.label_delay!r}, which needs spans that end at a known time; set "
+                    "data.time, and data.span to 'day' or 'hour'"
+                )
+        return self
 
     @model_validator(mode="after")
     def _addresses_have_no_keys(self) -> Data:
@@ -365,6 +416,17 @@ class Metrics(Strict):
     """Report the same metrics for the training split, each batch scored before its update. The scores are those of the
     training forward pass, so dropout and batch norm are as in training. A commit within an epoch holds its scores so
     far, 8 bytes for each example and label, and 16 more with `group`, so that a resume changes nothing."""
+    score_spans: bool = True
+    """Score each span of the training data (see `data.span`) with the model of the spans before it."""
+    guard: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None
+    """Maximum by which the normalized entropy of a span may exceed the mean of the seven spans scored before it. The
+    run stops before it trains on a worse one."""
+
+    @model_serializer(mode="wrap")
+    def _without_default_spans(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out settings of spans that have their defaults: commits without spans have the bytes that they had."""
+        defaults = {"score_spans": True, "guard": None}
+        return {n: value for n, value in fields_of(self).items() if n not in defaults or value != defaults[n]}
 
 
 MIN_FROZEN_EPS = 1e-6
@@ -480,6 +542,18 @@ class Workflow(Strict):
             raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.group")
         if plateau and plateau.metric.startswith(("recall", "ndcg")) and not self.metrics.top:
             raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.top")
+        if self.schedule.plateau and self.data.spans_by:
+            raise ValueError(
+                "schedule.plateau judges epochs over the same data, and data.span trains on each span once; leave "
+                "plateau out"
+            )
+        if self.metrics.guard is not None and not (self.data.spans_by and self.metrics.score_spans):
+            raise ValueError("metrics.guard needs spans that are scored; set data.time or data.span, and score_spans")
+        if self.metrics.guard is not None and not self.data.all_tasks[0].is_binary:
+            raise ValueError(
+                f"metrics.guard compares normalized entropies, and {self.data.labels[0]!r} may be any number; leave it "
+                "out"
+            )
         if self.metrics.top and not self.metrics.group:
             raise ValueError(
                 f"metrics.top is {self.metrics.top}, and there are no groups to rank in; name a column in metrics.group"

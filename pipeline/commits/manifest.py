@@ -33,6 +33,9 @@ from pipeline.storage.log import TableFormat
 from pipeline.storage.shards import MAX_SHARDS, Shards, shard_folder
 
 FORMAT: Literal[3] = 3
+WITH_SPANS: Literal[4] = 4
+"""Format of the manifests of runs with spans, whose positions name one; all others have FORMAT, which older versions of
+this package read."""
 SEAL = Seal(b'{"checksum": "%s", "commit": ', b"}\n")
 DETAILS = "`pipeline verify RUN` says more, and --repair goes back to the newest commit that is intact"
 OTHER_VERSION = "go back to the version of this package that wrote it, or start over with --fresh"
@@ -77,7 +80,7 @@ class Manifest:
     """Checksums of the safetensors files, one per replica."""
     state: dict[str, Any]
     """The state of the run itself: position, workflow, progress (`pipeline.commits.run_state`)."""
-    format: Literal[3] = FORMAT
+    format: Literal[3, 4] = FORMAT
 
     def content(self) -> bytes:
         """Content of the manifest's file, a function of the values alone."""
@@ -94,7 +97,7 @@ class Manifest:
             if path.stem != stem(manifest.number):
                 raise ValueError(f"it is the manifest of commit {manifest.number}")
         except ValueError as error:
-            other = other_format(path, SEAL, FORMAT)
+            other = other_format(path, SEAL, FORMAT, WITH_SPANS)
             raise Damaged(f"{path}: {f'{other}; {OTHER_VERSION}' if other else f'{error}; {DETAILS}'}") from error
         return manifest
 
@@ -195,15 +198,16 @@ def arrays_of(content: bytes, file: Path, way_out: str) -> dict[str, Array]:
     return arrays
 
 
-def other_format(path: Path, seal: Seal, known: int) -> str | None:
-    """Say in which format a sealed file is that cannot be read; None if it is in the known one, or damaged."""
+def other_format(path: Path, seal: Seal, *known: int) -> str | None:
+    """Say in which format a sealed file is that cannot be read; None if it is in a known one, or damaged."""
     try:
         found = json.loads(seal.open(path.read_bytes()))["format"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    if found == known:
+    if found in known:
         return None
-    return f"it has format {json.dumps(found)[:20]}, and this version of the package reads format {known}"
+    reads = " and ".join(map(str, known))
+    return f"it has format {json.dumps(found)[:20]}, and this version of the package reads format {reads}"
 
 
 def stem(number: int) -> str:

@@ -15,6 +15,7 @@ from pipeline.data.files import SPLITS
 from pipeline.data.identity import SplitIdentity
 from pipeline.metrics.totals import COUNTS, DiskTotals
 from pipeline.settings import Amount, Count, Digest, Digests, Strict, read_json
+from pipeline.spans.passes import SPAN
 from pipeline.storage.files import Damaged
 
 REPORTED = (("auc", "logloss"), ("mse", "rmse"))
@@ -32,6 +33,7 @@ class SavedPosition(Strict):
     epoch: Count
     split: str
     batch: Count
+    span: Count | None = None
 
 
 class SavedDiskSpeed(Strict):
@@ -80,6 +82,8 @@ class RunState(RunDescription):
     tiers: dict[str, dict[str, Count]]
     disk: dict[str, Count | Amount]
     position: SavedPosition
+    steps: Count | None = None
+    """Number of steps before the position; None without spans, where it follows from `steps_of_epoch`."""
     speed: SavedDiskSpeed
     sums: SavedSums | None = None
     """None at the end of an epoch, if nothing is summed, and in commits of earlier versions of this package."""
@@ -91,6 +95,8 @@ class RunState(RunDescription):
     @property
     def step(self) -> int:
         """Number of steps that were taken before the commit."""
+        if self.steps is not None:
+            return self.steps
         steps = self.steps_of_epoch
         return self.at.epoch * steps + (self.at.batch if self.at.split == "train" else steps)
 
@@ -131,13 +137,17 @@ def read_state(state: Mapping[str, Any]) -> RunState:
             raise ValueError(f"{path}: has {', '.join(sorted(values)) or 'nothing'}, expected {', '.join(names)}")
     for entry in read.epochs:
         shown = json.dumps(entry)[:200]
-        if entry.get("split") not in SPLITS or not isinstance(entry.get("epoch"), int):
+        if entry.get("split") not in (*SPLITS, SPAN) or not isinstance(entry.get("epoch"), int):
             raise ValueError(f"epochs: {shown} has no valid epoch and split")
         names = REPORTED["mse" in entry]
         if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in names):
             raise ValueError(f"epochs: {shown} has no {' or '.join(names)}")
-    if read.position.split not in SPLITS:
+    if read.position.split not in (*SPLITS, SPAN):
         raise ValueError(f"position: {read.position.split[:99]!r} is not a split")
+    if ((read.position.span is None) != (read.steps is None)) or (read.position.span is None) != (
+        read.data["train"].spans is None
+    ):
+        raise ValueError("position: a run with spans has the number of a span, and of steps, and no other has")
     if not (read.speed.seconds_per_read and read.speed.bytes_per_second):
         raise ValueError("speed: seconds_per_read and bytes_per_second must be above 0")
     return read

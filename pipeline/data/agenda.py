@@ -1,4 +1,5 @@
-"""The numbered sequence of blocks of a run: training epochs, validation after each, the test at the end."""
+"""The numbered sequence of blocks of a run: passes over its data (`pipeline.spans.passes`), cut into blocks. Without
+spans these are training epochs, validation after each, and the test at the end."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.records import Block
+from pipeline.spans.passes import SPAN, Leg, SpanPasses
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,17 +17,12 @@ class Position:
     epoch: int
     split: str
     batch: int
+    span: int | None = None
+    """Number of the span; None if the training data has no spans."""
 
 
 START = Position(0, "train", 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Leg:
-    """One pass over one split."""
-
-    split: str
-    epoch: int
+"""Where every run begins."""
 
 
 class Agenda:
@@ -37,32 +34,44 @@ class Agenda:
 
     def __init__(
         self, num_examples: Mapping[str, int], batch_size: int, epochs: int, test_apart: bool = False,
-        min_last_batch: int = 1, steps_before: int = 0,
+        min_last_batch: int = 1, steps_before: int = 0, passes: SpanPasses | None = None,
     ) -> None:  # fmt: skip
         """`test_apart`: the agenda has no test leg, since the epoch to test is chosen after training (see `test`).
         `min_last_batch`: if the training split's last batch has fewer examples, it is merged into the one before.
-        `steps_before`: number of steps that were taken before the agenda begins."""
+        `steps_before`: number of steps that were taken before the agenda begins. `passes`: those over spans of the
+        training split, in place of epochs."""
+        self._passes = passes
         self._min_last_batch, self._steps_before = min_last_batch, steps_before
         self.num_examples = num_examples
         self._test_apart = test_apart
         self._batch_size = batch_size
         self.legs: list[Leg] = []
-        for epoch in range(epochs):
+        self._arrivals: list[int] = []
+        """Number of the span that must have come before each leg, if there are spans."""
+        for arrival, leg in passes.legs(num_examples) if passes else ():
+            self.legs.append(leg)
+            self._arrivals.append(arrival)
+        for epoch in range(0 if passes else epochs):
             self.legs.append(Leg("train", epoch))
             if num_examples.get("validation"):
                 self.legs.append(Leg("validation", epoch))
-        if num_examples.get("test") and not test_apart:
+        if num_examples.get("test") and not test_apart and not passes:
             self.legs.append(Leg("test", epochs - 1))
+        self._places = {leg: place for place, leg in enumerate(self.legs)}
         self._first_batches: dict[Leg, int] = {}
         """Number of batches of all legs before each."""
-        self._total_batches = 0
+        self._first_steps: dict[Leg, int] = {}
+        """Number of steps of all legs before each."""
+        self._total_batches = steps = 0
         for leg in self.legs:
-            self._first_batches[leg] = self._total_batches
-            self._total_batches += self._num_batches(leg.split)
+            self._first_batches[leg], self._first_steps[leg] = self._total_batches, steps
+            self._total_batches += self._num_batches(leg)
+            steps += self._num_batches(leg) if leg.split == "train" else 0
 
     @property
     def steps_of_epoch(self) -> int:
-        return self._num_batches("train")
+        """Number of steps of an epoch, or of a pass over the first span."""
+        return self._num_batches(Leg("train", 0, 0 if self._passes else None))
 
     @property
     def largest_batch(self) -> int:
@@ -72,11 +81,13 @@ class Agenda:
     @property
     def total_examples(self) -> int:
         apart = self.num_examples.get("test", 0) if self._test_apart else 0
-        return sum(self.num_examples[leg.split] for leg in self.legs) + apart
+        return sum(map(self._size, self.legs)) + apart
 
     @property
     def end(self) -> Position:
-        """Position after the last epoch: one epoch more would begin there."""
+        """Position after the last epoch or span: one more would begin there."""
+        if self._passes:
+            return Position(0, SPAN, 0, len(self._passes.num_rows))
         return Position(len([leg for leg in self.legs if leg.split == "train"]), "train", 0)
 
     def position(self, block: Block | None) -> Position:
@@ -84,46 +95,70 @@ class Agenda:
         of the split: an evaluation changes nothing, so it is repeated as a whole."""
         if block is None:
             return self.end
-        return Position(block.epoch, block.split, block.first_batch if block.trains else 0)
+        return Position(block.epoch, block.split, block.first_batch if block.trains else 0, block.span)
 
     def block_at(self, position: Position, block_batches: int) -> Block | None:
         """First block of the run from this position on, with number 0; None if no block is left."""
-        leg = Leg(position.split, position.epoch)
-        if leg not in self.legs:
-            # The commit's last epoch was followed by the test; this run has more epochs.
-            leg, first_batch = Leg("train", position.epoch + (position.split != "train")), 0
-        else:
-            first_batch = position.batch
-        if leg not in self.legs:
+        place, first_batch = self._find(position)
+        if place == len(self.legs):
             return None
-        if first_batch and first_batch == self._num_batches(leg.split):
+        leg = self.legs[place]
+        if first_batch and first_batch == self._num_batches(leg):
             # A commit of another number of workers, before a last batch that is too small for this number of workers
             # and so part of the batch before it.
-            following = self.legs[self.legs.index(leg) + 1 :]
+            following = self.legs[place + 1 :]
             return self._block(0, following[0], 0, block_batches) if following else None
         return self._block(0, leg, first_batch, block_batches)
 
+    def _find(self, position: Position) -> tuple[int, int]:
+        """Place in `legs` of the leg at a position, and the batch; the number of legs if none is left."""
+        if position == START:
+            return 0, 0
+        place = self._places.get(Leg(position.split, position.epoch, position.span))
+        if place is not None:
+            return place, position.batch
+        if position.span is not None:
+            # A score or an evaluation that this session leaves out, or the end of what had come.
+            arrival = position.span + (position.split != SPAN)
+            return next((n for n, one in enumerate(self._arrivals) if one >= arrival), len(self.legs)), 0
+        # The commit's last epoch was followed by the test; this run has more epochs.
+        following = Leg("train", position.epoch + (position.split != "train"))
+        return self._places.get(following, len(self.legs)), 0
+
     def trained_before(self, position: Position) -> int:
-        """Number of training examples before this position, all epochs counted. Raises ValueError if the run never
+        """Number of training examples before this position, all passes counted. Raises ValueError if the run never
         reaches the position."""
-        trains, num_batches = position.split == "train", self._num_batches("train")
-        end_of_leg = position.epoch > self.end.epoch or (position.epoch == self.end.epoch and position != self.end)
-        if end_of_leg or position.batch > (num_batches if trains else 0):
+        trains = position.split == "train"
+        leg = Leg(position.split, position.epoch, position.span)
+        if self._passes is None:
+            num_batches, ends = self._num_batches(Leg("train", 0)), f"{self.end.epoch} epochs"
+            late = position.epoch > self.end.epoch or (position.epoch == self.end.epoch and position != self.end)
+        else:
+            num_batches, ends = self._num_batches(leg) if leg in self._places else 0, f"{self.end.span} spans"
+            late = (position.span or 0) > (self.end.span or 0) or (trains and leg not in self._places)
+        if position == START:
+            return 0
+        if late or (position.span is None) != (self._passes is None) or position.batch > (num_batches if trains else 0):
+            span = f"span {position.span + 1}, " if position.span is not None else ""
             raise ValueError(
-                f"position: epoch {position.epoch + 1}, {position.split}, batch {position.batch}; there are "
-                f"{self.end.epoch} epochs of {num_batches} training batches"
+                f"position: {span}epoch {position.epoch + 1}, {position.split}, batch {position.batch}; there are "
+                f"{ends} of {num_batches} training batches"
             )
-        num_examples = self.num_examples["train"]
-        epochs = position.epoch + (not trains)
-        return epochs * num_examples + min(num_examples, position.batch * self._batch_size)
+        place, batch = self._find(position)
+        trained = sum(self._size(before) for before in self.legs[:place] if before.split == "train")
+        return trained + (min(self._size(leg), batch * self._batch_size) if trains and batch else 0)
+
+    def steps_before(self, position: Position) -> int:
+        """Number of steps before this position."""
+        place, batch = self._find(position)
+        return sum(self._num_batches(leg) for leg in self.legs[:place] if leg.split == "train") + batch
 
     def examples_before(self, position: Position) -> int:
-        """Number of examples before this position, all splits and epochs counted."""
+        """Number of examples before this position, all passes counted."""
         block = self.block_at(position, 1)
         if block is None:
             return self.total_examples
-        legs = self.legs[: self.legs.index(Leg(block.split, block.epoch))]
-        return sum(self.num_examples[leg.split] for leg in legs) + block.first_example
+        return sum(map(self._size, self.legs[: self._places[Leg.of(block)]])) + block.first_example
 
     def stretch(
         self, block_batches: int, begin: Block, train_blocks: int | None = None
@@ -136,7 +171,7 @@ class Agenda:
         for block in self.blocks(block_batches, begin):
             if block.trains and blocks:
                 enough = train_blocks is not None and trained >= train_blocks
-                if enough or not blocks[-1].trains or blocks[-1].epoch != block.epoch:
+                if enough or Leg.of(blocks[-1]) != Leg.of(block):
                     return blocks, block
             blocks.append(block)
             trained += block.trains
@@ -144,35 +179,45 @@ class Agenda:
 
     def test(self, epoch: int, block_batches: int, first_batch: int = 0) -> list[Block]:
         """The blocks of a test of the weights after this epoch, from batch `first_batch` on."""
-        firsts = range(first_batch, self._num_batches("test"), block_batches)
         leg = Leg("test", epoch)
+        firsts = range(first_batch, self._num_batches(leg), block_batches)
         return [self._block(number, leg, first, block_batches) for number, first in enumerate(firsts)]
 
     def blocks(self, block_batches: int, begin: Block | None = None) -> Iterator[Block]:
         """Blocks of at most `block_batches` batches, from the first batch of `begin` on and numbered from its
         number."""
         number = begin.number if begin else 0
-        first_leg = self.legs.index(Leg(begin.split, begin.epoch)) if begin else 0
+        first_leg = self._places[Leg.of(begin)] if begin else 0
         for leg in self.legs[first_leg:]:
             first_batch = begin.first_batch if begin and leg is self.legs[first_leg] else 0
-            for first in range(first_batch, self._num_batches(leg.split), block_batches):
+            for first in range(first_batch, self._num_batches(leg), block_batches):
                 yield self._block(number, leg, first, block_batches)
                 number += 1
 
     def _end(self, leg: Leg, batch: int) -> int:
         """First example of a batch; after the last batch, the number of examples of the leg."""
-        return self.num_examples[leg.split] if batch == self._num_batches(leg.split) else batch * self._batch_size
+        return self._size(leg) if batch == self._num_batches(leg) else batch * self._batch_size
 
-    def _num_batches(self, split: str) -> int:
-        whole, rest = divmod(self.num_examples[split], self._batch_size)
-        minimum = self._min_last_batch if split == "train" and whole else 1
+    def _size(self, leg: Leg) -> int:
+        """Number of examples of a leg."""
+        if self._passes and leg.split in (SPAN, "train"):
+            return self._passes.num_rows[leg.span or 0]
+        return self.num_examples[leg.split]
+
+    def _num_batches(self, leg: Leg) -> int:
+        whole, rest = divmod(self._size(leg), self._batch_size)
+        minimum = self._min_last_batch if leg.split == "train" and whole else 1
         return whole + (rest >= minimum)
 
     def _block(self, number: int, leg: Leg, first_batch: int, block_batches: int) -> Block:
-        batches = self._num_batches(leg.split)
+        batches = self._num_batches(leg)
         num_batches = min(block_batches, batches - first_batch)
         first_example = first_batch * self._batch_size
-        steps = self._steps_before + (leg.epoch + (leg.split != "train")) * self._num_batches("train")
+        steps = self._first_steps.get(leg)
+        if steps is None:
+            # A test apart from the legs, of the weights after some epoch.
+            steps = (leg.epoch + 1) * self.steps_of_epoch
+        steps += self._steps_before
         return Block(
             number=number,
             split=leg.split,
@@ -184,6 +229,6 @@ class Agenda:
             batch_size=self._batch_size,
             first_step=steps + (first_batch if leg.split == "train" else 0),
             closes_split=first_batch + num_batches == batches,
-            # A separate test comes after all legs.
             agenda_batch=self._first_batches.get(leg, self._total_batches) + first_batch,
+            span=leg.span,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pipeline.files.flat import FlatFile
 from pipeline.files.stores import is_remote, open_to_read
 from pipeline.messages.uris import cut, name_below, uri_of
 from pipeline.settings import Count, Digest, Strict, read_json
+from pipeline.spans.calendar import Calendar
 from pipeline.storage.files import checksum
 
 SAMPLE_BYTES = 4096
@@ -44,6 +46,8 @@ class FileIdentity(Strict):
     which detects every replacement."""
     types: dict[str, str]
     """Types of the used columns that differ from those of the split."""
+    spans: list[tuple[Count, Count]] | None = None
+    """Pairs (span, rows), if training data has spans: the file's next `rows` rows belong to that span of the run."""
     version: Count | None = None
     """Version of the Delta table that has the file. Not part of the identity: other versions may have it, too."""
 
@@ -59,6 +63,19 @@ class SplitIdentity(Strict):
     types: dict[str, str]
     """Types of the used columns in the first file with values of each."""
     files: list[FileIdentity]
+    spans: list[str] | None = None
+    """Names of the spans of training data, in order (see `pipeline.spans.calendar`)."""
+
+    @property
+    def calendar(self) -> Calendar | None:
+        """The spans of the split; None if it has none."""
+        if self.spans is None:
+            return None
+        num_rows = [0] * len(self.spans)
+        for file in self.files:
+            for span, rows in file.spans or ():
+                num_rows[span] += rows
+        return Calendar(tuple(self.spans), tuple(num_rows))
 
     @property
     def digest(self) -> str:
@@ -77,6 +94,23 @@ def digest_of(split: Mapping[str, Any]) -> str:
 
 Identity = Mapping[str, SplitIdentity]
 """The identity of each split, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The data of a run that goes on, as its last commit has them, and what is added to them."""
+
+    splits: Identity = field(default_factory=dict)
+    extend: tuple[str, ...] = ()
+    """Files, folders or patterns whose files follow those of the training split, if it has spans."""
+
+    def files(self, split: str) -> list[tuple[str, int | None]]:
+        """Names of the split's files, in order, and versions (see `FileIdentity`)."""
+        return [(file.path, file.version) for file in self.splits[split].files] if split in self.splits else []
+
+    @property
+    def places(self) -> list[tuple[str, int | None]]:
+        return [file for split in self.splits for file in self.files(split)]
 
 
 def look_at(
@@ -122,8 +156,8 @@ def _samples(
                 yield min(places), min(SAMPLE_BYTES, chunk.total_compressed_size)
 
 
-def split_identity(files: Sequence[FileIdentity]) -> SplitIdentity:
-    """Identity of a split with these files, each as `look_at` returned it."""
+def split_identity(files: Sequence[FileIdentity], spans: Sequence[str] | None = None) -> SplitIdentity:
+    """Identity of a split with these files, each as `look_at` returned it. `spans`: see `SplitIdentity`."""
     types = dict(files[0].types) if files else {}
     for name in [name for name, kind in types.items() if EMPTY in kind]:
         types[name] = next((file.types[name] for file in files if EMPTY not in file.types[name]), types[name])
@@ -131,6 +165,7 @@ def split_identity(files: Sequence[FileIdentity]) -> SplitIdentity:
     return SplitIdentity(
         types=types,
         files=[file.model_copy(update={"types": own}) for file, own in zip(files, differing, strict=True)],
+        spans=None if spans is None else list(spans),
     )
 
 
@@ -142,12 +177,17 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 
 
 def difference(before: SplitIdentity, now: SplitIdentity) -> str | None:
-    """First difference between two splits, in words; None if they are the same."""
-    for number, (was, found) in enumerate(zip_longest(before.files, now.files), start=1):
+    """First difference between two splits, in words; None if they are the same, or if they have spans and the present
+    one has more files at its end."""
+    longer = before.spans is not None and now.spans is not None
+    files = now.files[: len(before.files)] if longer else now.files
+    for number, (was, found) in enumerate(zip_longest(before.files, files), start=1):
         if was is None or found is None or was.path != found.path:
             return f"file {number} was {_path(was)}, is {_path(found)}"
         if said := file_difference(was, found, before.types_of(was), now.types_of(found)):
             return said
+        if was.spans != found.spans:
+            return f"{found.path}: spans, and rows of each, were {was.spans}, are {found.spans}"
     return None
 
 
@@ -181,10 +221,9 @@ def name_of(file: DataFile, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
-def begun_in(data: Mapping[str, Any]) -> dict[str, list[tuple[str, int | None]]]:
-    """Names of the files of each split, in order, and versions (see `FileIdentity`), in an identity in the form of
-    `as_json`."""
-    return {split: [(file["path"], file.get("version")) for file in one["files"]] for split, one in data.items()}
+def begun_in(data: Mapping[str, Any]) -> Begun:
+    """The data of a run, of an identity in the form of `as_json`. Raises ValueError if it is none."""
+    return Begun({split: read_json(SplitIdentity, json.dumps(one)) for split, one in data.items()})
 
 
 def as_json(identity: Identity) -> dict[str, dict[str, object]]:

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_keys
 from pipeline.data.files import InputColumn, columns_of
+from pipeline.data.identity import Begun
 from pipeline.data.plain import plain
-from pipeline.data.source import Begun, files_of_splits
+from pipeline.data.split_files import files_of_splits
 from pipeline.features.hashes import missing_of
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file

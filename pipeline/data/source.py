@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.data import order
 from pipeline.data.ahead import bytes_in_stores
 from pipeline.data.batches import BatchWriter, widths_of
 from pipeline.data.buffer import ReadBuffer
-from pipeline.data.files import SPLITS, SchemaCheck, columns_of, listings_of
-from pipeline.data.groups import GroupReader, RowGroup, list_groups
-from pipeline.data.identity import FileIdentity, SplitIdentity, name_of, split_identity
+from pipeline.data.files import SPLITS, SchemaCheck, columns_of
+from pipeline.data.groups import GroupReader, RowGroup
+from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
 from pipeline.data.outside import BadValues, Outside
+from pipeline.data.pass_order import PassOrder
+from pipeline.data.split_files import files_of_splits, list_split
 from pipeline.data.window import Window
-from pipeline.files.find import DataFile, check_once, is_hidden, named
+from pipeline.files.find import DataFile
 from pipeline.machine.threads import Threads
-from pipeline.messages.uris import is_remote
 from pipeline.records import I64, Block, Examples, FieldLayout, Rank
+from pipeline.spans.calendar import Calendar
+from pipeline.spans.passes import Leg
 from pipeline.workflow import Data, Metrics
 
 FILE_ORDER_WINDOW = 1 << 16
@@ -31,8 +33,8 @@ LIST_MARGIN = 1.1
 ALL = Rank()
 NO_MORE = Metrics()
 """Metrics that name no column."""
-Begun = Mapping[str, Sequence[tuple[str, int | None]]]
-"""Names and versions of the files of each split, as their identities have them, in the commit of a run that goes on."""
+NOTHING_BEGUN = Begun()
+NO_SPANS = SplitIdentity(types={}, files=[])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,11 @@ class Source:
     ) -> None:  # fmt: skip
         """Read every file's metadata. `metrics`: names columns that are read, too. `keys_only`: read nothing but
         categorical columns; labels, weights and numbers are left out of the blocks. `begun`: see `files_of_splits`.
+        Of training data with spans, the calendar is made of the files that `begun` does not have.
 
         Raises ValueError if a pattern or a column does not fit the files.
         """
         self._threads = Threads(num_threads, "read")
-        self._seed, self._shuffle_window = seed, data.shuffle_window
         columns = [c for c in columns_of(data, metrics.group, metrics.slices) if c.is_category or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         check = SchemaCheck(read, scoring.kinds if scoring else None)
@@ -76,14 +78,17 @@ class Source:
         """Identity of each split's data."""
         files: dict[DataFile, FileIdentity] = {}
         empty: dict[DataFile, frozenset[str]] = {}
-        of_splits = {"test": list(scoring.files)} if scoring else files_of_splits(data, begun or {})
+        begun = begun or NOTHING_BEGUN
+        of_splits = {"test": list(scoring.files)} if scoring else files_of_splits(data, begun)
         for split in SPLITS:
-            listed = {file: list_groups(file, check, name_of(file, data.root)) for file in of_splits.get(split, ())}
+            has_spans = split == "train" and data.spans_by and not scoring
+            was = begun.splits.get(split, NO_SPANS) if has_spans else None
+            listed = list_split(of_splits.get(split, ()), check, data, was)
             check.end_split("the files to score" if scoring else f"data.{split}")
-            self._groups[split] = [group for _, groups, _ in listed.values() for group in groups if group.num_rows]
-            self.identity[split] = split_identity([identity for identity, _, _ in listed.values()])
-            files |= {file: identity for file, (identity, _, _) in listed.items()}
-            empty |= {file: names for file, (_, _, names) in listed.items()}
+            self._groups[split], self.identity[split] = listed.groups, listed.identity
+            files |= listed.files
+            empty |= listed.empty
+            check.notes += listed.notes
         check.end()
         self.notes = tuple(check.notes)
         """Remarks on the files, a line each."""
@@ -93,19 +98,25 @@ class Source:
         self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
         if self.num_examples["train"] == 0 and not scoring:
             raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
+        self._passes = PassOrder(self._groups, self.identity, seed, data.shuffle_window)
         self.layout = layout_of(data, check.kinds)
         self._widths = widths_of(columns, self.layout)
-        self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, max(self.num_examples.values()))
+        self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, self._passes.most_rows)
         self._reader = GroupReader(check, files)
         self._window = Window(columns, check.kinds, self._window_examples, self._threads)
         self._outside = Outside("refuse" if scoring.bad_values == "refuse" else "clip") if scoring else None
-        self._in_window: tuple[str, int, int] | None = None
+        self._in_window: tuple[Leg, int] | None = None
         self._in_order = False
         """True if the window is shuffled already."""
         self._writer = BatchWriter(self._widths)
         stored = [(g.pieces, g.num_rows) for groups in self._groups.values() for g in groups if g.pieces]
         self._fetched_bytes, self._ahead_bytes = bytes_in_stores(stored, self._window_examples)
         self._reader.ahead.most_bytes = self._fetched_bytes
+
+    @property
+    def calendar(self) -> Calendar | None:
+        """The spans of the training data; None if it has none."""
+        return self.identity["train"].calendar
 
     def read(self, block: Block, buffer: ReadBuffer, rank: Rank = ALL) -> Examples:
         """Fill the buffer with the block's examples, or with a worker's part of each batch. They are valid until the
@@ -115,14 +126,14 @@ class Source:
         damaged.
         """
         examples = buffer.begin(rank.part_of(block), self._widths)
-        examples.batch_starts[0] = 0
+        examples.batch_starts[0], leg = 0, Leg.of(block)
         for batch in range(block.num_batches):
             self._writer.begin(examples, batch)
             first, batch_end = block.batch_bounds(batch)
             part_begin, part_end = (first + at for at in rank.bounds(batch_end - first))
             moved = examples.block.batch_bounds(batch)[0] - part_begin
             for at, window, begin, end in self._pieces(block, part_begin, part_end):
-                self._load(block.split, block.epoch, window)
+                self._load(leg, window)
                 self._writer.add(self._window, begin, end, at + moved)
             self._writer.end()
         num_values = int(examples.batch_starts[-1])
@@ -131,28 +142,29 @@ class Source:
     def places(self, block: Block) -> Iterator[tuple[Window, I64]]:
         """Windows with examples of the block, decoded but not shuffled, and the places [N] of its examples in each, in
         ascending order: for readers to whom the order of examples is nothing. A window is valid until the next."""
+        leg = Leg.of(block)
         for _, number, begin, end in self._pieces(block, 0, block.num_examples):
-            self._decode(block.split, block.epoch, number)
+            self._decode(leg, number)
             window = self._window
             if end - begin == window.count:
                 yield window, np.arange(window.count, dtype=np.int64)
                 continue
             if len(window.order) == 0:
-                window.order = self._order(block.split, block.epoch, number)
+                window.order = self._passes.places(leg, number, window.count)
             yield window, np.sort(window.order[begin:end])
 
     def loads(self, block: Block) -> tuple[int, int]:
         """Return the number of examples of the windows that reading this block now would load, and the number of rows
         of the row groups that it would decode for them."""
         examples = rows = 0
-        kept = self._reader.group
+        kept, leg = self._reader.group, Leg.of(block)
         of_block = self._pieces(block, 0, block.num_examples)
         for number in dict.fromkeys(window for _, window, _, _ in of_block):
-            if self._in_window != (block.split, block.epoch, number) or not self._in_order:
+            if self._in_window != (leg, number) or not self._in_order:
                 begin = number * self._window_examples
-                end = min(begin + self._window_examples, self.num_examples[block.split])
+                end = min(begin + self._window_examples, self._passes.num_rows(leg))
                 examples += end - begin
-                for group, _, _ in self._slices(block.split, block.epoch, begin, end):
+                for group, _, _ in self._passes.slices(leg, begin, end):
                     rows += group.num_rows if group != kept else 0
                     kept = group
         return examples, rows
@@ -199,75 +211,29 @@ class Source:
             yield first, window, begin, end
             first += end - begin
 
-    def _load(self, split: str, epoch: int, number: int) -> None:
-        """Load window `number` of the split's epoch in its shuffled order, unless it is loaded."""
-        if self._in_window == (split, epoch, number) and self._in_order:
+    def _load(self, leg: Leg, number: int) -> None:
+        """Load window `number` of a pass in its shuffled order, unless it is loaded."""
+        if self._in_window == (leg, number) and self._in_order:
             return
-        self._decode(split, epoch, number)
-        self._window.shuffle(self._order(split, epoch, number))
+        self._decode(leg, number)
+        self._window.shuffle(self._passes.places(leg, number, self._window.count))
         self._in_order = True
 
-    def _decode(self, split: str, epoch: int, number: int) -> None:
-        """Load window `number` of the split's epoch in the order of the files, unless it is loaded so."""
-        if self._in_window == (split, epoch, number) and not self._in_order:
+    def _decode(self, leg: Leg, number: int) -> None:
+        """Load window `number` of a pass in the order of the files, unless it is loaded so."""
+        if self._in_window == (leg, number) and not self._in_order:
             return
         self._in_window, self._in_order = None, False
         self._window.clear()
-        begin = number * self._window_examples
-        end = min(begin + self._window_examples, self.num_examples[split])
-        for group, first, stop in self._slices(split, epoch, begin, end):
+        begin, num_rows = number * self._window_examples, self._passes.num_rows(leg)
+        end = min(begin + self._window_examples, num_rows)
+        for group, first, stop in self._passes.slices(leg, begin, end):
             begin += stop - first
-            coming = chain(self._slices(split, epoch, begin, self.num_examples[split]), self._after(split, epoch))
+            coming = chain(self._passes.slices(leg, begin, num_rows), self._passes.after(leg))
             self._window.append(
                 str(group), self._reader.read(group, (later for later, _, _ in coming)), first, stop, self._outside
             )
-        self._in_window = (split, epoch, number)
-
-    def _after(self, split: str, epoch: int) -> Iterator[tuple[RowGroup, int, int]]:
-        """Row groups of the pass that usually follows this one."""
-        if split == "train" and self.num_examples["validation"]:
-            yield from self._slices("validation", epoch, 0, self.num_examples["validation"])
-        elif split != "test":
-            yield from self._slices("train", epoch + 1, 0, self.num_examples["train"])
-
-    def _order(self, split: str, epoch: int, number: int) -> I64:
-        """Place in the files' order of each example of the window, which is loaded."""
-        count = self._window.count
-        if order.is_shuffled(split, self._shuffle_window):
-            return order.window_order(count, self._seed, epoch, number)
-        return np.arange(count, dtype=np.int64)
-
-    def _slices(self, split: str, epoch: int, begin: int, end: int) -> Iterator[tuple[RowGroup, int, int]]:
-        """Row groups, and the rows of each, with examples `begin` to `end` of the order before windows are permuted."""
-        groups = self._groups[split]
-        turn: I64 = np.arange(len(groups))
-        if order.is_shuffled(split, self._shuffle_window):
-            turn = order.group_order(len(groups), self._seed, epoch)
-        starts = np.cumsum([0, *(groups[g].num_rows for g in turn)])
-        first = int(np.searchsorted(starts, begin, "right")) - 1
-        for place in range(first, int(np.searchsorted(starts[:-1], end))):
-            start, group = int(starts[place]), groups[turn[place]]
-            yield group, max(0, begin - start), min(group.num_rows, end - start)
-
-
-def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
-    """The files of each split. A run that was begun with the same files keeps its order, and those of its files whose
-    names are ignored since. Raises ValueError if a file is named twice, unless the run was begun so."""
-    root = data.root.expanduser().absolute()
-    places = {str(root / name): version for of_split in begun.values() for name, version in of_split}
-    found = {split: [*listing.files] for split, listing in listings_of(data, places).items()}
-    same = bool(begun)
-    for split, files in found.items():
-        here = {name_of(file, data.root): file for file in files}
-        was = [name for name, _ in begun.get(split, ())]
-        for name in was:
-            if is_hidden(name) and not is_remote(data.root) and (path := data.root.expanduser() / name).exists():
-                here.setdefault(name, named(path))
-        same = same and here.keys() == {*was}
-        found[split] = [here[name] for name in was] if here.keys() == {*was} else files
-    if not same:
-        check_once({f"data.{split}": files for split, files in found.items()})
-    return found
+        self._in_window = leg, number
 
 
 def layout_of(data: Data, kinds: Mapping[str, str]) -> FieldLayout:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.cluster.crew import Crew
-from pipeline.commits.manifest import Commits, Manifest, join_parts
+from pipeline.commits.manifest import FORMAT, WITH_SPANS, Commits, Manifest, join_parts
 from pipeline.commits.reopen import checksums
 from pipeline.data.agenda import START, Position
 from pipeline.errors import PipelineError
@@ -75,7 +75,9 @@ class Committer:
             self.totals.rows_changed += part.changed
             self.totals.rows_merged += part.merged
             self.totals.written_bytes += part.written_bytes
-        manifest = replace(join_parts([part.part for part in flushed]), name=name, dense=dense, state=state())
+        joined, of_run = join_parts([part.part for part in flushed]), state()
+        written = FORMAT if of_run["position"].get("span") is None else WITH_SPANS
+        manifest = replace(joined, name=name, dense=dense, state=of_run, format=written)
         self._commits.publish(manifest)
         self.newest = manifest
         kept = self._commits.kept(give_up)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
+from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
@@ -107,7 +108,8 @@ class Driver:
         from pipeline.warm_start.first_commit import begin
 
         types = self._source.identity["train"].types
-        said = begin(self.setup, types, self.folder, self.commits, self._description)
+        at = position_state(self.agenda, self.agenda.position(self.agenda.block_at(START, 1)))
+        said = begin(self.setup, types, self.folder, self.commits, {**self._description, **at})
         kept, history, warnings = self._read_commits()
         return kept, history, [*said, *warnings]
 
@@ -249,14 +251,14 @@ class Driver:
 
     def commit(self, due: DueCommit) -> None:
         """Take a commit; the pipeline must be drained."""
-        workflow, begin, position = self.setup.workflow, due.begin, asdict(self.agenda.position(due.begin))
+        workflow, begin, at = self.setup.workflow, due.begin, self.agenda.position(due.begin)
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
         speed = {**asdict(self.folder.measured), "direct": workflow.storage.direct}
         self._record.committing(self.committer.number, name, due.at_least)
         with doing(f"commit {self.committer.number}"):
             self.committer.commit(
-                lambda: {**self._description, **self.history.state(), "position": position, "speed": speed}
+                lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at), "speed": speed}
                 | write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
                 name=name, at_least=due.at_least, give_up=due.give_up,
             )  # fmt: skip
@@ -266,6 +268,13 @@ class Driver:
         if keeps_best and (remark := self.best.undefined(self.history)):
             self.runner.say(remark)
         self.pauses.go_on()
+
+
+def position_state(agenda: Agenda, at: Position) -> dict[str, Any]:
+    """Position of a commit, as part of its state; with spans also the number of steps before it."""
+    if at.span is None:
+        return {"position": {"epoch": at.epoch, "split": at.split, "batch": at.batch}}
+    return {"position": asdict(at), "steps": agenda.steps_before(at)}
 
 
 def links(crew: Crew, run_dir: Path) -> list[str]:

@@ -17,7 +17,7 @@ from pipeline.commits.manifest import OTHER_VERSION, RESERVE_NAME, Commits, Mani
 from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
-from pipeline.data.identity import Identity, as_json, begun_in, differences
+from pipeline.data.identity import Begun, Identity, as_json, begun_in, differences
 from pipeline.data.key_values import KeyValues
 from pipeline.data.side_files import side_digests
 from pipeline.driver.best import BestEpoch
@@ -129,7 +129,9 @@ def check_same_run(
         )
     was, epochs = (d["workflow"]["schedule"]["epochs"] for d in (before, now))
     # The run cannot be ended at an earlier epoch: the test that follows the last epoch would be left out.
-    if position.epoch >= epochs and epochs != was:
+    if position.span is not None and epochs != was:
+        refused.append(f"schedule.epochs: was {was} passes over each span, is {epochs}")
+    elif position.epoch >= epochs and epochs != was:
         refused.append(f"schedule.epochs: was {was}, is {epochs}, and the commit is at epoch {position.epoch + 1}")
     more = [f"and {len(refused) - MAX_NAMED} more"] if len(refused) > MAX_NAMED else []
     if refused:
@@ -235,12 +237,12 @@ def _short(value: Any) -> str:
     return text if len(text) < MAX_VALUE else f"{text[:MAX_VALUE]} ..."
 
 
-def begun_of(run_dir: Path) -> dict[str, list[tuple[str, int | None]]]:
-    """Names and versions of the files of each split in the newest commit of a run directory; empty if there is none, or
-    if it is damaged, which is reported where commits are opened."""
+def begun_of(run_dir: Path) -> Begun:
+    """Data of the newest commit of a run directory; none if there is no commit, or if it is damaged, which is reported
+    where commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
         return begun_in(held.manifest.state["data"])
-    return {}
+    return Begun()
 
 
 def check_newest(
@@ -265,6 +267,7 @@ def read_commits(
     kept = commits.kept()
     values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, begun_in(as_json(identity))).of
     history = History({split: of_split.digest for split, of_split in identity.items()}, values)
+    history.spans = dict(enumerate(identity["train"].spans or ()))
     if not kept:
         return kept, history, []
     warnings = check_newest(kept, described, setup.agenda, setup.workflow)

@@ -67,7 +67,7 @@ def plan_session(
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
     begun = None if fresh else begun_of(run_dir)
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
-    if workflow.init_from and not begun:
+    if workflow.init_from and not (begun and begun.splits):
         from pipeline.warm_start.first_commit import rows_to_take
 
         checked = replace(checked, rows_before=rows_to_take(checked))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.features.feature import Name, SeveralColumns, expect
+from pipeline.settings.times import known_zone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,11 +42,7 @@ class Calendar(SeveralColumns):
     @field_validator("zone")
     @classmethod
     def _zone_is_known(cls, zone: str | None) -> str | None:
-        try:
-            ZoneInfo(zone or "UTC")
-        except (KeyError, ValueError, OSError) as error:
-            raise ValueError(f"there is no time zone {zone!r}; give a name as Europe/Berlin") from error
-        return zone
+        return known_zone(zone)
 
     @model_validator(mode="after")
     def _has_one_form(self) -> Calendar:

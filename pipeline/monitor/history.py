@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.monitor.timeline import StageTimes
 from pipeline.records import BlockResult, SliceFigures, StageResult
+from pipeline.spans.passes import SPAN
 
 ValuesOfKeys = Callable[[str, str, Sequence[int]], Mapping[int, str | None]]
 """Function of split, column and keys that returns the value of each key."""
@@ -29,6 +30,8 @@ class History:
         self.epochs: list[dict[str, Any]] = []
         self.trained = 0
         """Number of training examples."""
+        self.spans: Mapping[int | None, str] = {}
+        """Name of each span of the training data, by its number."""
         self.steps = 0
         """Number of steps in this session."""
         self.ready = 0
@@ -69,7 +72,10 @@ class History:
         if trained.metrics:
             data = {"data": self._data[block.split]} if block.split in self._data else {}
             slices = {"slices": self._named(block.split, trained.slices)} if trained.slices else {}
-            self.epochs.append({"epoch": block.epoch + 1, "split": block.split, **trained.metrics, **data, **slices})
+            span = {"span": self.spans[block.span], "trained": self.trained} if block.split == SPAN else {}
+            self.epochs.append({
+                "epoch": block.round, "split": block.split, **trained.metrics, **data, **slices, **span
+            })  # fmt: skip
 
     def _named(self, split: str, slices: Sequence[SliceFigures]) -> list[dict[str, Any]]:
         """Slices with the value of each in place of its key."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.agenda import Agenda
-from pipeline.data.source import Begun, Scoring, Source
+from pipeline.data.identity import Begun
+from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Described
 from pipeline.preflight.check_model import DenseFacts
 from pipeline.preflight.sizes import Fit
@@ -44,7 +45,7 @@ class Checked:
     run_dir: Path | None = None
     """Run directory, whose disk limits the log; None: no limit."""
     begun: Begun | None = None
-    """Files of the run that goes on, in its order (see `files_of_splits`)."""
+    """Data of the run that goes on (see `files_of_splits`)."""
     scoring: Scoring | None = None
     """Input of a scoring; None: training on the splits of the workflow."""
     storage: Storage

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.data.agenda import Agenda
-from pipeline.data.source import Begun, Scoring, Source
+from pipeline.data.identity import Begun
+from pipeline.data.source import Scoring, Source
 from pipeline.data.synthetic import ensure
 from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
@@ -24,6 +25,8 @@ from pipeline.preflight.first_window import rehearse
 from pipeline.preflight.remarks import remarks
 from pipeline.preflight.sizes import Fit, with_device_in_bytes
 from pipeline.settings.caps import CapSizes, caps_of
+from pipeline.spans.calendar import Calendar
+from pipeline.spans.passes import span_passes
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import row_layout
 from pipeline.workflow import Workflow
@@ -72,7 +75,8 @@ def data(c: Checked) -> Checked:
 
 def agenda(c: Checked) -> Checked:
     """Count the batches of all epochs."""
-    return replace(c, agenda=agenda_of(c.workflow, c.source.num_examples, c.dense, c.world))
+    calendar = c.source.calendar
+    return replace(c, agenda=agenda_of(c.workflow, c.source.num_examples, c.dense, c.world, calendar))
 
 
 def caps(c: Checked) -> Checked:
@@ -133,11 +137,17 @@ def set_up_scoring(
     )))  # fmt: skip
 
 
-def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1) -> Agenda:
-    """Make the agenda of a run with `world` workers."""
+def agenda_of(
+    workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1,
+    calendar: Calendar | None = None,
+) -> Agenda:  # fmt: skip
+    """Make the agenda of a run with `world` workers. `calendar`: spans of the training data, if there are some."""
     schedule = workflow.schedule
     min_last_batch = dense.min_last_batch(schedule.batch_size, world)
-    return Agenda(num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, min_last_batch)
+    return Agenda(
+        num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, min_last_batch,
+        passes=span_passes(workflow, calendar),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
-from pipeline.data.source import Begun, Source
+from pipeline.data.identity import Begun
+from pipeline.data.source import Source
 from pipeline.kernels.dedup import drop_repeats
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.machine.threads import Threads

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.commits.flush import part_of
-from pipeline.commits.manifest import Commits, Manifest
+from pipeline.commits.manifest import FORMAT, WITH_SPANS, Commits, Manifest
 from pipeline.commits.reopen import clean, insert_chunks
-from pipeline.data.agenda import START
 from pipeline.device.device import RAM
 from pipeline.kernels.narrow_rows import narrow_rows
 from pipeline.messages.sizes import format_size, format_size_up
@@ -72,7 +71,8 @@ def begin(
     """Write commit 1 of a run without commits. Returns sentences on what was taken. A call that did not end leaves no
     commit, and the next one begins again.
 
-    `types`: see `open_origins`. `state`: description of the run, for its manifest (see `RunDescription`).
+    `types`: see `open_origins`. `state`: description of the run (see `RunDescription`) and the position where it
+    begins, for its manifest.
     """
     workflow, run_dir = setup.workflow, folder.path
     with open_origins(workflow, setup.row, types) as origins:
@@ -91,7 +91,8 @@ def begin(
     dense = (commits.write_dense(part.number, arrays),)
     folder.files.replace(run_dir / REPORT, [(json.dumps({"taken": said}, indent=1) + "\n").encode()])
     commits.publish(replace(
-        part, dense=dense, state={**state, **History().state(), "position": asdict(START), "speed": speed},
+        part, dense=dense, state={**state, **History().state(), "speed": speed},
+        format=FORMAT if state["position"].get("span") is None else WITH_SPANS,
     ))  # fmt: skip
     return [f"begins from elsewhere, with {part.live_rows:,} rows (init_from; also in {REPORT})", *said]
 

@@ -6,7 +6,10 @@ the dense optimizer, the order of examples and the definition of a fingerprint w
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +81,56 @@ def losses_by_task(data, output, labels_BT, weights_BT):
     return (torch.stack(columns, 1) * weights_BT).sum(0) / weights_BT.sum(0).clamp_min(1e-30)
 
 
+Groups = list[list[dict[str, object]]]
+
+
+def spans_of(data) -> list[tuple[str, Groups]]:
+    """Name and examples of each span of the training data, in order, as parts of row groups; by plain loops."""
+    spans: list[tuple[str, Groups]] = []
+    files = [f for pattern in data.train for f in sorted(Path(data.root).glob(pattern))]
+    for file in files:
+        opened = pq.ParquetFile(file)
+        in_path = dict(part.split("=") for part in file.parts if "=" in part)
+        for number in range(opened.num_row_groups):
+            last = None
+            for example in opened.read_row_group(number).to_pylist():
+                name = name_of_span(data, file, in_path, example)
+                if not spans or spans[-1][0] != name:
+                    spans.append((name, []))
+                if last != name:
+                    spans[-1][1].append([])
+                last = name
+                spans[-1][1][-1].append(example)
+    return [(name, [with_made(data, group) for group in groups]) for name, groups in spans]
+
+
+def name_of_span(data, file: Path, in_path: dict[str, str], example: dict[str, object]) -> str:
+    if data.spans_by == "file":
+        return str(file.relative_to(data.root))
+    time = in_path.get(data.time.name, example.get(data.time.name))
+    if data.spans_by == "value":
+        return time
+    if isinstance(time, str):
+        time = datetime.fromisoformat(time)
+    if data.time.unit:
+        time = datetime.fromtimestamp(time / {"s": 1, "ms": 1000, "us": 10**6}[data.time.unit], ZoneInfo("UTC"))
+    if getattr(time, "tzinfo", None):
+        time = time.astimezone(ZoneInfo(data.time.zone or "UTC"))
+    return time.strftime("%Y-%m-%d" if data.spans_by == "day" else "%Y-%m-%dT%H")
+
+
+def end_of(name: str) -> datetime | None:
+    """End of a day or an hour; None for a span of another kind."""
+    for form, length in (("%Y-%m-%d", timedelta(days=1)), ("%Y-%m-%dT%H", timedelta(hours=1))):
+        with suppress(ValueError):
+            return datetime.strptime(name, form) + length
+    return None
+
+
+def delay_of(text: str | None) -> timedelta | None:
+    return None if text is None else timedelta(**{{"d": "days", "h": "hours"}[text[-1]]: float(text[:-1])})
+
+
 class Reference:
     """Plain trainer: `train()` runs every epoch; `fingerprint` and `metrics` are then those that the run must have."""
 
@@ -111,19 +164,29 @@ class Reference:
         files = sorted(f for pattern in getattr(data, split) for f in Path(data.root).glob(pattern))
         groups = [f.read_row_group(g).to_pylist() for f in map(pq.ParquetFile, files) for g in range(f.num_row_groups)]
         groups = [with_made(data, group) for group in groups]
-        if not order.is_shuffled(split, data.shuffle_window):
+        if split == "train":
+            return self.shuffled(groups, epoch)
+        return [example for group in groups for example in group]
+
+    def shuffled(
+        self, groups: list[list[dict[str, object]]], epoch: int, span: int | None = None
+    ) -> list[dict[str, object]]:
+        """Examples of the row groups, or of their parts in a span, in the order in which a pass trains on them."""
+        data, seed = self.workflow.data, self.workflow.seed
+        if not order.is_shuffled("train", data.shuffle_window):
             return [example for group in groups for example in group]
-        seed = self.workflow.seed
-        line = [example for g in order.group_order(len(groups), seed, epoch) for example in groups[g]]
+        line = [example for g in order.group_order(len(groups), seed, epoch, span) for example in groups[g]]
         shuffled = []
         for window, first in enumerate(range(0, len(line), data.shuffle_window)):
             part = line[first : first + data.shuffle_window]
-            shuffled += [part[i] for i in order.window_order(len(part), seed, epoch, window)]
+            shuffled += [part[i] for i in order.window_order(len(part), seed, epoch, window, span)]
         return shuffled
 
     def train(self) -> Reference:
         torch.set_num_threads(self.workflow.schedule.threads)
         epochs = self.workflow.schedule.epochs
+        if self.workflow.data.spans_by:
+            return self.train_spans(epochs)
         for epoch in range(epochs):
             for batch in self.batches("train", epoch):
                 self.train_batch(batch)
@@ -131,10 +194,35 @@ class Reference:
         self.evaluate("test", epochs - 1)
         return self
 
+    def train_spans(self, epochs: int) -> Reference:
+        """Each span is scored when it comes; then those are trained on whose labels are known by its end."""
+        spans = spans_of(self.workflow.data)
+        ends = [end_of(name) for name, _ in spans]
+        delay = delay_of(self.workflow.data.label_delay)
+        waiting: list[int] = []
+        for came, (name, groups) in enumerate(spans):
+            if self.workflow.metrics.score_spans:
+                self.evaluate_examples(f"span {name}", [example for group in groups for example in group])
+            waiting.append(came)
+            due = [n for n in waiting if delay is None or ends[n] + delay <= ends[came]]
+            waiting = [n for n in waiting if n not in due]
+            for n in due:
+                for epoch in range(epochs):
+                    for batch in self.cut(self.shuffled(spans[n][1], epoch, n), trains=True):
+                        self.train_batch(batch)
+            if due:
+                self.evaluate("validation", epochs - 1)
+        self.evaluate("test", epochs - 1)
+        return self
+
     def batches(self, split: str, epoch: int) -> list[list[dict[str, object]]]:
-        examples, size = self.examples(split, epoch), self.workflow.schedule.batch_size
+        return self.cut(self.examples(split, epoch), split == "train")
+
+    def cut(self, examples: list[dict[str, object]], trains: bool) -> list[list[dict[str, object]]]:
+        """Examples as batches, in order."""
+        size = self.workflow.schedule.batch_size
         batches = [examples[first : first + size] for first in range(0, len(examples), size)]
-        if split == "train" and len(batches) > 1 and len(batches[-1]) == 1 and has_batch_norm(self.model):
+        if trains and len(batches) > 1 and len(batches[-1]) == 1 and has_batch_norm(self.model):
             # Batch norm needs two examples, so a last one joins the batch before.
             batches[-2:] = [batches[-2] + batches[-1]]
         return batches
@@ -145,9 +233,12 @@ class Reference:
             self.averages[name] += (parameter.detach().numpy() - self.averages[name]) * share
 
     def evaluate(self, split: str, epoch: int) -> None:
+        self.evaluate_examples(split, self.examples(split, epoch))
+
+    def evaluate_examples(self, name: str, examples: list[dict[str, object]]) -> None:
         plain = {name: parameter.detach().clone() for name, parameter in self.trained.items()}
         self.set_weights({name: torch.from_numpy(average) for name, average in self.averages.items()})
-        self.evaluate_with_these_weights(split, epoch)
+        self.evaluate_with_these_weights(name, examples)
         self.set_weights(plain)
 
     def set_weights(self, weights: dict[str, torch.Tensor]) -> None:
@@ -155,17 +246,17 @@ class Reference:
             for name, weight in weights.items():
                 self.trained[name].copy_(weight)
 
-    def evaluate_with_these_weights(self, split: str, epoch: int) -> None:
+    def evaluate_with_these_weights(self, name: str, examples: list[dict[str, object]]) -> None:
         scores: list[float] = []
         labels: list[float] = []
-        for batch in self.batches(split, epoch):
+        for batch in self.cut(examples, trains=False):
             with torch.inference_mode():
                 self.model.eval()
                 output = self.forward(batch, create=False)[0]
             scores += output.tolist()
             labels += [float(example[self.workflow.data.labels[0]] or 0) for example in batch]
         if scores:
-            self.scores.append((split, scores, labels))
+            self.scores.append((name, scores, labels))
 
     def row_of(self, key: int, create: bool) -> dict[str, np.ndarray]:
         if key in self.rows:

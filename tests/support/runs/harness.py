@@ -14,6 +14,7 @@ from pipeline.device.device import Device
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import local_crew
+from pipeline.driver.resume import begun_of
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.check_model import facts_of
 from pipeline.preflight.setup import Setup, agenda_of
@@ -74,17 +75,20 @@ def setup_of(workflow: Workflow, source: Source, world: int = 1, **sizes: int) -
     given = sizes_of(workflow, **sizes)
     again = partial(scaled, given, workflow.storage)
     fit = Fit(given, schedule.look_ahead, schedule.block_batches, again)
-    agenda = agenda_of(workflow, source.num_examples, facts_of(workflow, build_model(workflow)), world)
+    facts = facts_of(workflow, build_model(workflow))
+    agenda = agenda_of(workflow, source.num_examples, facts, world, source.calendar)
     return Setup(workflow, world, workflow.storage, row, agenda, fit)
 
 
 def make_driver(
     workflow: Workflow, run_dir: Path, client: Any = None, files: Files | None = None, device: Device | None = None,
-    shards: Shards | None = None, **sizes: int,
+    shards: Shards | None = None, extend: tuple[str, ...] = (), **sizes: int,
 ) -> Driver:  # fmt: skip
+    """Open driver of a run, which goes on from the commits in its folder if it has spans."""
     num_shards = shards.num if shards else None
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": num_shards})})
-    source = Source(workflow.data, workflow.seed, metrics=workflow.metrics)
+    begun = replace(begun_of(run_dir), extend=extend) if workflow.data.spans_by else None
+    source = Source(workflow.data, workflow.seed, metrics=workflow.metrics, begun=begun)
     setup = setup_of(workflow, source, **sizes)
     progress = Progress(setup.agenda.total_examples, stream=StringIO())
     device, files = device or choose(workflow.device), files or Files(cached=not workflow.storage.direct)

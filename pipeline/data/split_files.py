@@ -1,0 +1,103 @@
+"""The files of each split of a run, and of each of them what a run knows before it reads rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipeline.data.files import SchemaCheck, derived_of, listings_of, with_derived
+from pipeline.data.groups import RowGroup, list_groups
+from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, name_of, split_identity
+from pipeline.files.find import DataFile, check_once, find, is_hidden, named, place_of, typed
+from pipeline.files.flat import open_file
+from pipeline.messages.uris import is_remote
+from pipeline.spans.calendar import CalendarMaker
+from pipeline.workflow import Data
+
+
+def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
+    """The files of each split. A run that was begun with the same files keeps its order, and those of its files whose
+    names are ignored since. Training data with spans has the files that the run has, and then those of `begun.extend`.
+    Raises ValueError if a file is named twice, unless the run was begun so."""
+    root = data.root.expanduser().absolute()
+    spans = _of_spans(data, begun) if data.spans_by else []
+    other = data.model_copy(update={"train": ()}) if spans else data
+    places = {str(root / name): version for name, version in begun.places}
+    found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
+    same = bool(begun.splits) and not spans
+    for split, files in found.items():
+        here = {name_of(file, data.root): file for file in files}
+        was = [name for name, _ in begun.files(split)]
+        for name in was:
+            if is_hidden(name) and not is_remote(data.root) and (path := data.root.expanduser() / name).exists():
+                here.setdefault(name, named(path))
+        same = same and here.keys() == {*was}
+        found[split] = [here[name] for name in was] if here.keys() == {*was} else files
+    if data.spans_by:
+        added = added_files(data, begun.extend)
+        of_train = spans or found["train"]
+        places_of_train = {file.place for file in of_train}
+        of_train = [*of_train, *(file for file in added if file.place not in places_of_train)]
+        found["train"] = with_derived(typed(of_train, {}), derived_of(data))
+    if not same:
+        check_once({f"data.{split}": files for split, files in found.items()})
+    return found
+
+
+def added_files(data: Data, extend: Sequence[str]) -> list[DataFile]:
+    """Files that a run is extended by. Raises ValueError as `find` does."""
+    return list(find(extend, data.root, "--extend", "Parquet").files)
+
+
+def _of_spans(data: Data, begun: Begun) -> list[DataFile]:
+    """Files of the training split with spans that the run has; none if it has none."""
+    if not begun.splits.get("train") or begun.splits["train"].spans is None:
+        return []
+    return [
+        replace(named(place_of(name, data.root), data.root), version=version) for name, version in begun.files("train")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSplit:
+    identity: SplitIdentity
+    groups: list[RowGroup]
+    """Row groups that have rows, file by file."""
+    files: dict[DataFile, FileIdentity]
+    empty: dict[DataFile, frozenset[str]]
+    """Names of the columns of which a file has no values."""
+    notes: list[str]
+
+
+def list_split(files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None) -> ListedSplit:
+    """Look at all files of a split. `was`: the split in the run so far if the split has spans, which are continued,
+    else None: a file that it has may be gone, since what was trained is not read again. Raises ValueError if a file
+    does not fit."""
+    known = {file.path: file for file in was.files} if was else {}
+    maker = CalendarMaker(data, was.spans or ()) if was else None
+    identities: dict[DataFile, FileIdentity] = {}
+    groups: list[RowGroup] = []
+    empty: dict[DataFile, frozenset[str]] = {}
+    for file in files:
+        name = name_of(file, data.root)
+        before = known.get(name)
+        if was and before and not is_remote(file.place) and not Path(file.place).exists():
+            identities[file], empty[file] = before.model_copy(update={"types": was.types_of(before)}), frozenset()
+            sizes = [rows for count, rows in before.row_groups for _ in range(count)]
+            groups += [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
+            continue
+        identity, of_file, empty[file] = list_groups(file, check, name)
+        groups += [group for group in of_file if group.num_rows]
+        if maker:
+            spans = before.spans if before else _cuts(maker, file, name)
+            identity = identity.model_copy(update={"spans": spans})
+        identities[file] = identity
+    labels = maker.labels if maker else None
+    identity_of_all = split_identity(list(identities.values()), labels)
+    return ListedSplit(identity_of_all, groups, identities, empty, maker.notes if maker else [])
+
+
+def _cuts(maker: CalendarMaker, file: DataFile, name: str) -> list[tuple[int, int]]:
+    with open_file(file) as opened:
+        return maker.cut(file, name, opened)

@@ -1,0 +1,30 @@
+"""Settings of times: names of zones, lengths of time, and the extents of a span."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+SpanKind = Literal["day", "hour", "value", "file"]
+"""Extent of a span of training data (see `workflow.Data.span`)."""
+SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+LENGTH = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?({'|'.join(SECONDS)})")
+
+
+def known_zone(zone: str | None) -> str | None:
+    """The name of a time zone, unchanged. Raises ValueError if there is no such zone."""
+    try:
+        ZoneInfo(zone or "UTC")
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"there is no time zone {zone!r}; give a name as Europe/Berlin") from error
+    return zone
+
+
+def seconds_of(text: str, setting: str) -> float:
+    """Seconds of a length of time such as "3 d", "36 h", "90 min" or "10 s". Raises ValueError, with `setting`, if it
+    is none."""
+    found = LENGTH.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"{setting} is {text!r}; give a number and a unit, such as '3 d', '36 h', '90 min' or '10 s'")
+    return float(found[1]) * SECONDS[found[2]]

@@ -1,0 +1,65 @@
+"""The passes of a run over its data, in order: epochs over a fixed set of files, or spans as they come in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipeline.records import Block
+from pipeline.spans.calendar import Calendar
+from pipeline.workflow import Workflow
+
+SPAN = "span"
+"""Name, as that of a split, of a span of the training data that is scored before it is trained on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One pass over one split, or over one span of the training split."""
+
+    split: str
+    epoch: int
+    """Number of the epoch, or of the pass over the span."""
+    span: int | None = None
+    """Number of the span, from 0; of an evaluation of another split that of the last span that had come."""
+
+    @staticmethod
+    def of(block: Block) -> Leg:
+        """The pass that a block is of."""
+        return Leg(block.split, block.epoch, block.span)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanPasses:
+    """The passes over spans as they come. Those of a calendar are the first ones of every longer calendar, but for the
+    test, which follows the last."""
+
+    num_rows: tuple[int, ...]
+    """Number of rows of each span."""
+    arrivals: tuple[tuple[int, ...], ...]
+    """See `Calendar.arrivals`."""
+    epochs: int
+    """Number of passes over each span."""
+    scored: bool
+    """True if each span is scored when it comes."""
+
+    def legs(self, num_examples: Mapping[str, int]) -> list[tuple[int, Leg]]:
+        """Each pass, with the number of the span that must have come. `num_examples`: those of each other split."""
+        legs: list[tuple[int, Leg]] = []
+        for arrival, due in enumerate(self.arrivals):
+            passes = [Leg(SPAN, 0, arrival)] if self.scored else []
+            passes += [Leg("train", epoch, span) for span in due for epoch in range(self.epochs)]
+            if due and num_examples.get("validation"):
+                passes.append(Leg("validation", self.epochs - 1, arrival))
+            legs += [(arrival, leg) for leg in passes]
+        if num_examples.get("test"):
+            legs.append((len(self.arrivals) - 1, Leg("test", self.epochs - 1, len(self.arrivals) - 1)))
+        return legs
+
+
+def span_passes(workflow: Workflow, calendar: Calendar | None) -> SpanPasses | None:
+    """The passes over the spans of a calendar; None without one."""
+    if calendar is None:
+        return None
+    arrivals = tuple(map(tuple, calendar.arrivals(workflow.data)))
+    return SpanPasses(calendar.num_rows, arrivals, workflow.schedule.epochs, workflow.metrics.score_spans)
