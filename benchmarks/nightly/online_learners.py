@@ -20,7 +20,8 @@ Fields = dict[str, list[str]]
 
 
 class VowpalWabbit:
-    """Features are values in a namespace per field, of which the first letter names it in interactions."""
+    """Features are values in a namespace per field, of which the first letter names it in interactions; a list of n
+    values has 1/n each."""
 
     def __init__(self, settings: str) -> None:
         from vowpalwabbit import Workspace
@@ -28,7 +29,9 @@ class VowpalWabbit:
         self._vw = Workspace(f"--quiet --loss_function logistic --link logistic -b 20 {settings}")
 
     def _text(self, fields: Fields) -> str:
-        return " ".join(f"|{name} {' '.join(f'{name}_{value}' for value in of)}" for name, of in fields.items())
+        return " ".join(
+            f"|{name} {' '.join(f'{name}_{value}:{1 / len(of)}' for value in of)}" for name, of in fields.items()
+        )
 
     def score(self, fields: Fields) -> float:
         return float(self._vw.predict(self._text(fields)))

@@ -11,13 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
+from sklearn.metrics import roc_auc_score
+from support.data.days import days_workflow, write_days
 from support.depth import some
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference, key_of
+from support.runs.crew_threads import crew_driver
 from support.runs.harness import make_driver, printed, run
 
 from pipeline.api import FM, FromParquet, FromRun, train
 from pipeline.device.device import RAM
+from pipeline.driver.loop import DueCommit
 from pipeline.machine.threads import Whole
 from pipeline.optim.row_optimizer import RowOptimizer
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, RowStorage, Sgd
@@ -172,6 +176,36 @@ def test_a_beginning_that_was_interrupted_is_begun_again(
             make_driver(workflow, tmp_path / "run", **THREE_TIERS)
     result = make_driver(workflow, tmp_path / "run", **THREE_TIERS).run()
     assert result["fingerprint"] == begun_from(workflow, reference).train().fingerprint()
+
+
+def test_workers_and_a_stop_in_between_change_nothing(
+    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
+) -> None:
+    folder, reference = source_of(small_workflow(), tmp_path)
+    workflow = make_workflow(later_root).model_copy(update={"init_from": (FromRun(run=folder, commit="last"),)})
+    # Three workers write and open the first commit; one trains from it, and is stopped within the first epoch.
+    with crew_driver(workflow, tmp_path / "run", 3, **THREE_TIERS) as driver:
+        assert sum(part.live_rows for part in driver.commits.all()) == len(reference.rows)
+    driver = make_driver(workflow, tmp_path / "run", shards=Shards.all(6), **THREE_TIERS)
+    blocks = [block for block in driver.agenda.blocks(1) if block.trains]
+    driver.crew.run(blocks[:3], 2, driver.history.add)
+    driver.commit(DueCommit(blocks[3]))
+    driver.crew.close()
+    result = make_driver(workflow, tmp_path / "run", shards=Shards.all(6), device_rows=200, chunk_rows=4).run()
+    assert result["fingerprint"] == begun_from(workflow, reference).train().fingerprint()
+
+
+def test_a_run_over_days_may_begin_from_another_one(tmp_path: Path) -> None:
+    write_days(tmp_path / "first", [20, 13])
+    write_days(tmp_path / "second", [17, 0, 9], seed=1)
+    folder, reference = source_of(days_workflow(tmp_path / "first"), tmp_path)
+    workflow = days_workflow(tmp_path / "second").model_copy(update={"init_from": (FromRun(run=folder),)})
+    expected = begun_from(workflow, reference).train()
+    driver = make_driver(workflow, tmp_path / "run", **THREE_TIERS)
+    result = driver.run()
+    assert result["fingerprint"] == expected.fingerprint()
+    # The first day is scored with what the run began with.
+    assert result["epochs"][0]["auc"] == pytest.approx(roc_auc_score(*reversed(expected.scores[0][-2:])), abs=1e-12)
 
 
 def vectors(folder: Path, values: pa.Array, **columns: Any) -> np.ndarray:
