@@ -20,30 +20,30 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from benchmarks.common import arguments, finish
 from benchmarks.nightly.comparison import METRICS, interval, mean_of
 from benchmarks.nightly.logs import LOGS, Log, made_log, spans_of, write_lines
-from benchmarks.nightly.ours import in_epochs, in_time_order, write_spans
+from benchmarks.nightly.ours import in_epochs, in_time_order, own_entropies, write_spans
 from pipeline.metrics.rates import F64
 
 EPOCHS = (1, 2, 3)
 OURS: list[dict[str, Any]] = [
     {
-        "model.kind": kind, "model.args": args, "optimizer.rows.lr": lr, "optimizer.rows.l2": l2,
-        "schedule.batch_size": size,
+        "model.kind": kind,
+        "model.args": args,
+        "optimizer.rows.kind": rows,
+        "optimizer.rows.lr": lr,
+        "model.embedding_dim": d,
     }
-    for (kind, args), lr, l2, size in product(
-        (("LR", {}), ("FM", {}), ("DeepFM", {"hidden": [32]})), (3e-3, 1e-2), (0.0, 1e-5), (64,)
-    )
-]  # fmt: skip
+    for kind, args, d in (("LR", {}, 0), ("FM", {}, 8), ("DeepFM", {"hidden": [32]}, 8))
+    for rows, lr in (("adagrad", 0.05), ("adagrad", 0.1), ("adagrad", 0.2), ("adagrad", 0.4), ("adam", 0.01))
+]
 VW = [
     *(f"-l {lr} {more}" for lr in (0.05, 0.1, 0.25, 0.5, 1.0) for more in ("", "--l2 1e-6")),
     *(f"--ftrl --ftrl_alpha {alpha} --l2 1e-6" for alpha in (0.05, 0.1, 0.25, 0.5)),
@@ -51,10 +51,11 @@ VW = [
     *(f"-l {lr} --l2 1e-4 --lrq {pair}8" for lr in (0.02, 0.05, 0.1) for pair in ("uv", "ui", "up")),
 ]
 RIVER = [
-    *({"model": "lr", "optimizer": "ftrl", "lr": lr} for lr in (0.05, 0.1, 0.2)),
-    *({"model": "lr", "optimizer": "adagrad", "lr": lr} for lr in (0.05, 0.1, 0.2)),
-    *({"model": "lr", "optimizer": "sgd", "lr": lr} for lr in (0.01, 0.03, 0.1)),
-    *({"model": "fm", "optimizer": name, "lr": lr, "factors": 8} for name, lr in (("adagrad", 0.05), ("sgd", 0.01))),
+    *({"model": "lr", "optimizer": "ftrl", "lr": lr} for lr in (0.1, 0.2, 0.4)),
+    *({"model": "lr", "optimizer": "adagrad", "lr": lr} for lr in (0.05, 0.1, 0.2, 0.4)),
+    *({"model": "lr", "optimizer": "sgd", "lr": lr} for lr in (0.03, 0.1)),
+    {"model": "lr", "optimizer": "adam", "lr": 0.01},
+    *({"model": "fm", "optimizer": name, "lr": lr, "factors": 8} for name, lr in (("adagrad", 0.1), ("sgd", 0.01))),
 ]
 Learner = Callable[[Any, int], list[F64]]
 """Function of settings and a number of spans that returns the scores of each of these spans but the first."""
@@ -76,13 +77,13 @@ def online(name: str, python: Path, log: Log, spans: list[pa.Table], folder: Pat
     return scores
 
 
-def chosen(name: str, grid: list[Any], learner: Learner, labels: list[NDArray[np.bool_]], tuned: int) -> Any:
+def chosen(name: str, grid: list[Any], entropy_of: Callable[[Any], float]) -> Any:
     """Settings of the grid with the least mean NE on the first spans."""
     if len(grid) == 1:
         return grid[0]
-    found = [(mean_of("ne", labels[1:tuned], learner(settings, tuned)), n) for n, settings in enumerate(grid)]
+    found = [(entropy_of(settings), n) for n, settings in enumerate(grid)]
     least, best = min(found)
-    print(f"  {name}: NE {least:.4f} on the first {tuned} spans with {grid[best]}", flush=True)
+    print(f"  {name}: NE {least:.4f} on the first spans, of {len(grid)} settings, with {grid[best]}", flush=True)
     return grid[best]
 
 
@@ -91,18 +92,20 @@ def compare(log: Log, spans: list[pa.Table], args: argparse.Namespace, folder: P
     files = write_spans(spans, folder / log.name)
     labels = [table[log.label].to_numpy().astype(bool) for table in spans]
     print(f"{log.name}: {len(spans)} spans, {sum(map(len, labels)):,} examples; compared from span {log.tuned + 1} on")
-    learners: dict[str, tuple[list[Any], Learner]] = {
-        "ours": (OURS, lambda settings, number: in_time_order(log, files[:number], settings, folder))
-    }
+    tuned, first = log.tuned, labels[1 : log.tuned]
+
+    def own_entropy(settings: Any) -> float:
+        return float(np.mean(own_entropies(log, files[:tuned], settings, folder)))
+
+    settings = chosen("ours", OURS[:1] if args.quick else OURS, own_entropy)
+    scores = {"ours": in_time_order(log, files, settings, folder)[tuned - 1 :]}
+    for epochs in EPOCHS[:1] if args.quick else EPOCHS:
+        scores[f"{epochs}_epochs"] = in_epochs(log, files, settings, epochs, tuned, folder)
     for name, grid in (("vw", VW), ("river", RIVER)) if args.python else ():
-        learners[name] = (list(grid), online(name, args.python, log, spans, folder))
-    scores: dict[str, list[F64]] = {}
-    for name, (grid, learner) in learners.items():
-        settings = chosen(name, grid[:1] if args.quick else grid, learner, labels, log.tuned)
-        scores[name] = learner(settings, len(spans))[log.tuned - 1 :]
-        if name == "ours":
-            for epochs in EPOCHS[:1] if args.quick else EPOCHS:
-                scores[f"{epochs}_epochs"] = in_epochs(log, files, settings, epochs, log.tuned, folder)
+        learner = online(name, args.python, log, spans, folder)
+        of_grid: list[Any] = grid[:1] if args.quick else grid
+        best = chosen(name, of_grid, lambda settings: mean_of("ne", first, learner(settings, tuned)))  # noqa: B023
+        scores[name] = learner(best, len(spans))[tuned - 1 :]
     figures: dict[str, float] = {}
     compared = labels[log.tuned :]
     for name, of_name in scores.items():

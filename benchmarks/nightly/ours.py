@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def workflow_of(log: Log, folder: Path, settings: dict[str, Any], train: list[Pa
         model=Model(kind="FM", embedding_dim=8),
         optimizer=Optimizer(rows=Adam(lr=1e-2), dense=DenseAdam(lr=1e-3)),
         storage=Storage(device="64 MiB", host="8 MiB", disk="1 GiB", read="64 MiB", map="32 MiB"),
-        schedule=Schedule(batch_size=128, threads=1),
+        schedule=Schedule(batch_size=32, threads=1),
         device="cpu",
     )  # fmt: skip
     return shown.with_settings(settings)
@@ -48,6 +49,16 @@ def score_of(log: Log, run_dir: Path, file: Path) -> F64:
     pipeline.score(run_dir, str(file), out, commit="last")
     found: F64 = pq.read_table(out)[f"{log.label}.probability"].to_numpy()
     return found
+
+
+def own_entropies(log: Log, files: list[Path], settings: dict[str, Any], folder: Path) -> list[float]:
+    """Normalized entropy of each span but the first, as one run over the files reports it."""
+    run_dir = folder / "tuned"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    workflow = workflow_of(log, files[0].parent, settings, files, span="file")
+    pipeline.train(workflow, run_dir, serial=True, verbose=False).close()
+    epochs = json.loads((run_dir / "result.json").read_text())["epochs"]
+    return [epoch["ne"] for epoch in epochs if epoch["split"] == "span"][1:]
 
 
 def in_time_order(log: Log, files: list[Path], settings: dict[str, Any], folder: Path) -> list[F64]:
