@@ -123,18 +123,22 @@ def train(
     workflow: AnyWorkflow, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
     fresh: bool = False, serial: bool = False, workers: int | None = None, scheduler: str | None = None,
     dashboard: str | None = None, verbose: bool = True, observers: Sequence[Observer] = (),
+    extend: Sequence[str | Path] = (), known_ok: bool = False,
 ) -> OpenRun:  # fmt: skip
     """Train, and return the run opened at its best commit; close it, or use it in a `with` block.
 
     `run_dir`: folder of all that the run writes (default: runs/NAME). `settings`: values of fields by their paths, such
     as {"optimizer.rows.lr": 0.01, "model.kind": MyModel}. `verbose`: False prints warnings only; the process's standard
-    output is discarded meanwhile. `observers`: called for each event of the training. The others are the options of
+    output is discarded meanwhile. `observers`: called for each event of the training. `extend`: files, folders or
+    patterns that follow those that the run has, whose data has spans of time; `known_ok` leaves out those of them that
+    it has trained on. The others are the options of
     `pipeline run`. The call resumes what an earlier one began.
 
     For the rest of the process the C allocator keeps freed memory and uses one arena. Signal handlers and the
     environment are restored at the end.
 
-    Raises ValueError if anything is wrong before the training, PipelineError if it fails, and after Ctrl-C
+    Raises ValueError if anything is wrong before the training, PipelineError if it fails (GuardStopped of
+    `pipeline.spans.guard` if `metrics.guard` ends it), and after Ctrl-C
     KeyboardInterrupt (after SIGTERM SystemExit, with code 143), once the planned blocks are trained and committed: the
     same call resumes from there, and `open_run(run_dir)` opens what there is.
     """
@@ -152,7 +156,8 @@ def train(
 
             keep_freed_memory()
             run_dir = Path(run_dir) if run_dir else None
-            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh)
+            added = [*map(str, [extend] if isinstance(extend, str | Path) else extend)], known_ok
+            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh, *added)
             if not fresh and (lines := finished(session)):
                 print(in_python("\n".join(lines)))
             else:
@@ -293,7 +298,7 @@ def with_settings(workflow: object, settings: Mapping[str, Any] | None = None) -
 IN_PYTHON = (
     ("the same command", "the same call"), ("--fresh", "fresh=True"), ("--serial", "serial=True"),
     ("--out", "run_dir="), ("--workers", "workers="), ("--scheduler", "scheduler="), ("--workflow", "workflow="),
-    ("--dashboard", "dashboard="), ("--set ", "settings: "),
+    ("--dashboard", "dashboard="), ("--extend", "extend="), ("--known-ok", "known_ok=True"), ("--set ", "settings: "),
 )  # fmt: skip
 SETTING = re.compile(r"--set (?:'([\w.]+)=([^']*)'|([\w.]+)=([^\s;,]+))")
 

@@ -50,6 +50,14 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--run-dir", type=Path, help=argparse.SUPPRESS)
     add_fresh(parser, "an earlier run")
     parser.add_argument(
+        "--extend", nargs="+", metavar="DATA",
+        help="go on with these files, folders or patterns after those that the run has; its data has spans of time",
+    )  # fmt: skip
+    parser.add_argument(
+        "--known-ok", action="store_true", help="with --extend: leave out files that the run has trained on"
+    )
+    parser.add_argument("--no-score", action="store_true", help="do not score spans of time before they are trained on")
+    parser.add_argument(
         "--serial", action="store_true", help="train in one thread, one stage after the other, without Dask"
     )
     add_workers(parser, "train with N processes, one for each GPU if there are any")

@@ -14,11 +14,13 @@ from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.terminal import visible
 from pipeline.settings.changes import override
+from pipeline.spans.guard import EXIT_CODE, GuardStopped
 from pipeline.workflow import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began; 130 after
+    """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began; 3 if the
+    guard stopped it before a span that is predicted badly; 130 after
     SIGINT, 143 after SIGTERM and 141 if its output is no longer read, all of which stop it at a commit. Errors are
     printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
@@ -37,12 +39,14 @@ def train_command(args: argparse.Namespace) -> int:
     """Train as the arguments say, and return the exit code."""
     with ExitStack() as stack:
         try:
-            workflow = override(load(args.workflow), args.set)
+            not_scored = ["metrics.score_spans=false"] if args.no_score else []
+            workflow = override(load(args.workflow), [*args.set, *not_scored])
             # These imports take seconds, and a mistake in the workflow is reported without them.
             from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
             from pipeline.monitor.report import summary
+            from pipeline.spans.table import span_table
 
             heed_interrupts()
             keep_freed_memory()
@@ -54,7 +58,8 @@ def train_command(args: argparse.Namespace) -> int:
             if args.price is not None:
                 raise ValueError("--price is for a prediction; give --explain, too")
             cluster = args.serial, args.workers, args.scheduler
-            session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh)
+            added = args.extend or (), args.known_ok
+            session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh, *added)
             if not args.fresh and (lines := finished(session)):
                 print("\n".join(lines))
                 return 0
@@ -71,11 +76,11 @@ def train_command(args: argparse.Namespace) -> int:
             result = driver.run()
         except PipelineError as error:
             print(f"error: {error}", file=sys.stderr)
-            return 1
+            return EXIT_CODE if isinstance(error, GuardStopped) else 1
         if result is None:
             print(driver.what_is_kept())
     if result is not None:
-        print(visible(summary(result)))
+        print(visible("\n".join([summary(result), *span_table(result["epochs"])])))
         if advice := advice_after(driver):
             print(advice)
         print(f"report: {shlex.join(['pipeline', 'report', str(session.run_dir)])}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.records import Block
-from pipeline.spans.passes import SPAN, Leg, SpanPasses
+from pipeline.spans.passes import SPAN, Leg, SpanPasses, epoch_legs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,9 @@ class Agenda:
         self.num_examples = num_examples
         self._test_apart = test_apart
         self._batch_size = batch_size
-        self.legs: list[Leg] = []
-        self._arrivals: list[int] = []
-        """Number of the span that must have come before each leg, if there are spans."""
-        for arrival, leg in passes.legs(num_examples) if passes else ():
-            self.legs.append(leg)
-            self._arrivals.append(arrival)
-        for epoch in range(0 if passes else epochs):
-            self.legs.append(Leg("train", epoch))
-            if num_examples.get("validation"):
-                self.legs.append(Leg("validation", epoch))
-        if num_examples.get("test") and not test_apart and not passes:
-            self.legs.append(Leg("test", epochs - 1))
+        legs = passes.legs(num_examples) if passes else epoch_legs(num_examples, epochs, test_apart)
+        self.legs = [leg for _, leg in legs]
+        self._arrivals = [arrival for arrival, _ in legs]
         self._places = {leg: place for place, leg in enumerate(self.legs)}
         self._first_batches: dict[Leg, int] = {}
         """Number of batches of all legs before each."""

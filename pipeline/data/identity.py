@@ -103,6 +103,8 @@ class Begun:
     splits: Identity = field(default_factory=dict)
     extend: tuple[str, ...] = ()
     """Files, folders or patterns whose files follow those of the training split, if it has spans."""
+    is_over: bool = False
+    """True if the run has spans, and nothing of them is left to train."""
 
     def files(self, split: str) -> list[tuple[str, int | None]]:
         """Names of the split's files, in order, and versions (see `FileIdentity`)."""

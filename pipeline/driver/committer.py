@@ -20,6 +20,11 @@ from pipeline.metrics.totals import DiskTotals
 from pipeline.worker.worker import Worker
 
 
+def place_of(at: Position) -> str:
+    """The epoch of a position, or the span, as messages name it."""
+    return f"epoch {at.epoch + 1}" if at.span is None else f"span {at.span + 1}"
+
+
 class Committer:
     """Takes commits. Belongs to the driver; use it only while the pipeline is drained."""
 
@@ -50,9 +55,10 @@ class Committer:
             return f"nothing is committed yet: {command} starts over"
         number, at = self.newest.number, self.position
         if not is_over:
-            where = f"epoch {at.epoch + 1}, {at.split}, batch {at.batch}"
+            where = f"{place_of(at)}, {at.split}, batch {at.batch}"
             return f"commit {number} is kept, up to {where}: {command} goes on from there"
-        others = "writes missing results; raise schedule.epochs to train on from it, or start over with --fresh"
+        on = "name more data with --extend" if at.span is not None else "raise schedule.epochs"
+        others = f"writes missing results; {on} to train on from it, or start over with --fresh"
         then = "tests the best epoch" if best_is_tested else others
         return f"commit {number} holds all of the training: {command} {then}"
 

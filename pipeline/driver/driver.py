@@ -33,6 +33,8 @@ from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import Larger, Seen, larger_caps
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
+from pipeline.spans.guard import GuardStopped, why_stopped
+from pipeline.spans.passes import SPAN
 from pipeline.storage.disk_speed import measure
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
@@ -69,6 +71,7 @@ class Driver:
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._record, self._recovery = StretchFile(folder, setup), Recovery()
+        self._guarded = workflow.metrics.guard
         self._opened = ExitStack()
         self._opened.callback(source.close)
 
@@ -144,7 +147,8 @@ class Driver:
             kept = error.kept if isinstance(error, CapTooSmall) else self.what_is_kept(command)
             if not gave_up():
                 self.runner.observers.notify(Observer.on_end, "failed", error_text(error))
-            raise PipelineError(f"{error_text(error)}\n{kept}") from error
+            kind = GuardStopped if isinstance(error, GuardStopped) else PipelineError
+            raise kind(f"{error_text(error)}\n{kept}") from error
         finally:
             self.close()
         return result
@@ -206,13 +210,24 @@ class Driver:
         self.pauses.go_on()
         pace, every_blocks = self.runner.pace, self.setup.workflow.commit.every_blocks
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, pace.block_batches)
+        if begin is None and not self._is_over and self.agenda.end.span is not None:
+            # Spans have come of which none is scored or trained on yet: the run takes note of their files.
+            self.commit(DueCommit(None))
         stopped: Refusal | None = None
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
+            self._guard(stretch.blocks[0])
             self.runner.stretch(stretch)
             stopped = stretch.refusal
         return stopped
+
+    def _guard(self, block: Block) -> None:
+        """Raises GuardStopped if this block begins the training of a span after a score that the guard refuses."""
+        begins = block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0
+        last = self.history.epochs[-1] if self.history.epochs else {}
+        if begins and last.get("split") == SPAN and (why := why_stopped(self.history.epochs, self._guarded)):
+            raise GuardStopped(why)
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal

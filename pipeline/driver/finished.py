@@ -37,14 +37,16 @@ def finished(session: Session) -> list[str]:
         return []
     if any(check_outputs(run_dir, newest)) or not (run_dir / WORKFLOW).is_file():
         return []
-    plateau = workflow.schedule.plateau
-    more = f"schedule.epochs=N (more than {workflow.schedule.epochs})"
+    plateau, ended = workflow.schedule.plateau, f"epoch {at.epoch}"
+    more = f"--set 'schedule.epochs=N (more than {workflow.schedule.epochs})'"
     if best.stops(history) and plateau:
-        more = f"schedule.plateau.stop_after=N (more than {plateau.stop_after})"
+        more = f"--set 'schedule.plateau.stop_after=N (more than {plateau.stop_after})'"
+    if at.span is not None:
+        more, ended = "--extend DATA", f"span {at.span}"
     return [
         *warnings,
-        f"nothing to do: {run_dir} has ended after epoch {at.epoch}, with commit {newest.number}",
+        f"nothing to do: {run_dir} has ended after {ended}, with commit {newest.number}",
         *(evaluated(epoch) for epoch in result["epochs"][-1:]),
         summary(result),
-        f"to train on from it: --set '{more}'; to start over, and move this run aside: --fresh",
+        f"to train on from it: {more}; to start over, and move this run aside: --fresh",
     ]

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +52,8 @@ CHANGE_LATER_BITS = (
 DECIDE_THE_RESULT = ("optimizer", "metrics", "schedule.plateau", "model.compile")
 """Settings of which a run that has ended must have the present values: its results are no answer to others. Threads do
 not count, since by default they are those of the machine."""
+SCORE_SPANS = ("metrics.score_spans", "metrics.guard")
+"""Settings that decide how later spans are scored, and change no earlier score."""
 MAX_NAMED, MAX_VALUE = 8, 60
 """Maximum number of differences that a message names, and of characters of a value in it."""
 PROCESSOR_VARIABLES = (
@@ -144,7 +147,8 @@ def check_same_run(
     edited = is_other_code(before.get("code", ""), now["code"])
     code = [EDITED.format(kind=now["workflow"]["model"]["kind"])] if edited else []
     if ended:
-        asked = [text for path, text in changes if _is_in(path, DECIDE_THE_RESULT)] + code
+        decide = [(path, text) for path, text in changes if not _is_in(path, SCORE_SPANS)]
+        asked = [text for path, text in decide if _is_in(path, DECIDE_THE_RESULT)] + code
         _check_answers([*asked, *(f"data.{split}: {text}" for split, text in other.items())], bool(other))
     warned = [text for path, text in changes if _is_in(path, CHANGE_LATER_BITS)] + code
     warned += [text for _, text in _differences(before["environment"], now["environment"], "")]
@@ -241,7 +245,9 @@ def begun_of(run_dir: Path) -> Begun:
     """Data of the newest commit of a run directory; none if there is no commit, or if it is damaged, which is reported
     where commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
-        return begun_in(held.manifest.state["data"])
+        begun, position = begun_in(held.manifest.state["data"]), held.manifest.state["position"]
+        spans = begun.splits["train"].spans
+        return replace(begun, is_over=spans is not None and position.get("span") == len(spans))
     return Begun()
 
 

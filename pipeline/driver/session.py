@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -11,9 +11,11 @@ from typing import Any
 
 from pipeline.cluster.address import ANY_PORT, free_address
 from pipeline.cluster.crew import WorkerSpec
+from pipeline.data.identity import Begun
 from pipeline.data.side_files import FOLDER, keep_side_files
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
+from pipeline.driver.extend import extended
 from pipeline.driver.open import make_run_dir, open_crew, open_local, open_pool, recruit, shared_by
 from pipeline.driver.resume import begun_of
 from pipeline.errors import refuse_remote
@@ -44,11 +46,13 @@ class Session:
 
 def plan_session(
     workflow: Workflow, run_dir: Path | None, serial: bool, workers: int | None, scheduler: str | None,
-    say: Callable[[str], None], dashboard: str | None = None, fresh: bool = False,
+    say: Callable[[str], None], dashboard: str | None = None, fresh: bool = False, extend: Sequence[str] = (),
+    known_ok: bool = False,
 ) -> Session:  # fmt: skip
     """Check everything that needs no example of the data. `run_dir`: by default runs/NAME. `workers`, `scheduler`,
-    `dashboard`: as `pipeline run` takes them. `say` is called with warnings. `fresh`: an earlier run
-    there does not go on. Raises ValueError if a setting does not fit the data, the machine or another setting."""
+    `dashboard`: as `pipeline run` takes them. `say` is called with warnings. `fresh`: an earlier run there does not go
+    on. `extend`, `known_ok`: see `extended`. Raises ValueError if a setting does not fit the data, the machine or
+    another setting."""
     refuse_remote("--out", run_dir)
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
@@ -65,7 +69,7 @@ def plan_session(
     if spec:
         # "auto" is resolved here, so that all workers use the same kind of device.
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
-    begun = None if fresh else begun_of(run_dir)
+    begun = extended(workflow, Begun() if fresh else begun_of(run_dir), extend, known_ok, say)
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
     if workflow.init_from and not (begun and begun.splits):
         from pipeline.warm_start.first_commit import rows_to_take

@@ -99,6 +99,8 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
             f" (progressive, in training mode: dropout and batch norm as in training; {metrics['examples']:,} examples)"
         )
     epoch = f"epoch {metrics['epoch']} " if "epoch" in metrics else ""
+    if "span" in metrics:
+        epoch, how = f"{metrics['span']}, ", ", before it is trained on"
     common, by_label = of_labels(metrics)
     lines = [f"{epoch}{metrics['split']}{how}:{' ' if common else ''}{_shown(common)}"]
     lines += label_lines(by_label)

@@ -29,6 +29,15 @@ class Leg:
         return Leg(block.split, block.epoch, block.span)
 
 
+def epoch_legs(num_examples: Mapping[str, int], epochs: int, test_apart: bool) -> list[tuple[int, Leg]]:
+    """The passes over a fixed set of files, each with the number of its epoch. `num_examples`: those of each split.
+    `test_apart`: there is no test among them."""
+    evaluates = bool(num_examples.get("validation"))
+    splits = ("train", "validation") if evaluates else ("train",)
+    legs = [(epoch, Leg(split, epoch)) for epoch in range(epochs) for split in splits]
+    return legs + [(epochs, Leg("test", epochs - 1))] * bool(num_examples.get("test") and not test_apart)
+
+
 @dataclass(frozen=True, slots=True)
 class SpanPasses:
     """The passes over spans as they come. Those of a calendar are the first ones of every longer calendar, but for the

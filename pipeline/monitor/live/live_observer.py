@@ -153,7 +153,7 @@ class LiveObserver(Observer):
             )
             self._file.write(
                 Evaluated(
-                    at=time.time(), epoch=block.epoch + 1, split=block.split, trained=self._history.trained,
+                    at=time.time(), epoch=block.round, split=block.split, trained=self._history.trained,
                     seconds=self._seconds_at(self._clock()), metrics=metrics, curves=curves,
                 )
             )  # fmt: skip
@@ -189,7 +189,7 @@ class LiveObserver(Observer):
         self._file.write(
             Tick(
                 at=time.time(), seconds=self._seconds_at(now), examples=self._examples,
-                trained=self._history.trained, epoch=block.epoch, split=block.split, block=block.number,
+                trained=self._history.trained, epoch=block.round - 1, split=block.split, block=block.number,
                 block_batches=self._stretch.block_batches, look_ahead=self._stretch.look_ahead, loss=loss,
                 lr_rows=self._stretch.lr_rows, lr_dense=self._stretch.lr_dense, ready=max(0, self._history.ready),
                 stages=_rounded(self._history.times.seconds), waits=_rounded(self.waits.seconds),

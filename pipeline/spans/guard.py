@@ -1,0 +1,45 @@
+"""The guard of a run over spans: it stops before a span that the model predicts far worse than those before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.errors import PipelineError
+from pipeline.spans.passes import SPAN
+
+GUARDED_SPANS = 7
+"""Number of scored spans whose mean a span is compared with; fewer at the beginning of a run."""
+EXIT_CODE = 3
+"""Exit code of `pipeline run` after the guard stopped it."""
+
+
+class GuardStopped(PipelineError):
+    """The guard ended a run, at a commit of the model that scored the span."""
+
+
+def span_scores(epochs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Entries of a history (`History.epochs`) that are scores of spans, in order; the last one of each span."""
+    return list({entry["span"]: entry for entry in epochs if entry["split"] == SPAN}.values())
+
+
+def why_stopped(epochs: Sequence[Mapping[str, Any]], guard: float | None) -> str | None:
+    """Say why a run must not train on the span that was scored last; None if it may. Spans that were scored before the
+    model was trained on anything do not count, nor do those whose normalized entropy is undefined."""
+    scores = span_scores(epochs)
+    if guard is None or not scores:
+        return None
+    *before, last = scores
+    known = [entry["ne"] for entry in before if entry["trained"] and math.isfinite(entry["ne"])][-GUARDED_SPANS:]
+    if not known or not math.isfinite(last["ne"]):
+        return None
+    mean = sum(known) / len(known)
+    if last["ne"] <= mean + guard:
+        return None
+    spans = f"the {len(known)} spans" if len(known) > 1 else "the span"
+    return (
+        f"stopped by the guard: span {last['span']} has a normalized entropy of {last['ne']:.5f}, and the mean of "
+        f"{spans} before it is {mean:.5f}, which is exceeded by more than metrics.guard, {guard}. The span is not "
+        "trained on; look at its data (`pipeline doctor`), or train on it all the same with --set metrics.guard=null"
+    )
