@@ -3,11 +3,11 @@
     python -m benchmarks.nightly [--shared FOLDER] [--python PYTHON] [--quick]
 
 On three real logs: this package, one run that is extended span by span, one pass over each; the same model trained for
-one, two or three shuffled epochs on all spans before, from nothing, for each span; Vowpal Wabbit; River. All have the
-same fields. The settings of each are those of its grid with the least normalized entropy (NE) on the first spans of the
-log; the figures are means over the other spans, with 95 % intervals of the differences by a bootstrap of the examples
-within each span. --python: the interpreter of an environment with vowpalwabbit and river; without it they are left out.
-Without --shared, a synthetic log.
+one or two shuffled epochs on all spans before, from nothing, for each of the last four spans; Vowpal Wabbit; River. All
+have the same fields. The settings of each are those of its grid with the least normalized entropy (NE) on the first
+spans of the log. The figures are means over the other spans, with 95 % intervals of the differences by a bootstrap of
+the examples within each span. --python: the interpreter of an environment with vowpalwabbit and river; without it they
+are left out. Without --shared, a synthetic log.
 
 The last line is JSON: LOG_LEARNER_auc, LOG_LEARNER_ne, and for each other learner LOG_LEARNER_auc_less, the difference
 of ours to it (positive is better for AUC, negative for NE), and the ends of its interval, _low and _high.
@@ -32,18 +32,18 @@ from benchmarks.nightly.logs import LOGS, Log, made_log, spans_of, write_lines
 from benchmarks.nightly.ours import in_epochs, in_time_order, own_entropies, write_spans
 from pipeline.metrics.rates import F64
 
-EPOCHS = (1, 2, 3)
+EPOCHS = (1, 2)
+RETRAINED = 4
+"""Number of spans, the last ones, for which a model is trained from nothing in shuffled epochs."""
+RATES = {"LR": (0.1, 0.2, 0.4), "FM": (0.05, 0.1, 0.2), "DeepFM": (0.05, 0.1, 0.2)}
 OURS: list[dict[str, Any]] = [
     {
-        "model.kind": kind,
-        "model.args": args,
-        "optimizer.rows.kind": rows,
-        "optimizer.rows.lr": lr,
-        "model.embedding_dim": d,
+        "model.kind": kind, "model.args": {"hidden": [32]} if kind == "DeepFM" else {},
+        "model.embedding_dim": 0 if kind == "LR" else 8, "optimizer.rows.kind": rows, "optimizer.rows.lr": lr,
     }
-    for kind, args, d in (("LR", {}, 0), ("FM", {}, 8), ("DeepFM", {"hidden": [32]}, 8))
-    for rows, lr in (("adagrad", 0.05), ("adagrad", 0.1), ("adagrad", 0.2), ("adagrad", 0.4), ("adam", 0.01))
-]
+    for kind, rates in RATES.items()
+    for rows, lr in (*(("adagrad", rate) for rate in rates), ("adam", 0.01))
+]  # fmt: skip
 VW = [
     *(f"-l {lr} {more}" for lr in (0.05, 0.1, 0.25, 0.5, 1.0) for more in ("", "--l2 1e-6")),
     *(f"--ftrl --ftrl_alpha {alpha} --l2 1e-6" for alpha in (0.05, 0.1, 0.25, 0.5)),
@@ -100,21 +100,22 @@ def compare(log: Log, spans: list[pa.Table], args: argparse.Namespace, folder: P
     settings = chosen("ours", OURS[:1] if args.quick else OURS, own_entropy)
     scores = {"ours": in_time_order(log, files, settings, folder)[tuned - 1 :]}
     for epochs in EPOCHS[:1] if args.quick else EPOCHS:
-        scores[f"{epochs}_epochs"] = in_epochs(log, files, settings, epochs, tuned, folder)
+        first_of_all = max(tuned, len(spans) - RETRAINED)
+        scores[f"{epochs}_epochs"] = in_epochs(log, files, settings, epochs, first_of_all, folder)
     for name, grid in (("vw", VW), ("river", RIVER)) if args.python else ():
         learner = online(name, args.python, log, spans, folder)
         of_grid: list[Any] = grid[:1] if args.quick else grid
         best = chosen(name, of_grid, lambda settings: mean_of("ne", first, learner(settings, tuned)))  # noqa: B023
         scores[name] = learner(best, len(spans))[tuned - 1 :]
     figures: dict[str, float] = {}
-    compared = labels[log.tuned :]
     for name, of_name in scores.items():
-        line = f"  {name:10}"
+        compared, ours = labels[-len(of_name) :], scores["ours"][-len(of_name) :]
+        line = f"  {name:10} {len(of_name):2} spans"
         for metric in METRICS:
             figures[f"{log.name}_{name}_{metric}"] = mean = mean_of(metric, compared, of_name)
             line += f"  {metric} {mean:.4f}"
             if name != "ours":
-                less = interval(metric, compared, scores["ours"], of_name)
+                less = interval(metric, compared, ours, of_name)
                 for end, value in zip(("less", "low", "high"), less, strict=True):
                     figures[f"{log.name}_{name}_{metric}_{end}"] = value
                 line += f", ours {less[0]:+.4f} [{less[1]:+.4f}, {less[2]:+.4f}]"
