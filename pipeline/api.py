@@ -64,6 +64,7 @@ from pipeline.workflow import (
     Schedule,
     Synthetic,
     Task,
+    Time,
     Workers,
     Workflow,
 )  # fmt: skip
@@ -82,8 +83,8 @@ __all__ = [
     "Finding", "FromParquet", "FromRun", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number",
     "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage",
     "RowWiseAdagrad", "Schedule", "ServableManifest", "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic",
-    "Task", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load", "open_run", "open_servable",
-    "scale_batch", "score", "train", "xDeepFM",
+    "Task", "Time", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load", "open_run",
+    "open_servable", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = {
