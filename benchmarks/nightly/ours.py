@@ -1,19 +1,23 @@
-"""This package under the protocol of `benchmarks.nightly`: a run that is extended span by span, and shuffled epochs."""
+"""This package under the protocol of `benchmarks.nightly`: one run over all spans, and shuffled epochs."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import pipeline
 from benchmarks.nightly.logs import Log
 from pipeline.api import Adam, Category, Data, DenseAdam, Model, Optimizer, Schedule, Storage, Workflow
+from pipeline.driver.session import open_session, plan_session
 from pipeline.metrics.rates import F64
+from pipeline.monitor.observer import Observer
+from pipeline.records import StageResult
+from pipeline.worker.worker import Worker
 
 
 def write_spans(spans: list[pa.Table], folder: Path) -> list[Path]:
@@ -51,29 +55,32 @@ def score_of(log: Log, run_dir: Path, file: Path) -> F64:
     return found
 
 
-def own_entropies(log: Log, files: list[Path], settings: dict[str, Any], folder: Path) -> list[float]:
-    """Normalized entropy of each span but the first, as one run over the files reports it."""
-    run_dir = folder / "tuned"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    workflow = workflow_of(log, files[0].parent, settings, files, span="file")
-    pipeline.train(workflow, run_dir, serial=True, verbose=False).close()
-    epochs = json.loads((run_dir / "result.json").read_text())["epochs"]
-    return [epoch["ne"] for epoch in epochs if epoch["split"] == "span"][1:]
+class _Scores(Observer):
+    """Collector of the logits of each span, as the run scores it before it trains on it."""
+
+    def __init__(self) -> None:
+        self.of_spans: dict[int, list[F64]] = {}
+
+    def on_stage(self, done: StageResult) -> None:
+        if done.trained and done.trained.scores_NT is not None and done.trained.block.span is not None:
+            self.of_spans.setdefault(done.trained.block.span, []).append(done.trained.scores_NT[:, 0].astype(float))
 
 
 def in_time_order(log: Log, files: list[Path], settings: dict[str, Any], folder: Path) -> list[F64]:
     """Scores of each span but the first by the model of the spans before it, of one run over all of them."""
-    run_dir = folder / "in_order"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    # The scores that the run itself makes of a span are sums only; here those of each example are compared.
-    settings = {"metrics.score_spans": False} | settings
-    workflow = workflow_of(log, files[0].parent, settings, files[:1], span="file")
-    scores = []
-    for number, file in enumerate(files[:-1]):
-        extend = [str(file)] if number else []
-        pipeline.train(workflow, run_dir, serial=True, verbose=False, extend=extend).close()
-        scores.append(score_of(log, run_dir, files[number + 1]))
-    return scores
+    workflow = workflow_of(log, files[0].parent, settings, files, span="file")
+    session = plan_session(workflow, folder / "in_order", True, None, None, lambda line: None, fresh=True)
+    found = _Scores()
+    with open_session(session, True) as driver:
+        driver.crew.each(_return_scores)
+        driver.runner.observers += (found,)
+        assert driver.run()
+    return [1 / (1 + np.exp(-np.concatenate(logits))) for _, logits in sorted(found.of_spans.items())][1:]
+
+
+def _return_scores(worker: Worker) -> None:
+    """Make the worker return the logits of each example in place of their metrics."""
+    worker.tiers.learner.block_metrics.returns_scores = True
 
 
 def in_epochs(
