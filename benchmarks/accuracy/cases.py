@@ -80,7 +80,7 @@ def first_steps(workflow: Workflow, num_steps: int, calm: bool) -> Workflow:
     fields["schedule"] |= {"epochs": epochs, "block_batches": 1, "look_ahead": 1, "plateau": None}
     fields["commit"] |= {"every_minutes": None, "keep_best": False}
     agenda = Agenda({"train": examples}, batch_size, 1)
-    window = first_window(source, agenda, -(-examples // batch_size), 1, workflow.storage.read)
+    window = first_window(source, agenda.blocks(1), workflow.storage.read)
     source.close()
     ring, union = 2 * int(SLACK * max(window.keys_of_blocks)), int(SPARE * window.union_of_first[1])
     host = max(MIN_ROWS, (window.union_of_first[-1] - union) // 3)

@@ -72,7 +72,7 @@ class Agenda:
     @property
     def total_examples(self) -> int:
         apart = self.num_examples.get("test", 0) if self._test_apart else 0
-        return sum(map(self._size, self.legs)) + apart
+        return sum(map(self.size, self.legs)) + apart
 
     @property
     def end(self) -> Position:
@@ -136,8 +136,8 @@ class Agenda:
                 f"{ends} of {num_batches} training batches"
             )
         place, batch = self._find(position)
-        trained = sum(self._size(before) for before in self.legs[:place] if before.split == "train")
-        return trained + (min(self._size(leg), batch * self._batch_size) if trains and batch else 0)
+        trained = sum(self.size(before) for before in self.legs[:place] if before.split == "train")
+        return trained + (min(self.size(leg), batch * self._batch_size) if trains and batch else 0)
 
     def steps_before(self, position: Position) -> int:
         """Number of steps before this position."""
@@ -149,7 +149,7 @@ class Agenda:
         block = self.block_at(position, 1)
         if block is None:
             return self.total_examples
-        return sum(map(self._size, self.legs[: self._places[Leg.of(block)]])) + block.first_example
+        return sum(map(self.size, self.legs[: self._places[Leg.of(block)]])) + block.first_example
 
     def stretch(
         self, block_batches: int, begin: Block, train_blocks: int | None = None
@@ -187,16 +187,16 @@ class Agenda:
 
     def _end(self, leg: Leg, batch: int) -> int:
         """First example of a batch; after the last batch, the number of examples of the leg."""
-        return self._size(leg) if batch == self._num_batches(leg) else batch * self._batch_size
+        return self.size(leg) if batch == self._num_batches(leg) else batch * self._batch_size
 
-    def _size(self, leg: Leg) -> int:
+    def size(self, leg: Leg) -> int:
         """Number of examples of a leg."""
         if self._passes and leg.split in (SPAN, "train"):
             return self._passes.num_rows[leg.span or 0]
         return self.num_examples[leg.split]
 
     def _num_batches(self, leg: Leg) -> int:
-        whole, rest = divmod(self._size(leg), self._batch_size)
+        whole, rest = divmod(self.size(leg), self._batch_size)
         minimum = self._min_last_batch if leg.split == "train" and whole else 1
         return whole + (rest >= minimum)
 

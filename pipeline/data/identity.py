@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline.data.agenda import Position
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
 from pipeline.files.stores import is_remote, open_to_read
@@ -103,12 +104,17 @@ class Begun:
     splits: Identity = field(default_factory=dict)
     extend: tuple[str, ...] = ()
     """Files, folders or patterns whose files follow those of the training split, if it has spans."""
-    is_over: bool = False
-    """True if the run has spans, and nothing of them is left to train."""
+    at: Position | None = None
+    """Position of the run, if its training data has spans."""
 
     def files(self, split: str) -> list[tuple[str, int | None]]:
         """Names of the split's files, in order, and versions (see `FileIdentity`)."""
         return [(file.path, file.version) for file in self.splits[split].files] if split in self.splits else []
+
+    @property
+    def is_over(self) -> bool:
+        """True if the run has spans, and nothing is left to train."""
+        return self.at is not None and self.at.span == len(self.splits["train"].spans or ())
 
     @property
     def places(self) -> list[tuple[str, int | None]]:

@@ -16,6 +16,7 @@ from pipeline.features.hashes import missing_of
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.records import U64
+from pipeline.spans.passes import SPAN
 from pipeline.workflow import Data
 
 ROWS_AT_ONCE = 1 << 16
@@ -37,7 +38,7 @@ class KeyValues:
         """Value of each key as text; None for a null. A key that no row has is left out."""
         known = self._known[column]
         if set(keys) - known.keys():
-            for file in files_of_splits(self._data, self._begun)[split]:
+            for file in files_of_splits(self._data, self._begun)["train" if split == SPAN else split]:
                 self._look(file, self._columns[column], set(keys) - known.keys())
         return {key: known[key] for key in keys if key in known}
 

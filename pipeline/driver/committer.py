@@ -17,6 +17,7 @@ from pipeline.commits.reopen import checksums
 from pipeline.data.agenda import START, Position
 from pipeline.errors import PipelineError
 from pipeline.metrics.totals import DiskTotals
+from pipeline.spans.passes import SPAN
 from pipeline.worker.worker import Worker
 
 
@@ -55,7 +56,7 @@ class Committer:
             return f"nothing is committed yet: {command} starts over"
         number, at = self.newest.number, self.position
         if not is_over:
-            where = f"{place_of(at)}, {at.split}, batch {at.batch}"
+            where = f"{place_of(at)}, {at.split}, batch {at.batch}" if at.split != SPAN else place_of(at)
             return f"commit {number} is kept, up to {where}: {command} goes on from there"
         on = "name more data with --extend" if at.span is not None else "raise schedule.epochs"
         others = f"writes missing results; {on} to train on from it, or start over with --fresh"

@@ -245,9 +245,8 @@ def begun_of(run_dir: Path) -> Begun:
     """Data of the newest commit of a run directory; none if there is no commit, or if it is damaged, which is reported
     where commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
-        begun, position = begun_in(held.manifest.state["data"]), held.manifest.state["position"]
-        spans = begun.splits["train"].spans
-        return replace(begun, is_over=spans is not None and position.get("span") == len(spans))
+        position = Position(**held.manifest.state["position"])
+        return replace(begun_in(held.manifest.state["data"]), at=position if position.span is not None else None)
     return Begun()
 
 
@@ -271,7 +270,7 @@ def read_commits(
     """Return the kept commits, the history up to the last one, and warnings. Raises ValueError if this run, which is
     `described`, may not go on from it."""
     kept = commits.kept()
-    values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, begun_in(as_json(identity))).of
+    values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, Begun(identity)).of
     history = History({split: of_split.digest for split, of_split in identity.items()}, values)
     history.spans = dict(enumerate(identity["train"].spans or ()))
     if not kept:

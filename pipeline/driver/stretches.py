@@ -49,6 +49,10 @@ class Opened(Strict):
     """True if the epoch to test was chosen after training."""
     examples: dict[str, Count]
     """Number of examples of each split."""
+    spans: Count | None = None
+    """Number of spans of the training data; None if it has none, and so the next one."""
+    scored: bool | None = None
+    """True if spans were scored before they were trained on."""
     workers: tuple[WorkerSizes, ...]
 
 
@@ -60,6 +64,7 @@ class Stretched(Strict):
     epoch: Count
     first_batch: Count
     """Place of the first block."""
+    span: Count | None = None
     number: Count
     """Number of the first block."""
     num_blocks: Count
@@ -90,6 +95,8 @@ class Committed(Strict):
 
 RunEvent = Opened | Stretched | Committing | Committed
 EVENT = tagged(RunEvent, "event")
+OF_SPANS = {"spans", "scored", "span"}
+"""Fields that the record of a run without spans leaves out."""
 
 
 class StretchFile:
@@ -108,6 +115,7 @@ class StretchFile:
                 policies=(s.device_policy, s.host_policy), log_multiple=s.log_multiple, log_growth=s.log_growth,
                 known_examples=s.known_examples, known=s.known, epochs=schedule.epochs,
                 test_apart=schedule.plateau is not None, examples=dict(self._setup.agenda.num_examples),
+                spans=self._setup.agenda.end.span, scored=self._setup.workflow.metrics.score_spans,
                 workers=tuple(workers),
             )
         )  # fmt: skip
@@ -121,7 +129,7 @@ class StretchFile:
             Stretched(
                 split=first.split, epoch=first.epoch, first_batch=first.first_batch, number=first.number,
                 num_blocks=len(blocks), block_batches=block_batches, look_ahead=look_ahead,
-                until=tuple(crew.each(Worker.planned_to)), why=refusal.what if refusal else None,
+                until=tuple(crew.each(Worker.planned_to)), why=refusal.what if refusal else None, span=first.span,
             )
         )  # fmt: skip
 
@@ -137,7 +145,8 @@ class StretchFile:
     def _write(self, event: RunEvent, durable: bool = False) -> None:
         # A kill may have left a part of a line.
         before = "\n" if isinstance(event, Opened) else ""
-        self._files.append(self._path, f"{before}{event.model_dump_json()}\n".encode(), durable)
+        left_out = OF_SPANS if self._setup.agenda.end.span is None else None
+        self._files.append(self._path, f"{before}{event.model_dump_json(exclude=left_out)}\n".encode(), durable)
 
 
 def read_events(path: Path) -> Iterator[RunEvent]:

@@ -100,7 +100,7 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
         )
     epoch = f"epoch {metrics['epoch']} " if "epoch" in metrics else ""
     if "span" in metrics:
-        epoch, how = f"{metrics['span']}, ", ", before it is trained on"
+        epoch, how = "", f" {metrics['span']}, before it is trained on"
     common, by_label = of_labels(metrics)
     lines = [f"{epoch}{metrics['split']}{how}:{' ' if common else ''}{_shown(common)}"]
     lines += label_lines(by_label)

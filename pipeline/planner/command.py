@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 
+from pipeline.data.identity import Begun
 from pipeline.driver.session import Session, plan_session
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.affinity import affinity_lines, lay_out, read_topology
@@ -32,7 +33,10 @@ def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
     report: Say = partial(print, file=sys.stderr, flush=True) if args.json else say
     if args.price is not None and not 0 <= args.price < math.inf:
         raise ValueError(f"--price {args.price}: expected the price of an hour, at least 0")
-    session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, report, args.dashboard)
+    cluster = args.serial, args.workers, args.scheduler
+    session = plan_session(
+        workflow, args.run_dir, *cluster, report, args.dashboard, extend=args.extend or (), known_ok=args.known_ok
+    )
     setup, checked = session.set_up(), session.checked
     where = affinity_lines(lay_out(read_topology(session.device.on_gpu), setup.world))
     if not args.json:
@@ -65,5 +69,5 @@ def basis_of(session: Session, setup: Setup, serial: bool, price: float | None, 
     report(f"measuring the workflow with its first batches{compiles} ...")
     work = measure_work(setup, session.checked.source, session.device, folder, machine)
     report("replaying the plans of the run on its keys ...")
-    counts = forecast(setup, work.values_of_example)
+    counts = forecast(setup, work.values_of_example, begun=Begun(session.checked.source.identity))
     return Basis(setup, machine, work, counts, session.checked.dense.num_bytes, serial)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.data.agenda import Leg
+from pipeline.data.identity import Begun
 from pipeline.machine.limits import cpus
 from pipeline.metrics.totals import COUNTS
 from pipeline.preflight.guesses import growth_between
@@ -22,6 +22,7 @@ from pipeline.replay.engine import Simulation
 from pipeline.replay.sample import PARTS, Sample
 from pipeline.replay.totals import BlockMoves
 from pipeline.replay.trace import FileTrace, Trace, shards_of
+from pipeline.spans.passes import Leg
 from pipeline.stages.unique_keys import KeyReader
 
 MAX_VALUES, MAX_BLOCKS = 48_000_000, 3000
@@ -84,8 +85,11 @@ class Forecast:
         return {tier: hits / asked if asked > 0 else math.nan for tier, (hits, asked) in pairs.items()}
 
 
-def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUES) -> Forecast:
-    """Replay the run, or its beginning, and extrapolate the rest. Raises ValueError as a run would if data is bad."""
+def forecast(
+    setup: Setup, values_of_example: float, max_values: int = MAX_VALUES, begun: Begun | None = None
+) -> Forecast:
+    """Replay the run, or its beginning, and extrapolate the rest. `begun`: see `files_of_splits`. Raises ValueError as
+    a run would if data is bad."""
     workflow, fit = setup.workflow, setup.fit
     too_large = max(
         max(fit.window.keys_of_blocks, default=0) / BLOCK_KEYS,
@@ -93,7 +97,7 @@ def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUE
     )
     rate = 1 << math.ceil(math.log2(max(1.0, too_large)))
     shards = shards_of(workflow.workers.num_shards(setup.world), setup.world)
-    reader = KeyReader(workflow.data, workflow.seed, cpus())
+    reader = KeyReader(workflow.data, workflow.seed, cpus(), begun)
     try:
         trace: Trace = FileTrace(reader, setup.agenda, shards)
         sample = Sample(trace, PARTS / rate) if rate > 1 else None
@@ -126,20 +130,22 @@ class Replay:
 
     def run(self, max_examples: float) -> None:
         """Replay blocks until so many examples were read, or MAX_BLOCKS blocks planned."""
-        seen = 0
+        seen = trained = 0
         for planned, block in enumerate(self._simulation.steps()):
             if seen >= max_examples or planned == MAX_BLOCKS:
                 return
             seen += block.num_examples
             if block.trains and block.epoch == 0:
                 keys = self._rate * sum(len(places.map) for places in self._simulation.places)
-                self._keys_after.append((block.first_example, keys))
+                before = trained if block.span is not None else block.first_example
+                self._keys_after.append((before, keys))
+                trained += block.num_examples
         self._ended = True
 
     def forecast(self) -> Forecast:
         by_leg: dict[Leg, list[BlockMoves]] = {}
         for of_block in self._simulation.totals.series:
-            by_leg.setdefault(Leg(of_block.block.split, of_block.block.epoch), []).append(of_block)
+            by_leg.setdefault(Leg.of(of_block.block), []).append(of_block)
         steady = self._steady(by_leg)
         legs = tuple(self._leg(leg, by_leg.get(leg, []), steady) for leg in self._agenda.legs)
         seen = sum(of.block.num_examples for series in by_leg.values() for of in series)
@@ -149,7 +155,7 @@ class Replay:
         held = min(keys, self._rate * sum(len(p.device.keys_S) + len(p.host.keys_S) for p in places))
         committed = self._rate * float(disk.rows_changed + disk.rows_merged)
         log_rows = float(self._rate * sum(p.chunks.present * p.chunks.rows for p in places))
-        epochs, commits = self._agenda.end.epoch, disk.commits
+        epochs, commits = self._agenda.end.span or self._agenda.end.epoch, disk.commits
         reserved = [min(p.commit_chunks, p.caps.disk_chunks - p.chunks.present) * p.chunks.rows for p in places]
         reserved_rows = float(self._rate * max(0, sum(reserved)))
         if not self._ended:
@@ -171,7 +177,7 @@ class Replay:
 
     def _leg(self, leg: Leg, series: Sequence[BlockMoves], steady: dict[str, float]) -> LegForecast:
         """Counts of a leg: those that were replayed, and for its other examples the steady ones."""
-        examples = self._agenda.num_examples[leg.split]
+        examples = self._agenda.size(leg)
         rows = self._rows(series)
         seen = sum(of.block.num_examples for of in series)
         batches = -(-examples // self._batch_size)
@@ -180,6 +186,10 @@ class Replay:
             more = {name: value * (examples - seen) for name, value in steady.items()}
             first = leg.split == "train" and leg.epoch == 0
             new = max(0.0, self._keys_of_epoch() - self._keys_after[-1][1]) if first and self._keys_after else 0.0
+            if leg.span is not None and self._keys_after:
+                # Every span that was not replayed has its part of the keys that are still to come.
+                left = self._agenda.num_examples["train"] - self._keys_after[-1][0]
+                new *= min(1.0, (examples - seen) / max(1.0, left))
             arrivals = more["new"] + more["host_hits"] + more["disk_hits"]
             more["new"] = min(new, arrivals)
             more["disk_hits"] = max(0.0, arrivals - more["new"] - more["host_hits"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Described
 from pipeline.preflight.check_model import DenseFacts
 from pipeline.preflight.sizes import Fit
+from pipeline.records import Block
 from pipeline.settings.caps import Storage
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
@@ -59,3 +61,9 @@ class Checked:
     fit: Fit = LATER
     rows_before: int = 0
     """Maximum number of rows that the run begins with (`Workflow.init_from`)."""
+
+    def first_blocks(self, num_blocks: int, block_batches: int) -> Iterator[Block]:
+        """The first blocks that are trained or scored, of a run with spans from where it goes on."""
+        at = self.begun.at if self.begun else None
+        begin = self.agenda.block_at(at, block_batches) if at else None
+        return islice(self.agenda.blocks(block_batches, begin), num_blocks)

@@ -123,9 +123,8 @@ class _Needs:
     def window(self, batches: int) -> FirstWindow:
         if batches not in self.windows:
             num_blocks, bytes_of_block = self.c.workflow.schedule.look_ahead + 1, self.block_bytes(batches)
-            self.windows[batches] = first_window(
-                self.c.source, self.c.agenda, num_blocks, batches, bytes_of_block * self.c.world, self.c.world
-            )
+            blocks = self.c.first_blocks(num_blocks, batches)
+            self.windows[batches] = first_window(self.c.source, blocks, bytes_of_block * self.c.world, self.c.world)
         return self.windows[batches]
 
     def guess(self, batches: int) -> int:

@@ -56,13 +56,15 @@ def in_short(setup: Setup) -> list[str]:
     ram = setup.world * sum(size for name, size, _ in parts if name != "disk log")
     held = min(1.0, setup.world * (sizes.device_rows + sizes.host_rows) / max(1, keys))
     others = ", ".join(f"{examples[split]:,} of {split}" for split in ("validation", "test") if examples[split])
+    num_spans = setup.agenda.end.span
+    in_spans = "" if num_spans is None else f" in {num_spans:,} spans"
     device = format_size_up(storage.device)
     if isinstance(workflow.storage.device, MemoryShare):
         device = f"{workflow.storage.device} ({device})"
     lines = [
         f"{workflow.name}: {workflow.model.kind.__name__} on {len(workflow.data.numbers)} numbers and "
         f"{len(workflow.data.categories)} categories",
-        f"examples: {examples['train']:,} of training{f', {others}' if others else ''}",
+        f"examples: {examples['train']:,} of training{in_spans}{f', {others}' if others else ''}",
         f"steps:    {_steps(setup):,} of {schedule.batch_size:,} examples, in {schedule.epochs} "
         f"{'epoch' if schedule.epochs == 1 else 'epochs'}{' at most' if schedule.plateau else ''}",
         f"keys:     about {keys:,}, guessed from the first blocks; rows of {row_bytes} bytes, so a table of about "
@@ -97,6 +99,8 @@ def estimated_keys(setup: Setup) -> int:
 
 def _steps(setup: Setup) -> int:
     schedule = setup.workflow.schedule
+    if setup.agenda.end.span is not None:
+        return setup.agenda.steps_before(setup.agenda.end)
     return int(schedule.epochs * -(-setup.agenda.num_examples["train"] // schedule.batch_size))
 
 

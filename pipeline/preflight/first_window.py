@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
 
-from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.metrics.evaluation import epoch_bytes
 from pipeline.preflight.checked import Checked, ChosenPace
 from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, Sizes, fit, read_ring_bytes
-from pipeline.records import U64, Rank, Refusal
+from pipeline.records import U64, Block, Rank, Refusal
 from pipeline.settings.caps import CapSizes, caps_of
 from pipeline.stages.dedup import KeyOwners, Workspace, dedup
 from pipeline.stages.dedup_on_gpu import BYTES_PER_KEY, limit_of
@@ -49,9 +47,8 @@ def rehearse(c: Checked) -> Fit:
             if block_batches not in needs.windows:
                 num_blocks = -(-(pace.look_ahead + 1) * pace.block_batches // block_batches)
                 needs.block_bytes[block_batches] = block_bytes(block_batches)
-                needs.windows[block_batches] = first_window(
-                    source, c.agenda, num_blocks, block_batches, buffer_bytes, world
-                )
+                blocks = c.first_blocks(num_blocks, block_batches)
+                needs.windows[block_batches] = first_window(source, blocks, buffer_bytes, world)
             sizes = needs.sizes(storage, look_ahead, block_batches)
         except BufferTooSmall as too_small:
             last: Exception = needs.read_too_small(storage, look_ahead, block_batches, too_small.needed_bytes)
@@ -135,18 +132,16 @@ def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:
     return steps
 
 
-def first_window(
-    source: Source, agenda: Agenda, num_blocks: int, block_batches: int, buffer_bytes: int, world: int = 1
-) -> FirstWindow:
-    """Read and deduplicate the first blocks. With several workers the numbers of keys are those of the owner with the
-    most keys."""
+def first_window(source: Source, blocks: Iterable[Block], buffer_bytes: int, world: int = 1) -> FirstWindow:
+    """Read and deduplicate the first blocks of a session. With several workers the numbers of keys are those of the
+    owner with the most keys."""
     owners = KeyOwners(range(world), world)
     buffer, work = ReadBuffer(buffer_bytes), Workspace(source.layout)
     seen: list[U64] = [np.empty(0, np.uint64)] * world
     counts: list[int] = []
     unions: list[int] = []
     keys_of_batch = 0
-    for block in islice(agenda.blocks(block_batches), num_blocks):
+    for block in blocks:
         keys_U: U64 = np.empty(0, np.uint64)
         for rank in range(world):
             unique = dedup(source.read(block, buffer, Rank(rank, world)), work)

@@ -27,6 +27,8 @@ from pipeline.replay.trace import FileTrace, shards_of
 from pipeline.settings import read_json
 from pipeline.settings.caps import CapSizes, caps_of
 from pipeline.settings.changes import override
+from pipeline.spans.calendar import Calendar
+from pipeline.spans.passes import span_passes
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.shards import Shards
 from pipeline.workflow import Workflow, load, without_removed
@@ -153,13 +155,19 @@ def _as_it_ran(events: Sequence[RunEvent], checked: Checked, reader: KeyReader) 
 
     def trace_of(opened: Opened) -> FileTrace:
         examples, schedule = checked.source.num_examples, checked.workflow.schedule
+        calendar, passes = checked.source.calendar, None
+        if calendar and opened.spans is not None:
+            # An earlier session had fewer spans.
+            calendar = Calendar(calendar.labels[: opened.spans], calendar.num_rows[: opened.spans])
+            examples = {**examples, "train": sum(calendar.num_rows)}
+            passes = span_passes(checked.workflow, calendar, opened.scored)
         if opened.examples != examples:
             raise ValueError(
                 f"the record does not fit these data: a session had {opened.examples} examples, and there are "
                 f"{examples}; {OTHER_DATA}"
             )
         min_last_batch = checked.dense.min_last_batch(schedule.batch_size, len(opened.workers))
-        agenda = Agenda(examples, schedule.batch_size, opened.epochs, opened.test_apart, min_last_batch)
+        agenda = Agenda(examples, schedule.batch_size, opened.epochs, opened.test_apart, min_last_batch, passes=passes)
         return FileTrace(reader, agenda, [Shards(worker.num_shards, worker.shards) for worker in opened.workers])
 
     run = RecordedRun(trace_of)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from pipeline.data.agenda import Agenda, Leg, Position
+from pipeline.data.agenda import Agenda, Position
 from pipeline.driver.stretches import Committed, Committing, Opened, RunEvent, Stretched
 from pipeline.records import Block
 from pipeline.replay.capacities import Capacities
@@ -14,6 +14,7 @@ from pipeline.replay.engine import ReplayedCrew
 from pipeline.replay.key_tiers import KeyCommit
 from pipeline.replay.totals import Snapshot, Totals
 from pipeline.replay.trace import Trace
+from pipeline.spans.passes import Leg
 
 MakeTrace = Callable[[Opened], Trace]
 """Function that makes the trace of a session from the event of its opening."""
@@ -98,10 +99,10 @@ class RecordedRun:
 
 def blocks_of(stretched: Stretched, agenda: Agenda) -> tuple[list[Block], Iterator[Block]]:
     """Blocks of a recorded stretch, and those that follow it. Raises ValueError if the run has no such blocks."""
-    s, leg = stretched, Leg(stretched.split, stretched.epoch)
+    s, leg = stretched, Leg(stretched.split, stretched.epoch, stretched.span)
     coming: Iterator[Block] = iter(())
     if leg in agenda.legs:
-        begin = agenda.block_at(Position(s.epoch, s.split, s.first_batch), s.block_batches)
+        begin = agenda.block_at(Position(s.epoch, s.split, s.first_batch, s.span), s.block_batches)
         if begin:
             coming = agenda.blocks(s.block_batches, begin)
         blocks = list(islice(coming, s.num_blocks))

@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.data.agenda import Agenda
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.records import I32, U64, Block, Examples, Rank
+from pipeline.spans.passes import Leg
 from pipeline.stages.dedup import KeyOwners
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.shards import ONE_SHARD, Shards, deal_shards
@@ -19,8 +20,8 @@ RECENT = 64
 """Number of blocks whose keys a trace remembers, for the windows of several simulations at once."""
 
 
-Extent = tuple[str, int, int, int]
-"""Split, epoch, first batch and number of batches of a block."""
+Extent = tuple[Leg, int, int]
+"""Pass, first batch and number of batches of a block."""
 
 
 class Trace(Protocol):
@@ -65,7 +66,7 @@ class Recent:
 
 def extent_of(block: Block) -> Extent:
     """Batches of a block, whatever its number."""
-    return block.split, block.epoch, block.first_batch, block.num_batches
+    return Leg.of(block), block.first_batch, block.num_batches
 
 
 class BatchTrace:

@@ -66,9 +66,10 @@ class SpanPasses:
         return legs
 
 
-def span_passes(workflow: Workflow, calendar: Calendar | None) -> SpanPasses | None:
-    """The passes over the spans of a calendar; None without one."""
+def span_passes(workflow: Workflow, calendar: Calendar | None, scored: bool | None = None) -> SpanPasses | None:
+    """The passes over the spans of a calendar; None without one. `scored`: by default as the workflow says."""
+    scored = workflow.metrics.score_spans if scored is None else scored
     if calendar is None:
         return None
     arrivals = tuple(map(tuple, calendar.arrivals(workflow.data)))
-    return SpanPasses(calendar.num_rows, arrivals, workflow.schedule.epochs, workflow.metrics.score_spans)
+    return SpanPasses(calendar.num_rows, arrivals, workflow.schedule.epochs, scored)

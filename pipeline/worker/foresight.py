@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.data.identity import as_json, begun_in
+from pipeline.data.identity import Begun
 from pipeline.data.source import Source
 from pipeline.machine.threads import share_of
 from pipeline.records import U64, Block
@@ -19,7 +19,7 @@ class Foresight:
     """Reads the keys of coming blocks, and adds them to the next uses in `places`."""
 
     def __init__(self, workflow: Workflow, source: Source, places: Places, owners: KeyOwners | None, rank: int) -> None:
-        storage, begun = workflow.storage, begun_in(as_json(source.identity))
+        storage, begun = workflow.storage, Begun(source.identity)
         self._reader = KeyReader(workflow.data, workflow.seed, share_of(workflow.schedule.threads), begun)
         self._scanner = Scanner(self._unique_keys, storage.known_examples, storage.known)
         self._places, self._owners, self._rank = places, owners, rank

@@ -5,9 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import CATEGORIES, NARROW
 from hypothesis import given
@@ -20,11 +23,14 @@ from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
 from support.runs.harness import make_driver
 
+from pipeline.arguments import replay_arguments
+from pipeline.models import LR
+from pipeline.replay.command import replay
 from pipeline.settings.optimizer import DenseAdam, KStep, Optimizer
 from pipeline.storage import durable
 from pipeline.storage.files import Files
 from pipeline.storage.policies import POLICIES
-from pipeline.workflow import Workflow
+from pipeline.workflow import Category, Workflow
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
@@ -174,3 +180,39 @@ def test_days_with_kills_and_other_tiers_equal_the_plain_trainer(case: dict[str,
             result = work()
         assert result is not None
         assert result["fingerprint"] == Reference(whole).train().fingerprint()
+
+
+def test_nothing_of_a_span_is_trained_before_it_was_scored(tmp_path: Path) -> None:
+    """Keys that give their day's labels away: whoever has seen one label of the day predicts all of them."""
+    files = write_days(tmp_path, [40, 40, 40])
+    for day, file in enumerate(files):
+        table = pq.read_table(file)
+        given_away = pa.array([f"{day}-{click}" for click in table["click"].to_pylist()])
+        pq.write_table(table.append_column("leak", given_away), file, row_group_size=8)
+    model = {"kind": LR, "args": {}, "embedding_dim": 0}
+    workflow = days_workflow(
+        tmp_path,
+        categories=(Category(name="leak"),),
+        batch_size=4,
+        look_ahead=4,
+        metrics={"progressive": True},
+        **model,
+    )
+    workflow = workflow.with_settings({"data.numbers": ()})
+    result = make_driver(workflow, tmp_path / "run", **THREE_TIERS).run()
+    assert result is not None
+    of_split = {split: [e["auc"] for e in result["epochs"] if e["split"] == split] for split in ("span", "train")}
+    assert of_split["span"] == [0.5] * 3
+    assert min(of_split["train"]) > 0.9, "the keys do not give the labels away"
+
+
+@pytest.mark.parametrize("policy", ["clock", "foresight"])
+def test_a_run_that_was_extended_is_replayed_as_it_ran(tmp_path: Path, policy: str) -> None:
+    files = write_days(tmp_path / "data", [40, 33, 25])
+    workflow = days_workflow(tmp_path / "data").with_settings({
+        "storage.device_policy": policy, "storage.host_policy": policy, "storage.known_examples": 30
+    })  # fmt: skip
+    one_by_one(workflow, [files[:1], files[1:2], files[2:]], tmp_path / "run", **THREE_TIERS)
+    args = replay_arguments().parse_args([str(tmp_path / "run"), "--no-bound"])
+    found = replay(args, Fraction(1), [], print)
+    assert found.equals_result

@@ -20,7 +20,7 @@ from pipeline.monitor.story import Story
 
 F64 = NDArray[np.float64]
 
-SPLITS_IN_ORDER = ("test", "validation", "train")
+SPLITS_IN_ORDER = ("test", "validation", "span", "train")
 MAX_LABELS = 4
 LEAST_WEIGHT = 0.005
 """Least share of all weight for a point of the calibration plot: bins with less are joined."""

@@ -30,8 +30,11 @@ from pipeline.monitor.page.time_use import shares_of, spent_in, waiting_share
 from pipeline.monitor.report import OF_LABEL, slice_cells, slices_of
 from pipeline.monitor.runs import Run, different_settings, titles_of
 from pipeline.monitor.story import Story
+from pipeline.spans.passes import SPAN
 
 COMPARED_SPLITS = ("validation", "test")
+CURVES_OF = (SPAN, *COMPARED_SPLITS)
+"""Splits of which the first one that some run has is drawn."""
 NOT_SET = "not set"
 Points = tuple[Sequence[float], Sequence[float]]
 
@@ -203,7 +206,7 @@ def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:
         return [epoch for epoch, _ in found], [value for _, value in found]
 
     # A test is a single point; the validation has a curve.
-    split = next((s for s in COMPARED_SPLITS if any(points_of(run, s)[0] for run in runs)), COMPARED_SPLITS[0])
+    split = next((s for s in CURVES_OF if any(points_of(run, s)[0] for run in runs)), COMPARED_SPLITS[0])
     shown = by_epoch(f"{METRIC_TITLES[metric]}, {split}")
     return _curves(metric, shown, runs, lambda run: points_of(run, split), "No evaluation.", "0.00000")
 

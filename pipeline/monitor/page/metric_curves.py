@@ -14,6 +14,8 @@ from pipeline.monitor.page.style import SPLIT_COLORS, hover_on, plain_figure
 from pipeline.monitor.page.tables import html_table
 from pipeline.monitor.report import OF_LABEL, number, of_labels
 from pipeline.monitor.story import Story
+from pipeline.spans.passes import SPAN
+from pipeline.spans.table import LAST
 
 METRIC_TITLES = {"auc": "AUC", "logloss": "logloss, nats"}
 NONE_YET = "No evaluation yet: the first one follows the first epoch, or when the schedule says so."
@@ -70,12 +72,19 @@ def metric_table(evaluations: Sequence[Evaluated]) -> str:
         return Nothing(NONE_YET)
     names = [name for name in OF_LABEL if any(name in metrics for _, metrics in rows)]
     cells = [(what, *(number(metrics.get(name), ".5f") for name in names)) for what, metrics in rows]
-    return html_table(("last evaluation", *names), cells)
+    table = html_table(("last evaluation", *names), cells)
+    spans = [one for one in evaluations if one.split == SPAN]
+    if not spans:
+        return table
+    # A row for each of the last spans, as they were scored before they were trained on.
+    scored = [row for one in spans[-LAST:] for row in _rows(one)]
+    cells = [(what, *(number(metrics.get(name), ".5f") for name in names)) for what, metrics in scored]
+    return table + html_table(("scored before training", *names), cells)
 
 
 def _rows(one: Evaluated) -> list[tuple[str, Mapping[str, Any]]]:
     # Whole numbers in JSON, such as an AUC of 1, are metrics, too.
     values = {name: float(value) for name, value in one.metrics.items() if value is not None}
     common, by_label = of_labels(values)
-    what = f"{one.split}, epoch {one.epoch}"
+    what = f"span {one.epoch}" if one.split == SPAN else f"{one.split}, epoch {one.epoch}"
     return [(f"{what}, {label}", of) for label, of in by_label.items()] or [(what, common)]

@@ -39,7 +39,7 @@ STAGE_COLORS = {
 }  # fmt: skip
 """A stage has the colour of the wait for it; a prefetch waits mostly for the disk."""
 TIER_COLORS = {"device": BLUE, "host": ORANGE, "disk": RED, "new": GREY}
-SPLIT_COLORS = {"train": GREY, "validation": BLUE, "test": RED}
+SPLIT_COLORS = {"train": GREY, "validation": BLUE, "test": RED, "span": GREEN}
 RUN_COLORS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, "#6f5bb5", "#8c5a2b")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 HEIGHT = 230

@@ -1,0 +1,158 @@
+"""The command `pipeline run --extend`, its guard and its table, as people call it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.data.days import write_days
+
+import pipeline
+from pipeline.run import main
+from pipeline.spans.guard import EXIT_CODE, GuardStopped
+from pipeline.verify import main as verify
+
+WORKFLOW = """
+from pipeline.api import Category, Data, LR, Model, Schedule, Storage, Workflow
+
+workflow = Workflow(
+    name="days",
+    data=Data(
+        root="{root}", train=("train-0.parquet",), labels=("click",), categories=(Category(name="item"),), time="at",
+    ),
+    model=Model(kind=LR, embedding_dim=0),
+    storage=Storage(device="1 MiB", host="1 MiB", disk="64 MiB", read="4 MiB", map="1 MiB"),
+    schedule=Schedule(batch_size=8, block_batches=2, look_ahead=1, threads=1),
+)
+"""
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.chdir(tmp_path)
+    files = write_days(tmp_path / "data", [20, 13, 31, 9])
+    (tmp_path / "days.py").write_text(WORKFLOW.format(root=tmp_path / "data"))
+    return files
+
+
+def test_a_finished_run_goes_on_with_another_day(days, capsys):
+    assert main(["days.py", "--serial"]) == 0
+    assert main(["days.py", "--serial", "--extend", str(days[1]), str(days[2])]) == 0
+    said = capsys.readouterr()
+    result = json.loads(Path("runs/days/result.json").read_text())
+    assert [entry["span"] for entry in result["epochs"]] == ["2026-11-20", "2026-11-21", "2026-11-22"]
+    assert "span 2026-11-22, before it is trained on: auc" in said.err
+    assert "spans, each scored before it was trained on:" in said.out
+    assert verify(["runs/days"]) == 0
+    assert main(["days.py", "--serial"]) == 0
+    assert "has ended after span 3" in (out := capsys.readouterr().out)
+    assert "--extend DATA" in out
+    with pipeline.open_run("runs/days", "last") as run:
+        assert run.rows("item", range(20))["known"].to_pylist().count(True) > 10
+
+
+def test_a_known_file_is_refused_by_name_or_left_out(days, capsys):
+    assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
+    before = Path("runs/days/result.json").read_bytes()
+    assert main(["days.py", "--serial", "--extend", "data/train-1.parquet"]) == 2
+    assert "train-1.parquet, which the run has and has trained on" in capsys.readouterr().err
+    assert main(["days.py", "--serial", "--extend", "data/train-1.parquet", "--known-ok"]) == 0
+    assert Path("runs/days/result.json").read_bytes() == before
+    assert main(["days.py", "--serial", "--extend", "data/train-*.parquet", "--known-ok"]) == 0
+    assert len(json.loads(Path("runs/days/result.json").read_text())["epochs"]) == 4
+
+
+def test_two_days_at_once_and_python_give_the_same_run(days):
+    assert main(["days.py", "--serial", "--extend", *map(str, days[1:])]) == 0
+    at_once = json.loads(Path("runs/days/result.json").read_text())
+    with pipeline.train("days.py", "one-by-one", serial=True, verbose=False, extend=[days[1]]):
+        pass
+    with pipeline.train("days.py", "one-by-one", serial=True, verbose=False, extend=days[2:]):
+        pass
+    result = json.loads(Path("one-by-one/result.json").read_text())
+    assert result["fingerprint"] == at_once["fingerprint"]
+    assert [e["ne"] for e in result["epochs"]] == [e["ne"] for e in at_once["epochs"]]
+
+
+def test_what_was_trained_may_be_deleted(days):
+    assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
+    days[1].unlink()
+    assert main(["days.py", "--serial", "--extend", str(days[2])]) == 0
+    days[0].unlink()
+    assert main(["days.py", "--serial", "--extend", str(days[3])]) == 0
+    with pipeline.train(
+        "days.py", "at-once", serial=True, verbose=False, extend=write_days(Path("data"), [20, 13, 31, 9])[1:]
+    ):
+        pass
+    found = [json.loads(Path(run, "result.json").read_text())["fingerprint"] for run in ("runs/days", "at-once")]
+    assert found[0] == found[1]
+
+
+def flipped(file: Path) -> None:
+    """Invert the labels of a file."""
+    table = pq.read_table(file)
+    labels = pa.array(1 - table["click"].to_numpy(), pa.int8())
+    pq.write_table(table.set_column(table.column_names.index("click"), "click", labels), file)
+
+
+def learnable(file: Path) -> None:
+    """Labels that the item gives away."""
+    table = pq.read_table(file)
+    items = np.array(table["item"].fill_null(0))
+    labels = pa.array((items % 2).astype(np.int8))
+    pq.write_table(table.set_column(table.column_names.index("click"), "click", labels), file)
+
+
+LEARNS = ["--set", "optimizer.rows.lr=0.3", "--set", "schedule.batch_size=2"]
+
+
+def test_the_guard_stops_before_a_bad_span_and_keeps_the_commit(days, capsys):
+    write_days(days[0].parent, [200, 200, 200, 200])
+    for file in days:
+        learnable(file)
+    flipped(days[2])
+    guarded = ["days.py", "--serial", *LEARNS, "--set", "metrics.guard=0.1"]
+    assert main([*guarded, "--extend", str(days[1])]) == 0
+    good = json.loads(Path("runs/days/result.json").read_text())
+    for again in ([*guarded, "--extend", str(days[2])], guarded):
+        assert main(again) == EXIT_CODE
+        said = capsys.readouterr().err
+        assert "stopped by the guard: span 2026-11-22 has a normalized entropy of" in said
+    with pytest.raises(GuardStopped):
+        pipeline.train("days.py", "runs/days", serial=True, verbose=False, settings={
+            "optimizer.rows.lr": 0.3, "schedule.batch_size": 2, "metrics.guard": 0.1,
+        })  # fmt: skip
+    assert main(["days.py", "--serial", *LEARNS, "--set", "metrics.guard=null"]) == 0
+    result = json.loads(Path("runs/days/result.json").read_text())
+    assert [e["span"] for e in result["epochs"]] == ["2026-11-20", "2026-11-21", "2026-11-22"]
+    assert result["epochs"][:2] == good["epochs"]
+
+
+def test_scores_can_be_switched_off(days, capsys):
+    assert main(["days.py", "--serial", "--no-score"]) == 0
+    assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
+    assert main(["days.py", "--serial", "--no-score", "--extend", str(days[2])]) == 0
+    result = json.loads(Path("runs/days/result.json").read_text())
+    assert [entry["span"] for entry in result["epochs"]] == ["2026-11-21"]
+    assert result["examples"] == 64
+
+
+def test_a_workflow_without_spans_cannot_be_extended(days, capsys):
+    Path("days.py").write_text(Path("days.py").read_text().replace(' time="at",', ""))
+    assert main(["days.py", "--serial", "--extend", str(days[1])]) == 2
+    assert "--extend needs training data with spans" in capsys.readouterr().err
+
+
+def test_a_new_file_that_a_pattern_matches_is_named_and_not_trained(days, capsys):
+    assert main(["days.py", "--serial"]) == 0
+    settings = ["--set", 'data.train=["train-*.parquet"]']
+    assert main(["days.py", "--serial", *settings]) == 0
+    said = capsys.readouterr().out
+    assert "data.train matches train-1.parquet, train-2.parquet, train-3.parquet, which the run does not have" in said
+    assert json.loads(Path("runs/days/result.json").read_text())["examples"] == 20
