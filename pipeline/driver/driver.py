@@ -33,8 +33,7 @@ from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import Larger, Seen, larger_caps
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
-from pipeline.spans.guard import GuardStopped, why_stopped
-from pipeline.spans.passes import SPAN
+from pipeline.spans.guard import GuardStopped, check_guard
 from pipeline.storage.disk_speed import measure
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
@@ -71,7 +70,6 @@ class Driver:
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._record, self._recovery = StretchFile(folder, setup), Recovery()
-        self._guarded = workflow.metrics.guard
         self._opened = ExitStack()
         self._opened.callback(source.close)
 
@@ -90,7 +88,9 @@ class Driver:
             speed = self.folder.speed or known_speed(kept, direct) or measure(self.folder.path, direct)
             self.folder = replace(self.folder, speed=speed)
             if workflow.init_from and not kept:
-                kept, history, self.warnings = self._begin_from_elsewhere()
+                said = begin_from_elsewhere(self)
+                kept, history, warnings = self._read_commits()
+                self.warnings = [*said, *warnings]
             self.crew = self._make_crew(self.folder, self.commits)
             self._opened.callback(self.crew.close)
             self.live = live_observer(self.folder, self.setup, self._model, self.crew.overlaps)
@@ -104,17 +104,6 @@ class Driver:
             files.replace(self.folder.path / WORKFLOW, [(workflow.model_dump_json(indent=1) + "\n").encode()])
             undo.pop_all()
         return self
-
-    def _begin_from_elsewhere(self) -> tuple[list[Manifest], History, list[str]]:
-        """Write the first commit from what `init_from` names, and return what `read_commits` says of it."""
-        # Imported here, since most runs begin with nothing.
-        from pipeline.warm_start.first_commit import begin
-
-        types = self._source.identity["train"].types
-        at = position_state(self.agenda, self.agenda.position(self.agenda.block_at(START, 1)))
-        said = begin(self.setup, types, self.folder, self.commits, {**self._description, **at})
-        kept, history, warnings = self._read_commits()
-        return kept, history, [*said, *warnings]
 
     def _begin_at(self, kept: Sequence[Manifest], history: History) -> None:
         """Open the last commit on all workers, and then delete the unfinished files of an earlier run: only now is it
@@ -142,13 +131,9 @@ class Driver:
                 result = self._go_on()
             self.runner.observers.notify(Observer.on_end, "finished" if result else "interrupted", "")
         except (OSError, MemoryError, PipelineError) as error:
-            # What workers died of may not come again.
-            command = SAME_COMMAND if isinstance(error, WorkerLost) else CORRECTED_COMMAND
-            kept = error.kept if isinstance(error, CapTooSmall) else self.what_is_kept(command)
             if not gave_up():
                 self.runner.observers.notify(Observer.on_end, "failed", error_text(error))
-            kind = GuardStopped if isinstance(error, GuardStopped) else PipelineError
-            raise kind(f"{error_text(error)}\n{kept}") from error
+            raise ended_by(error, self.what_is_kept) from error
         finally:
             self.close()
         return result
@@ -211,23 +196,15 @@ class Driver:
         pace, every_blocks = self.runner.pace, self.setup.workflow.commit.every_blocks
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, pace.block_batches)
         if begin is None and not self._is_over and self.agenda.end.span is not None:
-            # Spans have come of which none is scored or trained on yet: the run takes note of their files.
-            self.commit(DueCommit(None))
+            self.commit(DueCommit(None))  # Nothing is to be done yet with the spans that came: their files are kept.
         stopped: Refusal | None = None
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
-            self._guard(stretch.blocks[0])
+            check_guard(stretch.blocks[0], self.history.epochs, self.setup.workflow.metrics.guard)
             self.runner.stretch(stretch)
             stopped = stretch.refusal
         return stopped
-
-    def _guard(self, block: Block) -> None:
-        """Raises GuardStopped if this block begins the training of a span after a score that the guard refuses."""
-        begins = block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0
-        last = self.history.epochs[-1] if self.history.epochs else {}
-        if begins and last.get("split") == SPAN and (why := why_stopped(self.history.epochs, self._guarded)):
-            raise GuardStopped(why)
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal
@@ -269,11 +246,11 @@ class Driver:
         workflow, begin, at = self.setup.workflow, due.begin, self.agenda.position(due.begin)
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
-        speed = {**asdict(self.folder.measured), "direct": workflow.storage.direct}
         self._record.committing(self.committer.number, name, due.at_least)
         with doing(f"commit {self.committer.number}"):
             self.committer.commit(
-                lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at), "speed": speed}
+                lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
+                | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}}
                 | write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
                 name=name, at_least=due.at_least, give_up=due.give_up,
             )  # fmt: skip
@@ -283,6 +260,25 @@ class Driver:
         if keeps_best and (remark := self.best.undefined(self.history)):
             self.runner.say(remark)
         self.pauses.go_on()
+
+
+def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineError:
+    """Error of a run that ended. `what_is_kept`: see `Driver`."""
+    # What workers died of may not come again.
+    command = SAME_COMMAND if isinstance(error, WorkerLost) else CORRECTED_COMMAND
+    kept = error.kept if isinstance(error, CapTooSmall) else what_is_kept(command)
+    kind = GuardStopped if isinstance(error, GuardStopped) else PipelineError
+    return kind(f"{error_text(error)}\n{kept}")
+
+
+def begin_from_elsewhere(driver: Driver) -> list[str]:
+    """Write the first commit of a run from what `init_from` names. Returns sentences on what was taken."""
+    # Imported here, since most runs begin with nothing.
+    from pipeline.warm_start.first_commit import begin
+
+    agenda, source = driver.agenda, driver._source
+    state = {**driver._description, **position_state(agenda, agenda.position(agenda.block_at(START, 1)))}
+    return begin(driver.setup, source.identity["train"].types, driver.folder, driver.commits, state)
 
 
 def position_state(agenda: Agenda, at: Position) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import PipelineError
+from pipeline.records import Block
 from pipeline.spans.passes import SPAN
 
 GUARDED_SPANS = 7
@@ -22,6 +23,14 @@ class GuardStopped(PipelineError):
 def span_scores(epochs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Entries of a history (`History.epochs`) that are scores of spans, in order; the last one of each span."""
     return list({entry["span"]: entry for entry in epochs if entry["split"] == SPAN}.values())
+
+
+def check_guard(block: Block, epochs: Sequence[Mapping[str, Any]], guard: float | None) -> None:
+    """Raises GuardStopped if a block begins the training of a span after a score that the guard refuses. `epochs`: see
+    `History.epochs`."""
+    begins = block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0
+    if begins and epochs and epochs[-1]["split"] == SPAN and (why := why_stopped(epochs, guard)):
+        raise GuardStopped(why)
 
 
 def why_stopped(epochs: Sequence[Mapping[str, Any]], guard: float | None) -> str | None:
