@@ -84,13 +84,9 @@ class Driver:
         with ExitStack() as undo:
             undo.callback(self.close)
             files.make_folder(self.commits.folder)
-            kept, history, self.warnings = self._read_commits()
+            kept, history, self.warnings = read_or_begin(self)
             speed = self.folder.speed or known_speed(kept, direct) or measure(self.folder.path, direct)
             self.folder = replace(self.folder, speed=speed)
-            if workflow.init_from and not kept:
-                said = begin_from_elsewhere(self)
-                kept, history, warnings = self._read_commits()
-                self.warnings = [*said, *warnings]
             self.crew = self._make_crew(self.folder, self.commits)
             self._opened.callback(self.crew.close)
             self.live = live_observer(self.folder, self.setup, self._model, self.crew.overlaps)
@@ -271,14 +267,21 @@ def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineEr
     return kind(f"{error_text(error)}\n{kept}")
 
 
-def begin_from_elsewhere(driver: Driver) -> list[str]:
-    """Write the first commit of a run from what `init_from` names. Returns sentences on what was taken."""
+def read_or_begin(driver: Driver) -> tuple[list[Manifest], History, list[str]]:
+    """Return what `read_commits` does. A run without commits whose workflow has `init_from` gets its first commit
+    before; the warnings then begin with sentences on what was taken."""
+    found = kept, _, _ = driver._read_commits()
+    workflow, folder, agenda = driver.setup.workflow, driver.folder, driver.agenda
+    if kept or not workflow.init_from:
+        return found
     # Imported here, since most runs begin with nothing.
     from pipeline.warm_start.first_commit import begin
 
-    agenda, source = driver.agenda, driver._source
+    driver.folder = replace(folder, speed=folder.speed or measure(folder.path, workflow.storage.direct))
     state = {**driver._description, **position_state(agenda, agenda.position(agenda.block_at(START, 1)))}
-    return begin(driver.setup, source.identity["train"].types, driver.folder, driver.commits, state)
+    said = begin(driver.setup, driver._source.identity["train"].types, driver.folder, driver.commits, state)
+    kept, history, warnings = driver._read_commits()
+    return kept, history, [*said, *warnings]
 
 
 def position_state(agenda: Agenda, at: Position) -> dict[str, Any]:
