@@ -41,6 +41,7 @@ from pipeline.monitor.observer import Observer
 from pipeline.optim.scaling import scale_batch
 from pipeline.run import say
 from pipeline.settings.caps import Storage
+from pipeline.settings.init_from import FromParquet, FromRun
 from pipeline.settings.optimizer import (
     Adagrad,
     Adam,
@@ -82,11 +83,11 @@ if TYPE_CHECKING:
 __all__ = [
     "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Between", "Bucket",
     "Calendar", "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet",
-    "Finding", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun",
-    "OpenServable", "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "Schedule",
-    "Sequence", "ServableManifest", "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "Time",
-    "Tune", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load", "open_run", "open_servable",
-    "scale_batch", "score", "train", "xDeepFM",
+    "Finding", "FromParquet", "FromRun", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number",
+    "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage",
+    "RowWiseAdagrad", "Schedule", "Sequence", "ServableManifest", "Sgd", "SharedBottom", "Standardize", "Storage",
+    "Synthetic", "Task", "Time", "Tune", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load",
+    "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = {

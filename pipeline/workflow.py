@@ -27,9 +27,10 @@ from pipeline.features.any import AnyFeature
 from pipeline.machine.limits import cpus
 from pipeline.messages.uris import is_remote, refuse_keys, uri_of
 from pipeline.own_code.modules import run_file
-from pipeline.settings import Strict
+from pipeline.settings import Strict, read_json
 from pipeline.settings.caps import Storage
 from pipeline.settings.changes import change, kind_name
+from pipeline.settings.init_from import Beginnings, FromParquet, FromRun
 from pipeline.settings.optimizer import JUDGED, OF_NUMBERS, Optimizer, Plateau
 from pipeline.settings.place import message_of
 from pipeline.settings.problems import problems
@@ -488,6 +489,9 @@ class Workflow(Strict):
     commit: Commit = Commit()
     metrics: Metrics = Metrics()
     workers: Workers = Workers()
+    init_from: Beginnings = ()
+    """Rows and layers that training begins with, of another run (FromRun) or of Parquet files (FromParquet). Read once,
+    before the first commit; a run that goes on reads them no more. Several are taken in order."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Location of the device tier and of training; "auto" takes a GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
@@ -500,6 +504,33 @@ class Workflow(Strict):
         Raises ValueError, with the path, the value, the rule and the closest name, if a path or a value is wrong."""
         changed: Workflow = change(self, settings.items(), "settings: ")
         return changed
+
+    @model_serializer(mode="wrap")
+    def _without_empty_beginning(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `init_from` if it is empty: commits of such runs have the bytes that they had."""
+        return {name: value for name, value in fields_of(self).items() if name != "init_from" or value}
+
+    @model_validator(mode="after")
+    def _beginning_fits(self) -> Workflow:
+        tables = {category.table_name for category in self.data.categories}
+        runs = [one for one in self.init_from if isinstance(one, FromRun)]
+        if len(runs) > 1:
+            raise ValueError(f"init_from names {len(runs)} runs; leave one, since a model has one dense part")
+        for one in self.init_from:
+            table = one.table_name if isinstance(one, FromParquet) else None
+            if table is not None and table not in tables:
+                hint = did_you_mean(table, tables)[1].replace("it has", "there are")
+                raise ValueError(f"init_from.table is {table!r}, which is no table of data.categories{hint}")
+        if (
+            self.init_from
+            and self.optimizer.rows.kind == "ftrl"
+            and not all(isinstance(one, FromRun) and one.optimizer_state for one in self.init_from)
+        ):
+            raise ValueError(
+                "optimizer.rows is Ftrl, whose weights follow from its state, so that weights alone cannot be taken; "
+                "begin from a run that was trained with Ftrl, with optimizer_state=True"
+            )
+        return self
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Workflow:
@@ -599,6 +630,12 @@ def without_removed(kept: Any) -> Any:
     parts = {part: kept[part] for part in REMOVED if isinstance(kept.get(part), dict)} if isinstance(kept, dict) else {}
     left = {part: {n: value for n, value in of.items() if n not in REMOVED[part]} for part, of in parts.items()}
     return kept | left if left else kept
+
+
+def read_kept(kept: Mapping[str, Any]) -> Workflow:
+    """Return the workflow that a commit keeps as JSON, with a stand-in for its model class, which is not imported.
+    Raises ValueError if it is not a valid workflow."""
+    return read_json(Workflow, json.dumps(without_removed({**kept, "model": kept["model"] | {"kind": STAND_IN}})))
 
 
 def load(path: Path) -> Workflow:

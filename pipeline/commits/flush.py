@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.commits.manifest import ChunkState, Manifest
 from pipeline.records import I64, U32, U64
+from pipeline.storage.files import checksum
 from pipeline.storage.key_map import DEVICE, DISK, HOST, row_of, tier_of
 from pipeline.storage.layout import row_keys
+from pipeline.storage.log import Log, metadata
 from pipeline.storage.places import Places, Slots
 from pipeline.storage.shards import shard_of
 from pipeline.storage.tier import KeyedTier, Tier, check_keys
@@ -142,3 +145,24 @@ def live_at(places: Places, log: KeyedTier, chunk: int) -> tuple[I64, U64]:
     at_R, keys_R = chunk * log.chunk_rows + np.arange(log.chunk_rows), log.keys(chunk)
     live_R = is_live(places, keys_R, at_R)
     return at_R[live_R], keys_R[live_R]
+
+
+def part_of(places: Places, log: Log, number: int) -> Manifest:
+    """Return the part of commit `number` that concerns the owned shards, without name, dense part and state. All rows
+    must be in the log."""
+    chunks = places.chunks
+    assert chunks.live_rows == len(places.map), "the log does not hold every row once"
+    described = metadata(log.table, chunks.tails)
+    return Manifest(
+        number=number,
+        name=None,
+        num_shards=chunks.shards.num,
+        tails=chunks.tails,
+        live_rows=len(places.map),
+        row=log.layout.describe(),
+        chunk_rows=log.chunk_rows,
+        chunks=tuple(ChunkState(c, chunks.stale(c), *log.checksums[c]) for c in chunks.live().tolist()),
+        metadata={file: checksum(content) for file, content in described.items()},
+        dense=(),
+        state={},
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
-from pipeline.data.agenda import Agenda, Position
+from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
@@ -88,7 +88,7 @@ class Driver:
         with ExitStack() as undo:
             undo.callback(self.close)
             files.make_folder(self.commits.folder)
-            kept, history, self.warnings = self._read_commits()
+            kept, history, self.warnings = read_or_begin(self)
             speed = self.folder.speed or known_speed(kept, direct) or measure(self.folder.path, direct)
             self.folder = replace(self.folder, speed=speed)
             self.crew = self._make_crew(self.folder, self.commits)
@@ -272,6 +272,23 @@ def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineEr
     kept = error.kept if isinstance(error, CapTooSmall) else what_is_kept(command)
     kind = GuardStopped if isinstance(error, GuardStopped) else PipelineError
     return kind(f"{error_text(error)}\n{kept}")
+
+
+def read_or_begin(driver: Driver) -> tuple[list[Manifest], History, list[str]]:
+    """Return what `read_commits` does. A run without commits whose workflow has `init_from` gets its first commit
+    before; the warnings then begin with sentences on what was taken."""
+    found = kept, _, _ = driver._read_commits()
+    workflow, folder, agenda = driver.setup.workflow, driver.folder, driver.agenda
+    if kept or not workflow.init_from:
+        return found
+    # Imported here, since most runs begin with nothing.
+    from pipeline.warm_start.first_commit import begin
+
+    driver.folder = replace(folder, speed=folder.speed or measure(folder.path, workflow.storage.direct))
+    state = {**driver._description, **position_state(agenda, agenda.position(agenda.block_at(START, 1)))}
+    said = begin(driver.setup, driver._source.identity["train"].types, driver.folder, driver.commits, state)
+    kept, history, warnings = driver._read_commits()
+    return kept, history, [*said, *warnings]
 
 
 def position_state(agenda: Agenda, at: Position) -> dict[str, Any]:

@@ -28,11 +28,10 @@ from pipeline.machine.processor import processor
 from pipeline.monitor.history import History
 from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.preflight.setup import Setup
-from pipeline.settings import read_json
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged
 from pipeline.storage.folder import Folder
-from pipeline.workflow import STAND_IN, Workflow, without_removed
+from pipeline.workflow import Workflow, read_kept
 
 CHANGE_NO_BIT = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic",
@@ -182,9 +181,8 @@ def _completed(workflow: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ValueError(
             f"model.kind of the commit's workflow is not the name of a class: {_short(model)}; {OTHER_VERSION}"
         )
-    importable = without_removed({**workflow, "model": model | {"kind": STAND_IN}})
     try:
-        completed = json.loads(read_json(Workflow, json.dumps(importable)).model_dump_json())
+        completed = json.loads(read_kept(workflow).model_dump_json())
     except ValueError as error:
         raise ValueError(f"the workflow that the commit keeps cannot be read: {error}; {OTHER_VERSION}") from error
     completed["model"]["kind"] = model["kind"]

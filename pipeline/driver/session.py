@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,10 @@ def plan_session(
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
     begun = extended(workflow, Begun() if fresh else begun_of(run_dir), extend, known_ok, say)
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
+    if workflow.init_from and not (begun and begun.splits):
+        from pipeline.warm_start.first_commit import rows_to_take
+
+        checked = replace(checked, rows_before=rows_to_take(checked))
     return Session(checked, run_dir, device, spec, serial, address)
 
 

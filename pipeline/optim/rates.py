@@ -21,7 +21,7 @@ from pipeline.settings.optimizer import Adam, RowOptimizerConfig
 
 F64 = NDArray[np.float64]
 
-FIRST_STEP, RUNS = "rates/first_step", "rates/runs"
+FIRST_STEP, RUNS, ROWS_BEFORE = "rates/first_step", "rates/runs", "rates/rows_before"
 BYTES_PER_STEP = 20
 MAX_STEPS = 1 << 31
 STEPS_AHEAD = 1 << 12
@@ -45,6 +45,8 @@ class Rates:
         """`each_step`: True if gradients may be clipped; then every step counts as a separate run."""
         self._rows, self._device, self.each_step = rows, device, each_step
         self.num_steps = 0
+        self.has_rows_before = False
+        """True if the run began with rows of another run or of files (`Workflow.init_from`)."""
         self._runs: list[tuple[int, Rate]] = []
         self._table_T4: F32 = np.zeros((1, 4), np.float32)
         self._begins_T: I32 = np.zeros(1, np.int32)
@@ -146,6 +148,7 @@ class Rates:
         return {
             FIRST_STEP: np.array([self.num_steps, *(step for step, _ in runs)], np.int64),
             RUNS: np.array([(r.lr, r.l2, r.factor) for _, r in runs], np.float64).reshape(-1, 3),
+            **({ROWS_BEFORE: np.ones(1, np.int64)} if self.has_rows_before else {}),
         }
 
     def _parted(self) -> list[tuple[int, Rate]]:
@@ -172,6 +175,7 @@ class Rates:
         """Restore a history from `save`. Raises ValueError if it is not a valid history."""
         if FIRST_STEP not in saved or RUNS not in saved:
             raise ValueError(f"the commit has no {FIRST_STEP} or no {RUNS}")
+        self.has_rows_before = ROWS_BEFORE in saved
         steps_N, runs_N3 = saved[FIRST_STEP], saved[RUNS]
         kinds = (steps_N.dtype, steps_N.ndim, runs_N3.dtype, runs_N3.shape)
         fits = kinds == (np.int64, 1, np.float64, (steps_N.size - 1, 3))

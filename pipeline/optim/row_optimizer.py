@@ -200,9 +200,10 @@ class RowOptimizer:
         """Smallest power-of-two step, from 1,024 on, by which every never-trained row has decayed to zero; NEVER if
         there is no such step so far.
 
-        It is found by applying all steps so far to weights of all initial sizes.
+        It is found by applying all steps so far to weights of all initial sizes. Rows that the run began with may
+        have any weights and state, so with them there is none.
         """
-        if self._rule != ADAM or (self._device.on_gpu and self.rates.each_step):
+        if self._rule != ADAM or (self._device.on_gpu and self.rates.each_step) or self.rates.has_rows_before:
             return NEVER
         probe = 1 << 10
         while self._lifespan == NEVER and probe <= step:

@@ -59,6 +59,8 @@ class Checked:
     pace: ChosenPace | None = None
     """Pace that was chosen with the caps; None: the workflow's."""
     fit: Fit = LATER
+    rows_before: int = 0
+    """Maximum number of rows that the run begins with (`Workflow.init_from`)."""
 
     def first_blocks(self, num_blocks: int, block_batches: int) -> Iterator[Block]:
         """The first blocks that are trained or scored, of a run with spans from where it goes on."""

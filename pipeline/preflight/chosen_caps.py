@@ -130,7 +130,7 @@ class _Needs:
     def guess(self, batches: int) -> int:
         """Guess of a worker's number of keys at the end."""
         examples = batches * self.c.workflow.schedule.batch_size
-        return guessed_keys(self.window(batches), examples, self.examples)
+        return guessed_keys(self.window(batches), examples, self.examples) + self.c.rows_before // self.c.world
 
     def of(self, batches: int, look_ahead: int) -> _Shares:
         """Shares of the budget for this pace."""

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.commits.fingerprint import fingerprint, table_hash
-from pipeline.commits.flush import flush
-from pipeline.commits.manifest import ChunkState, Manifest, Reserve
+from pipeline.commits.flush import flush, part_of
+from pipeline.commits.manifest import Manifest, Reserve
 from pipeline.commits.reopen import clean
 from pipeline.data.source import Source
 from pipeline.device.device import Device
 from pipeline.metrics.evaluation import epoch_bytes
 from pipeline.metrics.rates import F64
 from pipeline.records import U64, Array, Block, Rank, StageResult
-from pipeline.storage.files import Files, checksum
-from pipeline.storage.log import metadata
+from pipeline.storage.files import Files
 from pipeline.training.dense_state import dense_bytes
 from pipeline.worker.membership import Membership
 from pipeline.worker.stage_runner import StageRunner
@@ -111,26 +110,7 @@ class Worker:
         flushed = flush(r.places, r.slab, r.host, r.log, r.chunk_RW)
         r.log.sync()
         written_bytes, r.log.written_bytes = r.log.written_bytes, 0
-        return CommitPart(self._part(number), flushed.changed, flushed.merged, written_bytes)
-
-    def _part(self, number: int) -> Manifest:
-        r = self.tiers
-        chunks = r.places.chunks
-        assert chunks.live_rows == len(r.places.map), "the log does not hold every row once"
-        described = metadata(r.log.table, chunks.tails)
-        return Manifest(
-            number=number,
-            name=None,
-            num_shards=chunks.shards.num,
-            tails=chunks.tails,
-            live_rows=len(r.places.map),
-            row=r.row.describe(),
-            chunk_rows=r.log.chunk_rows,
-            chunks=tuple(ChunkState(c, chunks.stale(c), *r.log.checksums[c]) for c in chunks.live().tolist()),
-            metadata={file: checksum(content) for file, content in described.items()},
-            dense=(),
-            state={},
-        )
+        return CommitPart(part_of(r.places, r.log, number), flushed.changed, flushed.merged, written_bytes)
 
     def dense(self) -> dict[str, Array]:
         """Dense part with its optimizer state, and the history of learning rates: all learned state but the rows."""

@@ -1,0 +1,142 @@
+"""Training day by day: each span of a log is scored by what was trained on the spans before it, then trained on.
+
+    python -m benchmarks.nightly [--shared FOLDER] [--python PYTHON] [--quick]
+
+On three real logs: this package, one run over all spans, one pass over each; the same model trained for
+one or two shuffled epochs on all spans before, from nothing, for each of the last four spans; Vowpal Wabbit; River. All
+have the same fields. The settings of each are those of its grid with the least normalized entropy (NE) on the first
+spans of the log. The figures are means over the other spans, with 95 % intervals of the differences by a bootstrap of
+the examples within each span. --python: the interpreter of an environment with vowpalwabbit and river; without it they
+are left out. Without --shared, a synthetic log.
+
+The last line is JSON: LOG_LEARNER_auc, LOG_LEARNER_ne, and for each other learner LOG_LEARNER_auc_less, the difference
+of ours to it (positive is better for AUC, negative for NE), and the ends of its interval, _low and _high.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.common import arguments, finish
+from benchmarks.nightly.comparison import METRICS, interval, mean_of
+from benchmarks.nightly.logs import LOGS, Log, made_log, spans_of, write_lines
+from benchmarks.nightly.ours import in_epochs, in_time_order, write_spans
+from pipeline.metrics.rates import F64
+
+EPOCHS = (1, 2)
+RETRAINED = 4
+"""Number of spans, the last ones, for which a model is trained from nothing in shuffled epochs."""
+RATES = {"LR": (0.1, 0.2, 0.4), "FM": (0.05, 0.1, 0.2), "DeepFM": (0.05, 0.1, 0.2)}
+OURS: list[dict[str, Any]] = [
+    {
+        "model.kind": kind, "model.args": {"hidden": [32]} if kind == "DeepFM" else {},
+        "model.embedding_dim": 0 if kind == "LR" else 8, "optimizer.rows.kind": rows, "optimizer.rows.lr": lr,
+    }
+    for kind, rates in RATES.items()
+    for rows, lr in (*(("adagrad", rate) for rate in rates), ("adam", 0.01))
+]  # fmt: skip
+VW = [
+    *(f"-l {lr}" for lr in (0.1, 0.25, 0.5, 1.0)),
+    *(f"--ftrl --ftrl_alpha {alpha} --l2 1e-6" for alpha in (0.1, 0.25)),
+    *(f"-l {lr} --interactions ::" for lr in (0.1, 0.25)),
+    *(f"-l {lr} --l2 1e-4 --lrq {pair}8" for lr in (0.05, 0.1) for pair in ("uv", "ui", "up")),
+]
+RIVER = [
+    *({"model": "lr", "optimizer": "ftrl", "lr": lr} for lr in (0.2, 0.4)),
+    *({"model": "lr", "optimizer": "adagrad", "lr": lr} for lr in (0.1, 0.2, 0.4)),
+    {"model": "lr", "optimizer": "adam", "lr": 0.01},
+    {"model": "fm", "optimizer": "sgd", "lr": 0.01, "factors": 8},
+]
+Learner = Callable[[Any, int], list[F64]]
+"""Function of settings and a number of spans that returns the scores of each of these spans but the first."""
+
+
+def online(name: str, python: Path, log: Log, spans: list[pa.Table], folder: Path) -> Learner:
+    """Learner of another library, in its own process."""
+    script = Path(__file__).with_name("online_learners.py")
+
+    def scores(settings: Any, number: int) -> list[F64]:
+        lines, out = folder / f"{log.name}-{number}.jsonl", folder / "scores.txt"
+        if not lines.exists():
+            write_lines(log, spans[:number], lines)
+        command = [str(python), str(script), name, json.dumps(settings), str(lines), str(out)]
+        subprocess.run(command, check=True, capture_output=True)
+        found, ends = np.loadtxt(out), np.cumsum([table.num_rows for table in spans[:number]])
+        return np.split(found, ends[:-1])[1:]
+
+    return scores
+
+
+def chosen(name: str, grid: list[Any], entropy_of: Callable[[Any], float]) -> Any:
+    """Settings of the grid with the least mean NE on the first spans."""
+    if len(grid) == 1:
+        return grid[0]
+    found = [(entropy_of(settings), n) for n, settings in enumerate(grid)]
+    least, best = min(found)
+    print(f"  {name}: NE {least:.4f} on the first spans, of {len(grid)} settings, with {grid[best]}", flush=True)
+    return grid[best]
+
+
+def compare(log: Log, spans: list[pa.Table], args: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Figures of one log; prints a table."""
+    files = write_spans(spans, folder / log.name)
+    labels = [table[log.label].to_numpy().astype(bool) for table in spans]
+    print(f"{log.name}: {len(spans)} spans, {sum(map(len, labels)):,} examples; compared from span {log.tuned + 1} on")
+    tuned, first = log.tuned, labels[1 : log.tuned]
+
+    def own_entropy(settings: Any) -> float:
+        return mean_of("ne", first, in_time_order(log, files[:tuned], settings, folder))
+
+    settings = chosen("ours", OURS[:1] if args.quick else OURS, own_entropy)
+    scores = {"ours": in_time_order(log, files, settings, folder)[tuned - 1 :]}
+    for epochs in EPOCHS[:1] if args.quick else EPOCHS:
+        first_of_all = max(tuned, len(spans) - RETRAINED)
+        scores[f"{epochs}_epochs"] = in_epochs(log, files, settings, epochs, first_of_all, folder)
+    for name, grid in (("vw", VW), ("river", RIVER)) if args.python else ():
+        learner = online(name, args.python, log, spans, folder)
+        of_grid: list[Any] = grid[:1] if args.quick else grid
+        best = chosen(name, of_grid, lambda settings: mean_of("ne", first, learner(settings, tuned)))  # noqa: B023
+        scores[name] = learner(best, len(spans))[tuned - 1 :]
+    figures: dict[str, float] = {}
+    for name, of_name in scores.items():
+        compared, ours = labels[-len(of_name) :], scores["ours"][-len(of_name) :]
+        line = f"  {name:10} {len(of_name):2} spans"
+        for metric in METRICS:
+            figures[f"{log.name}_{name}_{metric}"] = mean = mean_of(metric, compared, of_name)
+            line += f"  {metric} {mean:.4f}"
+            if name != "ours":
+                less = interval(metric, compared, ours, of_name)
+                for end, value in zip(("less", "low", "high"), less, strict=True):
+                    figures[f"{log.name}_{name}_{metric}_{end}"] = value
+                line += f", ours {less[0]:+.4f} [{less[1]:+.4f}, {less[2]:+.4f}]"
+        print(line, flush=True)
+    return figures
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shared", type=Path, help="folder with the real logs; default: a synthetic one")
+    parser.add_argument("--python", type=Path, help="interpreter of an environment with vowpalwabbit and river")
+    parser.add_argument("--logs", nargs="+", default=[log.name for log in LOGS], help="names of the real logs")
+
+
+def main() -> None:
+    args = arguments("nightly", __doc__ or "", options)
+    figures: dict[str, float] = {}
+    logs = [(log, spans_of(log, args.shared)) for log in LOGS if log.name in args.logs] if args.shared else [made_log()]
+    with tempfile.TemporaryDirectory() as folder:
+        for log, spans in logs:
+            figures |= compare(log, spans[: log.tuned + 2] if args.quick else spans, args, Path(folder))
+    finish(args, figures)
+
+
+if __name__ == "__main__":
+    main()

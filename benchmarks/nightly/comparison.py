@@ -1,0 +1,55 @@
+"""AUC and normalized entropy by span, and bootstrap intervals of the differences of two learners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.metrics.rates import F64
+
+RESAMPLES = 300
+LEAST = 1e-6
+
+
+def auc(label_N: NDArray[np.bool_], score_N: F64) -> float:
+    """Area under the ROC curve; ties count half."""
+    values, inverse_N = np.unique(score_N, return_inverse=True)
+    positive_V = np.bincount(inverse_N, label_N, len(values))
+    negative_V = np.bincount(inverse_N, ~label_N, len(values))
+    below_V = np.cumsum(negative_V) - negative_V
+    pairs = positive_V.sum() * negative_V.sum()
+    return float((positive_V * (below_V + negative_V / 2)).sum() / pairs) if pairs else 0.5
+
+
+def normalized_entropy(label_N: NDArray[np.bool_], score_N: F64) -> float:
+    """Log loss, relative to that of the span's own rate of positives."""
+    p_N, rate = np.clip(score_N, LEAST, 1 - LEAST), label_N.mean()
+    entropy = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+    return float(-np.log(np.where(label_N, p_N, 1 - p_N)).mean() / entropy)
+
+
+METRICS = {"auc": auc, "ne": normalized_entropy}
+
+
+def mean_of(metric: str, labels: Sequence[NDArray[np.bool_]], scores: Sequence[F64]) -> float:
+    """Mean over spans of a metric."""
+    return float(np.mean([METRICS[metric](y, s) for y, s in zip(labels, scores, strict=True)]))
+
+
+def interval(
+    metric: str, labels: Sequence[NDArray[np.bool_]], ours: Sequence[F64], other: Sequence[F64]
+) -> tuple[float, float, float]:
+    """Difference of two learners in the mean of a metric over spans, and its 95 % interval: examples are drawn again
+    within each span, the same ones for both."""
+    rng, found = np.random.default_rng(0), np.empty(RESAMPLES)
+    of = METRICS[metric]
+    for sample in range(RESAMPLES):
+        differences = []
+        for y, one, two in zip(labels, ours, other, strict=True):
+            at_N = rng.integers(0, len(y), len(y))
+            differences.append(of(y[at_N], one[at_N]) - of(y[at_N], two[at_N]))
+        found[sample] = np.mean(differences)
+    low, high = np.quantile(found, (0.025, 0.975))
+    return mean_of(metric, labels, ours) - mean_of(metric, labels, other), float(low), float(high)

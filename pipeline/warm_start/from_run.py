@@ -1,0 +1,143 @@
+"""Rows and layers of another run's commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from pipeline.commits.flush import live_at
+from pipeline.commits.reading import HeldCommit, hold
+from pipeline.commits.reopen import read_log
+from pipeline.commits.run_state import RunState, newest_state
+from pipeline.device.device import RAM
+from pipeline.machine.memory import aligned_empty
+from pipeline.machine.threads import Whole
+from pipeline.optim.row_optimizer import RowOptimizer
+from pipeline.optim.slab_rows import slab_rows
+from pipeline.records import U32, Array
+from pipeline.settings.init_from import FromRun
+from pipeline.storage.chunks import Chunks
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.files import Files
+from pipeline.storage.layout import RowLayout
+from pipeline.storage.places import Caps, Places
+from pipeline.storage.reader import allow_many_files
+from pipeline.storage.slab import Slab
+from pipeline.storage.tier import check_keys
+from pipeline.storage.wide_rows import widened
+from pipeline.training.dense_state import merge_dense
+from pipeline.warm_start.origin import check_width, convert, is_text
+from pipeline.workflow import Workflow, read_kept
+
+
+class RunOrigin:
+    """A commit of another run, held while this object is open. Its key map is built while rows are read."""
+
+    def __init__(self, given: FromRun, workflow: Workflow, row: RowLayout, types: Mapping[str, str]) -> None:
+        """`row`: layout of the rows of the run that begins; `types`: Arrow types of its columns, by name. Raises
+        ValueError if the commit is not there or does not fit."""
+        self._given, self._row = given, row
+        self.held: HeldCommit = hold(given.run.expanduser(), given.commit)
+        self.name = f"commit {self.held.number} of {given.run}"
+        try:
+            self._state: RunState = newest_state([self.held.manifest])
+            self._there, self._layout = read_kept(self._state.workflow), RowLayout.of(self.held.manifest.row)
+            check_width(self.name, self._layout.embedding_dim, row)
+            if given.optimizer_state:
+                self._check_state(workflow)
+            self._remarks = [*self._of_tables(workflow, types)]
+        except BaseException:
+            self.close()
+            raise
+        self._num_rows = 0
+
+    def _check_state(self, workflow: Workflow) -> None:
+        there, here = self._there.optimizer.rows, workflow.optimizer.rows
+        if there.kind != here.kind:
+            raise ValueError(
+                f"init_from.optimizer_state: {self.name} has the state of {there.kind!r}, and optimizer.rows.kind is "
+                f"{here.kind!r}; set it to {there.kind!r}, or leave optimizer_state out to take weights alone"
+            )
+        if here.kind == "ftrl" and there != here:
+            raise ValueError(
+                f"init_from: {self.name} was trained with {there!r}, and optimizer.rows is {here!r}; a weight of Ftrl "
+                "follows from its state and these settings, so make them equal"
+            )
+
+    def _of_tables(self, workflow: Workflow, types: Mapping[str, str]) -> Iterator[str]:
+        """Sentences on tables and columns that do not match."""
+        there, here = (
+            {category.table_name: category.name for category in one.data.categories} for one in (self._there, workflow)
+        )
+        if others := [name for name in there if name not in here]:
+            yield (
+                f"warning: init_from: {self.name} has tables that this workflow has not: {', '.join(others)}; their "
+                "rows are taken, too, and never used"
+            )
+        if new := [name for name in here if name not in there]:
+            yield f"init_from: tables that {self.name} has not, whose rows are all new: {', '.join(new)}"
+        if there.keys().isdisjoint(here):
+            raise ValueError(
+                f"init_from: {self.name} has no table of this workflow: it has {', '.join(there)}, and data.categories "
+                f"has {', '.join(here)}; name another run, or give categories its tables (table=)"
+            )
+        types_there = self._state.data["train"].types
+        for table in there.keys() & here.keys():
+            was, now = types_there.get(there[table], ""), types.get(here[table], "")
+            if was and now and is_text(was) != is_text(now):
+                yield (
+                    f"warning: init_from: table {table!r} holds {was} in {self.name} and {now} here: a text and a "
+                    "number never have one key, so none of its rows fits"
+                )
+
+    @property
+    def max_rows(self) -> int:
+        return self.held.manifest.live_rows
+
+    def rows(self) -> Iterator[U32]:
+        manifest, held = self.held.manifest, self.held
+        allow_many_files()
+        chunks = Chunks(manifest.chunk_rows, 2.0, 0.0, manifest.table.shards)
+        places = Places(0, 0, ("clock", "clock"), Caps(1 << 62, 1 << 62), chunks)
+        speed = DiskSpeed(self._state.speed.seconds_per_read, self._state.speed.bytes_per_second)
+        with held.explaining():
+            log = read_log(held.run_dir / "table.zarr", self._layout, places, [manifest], speed, Files())
+            try:
+                catch_up = self._catch_up()
+                chunk_RW: U32 = aligned_empty((manifest.chunk_rows, self._layout.num_words), np.uint32)
+                for chunk in chunks.live().tolist():
+                    at, keys = live_at(places, log, chunk)
+                    log.gather(at, chunk_RW[: len(at)])
+                    check_keys(log, at, chunk_RW[: len(at)], keys)
+                    held.check()
+                    wide_UX = widened(self._layout, chunk_RW[: len(at)])
+                    catch_up(wide_UX)
+                    self._num_rows += len(at)
+                    yield convert(wide_UX, self._layout, self._row, self._given.optimizer_state)
+            finally:
+                log.close()
+
+    def _catch_up(self) -> Callable[[U32], None]:
+        """Function that applies to wide rows the steps that they missed."""
+        there = self._there
+        none = slab_rows(Slab(0, self._layout.num_words), self._layout, Whole(), RAM, there.seed)
+        optimizer = RowOptimizer(there.optimizer, none, there.model.init_std, Whole(), RAM, False)
+        optimizer.rates.load(self._saved())
+        return optimizer.catch_up_on_host()
+
+    def _saved(self) -> dict[str, Array]:
+        return merge_dense(self.held.load_replicas())
+
+    def layers(self) -> Mapping[str, Array]:
+        return self._saved() if self._given.layers else {}
+
+    def remarks(self) -> list[str]:
+        state = "with" if self._given.optimizer_state else "without"
+        taken = f"init_from: took {self._num_rows:,} rows of {self.name}, {state} their optimizer's state"
+        if self._layout.first_order != self._row.first_order:
+            taken += ", and without first-order weights, which only one of the two models has"
+        return [taken, *self._remarks]
+
+    def close(self) -> None:
+        self.held.close()

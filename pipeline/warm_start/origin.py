@@ -1,0 +1,71 @@
+"""What each source of rows offers, and wide rows in the layout of the run that begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.records import U32, U64, Array
+from pipeline.storage.layout import KEY_WORDS, RowLayout, row_keys
+
+
+class Origin(Protocol):
+    """A source, opened and checked. Nothing but metadata was read yet."""
+
+    name: str
+    """Name in messages."""
+    max_rows: int
+    """Upper bound of its number of rows."""
+
+    def rows(self) -> Iterator[U32]:
+        """Yield rows [U, X] in the run's wide layout, with last step and count 0; of several with one key the last
+        counts."""
+
+    def layers(self) -> Mapping[str, Array]:
+        """Dense part and its optimizer's state, as a commit names them; empty if there is none to take."""
+
+    def remarks(self) -> list[str]:
+        """Sentences on what was taken and what did not match, once `rows` is read to its end. A warning begins with
+        "warning: "."""
+
+    def close(self) -> None:
+        """Release the source. May be called twice."""
+
+
+def empty_rows(layout: RowLayout, keys_U: U64) -> U32:
+    """[U, X] wide rows of these keys in which all else is 0."""
+    rows_UX = np.zeros((len(keys_U), layout.wide.num_words), np.uint32)
+    rows_UX[:, :KEY_WORDS] = np.ascontiguousarray(keys_U).view(np.uint32).reshape(-1, KEY_WORDS)
+    return rows_UX
+
+
+def check_width(name: str, found: int, row: RowLayout) -> None:
+    """Raises ValueError if vectors of another width than that of the rows are to be taken."""
+    if found != row.embedding_dim:
+        raise ValueError(
+            f"init_from: {name} has vectors of {found} numbers, and model.embedding_dim is {row.embedding_dim}; set "
+            f"model.embedding_dim to {found}, or name another source"
+        )
+
+
+def is_text(type_name: str) -> bool:
+    """True if the Arrow type of this name holds text, or lists of it; its keys are those of no integer."""
+    return "string" in type_name or "binary" in type_name
+
+
+def convert(rows_UX: U32, there: RowLayout, here: RowLayout, with_state: bool) -> U32:
+    """[U, X] rows of another wide layout in that of the run: equal parts are copied, others are 0. `with_state`: copy
+    the optimizer's state, too; both layouts have the same optimizer then."""
+    out_UX, both = empty_rows(here, row_keys(rows_UX)), here.first_order and there.first_order
+    for part_there, part_here in zip(there.wide.parts, here.wide.parts, strict=False):
+        if part_here.name != "weights" and not with_state:
+            break
+        # The first values of a part are those of the embedding: one for each weight, or one in all.
+        embedding = part_here.size - here.first_order
+        at, to = part_there.wide_at, part_here.wide_at
+        out_UX[:, to : to + embedding] = rows_UX[:, at : at + embedding]
+        if both:
+            out_UX[:, to + embedding] = rows_UX[:, at + embedding]
+    return out_UX
