@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from support.oracle import padded
@@ -9,6 +10,7 @@ from support.oracle import padded
 from pipeline.models import BST, DIEN, DIN, MeanPooling, SASRec
 from pipeline.models.history import HistoryModel
 from pipeline.models.losses import logits_of
+from pipeline.models.ragged import Segments
 from pipeline.models.sequence import SequenceValues
 
 F, X, D = 3, 2, 4
@@ -138,6 +140,7 @@ def test_a_batch_of_one_example_or_no_values_is_ordinary(name, lengths, training
 def test_a_history_is_scored_alone_as_in_a_batch(name):
     model, given = make(name).eval(), examples()
     numbers, embeddings, first, sequences = given
+    together = model(*given)
     for b in range(6):
         alone = {}
         for key, one in sequences.items():
@@ -149,7 +152,7 @@ def test_a_history_is_scored_alone_as_in_a_batch(name):
                 {column: values[b : b + 1] for column, values in one.candidate.items()},
             )
         logit = model(numbers[b : b + 1], embeddings[b : b + 1], first[b : b + 1], alone)
-        assert float(logit) == pytest.approx(float(model(*given)[b]), rel=1e-11)
+        torch.testing.assert_close(logit, together[b : b + 1], rtol=1e-11, atol=1e-11)
 
 
 @MODELS
@@ -159,7 +162,7 @@ def test_bfloat16_scores_of_histories_are_near_and_gradients_finite(name):
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model(*given).float()
     rounded.sum().backward()
-    torch.testing.assert_close(rounded.detach(), exact, rtol=0.06, atol=0.06 * float(exact.abs().max()))
+    torch.testing.assert_close(rounded.detach(), exact, rtol=0.06, atol=0.06 * exact.abs().max().item())
     assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves(*given))
 
 
@@ -189,9 +192,8 @@ def test_the_auxiliary_loss_is_a_mean_over_examples():
     weights = torch.tensor([1.0, 2.0, 0.0, 1.0, 0.5, 1.0], dtype=torch.float64)
     entropy = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels[:, 0], reduction="none")
     wanted = ((entropy + 0.5 * own) * weights).sum() / weights.sum()
-    assert float(model.loss((logits, own), labels, weights)) == pytest.approx(float(wanted))
-    of_tasks = model.loss((logits, own), labels, weights.unsqueeze(1))
-    assert of_tasks.tolist() == pytest.approx([float(wanted)])
+    torch.testing.assert_close(model.loss((logits, own), labels, weights), wanted)
+    torch.testing.assert_close(model.loss((logits, own), labels, weights.unsqueeze(1)), wanted.unsqueeze(0))
     model.loss((logits, own), labels, None).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert isinstance(model.eval()(*given), torch.Tensor)
@@ -222,3 +224,62 @@ def test_every_exported_sequence_model_is_tested_here():
     own = {kind for name in models.__all__ if issubclass(kind := getattr(models, name), HistoryModel)}
     assert own == {kind for kind, *_ in SMALL.values()}
     assert logits_of(make("DIN")(*examples())).ndim == 1
+
+
+ITEMS, KINDS, STEPS = 60, 30, 200
+
+
+def planted(num_examples, seed):
+    """Items of many kinds. The label is 1 if the history has a value of the candidate's kind; half of them have."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(most, *shape):
+        return torch.randint(0, most, shape, generator=generator)
+
+    lengths = draw(9, num_examples)
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    segments, items = Segments(offsets, int(offsets[-1])), draw(ITEMS, int(offsets[-1]))
+    wanted = (segments.position_V() == segments.copy(draw(9, num_examples) % lengths.clamp_min(1))) & segments.copy(
+        draw(2, num_examples) == 1
+    )
+    candidates = draw(ITEMS, num_examples)
+    items = torch.where(wanted, (segments.copy(candidates) + KINDS * draw(2, len(items))) % ITEMS, items)
+    matches = (items % KINDS == segments.copy(candidates) % KINDS).double()
+    return items, candidates, offsets, segments.sum(matches) > 0
+
+
+def auc_of(kind, **args):
+    torch.manual_seed(0)
+    table = torch.nn.Parameter(torch.randn(ITEMS, 8) * 0.3)
+    model = kind(1, 0, 8, {"history": (1, 0)}, hidden=(32,), **args)
+    optimizer = torch.optim.Adam([table, *model.parameters()], lr=0.02)
+
+    def logits(batch):
+        items, candidates, offsets, _ = batch
+        candidate = table[candidates]
+        history = SequenceValues({"items": table[items]}, offsets, {}, {"items": candidate})
+        nothing = candidate.new_zeros(len(candidate), 0)
+        return model(nothing, candidate.unsqueeze(1), nothing, {"history": history})
+
+    for step in range(STEPS):
+        batch = planted(512, step)
+        optimizer.zero_grad()
+        torch.nn.functional.binary_cross_entropy_with_logits(logits(batch), batch[3].float()).backward()
+        optimizer.step()
+    test = planted(4000, STEPS)
+    model.eval()
+    with torch.no_grad():
+        scores = logits(test)
+    return float(auc(scores.double().numpy(), test[3].numpy()))
+
+
+def auc(scores, labels):
+    ranks = np.empty(len(scores))
+    ranks[scores.argsort(kind="stable")] = np.arange(1, len(scores) + 1)
+    return (ranks[labels].sum() - labels.sum() * (labels.sum() + 1) / 2) / (labels.sum() * (~labels).sum())
+
+
+def test_attention_finds_a_planted_match_and_pooling_does_not():
+    """The label is a function of the match alone. A mean of few values tells a part of it."""
+    assert auc_of(DIN, attention=(32,), attention_activation="relu", softmax=False) > 0.99
+    assert auc_of(MeanPooling) < 0.95
