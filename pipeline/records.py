@@ -3,7 +3,8 @@
 Shape letters of these records and of the stages (a module that needs others says so):
   N examples of a block     B examples of a batch      T labels           X numbers
   F categorical fields      S single-valued fields     M multi-hot fields
-  V values (occurrences of keys)   U unique keys of a block   P unique keys of a batch
+  V values (occurrences of keys)   Q values of sequences, which follow those of the fields   L item lists of sequences
+  U unique keys of a block   P unique keys of a batch
   A rows that arrive        E rows that leave (are evicted)
   D embedding width         W row width in 32-bit words       K batches of a block
 """
@@ -118,10 +119,16 @@ class FieldLayout:
     """Field numbers of the multi-hot fields, in the order of the workflow."""
     mean_M: tuple[bool, ...]
     """True for each multi-hot field that is pooled by mean; the others are pooled by sum."""
+    candidates_L: tuple[int, ...] = ()
+    """Field number of the candidate of each item list: sequence by sequence, in the order of the workflow."""
 
     @property
     def num_fields(self) -> int:
         return len(self.single_S) + len(self.multi_M)
+
+    @property
+    def num_lists(self) -> int:
+        return len(self.candidates_L)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,7 @@ class Examples:
     """A block as `read` leaves it in its buffer of the read ring.
 
     The values of batch b are `keys_V[batch_starts[b] : batch_starts[b + 1]]`: first the single-valued fields, field by
-    field, B values each, then the multi-hot fields, field by field.
+    field, B values each, then the multi-hot fields, field by field, then the item lists of sequences, list by list.
     """
 
     block: Block
@@ -141,13 +148,20 @@ class Examples:
     batch_starts: I64
     """[K + 1] start of each batch's values in `keys_V`."""
     bags: tuple[I32, ...]
-    """Per batch [M, B + 1]: start of each example's bag, counted from the batch's first value."""
+    """Per batch [M + L, B + 1]: start of each example's bag or item list, counted from the batch's first value."""
     nbytes: int
     """Bytes that the block takes in the read ring."""
     groups_N: U64 | None = None
     """Group of each example, for metrics within groups; None if the workflow names no group. Stays on the host."""
     slices_SN: U64 | None = None
     """[S, N] key of each example's value of each column of `metrics.slices`; None without them. Stays on the host."""
+    lists: tuple[tuple[int, ...], ...] = ()
+    """Per batch the starts of the item lists' values and their end, as in `bags`: L + 1 numbers, which are on the host
+    also where `bags` are not; empty without sequences."""
+    list_numbers: tuple[tuple[F32, ...], ...] = ()
+    """Per batch the values of each list of numbers of the sequences, which has as many as its sequence's item lists."""
+    num_cut: int = 0
+    """Number of sequences of the block's examples that were longer than their `max_length`."""
 
     def batch_weights(self, by_label: bool = False) -> list[float]:
         """Total example weight of each batch; without a weight column each example weighs 1. `by_label`: of each batch
@@ -173,8 +187,9 @@ class BatchIndex:
     inverse_V: I32
     """Position in `unique_P` of each value's key, in the batch's order."""
     source_V: I32
-    """Occurrences grouped by unique key, each encoded as example * F + field. Within a key they are ordered by tile of
-    `TILE` examples, then by field, then by example. This order depends on nothing but the batch."""
+    """Occurrences grouped by unique key. Those of fields are encoded as example * F + field and ordered, within a key,
+    by tile of `TILE` examples, then by field, then by example. Those of sequences follow them: value q of the batch's
+    item lists, in the order of the values, is B * F + q. This order depends on nothing but the batch."""
     parts_W: tuple[int, ...] = ()
     """Several workers: number of unique keys of each owner. The keys are then in the order of their owners."""
 

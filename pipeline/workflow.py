@@ -82,6 +82,26 @@ class Category(Column):
         return self.table or self.name
 
 
+class Sequence(Strict):
+    """Lists of an example's past, such as the items that a user has clicked, which the model gets value by value (see
+    `pipeline.models.sequence`). In one example all its lists have the same length; the oldest value comes first, and a
+    null list is an empty one."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Name by which the model gets it."""
+    items: Annotated[dict[str, str], Field(min_length=1)]
+    """Of each column of lists its candidate: the category of single values whose table, rules for rare values included,
+    the values of the lists share."""
+    numbers: tuple[str, ...] = ()
+    """Columns of lists of numbers, such as ratings or the times between two events."""
+    max_length: Annotated[int, Field(ge=1, le=1 << 20)] = 100
+    """Number of values that are kept of a longer list: the latest ones."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.items, *self.numbers)
+
+
 class Task(Strict):
     """The loss of a label, its weight, and which examples have the label. An example without it counts neither in the
     loss nor in the metrics of that label."""
@@ -137,6 +157,7 @@ class Data(Strict):
     weight: str | None = None
     numbers: tuple[Number, ...] = ()
     categories: Annotated[tuple[Category, ...], Field(min_length=1)]
+    sequences: tuple[Sequence, ...] = ()
     features: tuple[AnyFeature, ...] = ()
     """Columns that are computed from others, in this order, and rules for rare values: Bucket, Standardize, Cross,
     Lookup, Calendar, Rare. `numbers`, `categories` and `metrics` name the columns that they make."""
@@ -146,6 +167,27 @@ class Data(Strict):
     shuffle_window: Annotated[int, Field(ge=0)] = 1 << 17
     """Number of examples that are shuffled together; 0 keeps the order of the files."""
     synthetic: Synthetic | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_no_sequences(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out sequences if there are none: commits and servables without them have the bytes that they had."""
+        return {name: value for name, value in fields_of(self).items() if name != "sequences" or value}
+
+    @model_validator(mode="after")
+    def _sequences_have_candidates(self) -> Data:
+        categories = {category.name for category in self.categories}
+        for n, sequence in enumerate(self.sequences):
+            for column, candidate in sequence.items.items():
+                where = f"data.sequences[{n}] ({sequence.name!r}): the candidate of items {column!r} is {candidate!r}"
+                if candidate not in categories:
+                    hint = did_you_mean(candidate, categories)[1].replace("it has", "there are")
+                    raise ValueError(
+                        f"{where}, which is none of data.categories{hint}; name the category whose values they hold"
+                    )
+        names = [sequence.name for sequence in self.sequences]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"data.sequences has {twice[0]!r} more than once; give each sequence another name")
+        return self
 
     @model_validator(mode="after")
     def _addresses_have_no_keys(self) -> Data:
@@ -222,6 +264,7 @@ class Data(Strict):
     def _names_are_distinct(self) -> Data:
         weight = [self.weight] if self.weight else []
         names = [*self.labels, *weight, *(n.name for n in self.numbers), *(c.name for c in self.categories)]
+        names += [column for sequence in self.sequences for column in sequence.columns]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ValueError(f"columns named more than once: {', '.join(twice)}; name each column once")
@@ -236,6 +279,10 @@ class Data(Strict):
                     f"data.categories: {first.name!r} has width {first.width} and {category.name!r} width "
                     f"{category.width}, and both use the rows of table {category.table_name!r}; set one width"
                 )
+        if self.sequences and (narrow := [category.name for category in self.categories if category.width]):
+            raise ValueError(
+                f"data.categories: {narrow[0]!r} has a width, which is not possible with data.sequences; leave it out"
+            )
         return self
 
 
@@ -367,6 +414,8 @@ class Metrics(Strict):
 
 
 MIN_FROZEN_EPS = 1e-6
+MOST_INDICES = (1 << 31) - 1
+"""Largest number of values of a batch, which are counted in integers of 32 bits."""
 REMOVED = {"storage": ("policy",), "workers": ("pairs_up_to",)}
 """Settings that earlier versions of this package had, by part of the workflow."""
 
@@ -400,6 +449,20 @@ class Workflow(Strict):
             raise ValueError(
                 "optimizer.rows is Ftrl, whose weights start from zero, and model.init_std is not 0; set it to 0, or "
                 "use Ftrl for a model with first-order weights only (model.embedding_dim = 0)"
+            )
+        clip, sequences = getattr(self.optimizer.rows, "clip", None), self.data.sequences
+        if clip and sequences:
+            raise ValueError(
+                "optimizer.rows.clip is CowClip, which counts the examples that hold a key, and does not know those of "
+                "data.sequences; leave the clip out, or set optimizer.max_grad_norm"
+            )
+        values = self.schedule.batch_size * (
+            len(self.data.categories) + sum(len(sequence.items) * sequence.max_length for sequence in sequences)
+        )
+        if sequences and values > MOST_INDICES:
+            raise ValueError(
+                f"a batch of schedule.batch_size {self.schedule.batch_size:,} may have {values:,} values with "
+                f"max_length of data.sequences, and its index has {MOST_INDICES:,}; lower one of them"
             )
         for category in self.data.categories:
             if category.width and category.width > self.model.embedding_dim:

@@ -1,21 +1,22 @@
-"""Bags of keys, one after another, in memory that is reused and only grows."""
+"""Bags of keys or numbers, one after another, in memory that is reused and only grows."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from pipeline.machine.memory import aligned_empty
-from pipeline.records import I64, U64
+from pipeline.records import I64
 
 
 class Bags:
     """Growing list of `count` bags; bag i is keys[offsets[i] : offsets[i + 1]]."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: DTypeLike = "uint64") -> None:
+        """`dtype`: that of the keys, or numbers."""
         self.offsets: I64 = aligned_empty(1, "int64")
-        self.keys: U64 = aligned_empty(0, "uint64")
+        self.keys: Any = aligned_empty(0, dtype)
         self.clear()
 
     def clear(self) -> None:
@@ -26,7 +27,7 @@ class Bags:
     def num_keys(self) -> int:
         return int(self.offsets[self.count])
 
-    def room(self, num_bags: int, num_keys: int) -> tuple[U64, I64]:
+    def room(self, num_bags: int, num_keys: int) -> tuple[Any, I64]:
         """Memory to append to: the keys, and the [num_bags + 1] offsets, of which the first is set.
 
         The caller fills both in, and then raises `count` by the bags it has added.

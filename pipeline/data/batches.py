@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, pairwise
+
+import numpy as np
 
 from pipeline.data.bags import Bags
 from pipeline.data.buffer import BufferTooSmall, Widths
 from pipeline.data.files import InputColumn
 from pipeline.data.window import Window
 from pipeline.kernels import assemble
-from pipeline.records import U64, Examples, FieldLayout
+from pipeline.records import F32, U64, Examples, FieldLayout
 
 
 def widths_of(columns: Sequence[InputColumn], layout: FieldLayout) -> Widths:
@@ -23,26 +27,34 @@ def widths_of(columns: Sequence[InputColumn], layout: FieldLayout) -> Widths:
         num_multi=len(layout.multi_M),
         grouped="metrics.group" in settings,
         num_slices=settings.count("metrics.slices"),
+        num_lists=settings.count("data.sequences.items"),
+        num_list_numbers=settings.count("data.sequences.numbers"),
     )
 
 
 class BatchWriter:
-    """Writer of one batch at a time: `begin`, then `add` for each window that has examples of the batch, then `end`."""
+    """Writer of one batch at a time: `begin`, then `add` for each window that has examples of the batch, then `end`.
+    After all batches of the block `finish`."""
 
     def __init__(self, widths: Widths) -> None:
         self._widths = widths
         # The bags of one field are contiguous within a batch, whichever windows they come from. The next field's place
         # is known only after the last window, so bags are collected here until then.
-        self._bags = tuple(Bags() for _ in range(widths.num_multi))
+        self._bags = tuple(Bags() for _ in range(widths.num_bags))
+        self._numbers = tuple(Bags("float32") for _ in range(widths.num_list_numbers))
 
     def begin(self, examples: Examples, batch: int) -> None:
+        if batch == 0:
+            self._lists: list[tuple[int, ...]] = []
+            self._list_numbers: list[list[F32]] = []
+            self._num_cut = 0
         self._examples, self._batch = examples, batch
         self._first, self._end = examples.block.batch_bounds(batch)
         self._start = int(examples.batch_starts[batch])
         size = self._end - self._first
         room = self._room(0, self._widths.num_single * size)
         self._keys_SB = room.reshape(self._widths.num_single, size)
-        for bags in self._bags:
+        for bags in (*self._bags, *self._numbers):
             bags.clear()
 
     def add(self, window: Window, begin: int, end: int, at: int) -> None:
@@ -59,19 +71,51 @@ class BatchWriter:
             examples.slices_SN[:, to] = window.slices_SN[:, begin:end]
         for fields, keys_SN in window.key_banks():
             self._keys_SB[fields, at - self._first : at - self._first + end - begin] = keys_SN[:, begin:end]
-        for source, bags in zip(window.bags, self._bags, strict=True):
+        bags_of = chain(zip(window.bags, self._bags, strict=True), self._numbers_of(window))
+        for source, bags in bags_of:
             keys, offsets = bags.room(len(order), assemble.bag_sizes(source.offsets, order))
             assemble.gather_bags(source.offsets, source.keys, order, offsets, keys)
             bags.count += len(order)
+        if w.num_lists:
+            self._num_cut += int(window.histories.cut_N[order].sum())
+
+    def _numbers_of(self, window: Window) -> Iterator[tuple[Bags, Bags]]:
+        return zip(window.histories.numbers, self._numbers, strict=True)
 
     def end(self) -> None:
-        """Append the multi-hot fields to the single-valued ones, and set the start of the next batch."""
-        at = self._keys_SB.size
+        """Append the multi-hot fields and the item lists to the single-valued fields, and set the start of the next
+        batch."""
+        ends = [self._keys_SB.size]
         for bags, starts in zip(self._bags, self._examples.bags[self._batch], strict=True):
+            at = ends[-1]
             starts[:] = bags.offsets[: bags.count + 1] + at
             self._room(at, bags.num_keys)[:] = bags.keys[: bags.num_keys]
-            at += bags.num_keys
-        self._examples.batch_starts[self._batch + 1] = self._start + at
+            ends.append(at + bags.num_keys)
+        self._examples.batch_starts[self._batch + 1] = self._start + ends[-1]
+        self._lists.append(tuple(ends[self._widths.num_multi :]))
+        self._list_numbers.append([bags.keys[: bags.num_keys].copy() for bags in self._numbers])
+
+    def finish(self) -> Examples:
+        """Return the block's examples with their values. Those of lists of numbers are put after all keys. Raises
+        BufferTooSmall if the slot ends before."""
+        examples = self._examples
+        num_keys, num_floats = int(examples.batch_starts[-1]), sum(map(len, chain(*self._list_numbers)))
+        num_words = num_keys + -(-num_floats // 2)
+        if num_words > len(examples.keys_V):
+            raise BufferTooSmall(examples.nbytes + 8 * num_words, examples.nbytes + 8 * len(examples.keys_V))
+        floats, at = examples.keys_V[num_keys:].view(np.float32), 0
+        placed: list[tuple[F32, ...]] = []
+        for of_batch in self._list_numbers:
+            ends = np.cumsum([at, *map(len, of_batch)]).tolist()
+            placed.append(tuple(floats[begin:end] for begin, end in pairwise(ends)))
+            for values, place in zip(of_batch, placed[-1], strict=True):
+                place[:] = values
+            at = ends[-1]
+        return replace(
+            examples, keys_V=examples.keys_V[:num_keys], nbytes=examples.nbytes + 8 * num_words,
+            lists=tuple(self._lists) if self._widths.num_lists else (), list_numbers=tuple(placed),
+            num_cut=self._num_cut,
+        )  # fmt: skip
 
     def _room(self, at: int, count: int) -> U64:
         """View of `count` values, from value `at` of the batch on. Raises BufferTooSmall if the slot ends before."""

@@ -43,12 +43,20 @@ class Widths:
     num_multi: int
     grouped: bool = False
     num_slices: int = 0
+    num_lists: int = 0
+    """Number of item lists of sequences, which come after the multi-hot fields."""
+    num_list_numbers: int = 0
+
+    @property
+    def num_bags(self) -> int:
+        """Number of multi-hot fields and item lists."""
+        return self.num_multi + self.num_lists
 
     def array_bytes(self, batch_sizes: Sequence[int]) -> int:
         """Bytes of a block's arrays, its values (keys) not counted."""
         num_examples = sum(batch_sizes)
         floats = [self.num_labels, int(self.weighted), self.num_numbers]
-        bags = [padded(4 * self.num_multi * (size + 1)) for size in batch_sizes]
+        bags = [padded(4 * self.num_bags * (size + 1)) for size in batch_sizes]
         groups = padded(8 * num_examples * self.grouped) + padded(8 * num_examples * self.num_slices)
         return sum(padded(4 * num_examples * f) for f in floats) + groups + padded(8 * (len(bags) + 1)) + sum(bags)
 
@@ -68,7 +76,8 @@ class ReadBuffer:
         self._used = 0
 
     def begin(self, block: Block, widths: Widths) -> Examples:
-        """Uninitialized arrays for the block; `keys_V` is all the rest of the slot.
+        """Uninitialized arrays for the block; `keys_V` is all the rest of the slot, where lists of numbers get a part
+        when the block is finished.
 
         Raises BufferTooSmall if the arrays, and one value per example for each single-valued field, do not fit.
         """
@@ -86,7 +95,7 @@ class ReadBuffer:
             groups_N=self._cut((n,), np.uint64) if widths.grouped else None,
             slices_SN=self._cut((widths.num_slices, n), np.uint64) if widths.num_slices else None,
             batch_starts=self._cut((len(sizes) + 1,), np.int64),
-            bags=tuple(self._cut((widths.num_multi, size + 1), np.int32) for size in sizes),
+            bags=tuple(self._cut((widths.num_bags, size + 1), np.int32) for size in sizes),
             keys_V=self._rest(),
             nbytes=self._used,
         )

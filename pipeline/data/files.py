@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 SPLITS = ("train", "validation", "test")
 ROLES = {
     "data.labels": ("label",), "data.weight": ("weight",), "data.numbers": ("number",),
-    "data.categories": ("category", "list"), "metrics.group": ("group",), "metrics.slices": ("group",),
+    "data.categories": ("category", "list"), "data.sequences.items": ("list",),
+    "data.sequences.numbers": ("list of numbers",), "metrics.group": ("group",), "metrics.slices": ("group",),
 }  # fmt: skip
 FLOATS = "integers, floating-point numbers or booleans"
 GROUPS = "integers, strings or binary, or a dictionary of those"
 KEYS = "integers, strings or binary, a dictionary of those, or a list of those"
+LISTS = {
+    "data.sequences.items": "lists of integers, of strings or binary, or of a dictionary of those",
+    "data.sequences.numbers": "lists of integers, floating-point numbers or booleans",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,17 @@ class InputColumn:
     name: str
     setting: str
     """Setting that names the column: "data.labels", "data.weight", "data.numbers", "data.categories",
-    "metrics.group" or "metrics.slices"."""
+    "data.sequences.items", "data.sequences.numbers", "metrics.group" or "metrics.slices"."""
     number: Number | None = None
     table: str = ""
     task: Task | None = None
     """Task of a label, if the workflow has `data.tasks`."""
     rare: RareKeys | None = None
     """Keys of a category's rare values, if `data.features` has a rule for it."""
+    sequence: str = ""
+    """Name of the sequence that the column belongs to."""
+    max_length: int = 0
+    """Number of values that are kept of a list of a sequence."""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -63,13 +72,23 @@ class InputColumn:
         return self.setting == "data.categories"
 
     @property
+    def is_item(self) -> bool:
+        """True for lists of a sequence whose values have keys."""
+        return self.setting == "data.sequences.items"
+
+    @property
+    def has_rows(self) -> bool:
+        """True if the keys of the column's values have rows."""
+        return self.is_category or self.is_item
+
+    @property
     def is_group(self) -> bool:
         return self.setting in ("metrics.group", "metrics.slices")
 
     @property
     def has_keys(self) -> bool:
         """True if the column's values are hashed to keys."""
-        return self.is_category or self.is_group
+        return self.has_rows or self.is_group
 
     def is_multi(self, kinds: dict[str, str]) -> bool:
         """True for a column of lists; `kinds` as in `SchemaCheck`."""
@@ -87,8 +106,8 @@ def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | 
 
 
 def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ()) -> list[InputColumn]:
-    """All columns to read: labels, weight, numbers, categories, each in the order of the workflow; then those that
-    `group` and `slices` name, which may also be some of the former."""
+    """All columns to read: labels, weight, numbers, categories, sequences, each in the order of the workflow; then
+    those that `group` and `slices` name, which may also be some of the former."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
@@ -102,7 +121,19 @@ def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ())
     named = [(group, "metrics.group")] if group else []
     named += [(column, "metrics.slices") for column in slices]
     groups = [InputColumn(name, setting, table=tables.get(name, name), rare=rare.get(name)) for name, setting in named]
-    return [*labels, *weight, *numbers, *categories, *groups]
+    return [*labels, *weight, *numbers, *categories, *_in_sequences(data, categories), *groups]
+
+
+def _in_sequences(data: Data, categories: Sequence[InputColumn]) -> list[InputColumn]:
+    """Columns of the sequences: of each the items, as values of their candidates, and then the numbers."""
+    column_of, found = {column.name: column for column in categories}, []
+    for sequence in data.sequences:
+        of = InputColumn("", "data.sequences.numbers", sequence=sequence.name, max_length=sequence.max_length)
+        for name, candidate in sequence.items.items():
+            like = column_of[candidate]
+            found.append(replace(of, name=name, setting="data.sequences.items", table=like.table, rare=like.rare))
+        found += [replace(of, name=name) for name in sequence.numbers]
+    return found
 
 
 def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
@@ -155,10 +186,11 @@ class SchemaCheck:
         (see `end_split`)."""
         self._num_files += 1
         for column in self.columns:
-            if not alone and (column.has_keys or column.number) and column.name not in schema.names:
+            if not alone and (column.has_keys or column.number or column.sequence) and column.name not in schema.names:
                 self._absent.setdefault(column.name, []).append((path, schema))
                 continue
-            trained = self.kinds.get(column.name) if column.has_keys else "numbers"
+            of_numbers = "lists of numbers" if column.sequence else "numbers"
+            trained = self.kinds.get(column.name) if column.has_keys else of_numbers
             kind = _checked_kind(path, schema, column, trained if self.is_trained else None)
             if not column.has_keys:
                 continue
@@ -189,7 +221,9 @@ class SchemaCheck:
     def end(self) -> None:
         """Choose the kinds of columns that no file has values of. Raises ValueError if a column is one of lists in some
         files only."""
+        lists = {column.name for column in self.columns if column.is_item}
         for name, empty in self._empty.items():
+            empty = f"lists of {empty}" if name in lists and not empty.startswith("lists") else empty
             kind = self.kinds.setdefault(name, empty.replace(NOTHING, "integers"))
             if empty.startswith("lists") and not kind.startswith("lists"):
                 raise ValueError(
@@ -248,5 +282,7 @@ def _expected(column: InputColumn) -> tuple[str, str]:
     """Types that a column may have, and what to do if it has another, both in words."""
     if column.is_group:
         return GROUPS, f"name another one in {column.setting}"
+    if column.sequence:
+        return LISTS[column.setting], f"name another one in {column.setting} of {column.sequence!r}"
     expected, other = (KEYS, "data.numbers") if column.is_category else (FLOATS, "data.categories")
     return expected, f"leave it out of {column.setting} (would it fit {other}?)"

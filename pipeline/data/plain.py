@@ -16,7 +16,7 @@ def plain(column: pa.ChunkedArray, spec: InputColumn, kind: str | None, where: s
     column = to_plain(column, in_memory_type(column), what)
     found = column.type
     if has_no_values(found):
-        return _typed(column, kind or ("integers" if spec.has_keys else ""))
+        return _typed(column, kind or ("integers" if spec.has_keys else "lists of numbers" if spec.sequence else ""))
     if spec.has_keys and str(kind_of(found)).endswith("numbers"):
         return whole(column, what)
     if not spec.has_keys and pa.types.is_dictionary(found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -68,7 +68,7 @@ class Source:
         """
         self._threads = Threads(num_threads, "read")
         self._seed, self._shuffle_window = seed, data.shuffle_window
-        columns = [c for c in columns_of(data, metrics.group, metrics.slices) if c.is_category or not keys_only]
+        columns = [c for c in columns_of(data, metrics.group, metrics.slices) if c.has_rows or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         check = SchemaCheck(read, scoring.kinds if scoring else None)
         self._groups: dict[str, list[RowGroup]] = {}
@@ -125,8 +125,7 @@ class Source:
                 self._load(block.split, block.epoch, window)
                 self._writer.add(self._window, begin, end, at + moved)
             self._writer.end()
-        num_values = int(examples.batch_starts[-1])
-        return replace(examples, keys_V=examples.keys_V[:num_values], nbytes=examples.nbytes + 8 * num_values)
+        return self._writer.finish()
 
     def places(self, block: Block) -> Iterator[tuple[Window, I64]]:
         """Windows with examples of the block, decoded but not shuffled, and the places [N] of its examples in each, in
@@ -170,8 +169,9 @@ class Source:
         floats = 4 * (w.num_labels + w.weighted + w.num_numbers)
         # The window also has a spare row per bank (see Bank), the order, and the offsets of each list field.
         spare = 4 + 8 * self._threads.num_threads
-        window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi + 16 * (w.grouped + w.num_slices))
-        lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
+        num_lists = w.num_bags + w.num_list_numbers
+        window = size * (floats + spare + 8 * w.num_single + 8 + 8 * num_lists + 16 * (w.grouped + w.num_slices))
+        lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * num_lists * batch_size
         kept = max(g.read_bytes for groups in self._groups.values() for g in groups)
         # The row group being read is in memory as it was fetched, and those that follow it.
         return window + lists + kept + self._fetched_bytes + self._reader.ahead.most_bytes
@@ -271,9 +271,22 @@ def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
 
 
 def layout_of(data: Data, kinds: Mapping[str, str]) -> FieldLayout:
-    """Layout of the categorical fields; `kinds`: kind of each column of keys (see `SchemaCheck`)."""
+    """Layout of the categorical fields and sequences; `kinds`: kind of each column of keys (see `SchemaCheck`). Raises
+    ValueError if an item list and its candidate do not hold values of the same kind."""
     multi = [kinds[category.name].startswith("lists") for category in data.categories]
+    names = [category.name for category in data.categories]
+    candidates = [(column, of) for sequence in data.sequences for column, of in sequence.items.items()]
+    for column, of in candidates:
+        if kinds[column] != (expected := f"lists of {kinds[of]}"):
+            said = f"holds {kinds[column]}, and its candidate {of!r} holds {kinds[of]}"
+            way = (
+                "name a category of single values"
+                if "lists" in kinds[of]
+                else f"expected {expected}: convert one of them"
+            )
+            raise ValueError(f"data.sequences: column {column!r} {said}; {way}")
     return FieldLayout(
+        candidates_L=tuple(names.index(of) for _, of in candidates),
         single_S=tuple(f for f, m in enumerate(multi) if not m),
         multi_M=tuple(f for f, m in enumerate(multi) if m),
         mean_M=tuple(c.pooling == "mean" for c, m in zip(data.categories, multi, strict=True) if m),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -90,7 +89,8 @@ class TableReader:
         self._window.clear()
         self._window.append(name, dict(chunks), begin, end, outside)
         self._window.shuffle(np.arange(size, dtype=np.int64))
-        num_values = self._widths.num_single * size + sum(bags.num_keys for bags in self._window.bags)
+        bags_of = (*self._window.bags, *self._window.histories.numbers)
+        num_values = self._widths.num_single * size + sum(bags.num_keys for bags in bags_of)
         needed = self._widths.array_bytes([size]) + 8 * num_values
         if needed > self._buffer.limit_bytes:
             self._buffer = ReadBuffer(needed + needed // 4)
@@ -103,7 +103,7 @@ class TableReader:
         self._writer.begin(examples, 0)
         self._writer.add(self._window, 0, size, 0)
         self._writer.end()
-        return replace(examples, keys_V=examples.keys_V[: int(examples.batch_starts[-1])])
+        return self._writer.finish()
 
     def close(self) -> None:
         self._threads.close()

@@ -12,6 +12,7 @@ from pipeline.data.bags import Bags
 from pipeline.data.decode import fill_bags, fill_floats, fill_keys
 from pipeline.data.files import InputColumn
 from pipeline.data.groups import Chunk
+from pipeline.data.histories import Histories
 from pipeline.data.masks import mask_labels
 from pipeline.data.outside import Outside
 from pipeline.kernels import assemble
@@ -59,19 +60,22 @@ class Window:
 
     def __init__(self, columns: list[InputColumn], kinds: dict[str, str], size: int, threads: Threads) -> None:
         self.size, self._threads = size, threads
-        floats = [c for c in columns if not c.has_keys]
+        floats = [c for c in columns if not c.has_keys and not c.sequence]
         self._masked = [c for c in floats if c.task]
         groups = [c for c in columns if c.is_group]
         self._num_slices = sum(c.setting == "metrics.slices" for c in groups)
         single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
         self._multi = [c for c in columns if c.is_category and c.is_multi(kinds)]
+        self.histories = Histories(columns)
+        """Sequences, in the order of the files, not shuffled."""
         self._floats = Bank(floats, size, "float32")
         fields = cut_range(len(single), threads.num_threads)
         self._keys = [(some, Bank(single[some], size, "uint64")) for some in fields]
         self._groups = Bank(groups, size if groups else 0, "uint64")
         self._banks = [self._floats, *(bank for _, bank in self._keys), *([self._groups] if groups else [])]
-        self.bags = tuple(Bags() for _ in self._multi)
-        """Bags of each multi-hot field, in the order of the files, not shuffled: `order` indexes them."""
+        self.bags = (*(Bags() for _ in self._multi), *self.histories.items)
+        """Bags of each multi-hot field, and of each item list of the sequences, in the order of the files, not
+        shuffled: `order` indexes them."""
         self.order: I64 = aligned_empty(0, "int64")
         """[count] place in the files' order of each example of the shuffled window; empty before `shuffle`."""
         self.count = 0
@@ -105,7 +109,8 @@ class Window:
             yield from bank.decoded_CN
 
     def bag_keys(self, at_N: I64) -> Iterator[U64]:
-        """Keys of the bags of the examples at these places in the files' order, of each multi-hot field."""
+        """Keys of the bags of the examples at these places in the files' order, of each multi-hot field and item
+        list."""
         offsets = np.zeros(len(at_N) + 1, np.int64)
         for bags in self.bags:
             keys_V = np.empty(assemble.bag_sizes(bags.offsets, at_N), np.uint64)
@@ -116,6 +121,7 @@ class Window:
         self.count, self.order = 0, self.order[:0]
         for bags in self.bags:
             bags.clear()
+        self.histories.clear()
 
     def append(
         self, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int, outside: Outside | None = None
@@ -128,9 +134,10 @@ class Window:
             # Labels are the first of the floats.
             labels_TN = self._floats.decoded_CN[: len(self._masked), to + begin : to + end]
             mask_labels(labels_TN, self._masked, where, begin)
-        for bags, column in zip(self.bags, self._multi, strict=True):
+        for bags, column in zip(self.bags, self._multi, strict=False):
             for _, array, dictionary in _pieces(chunks[column.name], begin, end):
                 fill_bags(array, column, dictionary, bags)
+        self.histories.append(where, {name: _pieces(chunks[name], begin, end) for name in self.histories.names})
         self.count += end - begin
 
     def shuffle(self, order: I64) -> None:

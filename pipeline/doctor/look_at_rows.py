@@ -113,7 +113,7 @@ def _seen(
     labels = [column for column in columns if column.setting == "data.labels" and not column.is_number_label]
     if not labels:
         raise ValueError("none of data.labels is 0 or 1: the doctor judges by such a label alone")
-    features = [column for column in columns if column.setting in ("data.numbers", "data.categories")]
+    features = [column for column in columns if column.number or column.has_rows]
     starts = np.cumsum([0, *(file.num_seen for file in files)])
     where = [str(file.path) for file in files]
     return SeenRows(

@@ -135,5 +135,7 @@ def judged_rows(seen: SeenRows) -> JudgedRows | None:
         if len(rows):
             rows = np.random.default_rng(0).permutation(rows)[:MAX_JUDGED]
             labels_N = seen.labels_NT[rows, 0]
-            return JudgedRows(split, rows, seen.table.take(rows), labels_N, seen.label_names[0], list(seen.features))
+            # Lists of a sequence have one length in an example, so that none can be given to another row alone.
+            names = [name for name, column in seen.features.items() if column.use != "data.sequences.items"]
+            return JudgedRows(split, rows, seen.table.take(rows), labels_N, seen.label_names[0], names)
     return None

@@ -78,6 +78,8 @@ class Result(Strict):
     fingerprint: str
     files: dict[str, Digest]
     checksum: Digest
+    cut_sequences: Count | None = None
+    """See `Report.cut`; left out without sequences."""
 
 
 SUMMED = ("map_bytes", "device_rows", "host_rows", "disk_bytes", "disk_cap_bytes")
@@ -138,6 +140,7 @@ def write_result(
         "workers": workers_report(reports, history),
         "data": {split: {"digest": digest_of(data[split]), **data[split]} for split in data},
         "fingerprint": digest,
+        **({} if None in (cut := [report.cut for report in reports]) else {"cut_sequences": sum(filter(None, cut))}),
     })  # fmt: skip
     return dict(result)
 

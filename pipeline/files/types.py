@@ -24,6 +24,7 @@ HOLDS: Mapping[str, tuple[str, ...]] = Fixed(
         "number": ("integers", "numbers"),
         "category": ("integers", "numbers", "text"),
         "list": ("lists of integers", "lists of numbers", "lists of text"),
+        "list of numbers": ("lists of integers", "lists of numbers"),
         "time": ("integers", "numbers", "text", "times"),
         "group": ("integers", "numbers", "text"),
     }
@@ -112,7 +113,7 @@ def key_kind(found: pa.DataType) -> str | None:
 def fits(found: pa.DataType, *roles: str) -> bool:
     """True if a column of this type may have one of these roles (see `HOLDS`)."""
     kind = kind_of(found)
-    is_empty = has_no_values(found) and (kind == NOTHING or "list" in roles)
+    is_empty = has_no_values(found) and (kind == NOTHING or any(role.startswith("list") for role in roles))
     return is_empty or any(kind in HOLDS[role] for role in roles)
 
 

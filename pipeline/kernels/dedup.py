@@ -158,13 +158,11 @@ def renumber(own_V: I32, numbers_P: I32, inverse_V: I32) -> None:
 def group_sources(
     inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, num_examples: int, starts_P: I32, source_V: I32
 ) -> None:
-    """Group the occurrences by unique key as `BatchIndex.source_V` describes; `starts_P` gets the begin of each group.
-
-    An occurrence is written as example * F + field.
-    """
+    """Group the occurrences by unique key as `BatchIndex.source_V` describes; `starts_P` gets the begin of each
+    group."""
     need_cpu(source_V.size, inverse_V.size)
     need_cpu(inverse_V.size, single_S.size * num_examples)
-    if multi_M.size:
+    if bags_MB.shape[0] > 0:
         need_cpu(bags_MB.shape[0], multi_M.size)
         need_cpu(bags_MB.shape[1], num_examples + 1)
     _begin_groups(inverse_V, starts_P)
@@ -182,6 +180,11 @@ def group_sources(
                 source = np.int32(b * num_fields + multi_M[m])
                 for p in inverse_V[bags_MB[m, b] : bags_MB[m, b + 1]]:
                     _append(source, np.uint32(p), starts_P, source_V)
+    if bags_MB.shape[0] > multi_M.size:
+        source = np.int32(num_examples * num_fields)
+        for p in inverse_V[bags_MB[multi_M.size, 0] :]:
+            _append(source, np.uint32(p), starts_P, source_V)
+            source += np.int32(1)
     # `starts_P` holds the groups' ends here; each is the begin of the next group.
     starts_P[1:] = starts_P[:-1].copy()
     starts_P[0] = 0
@@ -207,7 +210,8 @@ def _append(source: np.int32, p: np.uint32, next_P: I32, source_V: I32) -> None:
 def sources_reference(
     inverse_V: I32, bags_MB: I32, single_S: list[int], multi_M: list[int], num_examples: int
 ) -> list[list[int]]:
-    """Occurrences of each unique key of the batch as example * F + field, in the order in which `train` sums them."""
+    """Occurrences of each unique key of the batch, in the order in which `train` sums them: those of fields as example
+    * F + field, and then those of sequences, of which value q of the batch is B * F + q."""
     groups: list[list[int]] = [[] for _ in range(int(inverse_V.max(initial=-1)) + 1)]
     num_fields = len(single_S) + len(multi_M)
     places = [(b, f, s * num_examples + b) for s, f in enumerate(single_S) for b in range(num_examples)]
@@ -219,4 +223,7 @@ def sources_reference(
     ]
     for b, f, o in sorted(places, key=lambda place: place[0] // TILE):
         groups[inverse_V[o]].append(b * num_fields + f)
+    if len(bags_MB) > len(multi_M):
+        for q, p in enumerate(inverse_V[bags_MB[len(multi_M), 0] :]):
+            groups[p].append(num_examples * num_fields + q)
     return groups

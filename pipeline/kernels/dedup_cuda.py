@@ -65,10 +65,13 @@ def index_batch_cuda(
     num_unique[:] = number_V[-1:] if num_values else 0
     launch(keep_firsts, num_values, position_V, position_V, number_V, first_U, unique_P)
     launch(look_up_number, num_values, position_V, first_U, len(first_U), inverse_V)
-    num_tiles = -(-num_examples // TILE)
+    num_fields = len(single_S) + len(multi_M)
+    # Values of sequences have tiles after those of the fields; how many they are, only the GPU knows.
+    num_lists = bags_MB.shape[0] - len(multi_M)
+    num_tiles = -(-num_examples // TILE) + (-(-num_values // (TILE * num_fields)) if num_lists else 0)
     small = num_values * num_tiles < 2**31
     tile_V = xp.empty(num_values, np.int32 if small else np.int64)
-    launch(tile_of, num_values, inverse_V, bags_MB, len(single_S), num_tiles, tile_V)
+    launch(tile_of, num_values, inverse_V, bags_MB, len(single_S), len(multi_M), num_tiles, tile_V)
     # The stable sort keeps the order of the values within a tile: field by field, example by example.
     order_V = xp.argsort(tile_V, kind="stable")
     starts_P[:1] = 0
@@ -145,8 +148,8 @@ def look_up_number(position_V: I32, number_C: I32, limit: int, out_V: I32) -> No
 
 @cpu
 def example_of(o: int, bags_MB: I32, num_single: int) -> tuple[int, int]:
-    """Return example and field of value `o` of a batch. Fields count in the order of the values: single-valued
-    first."""
+    """Return example and field of value `o` of a batch, which is none of a sequence. Fields count in the order of the
+    values: single-valued first."""
     num_examples = bags_MB.shape[1] - 1
     if o < num_single * num_examples:
         return o % num_examples, o // num_examples
@@ -164,12 +167,24 @@ def example_of(o: int, bags_MB: I32, num_single: int) -> tuple[int, int]:
     return low, num_single + m
 
 
+@cpu
+def first_of_sequences(bags_MB: I32, num_multi: int, num_values: int) -> int:
+    """Return the first value of a batch that belongs to a sequence; the number of values if none does."""
+    return bags_MB[num_multi, 0] if bags_MB.shape[0] > num_multi else num_values
+
+
 @gpu
-def tile_of(inverse_V: I32, bags_MB: I32, num_single: int, num_tiles: int, tile_V: Array) -> None:
+def tile_of(inverse_V: I32, bags_MB: I32, num_single: int, num_multi: int, num_tiles: int, tile_V: Array) -> None:
     """Write the sort key of each value: its key's number, then its tile."""
+    num_fields = num_single + num_multi
+    first = first_of_sequences(bags_MB, num_multi, inverse_V.size)
     for o in range(cuda.grid(1), inverse_V.size, cuda.gridsize(1)):
-        example, _ = example_of(o, bags_MB, num_single)
-        tile_V[o] = np.int64(inverse_V[o]) * num_tiles + example // TILE
+        if o < first:
+            example, _ = example_of(o, bags_MB, num_single)
+            tile = example // TILE
+        else:
+            tile = ((bags_MB.shape[1] - 1) * num_fields + o - first) // (TILE * num_fields)
+        tile_V[o] = np.int64(inverse_V[o]) * num_tiles + tile
 
 
 @gpu
@@ -179,11 +194,15 @@ def group_values(
     """Write the sources of sorted values, and the begin of each key's group. The key's number increases by one from
     group to group."""
     num_fields = single_S.size + multi_M.size
+    first = first_of_sequences(bags_MB, multi_M.size, inverse_V.size)
     for j in range(cuda.grid(1), order_V.size, cuda.gridsize(1)):
         o = order_V[j]
-        example, field = example_of(o, bags_MB, single_S.size)
-        of = single_S[field] if field < single_S.size else multi_M[field - single_S.size]
-        source_V[j] = example * num_fields + of
+        if o < first:
+            example, field = example_of(o, bags_MB, single_S.size)
+            of = single_S[field] if field < single_S.size else multi_M[field - single_S.size]
+            source_V[j] = example * num_fields + of
+        else:
+            source_V[j] = (bags_MB.shape[1] - 1) * num_fields + o - first
         p = inverse_V[o]
         if j + 1 == order_V.size or inverse_V[order_V[j + 1]] != p:
             starts_P[p + 1] = j + 1

@@ -1,7 +1,8 @@
 """Sum of the gradients of equal keys, in an order that depends on the batch alone.
 
 The sum over a tile of 1,024 examples starts from its first occurrence, the sum over a key's tiles from its first tile.
-Tiles may thus be summed separately, by any number of threads, with the same bits.
+Tiles may thus be summed separately, by any number of threads, with the same bits. A tile is 1,024 * F consecutive
+occurrences, so the values of sequences, which follow those of the fields, have tiles, too.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ def bag_scale(bags_MB: I32, multi_M: tuple[int, ...], mean_M: tuple[bool, ...], 
 
 
 def segment_sum_reference(
-    grads_BFD: F32, first_BF: F32, source_V: I32, starts_P: I32, scale_BF: F32, num_weights: int
-) -> F32:
-    """[P, C] sums of the occurrences' gradients; the last column is that of the first-order weight, if there is one."""
+    grads_BFD: F32, first_BF: F32, source_V: I32, starts_P: I32, scale_BF: F32, num_weights: int,
+    items_QD: F32 | None = None,
+) -> F32:  # fmt: skip
+    """[P, C] sums of the occurrences' gradients; the last column is that of the first-order weight, if there is one.
+    `items_QD`: gradients of the values of sequences, whose first-order weights the model does not get."""
     num_fields = grads_BFD.shape[1]
     columns = [grads_BFD.reshape(grads_BFD.shape[0] * num_fields, grads_BFD.shape[2])]
     if num_weights > grads_BFD.shape[2]:
@@ -64,6 +67,9 @@ def segment_sum_reference(
     grads = np.concatenate(columns, axis=1)
     if scale_BF.size:
         grads = grads * scale_BF[:, None]
+    if items_QD is not None:
+        zeros = np.zeros((len(items_QD), num_weights - items_QD.shape[1]), np.float32)
+        grads = np.concatenate([grads, np.concatenate([items_QD, zeros], axis=1)])
     sums = np.zeros((len(starts_P) - 1, num_weights), np.float32)
     for p in range(len(sums)):
         tiles: dict[int, F32] = {}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -17,6 +19,7 @@ from pipeline.settings.place import defined_at, place_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes
+from pipeline.training.ragged import made_up
 from pipeline.training.widths import own_model
 from pipeline.workflow import Workflow
 
@@ -74,6 +77,7 @@ def check_model(workflow: Workflow, row: RowLayout, say: Callable[[str], None] =
         model = build_model(workflow)
     except Exception as error:
         raise ValueError(f"model.kind {kind} cannot be made with model.args: {error}{place_of(error)}") from error
+    _check_sequences(workflow, kind, model)
     try:
         with torch.random.fork_rng(devices=[]):
             num_bytes = _try(workflow, row, model)
@@ -94,11 +98,38 @@ def check_model(workflow: Workflow, row: RowLayout, say: Callable[[str], None] =
     return replace(facts_of(workflow, model), activation_bytes=num_bytes / NUM_EXAMPLES)
 
 
+def _check_sequences(workflow: Workflow, kind: str, model: torch.nn.Module) -> None:
+    """Raises ValueError if the model takes no sequences, and the workflow has some, or the other way round."""
+    parameters = inspect.signature(model.forward).parameters
+    takes = "sequences" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    if workflow.data.sequences and not takes:
+        raise ValueError(
+            f"model.kind {kind} takes no sequences: its forward{defined_at(model.forward)} has no such argument; leave "
+            "out data.sequences, or take a model that reads them"
+        )
+    if not workflow.data.sequences and (one := parameters.get("sequences")) and one.default is one.empty:
+        raise ValueError(f"model.kind {kind} reads sequences, and there are none: set data.sequences")
+
+
+def _inputs(
+    workflow: Workflow, row: RowLayout, make: Callable[..., torch.Tensor], num_examples: int, with_gradients: bool
+) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
+    """Made-up arguments of a forward pass. Every second example has empty sequences, and the others the longest."""
+    fields = len(workflow.data.categories)
+    inputs = (
+        make(num_examples, len(workflow.data.numbers)),
+        make(num_examples, fields, row.embedding_dim).requires_grad_(with_gradients),
+        make(num_examples, fields if row.first_order else 0).requires_grad_(with_gradients),
+    )
+    if not workflow.data.sequences:
+        return inputs, {}
+    return inputs, {"sequences": made_up(workflow.data, num_examples, inputs[1])}
+
+
 def _gives_probabilities(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> bool:
     """True if all outputs for large made-up weights and inputs lie in [0, 1], and are not all the same. Outputs of a
     model of logits change their sign with those of its weights."""
     torch.manual_seed(0)
-    fields, numbers = len(workflow.data.categories), len(workflow.data.numbers)
     outputs = []
     # A model of the user's may not be copied, or have weights that may not be drawn: then nothing is known.
     with suppress(Exception), torch.no_grad():
@@ -107,10 +138,8 @@ def _gives_probabilities(workflow: Workflow, row: RowLayout, model: torch.nn.Mod
         for scale in SCALES:
             for parameter in drawn.parameters():
                 parameter.normal_(0.0, scale)
-            outputs.append(drawn(
-                torch.randn(NUM_DRAWN, numbers) * scale, torch.randn(NUM_DRAWN, fields, row.embedding_dim) * scale,
-                torch.randn(NUM_DRAWN, fields if row.first_order else 0) * scale,
-            ))  # fmt: skip
+            inputs, sequences = _inputs(workflow, row, torch.randn, NUM_DRAWN, with_gradients=False)
+            outputs.append(drawn(*(drawn_input * scale for drawn_input in inputs), **sequences))
         drawn_values = torch.cat([output.flatten() for output in outputs])
         low, high = torch.aminmax(drawn_values)
         return bool(0.0 <= low < high <= 1.0)
@@ -123,7 +152,7 @@ def facts_of(workflow: Workflow, model: torch.nn.Module) -> DenseFacts:
 
 def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> int:
     """Run the model and its loss. Returns the bytes that the forward pass keeps, parameters not counted."""
-    fields, labels = len(workflow.data.categories), workflow.data.labels
+    labels = workflow.data.labels
     kept: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -131,11 +160,8 @@ def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = model(
-            torch.zeros(NUM_EXAMPLES, len(workflow.data.numbers)),
-            torch.zeros(NUM_EXAMPLES, fields, row.embedding_dim, requires_grad=True),
-            torch.zeros(NUM_EXAMPLES, fields if row.first_order else 0, requires_grad=True),
-        )
+        inputs, sequences = _inputs(workflow, row, torch.zeros, NUM_EXAMPLES, with_gradients=True)
+        output = model(*inputs, **sequences)
     wanted = (NUM_EXAMPLES,) if len(labels) == 1 else (NUM_EXAMPLES, len(labels))
     logits = logits_of(output)
     if tuple(logits.shape) != wanted:

@@ -61,7 +61,8 @@ def in_short(setup: Setup) -> list[str]:
         device = f"{workflow.storage.device} ({device})"
     lines = [
         f"{workflow.name}: {workflow.model.kind.__name__} on {len(workflow.data.numbers)} numbers and "
-        f"{len(workflow.data.categories)} categories",
+        f"{len(workflow.data.categories)} categories"
+        + (f", {len(workflow.data.sequences)} sequences" if workflow.data.sequences else ""),
         f"examples: {examples['train']:,} of training{f', {others}' if others else ''}",
         f"steps:    {_steps(setup):,} of {schedule.batch_size:,} examples, in {schedule.epochs} "
         f"{'epoch' if schedule.epochs == 1 else 'epochs'}{' at most' if schedule.plateau else ''}",

@@ -46,7 +46,10 @@ def other_buffers(
 ) -> list[Line]:
     """Buffers that no cap covers; their sizes depend on a batch or on the evaluated splits, not on the table.
     `keys_of_block`: unique keys of the first window's largest block."""
-    batch = workflow.schedule.batch_size * (len(workflow.data.categories) * row.num_weights)
+    # How long lists are is not known before they are read.
+    values = sum(len(sequence.items) * -(-sequence.max_length // 2) for sequence in workflow.data.sequences)
+    batch = workflow.schedule.batch_size * ((len(workflow.data.categories) + values) * row.num_weights)
+    half = ", lists of half of max_length," if values else ""
     splits = ("validation", "test", *(["train"] if workflow.metrics.progressive else []))
     evaluated = max(num_examples[split] for split in splits)
     grouped = GROUP_BYTES * min(evaluated, GROUP_BOUND) if workflow.metrics.group else 0
@@ -54,7 +57,7 @@ def other_buffers(
     num_tables = len(workflow.data.labels) * len(workflow.metrics.slices)
     scores += GROUP_BYTES * min(evaluated * num_tables, GROUP_BOUND if num_tables else 0)
     lines = [
-        ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
+        ("batch", 8 * batch, f"embeddings of a batch{half} and their gradients, without the model's own activations"),
         ("log readers", BUFFERS_BYTES, "buffers of the reads in flight"),
         ("scores", scores, f"for a split's metrics; beyond {SPILL_BOUND:,} per label they go to disk"),
     ]

@@ -49,7 +49,11 @@ def processor(c: Checked) -> Checked:
     if not c.here:
         return c
     check_budget(c.storage.memory, c.world)
-    if c.workflow.model.compile:
+    if c.workflow.model.compile and c.workflow.data.sequences:
+        c.say(
+            "warning: model.compile has no effect with data.sequences, whose batches differ in size: the model is eager"
+        )
+    elif c.workflow.model.compile:
         check_compiler(c.device.on_gpu)
     if c.workflow.model.precision == "bfloat16" and not (c.device.on_gpu or fast_in_bfloat16()):
         c.say(

@@ -33,6 +33,8 @@ def dense_files(
     kind = f"{own.__module__}.{own.__qualname__}"
     sums = {WEIGHTS_FILE: files.replace(out / WEIGHTS_FILE, tensors(model_state(model), {"class": kind}))}
     left_out: dict[str, str] = {}
+    if opened.workflow.data.sequences:
+        return sums, {ONNX_FILE: "a model that reads data.sequences is not written in ONNX yet"}
     try:
         with quiet():
             content = onnx_bytes(exported(opened, model))

@@ -29,9 +29,9 @@ EXAMPLE_MEMORY = 64 << 20
 
 
 def unsigned_of(opened: OpenedCommit) -> tuple[str, ...]:
-    """Categorical columns of integers up to 2^64 in the training data."""
+    """Categorical columns, and item lists, of integers up to 2^64 in the training data."""
     types = opened.state.data["train"].types
-    names = [category.name for category in opened.features.categories if category.name not in opened.features.made]
+    names = [name for name in opened.features.kinds if name not in opened.features.made]
     return tuple(name for name in names if inner_of_name(types[name]).startswith("uint64"))
 
 
@@ -56,7 +56,7 @@ def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
     """Values of each input in two rows of the run's data. Raises ValueError, OSError or ArrowException if none can be
     read."""
     data, features = opened.workflow.data, opened.features
-    columns = [column for column in columns_of(data) if column.is_category or column.number]
+    columns = [column for column in columns_of(data) if column.has_rows or column.number or column.sequence]
     names = [spec.name for spec in inputs_of(features)]
     for split in ("test", "validation", "train"):
         for path in resolve(data, split, features.read_kinds):

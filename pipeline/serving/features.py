@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pipeline.features.any import AnyFeature
 from pipeline.features.derived import inputs_of
 from pipeline.settings import Digests, Names, Strict, ValueKind
 from pipeline.storage.files import checksum
-from pipeline.workflow import Category, Number, Workflow
+from pipeline.workflow import Category, Number, Sequence, Workflow
 
 
 class Features(Strict):
@@ -19,7 +19,8 @@ class Features(Strict):
     numbers: tuple[Number, ...]
     categories: tuple[Category, ...]
     kinds: dict[str, ValueKind]
-    """Kind of each categorical column's values in the training data (see `pipeline.files.types.kind_of`)."""
+    """Kind of the values of each categorical column, and of each item list, in the training data (see
+    `pipeline.files.types.kind_of`)."""
     hash: Literal["salted-murmur64"] = "salted-murmur64"
     """Hash of `pipeline.kernels.hashing`. Another hash gets another name."""
     seed: int
@@ -27,6 +28,8 @@ class Features(Strict):
     init_std: float
     embedding_dim: int
     first_order: bool
+    sequences: tuple[Sequence, ...] = ()
+    """Left out of the file if there are none."""
     features: tuple[AnyFeature, ...] = ()
     """Columns that are made of others. This field and those below are left out of the file if there are none."""
     inputs: Names
@@ -36,7 +39,8 @@ class Features(Strict):
 
     def content(self, indent: int | None = None) -> bytes:
         """The definition as JSON."""
-        left_out = None if self.features else {"features", "inputs", "side_files"}
+        left_out = set() if self.features else {"features", "inputs", "side_files"}
+        left_out |= set() if self.sequences else {"sequences"}
         return self.model_dump_json(indent=indent, exclude=left_out).encode()
 
     @property
@@ -46,7 +50,7 @@ class Features(Strict):
 
     @property
     def read_kinds(self) -> dict[str, str]:
-        """Kind of each column of the data that is a category, or that features read."""
+        """Kind of each column of the data that is a category or an item list, or that features read."""
         return {name: kind_of_input(found) for name, found in self.inputs.items()} | self.kinds
 
     @property
@@ -63,20 +67,28 @@ def features_of(
     data, model = workflow.data, workflow.model
     made = {name for feature in data.features for name in feature.makes}
     used = [*(number.name for number in data.numbers), *(category.name for category in data.categories)]
+    used += [column for sequence in data.sequences for column in sequence.columns]
+    keyed = with_keys(data.categories, data.sequences)
     inputs = inputs_of(data.features, [name for name in used if name in made])
     return Features(
         labels=data.labels,
         numbers=data.numbers,
         categories=data.categories,
-        kinds={category.name: kind_of_name(types[category.name]) for category in data.categories},
+        kinds={name: kind_of_name(types[name]) for name in keyed},
         seed=workflow.seed,
         init_std=model.init_std,
         embedding_dim=model.embedding_dim,
         first_order=first_order,
+        sequences=data.sequences,
         features=data.features,
         inputs={name: types[name] for name in inputs},
         side_files=dict(side_files),
     )
+
+
+def with_keys(categories: Iterable[Category], sequences: Iterable[Sequence]) -> list[str]:
+    """Names of the columns whose values have keys: categories, and then the item lists of sequences."""
+    return [category.name for category in categories] + [name for sequence in sequences for name in sequence.items]
 
 
 def kind_of_name(name: str) -> str:

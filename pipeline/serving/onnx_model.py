@@ -32,7 +32,8 @@ class OnnxDense:
             raise ValueError(f"ONNX Runtime refuses the model: {error}") from error
         self._inputs = {one.name for one in self._session.get_inputs()}
 
-    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32) -> F32:
+    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32, lists: object = None, /) -> F32:
+        assert lists is None, "models of sequences have no ONNX file"
         given = dict(zip(INPUTS, (numbers_BX, embeddings_BFD, first_BF), strict=True))
         used = {name: value for name, value in given.items() if name in self._inputs}
         scores_B: F32 = self._session.run([OUTPUT], used)[0]

@@ -150,7 +150,7 @@ class OpenServable:
 def shifted(dense: DensePart, shift_T: F32) -> DensePart:
     """Forward pass whose logits are shifted to undo the down-sampling of negative examples: `shift_T` is the logarithm
     of the share that was kept, of each label; 0 for one that is any number."""
-    return lambda numbers_BX, embeddings_BFD, first_BF: dense(numbers_BX, embeddings_BFD, first_BF) + shift_T
+    return lambda *inputs: dense(*inputs) + shift_T
 
 
 def vectors(values_NC: np.ndarray) -> pa.Array:
@@ -162,7 +162,7 @@ def keys_of_values(features: Features, data: Data, column: str, values: Any) -> 
     """Arrow array and keys of values of a categorical column, None included, or of one value. `data`: those of the
     workflow, with the files of its features. Raises ValueError if there is no such column, or if the values are of
     another kind than the training data's."""
-    categories = {one.name: one for one in columns_of(data) if one.is_category}
+    categories = {one.name: one for one in columns_of(data) if one.has_rows}
     if column not in categories:
         raise ValueError(f"{column!r} is not a categorical column; expected one of {', '.join(categories)}")
     expected = features.kinds[column].removeprefix("lists of ")

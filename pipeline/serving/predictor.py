@@ -24,6 +24,7 @@ from pipeline.serving.features import Features
 from pipeline.serving.scored_files import score_columns, score_fields
 from pipeline.stages.dedup import Workspace, dedup
 from pipeline.storage.layout import RowLayout
+from pipeline.training.items import Items, Lists
 from pipeline.training.spread import Spread
 from pipeline.workflow import Data, Workflow
 
@@ -31,8 +32,8 @@ from pipeline.workflow import Data, Workflow
 class DensePart(Protocol):
     """Forward pass of a trained dense model."""
 
-    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32) -> F32:
-        """Return logits, [B] or [B, T]."""
+    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32, lists: Lists | None = None, /) -> F32:
+        """Return logits, [B] or [B, T]. `lists`: sequences of a workflow that has some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Scored:
     scores_BT: F32
     examples: Examples
     unknown_F: np.ndarray = field(repr=False)
-    """[F] number of values of each field whose key has no row."""
+    """[F + L] number of values of each field, and of each item list, whose key has no row."""
 
 
 class Predictor:
@@ -129,14 +130,14 @@ class _Lane:
     ) -> None:  # fmt: skip
         group = workflow.metrics.group if labelled else None
         data: Data = workflow.data
-        columns = [c for c in columns_of(data, group) if labelled or c.setting in ("data.numbers", "data.categories")]
+        columns = [c for c in columns_of(data, group) if labelled or c.has_rows or c.number or c.sequence]
         self.reader = TableReader(
             columns, features.kinds, fields, derived_of(data, features.read_kinds), features.inputs
         )
         self._fields, self._row, self._dense = fields, row, dense
         self._work = Workspace(fields, Threads(1, "dedup"))
         self._size = workflow.schedule.batch_size
-        self._spread = Spread(fields, row, 0, Whole(), RAM)
+        self._spread, self._items = Spread(fields, row, 0, Whole(), RAM), Items(fields, row.embedding_dim, Whole(), RAM)
         self._weights_UC: F32 = np.empty((0, row.num_weights), np.float32)
         self._num_labels = len(features.labels)
 
@@ -151,16 +152,20 @@ class _Lane:
         weights_UC = self._weights_UC[:num_keys]
         known_U = rows.weights(unique.keys_U, weights_UC)
         (index,) = unique.batches
-        self._spread.spread(np.ascontiguousarray(weights_UC[index.unique_P]), index, examples.bags[0])
+        weights_PC = np.ascontiguousarray(weights_UC[index.unique_P])
+        self._spread.spread(weights_PC, index, examples.bags[0])
         embeddings_BFD, first_BF = self._spread.embeddings_BFD[:size], self._spread.first_BF[:size]
-        scores_B = self._dense(examples.numbers_NX, embeddings_BFD, first_BF)
+        lists = self._items.look_up(weights_PC, index, examples, 0) if examples.lists else None
+        scores_B = self._dense(examples.numbers_NX, embeddings_BFD, first_BF, lists)
         unknown_F = self._unknown(~known_U[index.unique_P][index.inverse_V], examples)
         return Scored(scores_B.reshape(size, self._num_labels), examples, unknown_F)
 
     def _unknown(self, unknown_V: Known, examples: Examples) -> np.ndarray:
         size, singles = examples.block.num_examples, len(self._fields.single_S)
-        counts_F = np.zeros(self._fields.num_fields, np.int64)
+        num_fields, num_lists = self._fields.num_fields, self._fields.num_lists
+        counts_F = np.zeros(num_fields + num_lists, np.int64)
         counts_F[list(self._fields.single_S)] = unknown_V[: singles * size].reshape(singles, size).sum(axis=1)
-        for field_number, starts in zip(self._fields.multi_M, examples.bags[0], strict=True):
-            counts_F[field_number] = unknown_V[starts[0] : starts[-1]].sum()
+        of_bags = [*self._fields.multi_M, *range(num_fields, num_fields + num_lists)]
+        for number, starts in zip(of_bags, examples.bags[0], strict=True):
+            counts_F[number] = unknown_V[starts[0] : starts[-1]].sum()
         return counts_F

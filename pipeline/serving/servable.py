@@ -23,7 +23,7 @@ import numpy as np
 from pipeline.commits.manifest import arrays_of, other_format
 from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.caught_up import CaughtUp, Known
-from pipeline.serving.features import Features
+from pipeline.serving.features import Features, with_keys
 from pipeline.serving.page_table import PageTable
 from pipeline.serving.pages import PageFormat
 from pipeline.serving.workflows import checked_workflow
@@ -173,12 +173,12 @@ def _misfits(opened: OpenedServable) -> Iterator[str]:
     expected = {
         "labels": workflow.data.labels, "numbers": workflow.data.numbers, "categories": workflow.data.categories,
         "seed": workflow.seed, "init_std": workflow.model.init_std, "embedding_dim": workflow.model.embedding_dim,
-        "features": workflow.data.features,
+        "features": workflow.data.features, "sequences": workflow.data.sequences,
     }  # fmt: skip
     for name, value in expected.items():
         if getattr(features, name) != value:
             yield f"workflow: its {name} is not that of {FEATURES_FILE}"
-    if features.kinds.keys() != {category.name for category in features.categories}:
+    if features.kinds.keys() != {*with_keys(features.categories, features.sequences)}:
         yield f"workflow: its categories are not those of which {FEATURES_FILE} has kinds"
     rows = workflow.optimizer.rows
     if layout != (fitting := RowLayout(features.embedding_dim, features.first_order, rows.kind, formats_of_rows(rows))):

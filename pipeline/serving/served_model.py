@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.data.outside import BadValues, Outside
 from pipeline.records import F32
-from pipeline.serving.features import Features, inner_of_name, kind_of_input
+from pipeline.serving.features import Features, inner_of_name, kind_of_input, with_keys
 from pipeline.serving.open_servable import Backend, OpenServable
 from pipeline.serving.predictor import Scored
 from pipeline.serving.scored_files import score_columns, score_fields
@@ -45,8 +45,8 @@ class Answer:
 
 
 def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[InputSpec, ...]:
-    """Columns that the model reads: the numbers, the categories, and what features make others of. `unsigned`: those of
-    integers up to 2^64."""
+    """Columns that the model reads: the numbers, the categories, the lists of sequences, and what features make others
+    of. `unsigned`: those of integers up to 2^64."""
     made = features.made
     read = {name: InputSpec(name, datatype_of(kind), is_list=False) for name, kind in features.inputs.items()}
     numbers = [
@@ -54,16 +54,19 @@ def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[Input
         for number in features.numbers
         if number.name not in made
     ]
-    used = {*(number.name for number in features.numbers), *(category.name for category in features.categories)}
-    others = [spec for name, spec in read.items() if name not in used]
+    keyed = with_keys(features.categories, features.sequences)
+    others = [
+        spec for name, spec in read.items() if name not in {*(number.name for number in features.numbers), *keyed}
+    ]
     categories = []
-    for category in features.categories:
-        if category.name in made:
+    for name in keyed:
+        if name in made:
             continue
-        kind = features.kinds[category.name]
-        datatype = "UINT64" if category.name in unsigned else DATATYPES_OF_KINDS[kind.removeprefix("lists of ")]
-        categories.append(InputSpec(category.name, datatype, kind.startswith("lists")))
-    return (*numbers, *categories, *others)
+        kind = features.kinds[name]
+        datatype = "UINT64" if name in unsigned else DATATYPES_OF_KINDS[kind.removeprefix("lists of ")]
+        categories.append(InputSpec(name, datatype, kind.startswith("lists")))
+    in_lists = [InputSpec(name, "FP32", is_list=True) for sequence in features.sequences for name in sequence.numbers]
+    return (*numbers, *categories, *in_lists, *others)
 
 
 def datatype_of(name: str) -> str:
@@ -85,7 +88,7 @@ class ServedModel:
         self.outputs: tuple[str, ...] = tuple(score_fields(opened.predictor.tasks))
         self.features = features.digest
         """Digest of the definition of the features. A servable is never replaced by one of other features."""
-        self._columns = [category.name for category in features.categories]
+        self._columns = with_keys(features.categories, features.sequences)
         self.inputs = inputs_of(features, opened.manifest.unsigned)
 
     def predict(self, table: pa.Table) -> Answer:
@@ -108,7 +111,7 @@ class ServedModel:
         return {name: int(getattr(counts, name)) for name in counts.__slots__}
 
     def example(self) -> pa.Table:
-        """One row in which every category is null and every number is 0."""
+        """One row in which every category is null, every number is 0, and every sequence is empty."""
         features = self._opened.features
         made, numbers = features.made, [number.name for number in features.numbers]
         columns = {name: pa.array([0.0], pa.float32()) for name in numbers if name not in made}
@@ -116,13 +119,14 @@ class ServedModel:
             kind = kind_of_input(found)
             types = {"text": pa.string(), "numbers": pa.float64()}
             columns[name] = pa.nulls(1, types.get(kind, pa.int64()))
-        for category in features.categories:
-            if category.name in made or category.name in columns:
+        for name in with_keys(features.categories, features.sequences):
+            if name in made or name in columns:
                 continue
-            kind = features.kinds[category.name]
+            kind = features.kinds[name]
             values = pa.int64() if kind.endswith("integers") else pa.string()
-            columns[category.name] = pa.nulls(1, pa.list_(values) if kind.startswith("lists") else values)
-        return pa.table(columns)
+            columns[name] = pa.nulls(1, pa.list_(values) if kind.startswith("lists") else values)
+        in_lists = [name for sequence in features.sequences for name in sequence.numbers]
+        return pa.table(columns | {name: pa.nulls(1, pa.list_(pa.float32())) for name in in_lists})
 
     def close(self) -> None:
         self._opened.close()

@@ -12,6 +12,8 @@ from pipeline.records import F32, Array
 from pipeline.training.build import build_model
 from pipeline.training.dense_state import MODEL, check_values, load_values
 from pipeline.training.forward import Forward
+from pipeline.training.items import Lists
+from pipeline.training.ragged import Ragged
 from pipeline.workflow import Workflow
 
 
@@ -53,7 +55,7 @@ class TorchDense:
     """Forward pass in torch, with the number of threads that the run evaluated with."""
 
     def __init__(self, workflow: Workflow, model: torch.nn.Module) -> None:
-        self._workflow, self._model = workflow, model
+        self._workflow, self._model, self._ragged = workflow, model, Ragged(workflow.data, RAM)
         self._make_room(0)
         self._threads = workflow.schedule.threads
 
@@ -62,12 +64,13 @@ class TorchDense:
         self._maximum = maximum
         self._forward = Forward(self._workflow, self._model, RAM, torch.device("cpu"), maximum)
 
-    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32) -> F32:
+    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32, lists: Lists | None = None, /) -> F32:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
         if len(numbers_BX) > self._maximum:
             self._make_room(len(numbers_BX))
         with torch.inference_mode():
             embeddings, first = torch.from_numpy(embeddings_BFD), torch.from_numpy(first_BF)
-            scores_B: F32 = self._forward.logits(numbers_BX, embeddings, first).numpy().copy()
+            sequences = self._ragged.values(lists, embeddings)[1]
+            scores_B: F32 = self._forward.logits(numbers_BX, embeddings, first, sequences).numpy().copy()
         return scores_B

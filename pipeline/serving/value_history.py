@@ -14,7 +14,7 @@ from pipeline.errors import shortened
 from pipeline.records import U32, U64
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit, open_commit
-from pipeline.serving.features import Features
+from pipeline.serving.features import Features, with_keys
 from pipeline.serving.open_servable import keys_of_values
 from pipeline.storage.files import Files
 from pipeline.storage.log import Log, rows_file
@@ -48,7 +48,7 @@ def value_history(run_dir: Path, text: str) -> dict[str, Any]:
 
 def parse_value(text: str, features: Features) -> tuple[str, int | str | None]:
     """Field and value of a text FIELD=VALUE; `null` is a missing value. Raises ValueError if there is no such field."""
-    names = [category.name for category in features.categories]
+    names = with_keys(features.categories, features.sequences)
     # The name of a field may have an equals sign, too.
     field = max((name for name in names if text.startswith(f"{name}=")), key=len, default="")
     if not field:

@@ -47,6 +47,7 @@ class GpuBuffer:
             numbers_NX=mirrored(examples.numbers_NX),
             keys_V=mirrored(examples.keys_V),
             bags=tuple(map(mirrored, examples.bags)),
+            list_numbers=tuple(tuple(map(mirrored, of_batch)) for of_batch in examples.list_numbers),
         )
 
     def mirror(self, array: Any, buffer: ReadBuffer) -> Any:

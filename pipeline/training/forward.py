@@ -11,9 +11,12 @@ from torch import Tensor
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
 from pipeline.models.losses import Loss, Output, logits_of, loss_of
+from pipeline.models.sequence import SequenceValues
 from pipeline.records import F32, Examples
 from pipeline.workflow import Workflow
 
+Sequences = dict[str, SequenceValues]
+"""Sequences of a batch by name."""
 Pass = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """Forward pass and loss: of numbers [B, X], embeddings [B, F, D], first-order weights [B, F], labels [B, T] and weights
 [B], [B, T] or None, the outputs, detached, and the loss, with `data.tasks` of each label [T]."""
@@ -41,14 +44,19 @@ class Forward:
         """Pass of a full training batch. All other batches take `run`."""
 
     def batch_loss(
-        self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor,
+        sequences: Sequences | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Return outputs, loss, and the weight of its examples; with `data.tasks` loss and weight of each label [T].
-        Also writes the loss and its weight to the first two columns of `results_K4`."""
+        Also writes the loss and its weight to the first two columns of `results_K4`. `sequences`: those of a workflow
+        with `data.sequences`."""
         begin, end = examples.block.batch_bounds(batch)
         numbers, labels, weights = self._aligned(examples, begin, end)
-        run = self.of_full_batch if self._model.training and end - begin == self._full else self.run
-        output, loss = run(numbers, embeddings, first, labels, weights)
+        is_full = self._model.training and end - begin == self._full
+        if sequences is None and is_full:
+            output, loss = self.of_full_batch(numbers, embeddings, first, labels, weights)
+        else:
+            output, loss = self.run(numbers, embeddings, first, labels, weights, sequences)
         results_K4[batch, 0] = loss.detach().sum()
         if weights is not None and weights.ndim == 2:
             results_K4[batch, 1] = end - begin
@@ -57,10 +65,11 @@ class Forward:
         return output, loss, results_K4[batch, 1]
 
     def run(
-        self, numbers: Tensor, embeddings: Tensor, first: Tensor, labels: Tensor, weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+        self, numbers: Tensor, embeddings: Tensor, first: Tensor, labels: Tensor, weights: Tensor | None,
+        sequences: Sequences | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Run a `Pass`, eagerly."""
-        output = self._forward(numbers, embeddings, first)
+        output = self._forward(numbers, embeddings, first, sequences)
         loss = self._loss(output, labels, weights)
         return logits_of(output).detach(), loss if self._tasks is None else loss * self._tasks
 
@@ -71,17 +80,18 @@ class Forward:
             return numbers, labels, weights
         return numbers, labels, weights[:, 0] if self._weighted else None
 
-    def logits(self, numbers_BX: F32, embeddings: Tensor, first: Tensor) -> Tensor:
+    def logits(self, numbers_BX: F32, embeddings: Tensor, first: Tensor, sequences: Sequences | None = None) -> Tensor:
         """Return the outputs, [B] or [B, T], of a batch with these numbers."""
         numbers = self._tensors[0][: len(numbers_BX)]
         self._columns[0][: len(numbers_BX)] = numbers_BX
-        return logits_of(self._forward(numbers, embeddings, first))
+        return logits_of(self._forward(numbers, embeddings, first, sequences))
 
-    def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Output:
+    def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor, sequences: Sequences | None) -> Output:
+        others = {} if sequences is None else {"sequences": sequences}
         if self._precision is torch.float32:
-            return self._model(numbers, embeddings, first)
+            return self._model(numbers, embeddings, first, **others)
         with torch.autocast(self._where.type, self._precision):
-            output = self._model(numbers, embeddings, first)
+            output = self._model(numbers, embeddings, first, **others)
         return tuple(one.float() for one in output) if isinstance(output, tuple) else output.float()
 
     def _aligned(self, examples: Examples, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -46,6 +46,8 @@ from pipeline.training.compiled import Compiled, made_up_inputs
 from pipeline.training.dense_part import DensePart
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward
+from pipeline.training.items import Items
+from pipeline.training.ragged import Ragged
 from pipeline.training.shares import BatchShare, SharedBatch, Together, WholeBatch, clear_unused, norm_of_all
 from pipeline.training.torch_device import TorchDevice
 from pipeline.training.widths import own_model, widths_on
@@ -61,7 +63,7 @@ def seed_of_step(seed: int, step: int, rank: int = 0) -> int:
 def repeats_keys(workflow: Workflow, layout: FieldLayout) -> bool:
     """True if one example may hold a key more than once."""
     tables = [category.table_name for category in workflow.data.categories]
-    return bool(layout.multi_M) or len(set(tables)) < len(tables)
+    return bool(layout.multi_M or layout.num_lists) or len(set(tables)) < len(tables)
 
 
 ALL_ALONE = Together()
@@ -74,7 +76,7 @@ class Learner:
         self, workflow: Workflow, shape: Shape, slab: Slab, evaluation: Evaluation, threads: Threads | Whole,
         device: Device, together: Together = ALL_ALONE,
     ) -> None:  # fmt: skip
-        layout, row, group = shape.layout, shape.row, together.group
+        layout, row, group, schedule = shape.layout, shape.row, together.group, workflow.schedule
         self._group = group
         self._exchange = Exchange(group, row.num_weights, threads, device) if group else None
         self._device, self._torch = device, TorchDevice(device)
@@ -94,18 +96,17 @@ class Learner:
         self._reader_of: Callable[[I32], WeightReader] | None = None
         """Makes readers of the rows that a block is scored with."""
         rank = Rank(group.rank, group.world) if group else Rank()
-        maximum = rank.size_of(shape.largest_batch)
+        maximum, self._full = map(rank.size_of, (shape.largest_batch, schedule.batch_size))
         self._embed = Embed(layout, row, maximum, threads, device)
-        self._full = rank.size_of(workflow.schedule.batch_size)
+        self._ragged = Ragged(workflow.data, device, Items(layout, row.embedding_dim, threads, device))
         self._forward = Forward(workflow, self.model, device, self._torch.where, maximum, self._full)
         self._compiled: Compiled | None = None
-        if workflow.model.compile:
+        if workflow.model.compile and not layout.num_lists:
             inputs = made_up_inputs(self._forward, self._embed, self._full)
             self._compiled = Compiled(self._forward.run, inputs, self.model, self._torch, workflow)
             self._forward.of_full_batch = self._compiled
         self.block_metrics = BlockMetrics(evaluation, alone=group is None)
-        self._threads, self._seed = workflow.schedule.threads, workflow.seed
-        self._progressive = workflow.metrics.progressive
+        self._threads, self._seed, self._progressive = schedule.threads, workflow.seed, workflow.metrics.progressive
 
     def save(self) -> dict[str, Array]:
         """Return the dense part, its optimizer state, and the history of learning rates, for a commit."""
@@ -158,10 +159,9 @@ class Learner:
         found = [here.numpy() for here in self._torch.to_host(results)]
         truth = truth_of(examples, self._device.on_gpu) if evaluated else None
         scores_NT = found[1] if evaluated else None
-        in_use = plan, unique, staged, owned_keys
         # The returned function keeps these records alive: memory freed while the steps still use it would go back to
         # CuPy's pool, and `upload` could take it.
-        return partial(self._found, in_use, block, found[0], scores_NT, truth)
+        return partial(self._found, (plan, unique, staged, owned_keys), block, found[0], scores_NT, truth)
 
     def _found(
         self, in_use: object, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None
@@ -231,15 +231,16 @@ class Learner:
             embeddings, first = self._embed.spread(wanted_PC, share.index, bags_MB)
             embeddings.requires_grad_()
             first.requires_grad_()
-            output, loss, weight = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
+            items, sequences = self._ragged.look_up(wanted_PC, share.index, examples, batch, embeddings)
+            output, loss, weight = self._forward.batch_loss(examples, batch, embeddings, first, results_K4, sequences)
             if step == 1:
                 self._first_range = torch.stack(torch.aminmax(output))
             if scores_NT is not None:
                 _keep(output, examples.block, batch, scores_NT)
             share_of_loss = share.share_of(loss, weight)
             (share_of_loss.sum() if share_of_loss.ndim else share_of_loss).backward()
-            grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first)]
-            return self._embed.sum_gradients(grads[0], grads[1], share.index, bags_MB)
+            grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first, *items)]
+            return self._embed.sum_gradients(grads[0], grads[1], share.index, bags_MB, grads[2:])
         return weights_PC[:0]
 
     def _clip(self, weights_PC: F32, sums_PC: F32, step: int, maximum: float) -> None:
@@ -265,7 +266,8 @@ class Learner:
         if examples.bags[batch].shape[1] > 1:
             embeddings, first = self._embed.spread(wanted_PC, share.index, examples.bags[batch])
             with torch.inference_mode():
-                output, *_ = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
+                _, sequences = self._ragged.look_up(wanted_PC, share.index, examples, batch, embeddings)
+                output, *_ = self._forward.batch_loss(examples, batch, embeddings, first, results_K4, sequences)
                 _keep(output, examples.block, batch, scores_NT)
 
 

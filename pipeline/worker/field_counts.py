@@ -3,9 +3,11 @@ made of the records of the stages, before their buffers are used again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from pipeline.records import I32, U64, Array, Examples, FieldCounts, FieldLayout, OwnedKeys, Plan, Unique
+from pipeline.records import I32, I64, U64, Array, Examples, FieldCounts, FieldLayout, OwnedKeys, Plan, Unique
 from pipeline.worker.flight import Flight, expect
 
 EVERY = 64
@@ -16,13 +18,17 @@ def field_counts(flight: Flight, layout: FieldLayout, index_on_host: bool) -> Fi
     """Count the first batch of a block whose rows are staged. `index_on_host`: False if `dedup` ran on a GPU."""
     planned, examples = expect(Plan, flight.plan), expect(Examples, flight.examples)
     bags_MB = examples.bags[0]
-    values_F = np.full(layout.num_fields, bags_MB.shape[1] - 1)
-    values_F[list(layout.multi_M)] = bags_MB[:, -1] - bags_MB[:, 0]
+    # In the order of the values: single-valued fields, multi-hot ones, item lists.
+    values = [bags_MB.shape[1] - 1] * len(layout.single_S) + (bags_MB[:, -1] - bags_MB[:, 0]).tolist()
+    fields = [*layout.single_S, *layout.multi_M, *layout.candidates_L]
+    values_F = np.bincount(fields, values, layout.num_fields).astype(np.int64)
     if index_on_host:
-        keys_P, field_P = _of_index(expect(Unique, flight.unique), layout)
+        of_fields = layout.num_fields * (bags_MB.shape[1] - 1)
+        ends = of_fields + np.cumsum([0, *values[layout.num_fields :]])
+        keys_P, field_P = _of_index(expect(Unique, flight.unique), layout, ends)
     else:
         # The host's buffer still has the keys, which a `dedup` there overwrites.
-        keys_P, field_P = _of_values(examples, values_F[[*layout.single_S, *layout.multi_M]], layout)
+        keys_P, field_P = _of_values(examples, values, fields)
     if isinstance(flight.owned_keys, OwnedKeys):
         mine_P = np.isin(keys_P, flight.owned_keys.keys_U)
         keys_P, field_P = keys_P[mine_P], field_P[mine_P]
@@ -37,16 +43,22 @@ def field_counts(flight: Flight, layout: FieldLayout, index_on_host: bool) -> Fi
     return FieldCounts(tuple(values_F.tolist()), count(field_P), host_F, disk_F, new_F)
 
 
-def _of_index(unique: Unique, layout: FieldLayout) -> tuple[U64, I32]:
-    """Unique keys of the first batch, and the field of an occurrence of each."""
+def _of_index(unique: Unique, layout: FieldLayout, ends: I64) -> tuple[U64, I32]:
+    """Unique keys of the first batch, and the field of an occurrence of each; of a value of a sequence that of its
+    candidate. `ends`: end of the occurrences of fields, and of
+    each item list."""
     index = unique.batches[0]
-    field_P: I32 = index.source_V[index.starts_P[:-1]] % layout.num_fields
+    source_P = index.source_V[index.starts_P[:-1]]
+    field_P: I32 = source_P % layout.num_fields
+    if layout.num_lists:
+        # Number 0 is that of the occurrences of fields.
+        list_P = np.searchsorted(ends, source_P, side="right")
+        field_P = np.where(list_P > 0, np.array([0, *layout.candidates_L], np.int32)[list_P], field_P)
     return unique.keys_U[index.unique_P], field_P
 
 
-def _of_values(examples: Examples, values_in_order_F: Array, layout: FieldLayout) -> tuple[U64, I32]:
-    """The same from the keys of all values, which are in the order of single-valued fields, then multi-hot ones."""
+def _of_values(examples: Examples, values: Sequence[int], fields: Sequence[int]) -> tuple[U64, I32]:
+    """The same from the keys of all values: so many consecutive ones of each of these fields."""
     keys_P, first_P = np.unique(examples.keys_V[: examples.batch_starts[1]], return_index=True)
-    fields_F = np.array([*layout.single_S, *layout.multi_M], np.int32)
-    field_P: I32 = fields_F[np.searchsorted(np.cumsum(values_in_order_F), first_P, side="right")]
+    field_P: I32 = np.array(fields, np.int32)[np.searchsorted(np.cumsum(values), first_P, side="right")]
     return keys_P, field_P

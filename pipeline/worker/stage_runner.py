@@ -85,6 +85,8 @@ class StageRunner:
         self._new_rows = partial(write_first_rows, tiers.row, workflow.seed, workflow.model.init_std)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
+        self.num_cut: int | None = 0 if source.layout.num_lists else None
+        """Number of sequences that were cut, in the examples of all trained or scored blocks."""
         self._unreported = Unreported(*self._placement.reported_by)
         self.pause: str | None = None
         """Reason why no further block may be planned, or None; the driver sets it from any thread."""
@@ -231,6 +233,8 @@ class StageRunner:
             outgoing_RW, tiers.learner, tiers.device,
             expect(OwnedKeys, flight.owned_keys) if flight.owned_keys else None, weights_K,
         )  # fmt: skip
+        if self.num_cut is not None:
+            self.num_cut += expect(Examples, flight.examples).num_cut
         self._placement.trained(i)
         self._unreported.append(flight.trained)
         self._peers.after_train(staged)

@@ -46,6 +46,9 @@ class Report:
     disk_cap_bytes: int
     traffic: dict[str, tuple[int, int]]
     """Payload bytes and messages sent to other workers, by kind."""
+    cut: int | None = None
+    """Number of sequences that were longer than their `max_length`, in the examples that were trained on or scored in
+    this session; None if the workflow has no sequences."""
 
 
 class Worker:
@@ -206,6 +209,7 @@ class Worker:
             r.places.map.num_bytes, r.sizes.device_rows, r.sizes.host_rows, r.row.num_bytes,
             r.places.chunks.present * r.log.chunk_bytes, r.sizes.disk_chunks * r.log.chunk_bytes,
             {kind: (sent.num_bytes, sent.messages) for kind, sent in traffic.items() if sent.num_bytes},
+            self.stages.num_cut,
         )  # fmt: skip
 
     def layout(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from pipeline.kernels.row_rules import RULE_NUMBERS, adam_size, step_reference
 from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
 from pipeline.machine.memory import aligned_empty
 from pipeline.models.losses import binary_cross_entropy
+from pipeline.models.sequence import SequenceValues
 from pipeline.optim.dense import clip_factor
 from pipeline.storage.layout import NUMBER_FORMATS
 from pipeline.training.build import build_model, has_batch_norm, row_layout
@@ -241,6 +242,15 @@ class Reference:
                 values = [None] if values is None else values
                 keys += [self.key_of(v, categories[f]) for v in values]
                 bags[m, b + 1] = len(keys)
+        for sequence in self.workflow.data.sequences:
+            for column, candidate in sequence.items.items():
+                (category,) = (c for c in categories if c.name == candidate)
+                starts = [len(keys)]
+                for example in batch:
+                    values = (example[column] or [])[-sequence.max_length :]
+                    keys += [self.key_of(v, category) for v in values]
+                    starts.append(len(keys))
+                bags = np.concatenate([bags, np.array([starts], np.int32)])
         for f, first, last in [(f, n * len(batch), (n + 1) * len(batch)) for n, f in enumerate(single)] + [
             (f, bags[m, 0], bags[m, -1]) for m, f in enumerate(multi)
         ]:
@@ -266,8 +276,31 @@ class Reference:
         tensors = [aligned(embeddings), aligned(first if self.row.first_order else first[:, :0])]
         for tensor in tensors:
             tensor.requires_grad_(create)
-        output = self.biased(self.model(aligned(numbers), *tensors))
+        sequences = self.sequences_of(batch, weights_PC, inverse_V, bags[len(multi) :], tensors[0])
+        for values in sequences.values():
+            tensors += [item.requires_grad_(create) for item in values.items.values()]
+        output = self.biased(
+            self.model(aligned(numbers), *tensors[:2], **({"sequences": sequences} if sequences else {}))
+        )
         return output, tensors, keys_P, rows, inverse_V, bags, single, multi, mean
+
+    def sequences_of(self, batch, weights_PC, inverse_V, lists, embeddings) -> dict[str, SequenceValues]:
+        """Sequences of the batch. `lists`: starts of each item list's values in `inverse_V`."""
+        names, left, found = [c.name for c in self.workflow.data.categories], list(lists), {}
+        for sequence in self.workflow.data.sequences:
+            items, candidates = {}, {}
+            for column, candidate in sequence.items.items():
+                starts = left.pop(0)
+                rows_QC = weights_PC[inverse_V[starts[0] : starts[-1]]]
+                items[column] = aligned(rows_QC.reshape(-1, self.row.num_weights)[:, : self.row.embedding_dim])
+                candidates[column] = embeddings[:, names.index(candidate)]
+            numbers = {
+                name: aligned([x for example in batch for x in (example[name] or [])[-sequence.max_length :]])
+                for name in sequence.numbers
+            }
+            offsets = torch.from_numpy(starts.astype(np.int64) - int(starts[0]))
+            found[sequence.name] = SequenceValues(items, offsets, numbers, candidates)
+        return found
 
     def biased(self, output):
         if not any(self.biases):
@@ -281,7 +314,8 @@ class Reference:
         self.model.train()
         torch.random.default_generator.manual_seed(seed_of_step(self.workflow.seed, self.step))
         data = self.workflow.data
-        output, (emb, first), keys_P, rows, inverse_V, bags, single, multi, mean = self.forward(batch, create=True)
+        output, tensors, keys_P, rows, inverse_V, bags, single, multi, mean = self.forward(batch, create=True)
+        emb, first, *items = tensors
         weights = aligned([float(e[data.weight]) for e in batch]) if data.weight else None
         if data.tasks:
             weights = aligned([[has_label(data, e, n) * float(e[data.weight] if data.weight else 1)
@@ -296,6 +330,7 @@ class Reference:
             loss = (loss * torch.tensor([of_labels.get(name, 1.0) for name in data.labels])).sum()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        items_QD = np.concatenate([gradient(item) for item in items]) if items else None
         groups = sources_reference(inverse_V, bags, single, multi, len(batch))
         starts = np.cumsum([0, *map(len, groups)]).astype(np.int32)
         scale = (
@@ -303,7 +338,7 @@ class Reference:
         )
         grads_PC = segment_sum_reference(
             gradient(emb), gradient(first) if self.row.first_order else None,
-            np.array([s for group in groups for s in group]), starts, scale, self.row.num_weights,
+            np.array([s for group in groups for s in group]), starts, scale, self.row.num_weights, items_QD,
         )  # fmt: skip
         self.factors.append(np.float32(1))
         if self.workflow.optimizer.max_grad_norm:

@@ -1,0 +1,105 @@
+"""Runs with sequences have the fingerprint of the plain trainer, whatever moves their rows."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.data.histories import CATEGORIES, SEQUENCES, workflow_with_histories, write_histories
+from support.depth import examples, some
+from support.oracle.optimizers import EXACT
+from support.oracle.reference import Reference
+from support.runs.harness import run
+
+from pipeline.cluster.local import local_client
+from pipeline.settings.optimizer import Optimizer
+from pipeline.storage.policies import POLICIES
+from pipeline.storage.shards import Shards
+from pipeline.workflow import Category
+
+THREE_TIERS = {"device_rows": 150, "host_rows": 24, "chunk_rows": 4}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with local_client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_histories(tmp_path_factory.mktemp("histories"), num_train=90, num_keys=60)
+
+
+@pytest.mark.parametrize("policy", some(POLICIES, "lru", "foresight"))
+def test_sequences_through_three_tiers_equal_the_plain_trainer(root: Path, policy: str) -> None:
+    workflow = workflow_with_histories(root, storage={"device_policy": policy, "host_policy": policy})
+    result = run(workflow, **THREE_TIERS)
+    assert result["tiers"]["disk"]["rows_in"] > 50
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("look_ahead", "block_batches"), some(itertools.product([1, 2, 4], [1, 3, 16]), (1, 1), (4, 16), several=True)
+)
+def test_sequences_with_dask_equal_the_plain_trainer(
+    root: Path, client: Any, look_ahead: int, block_batches: int
+) -> None:
+    workflow = workflow_with_histories(root, look_ahead=look_ahead, block_batches=block_batches)
+    assert run(workflow, client, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Data, workflow and sizes; the sizes are small enough that rows go to disk, and windows sometimes do not fit."""
+    table = draw(st.sampled_from([None, "shared"]))
+    data = {
+        "seed": draw(st.integers(0, 9)),
+        "num_train": draw(st.integers(2, 45)),
+        "num_keys": draw(st.sampled_from([1, 3, 15, 40])),
+    }
+    workflow = {
+        "categories": tuple(
+            Category(name=c.name, table=table, pooling=c.pooling) for c in draw(st.permutations(CATEGORIES))
+        ),
+        "sequences": tuple(
+            sequence.model_copy(update={"max_length": draw(st.sampled_from([1, 3, 100]))})
+            for sequence in draw(st.sampled_from([SEQUENCES, SEQUENCES[::-1]]))
+        ),
+        "batch_size": draw(st.integers(1, 9)),
+        "epochs": draw(st.integers(1, 2)),
+        "block_batches": draw(st.sampled_from([1, 2, 3, 16])),
+        "look_ahead": draw(st.integers(1, 4)),
+        "shuffle_window": draw(st.sampled_from([0, 7, 64])),
+    }
+    largest = 9 * (4 * len(CATEGORIES) + 3 * 8) + 2
+    sizes = {
+        "device_rows": draw(st.integers(largest, 2 * largest)),
+        "host_rows": draw(st.sampled_from([0, 1, 9, 40])),
+        "ring_rows": largest * draw(st.integers(1, 12)),
+        "chunk_rows": draw(st.sampled_from([1, 2, 8])),
+        "shards": Shards.all(draw(st.sampled_from([1, 1, 4]))),
+    }
+    return data, workflow, sizes
+
+
+WITHOUT_CLIP = {name: optimizer for name, optimizer in EXACT.items() if not getattr(optimizer.rows, "clip", None)}
+
+
+@given(runs(), st.sampled_from(list(WITHOUT_CLIP.values())), st.booleans())
+@examples(5, 60)
+def test_any_run_with_sequences_equals_the_plain_trainer(
+    client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]], optimizer: Optimizer, with_dask: bool
+) -> None:
+    data, changes, sizes = case
+    with tempfile.TemporaryDirectory() as folder:
+        workflow = workflow_with_histories(write_histories(Path(folder), **data), **changes)
+        workflow = workflow.model_copy(update={"optimizer": optimizer})
+        expected = Reference(workflow).train().fingerprint()
+        assert run(workflow, client if with_dask else None, **sizes)["fingerprint"] == expected
