@@ -35,7 +35,7 @@ class Dice(nn.BatchNorm1d):
         assert mean_I is not None, "its statistics are kept"
         assert variance_I is not None, "its statistics are kept"
         if self.training and self.add_up:
-            return self._standardized_by_all(x_VI.float(), mean_I, variance_I)
+            return self._standardized_by_all(x_VI.to(mean_I.dtype), mean_I, variance_I)
         trains = self.training and len(x_VI) > 1
         return batch_norm(x_VI, mean_I, variance_I, training=trains, momentum=MOMENTUM, eps=EPS)
 

@@ -156,7 +156,7 @@ class Buckets:
         """[V, E]: scaled dot-product attention of each value to the values of its example, with `causal` to those up to
         itself."""
         if not self._masks:
-            return torch.zeros_like(q_VE)
+            return v_VE
         all_W3E = rearrange(torch.stack([q_VE, k_VE, v_VE], 1), self._source_W, self._target_V)
         outs = []
         for real, of_bucket in zip(self._masks, all_W3E.split([real.numel() for real in self._masks]), strict=True):

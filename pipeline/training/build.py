@@ -53,7 +53,7 @@ def sequence_sizes(workflow: Workflow) -> dict[str, dict[str, tuple[int, int]]]:
     and of its lists of numbers."""
     if "sequences" not in inspect.signature(workflow.model.kind).parameters:
         return {}
-    sequences = getattr(workflow.data, "sequences", ())
+    sequences = workflow.data.sequences
     return {"sequences": {sequence.name: (len(sequence.items), len(sequence.numbers)) for sequence in sequences}}
 
 
