@@ -8,20 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.data.histories import CATEGORIES, SEQUENCES, workflow_with_histories, write_histories
 from support.depth import examples, some
+from support.faults.killed_after_commit import kill_after
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
-from support.runs.harness import run
+from support.runs.harness import make_driver, run
+from support.runs.replayed_runs import replayed
 
 from pipeline.cluster.local import local_client
 from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.policies import POLICIES
 from pipeline.storage.shards import Shards
-from pipeline.workflow import Category
+from pipeline.workflow import Category, Commit
 
 THREE_TIERS = {"device_rows": 150, "host_rows": 24, "chunk_rows": 4}
 
@@ -103,3 +106,30 @@ def test_any_run_with_sequences_equals_the_plain_trainer(
         workflow = workflow.model_copy(update={"optimizer": optimizer})
         expected = Reference(workflow).train().fingerprint()
         assert run(workflow, client if with_dask else None, **sizes)["fingerprint"] == expected
+
+
+def test_a_killed_run_with_sequences_resumes_to_the_same_result(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workflow = workflow_with_histories(root).model_copy(update={"commit": Commit(every_blocks=3)})
+    kill_after(4, workflow, tmp_path, monkeypatch)
+    result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+def test_a_replay_of_a_run_with_sequences_has_its_moves(root: Path, tmp_path: Path) -> None:
+    workflow = workflow_with_histories(root, storage={"device_policy": "foresight", "host_policy": "foresight"})
+    driver = make_driver(workflow, tmp_path, **THREE_TIERS)
+    driver.run()
+    assert replayed(workflow, tmp_path).counts() == driver.history.tiers.counts()
+
+
+def test_the_report_counts_the_sequences_that_were_cut(root: Path, tmp_path: Path) -> None:
+    """Two epochs, with a validation after each, and the test."""
+    workflow = workflow_with_histories(root)
+    expected = 0
+    for pattern, times in (("train*", 2), ("validation*", 2), ("test*", 1)):
+        for file in root.glob(pattern):
+            lengths = [len(clicks or ()) for clicks in pq.read_table(file)["clicked"].to_pylist()]
+            expected += times * sum(length > 4 for length in lengths)
+    assert run(workflow)["cut_sequences"] == expected > 0

@@ -13,6 +13,7 @@ import pytest
 from conftest import CATEGORIES, NARROW, write_data
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.data.histories import workflow_with_histories, write_histories
 from support.depth import some
 from support.oracle.worker_cases import DENSE, RULES, Squared, workflow_of
 from support.runs.crew_threads import ONE, crew_driver, rows_of, train, workers_of
@@ -95,6 +96,16 @@ def test_narrow_fields_take_the_same_step_with_workers(data_root: Path, name: st
     """Many rows are new: only the worker that sends a row's gradient knows how many weights its field uses."""
     if RULES[name].rows.kind != "ftrl":
         check_step(data_root, name, 3, 1, batch_size=11, categories=NARROW)
+
+
+@pytest.mark.parametrize(
+    "name", some([name for name in RULES if "Clip" not in name and name != "ftrl"], "clipped norm")
+)
+def test_sequences_take_the_same_step_with_workers(tmp_path: Path, name: str) -> None:
+    """A worker's part of a batch may have no value of a sequence."""
+    workflow = workflow_with_histories(write_histories(tmp_path / "data", num_train=90, num_keys=9), batch_size=5)
+    one, many = one_step_after(workflow.model_copy(update={"optimizer": RULES[name]}), tmp_path, 3, 6)
+    compare(one, many, workflow.model.embedding_dim + 1, RULES[name].rows.lr, DENSE.lr)
 
 
 @pytest.mark.parametrize(

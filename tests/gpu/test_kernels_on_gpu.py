@@ -5,6 +5,7 @@ import pytest
 from support.data.batches import make_batch
 from support.gpu import on_gpu
 from support.gpu.twins import (
+    batches_with_lists,
     check_catch_up,
     check_clear_unused,
     check_clip,
@@ -121,7 +122,7 @@ def test_more_keys_than_the_table_has_room_for_are_reported():
 
 
 def test_a_batch_is_indexed_as_on_the_cpu(rng):
-    for shift, batch in enumerate(small_batches(rng)):
+    for shift, batch in enumerate([*small_batches(rng), *batches_with_lists(rng)]):
         check_index(on_gpu, batch, shift)
     for _ in TIMES:
         check_index(on_gpu, make_batch(4, 131_072, 24, 2, 300_000), 1_000_000)

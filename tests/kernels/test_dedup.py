@@ -124,7 +124,7 @@ def grouped(batch):
 
 
 @settings(deadline=None, max_examples=60)
-@given(batches())
+@given(batches(2))
 def test_sources_are_grouped_in_the_order_of_the_reference(batch):
     got, expected, got_starts, starts = grouped(batch)
     np.testing.assert_array_equal(got, expected)
@@ -151,6 +151,12 @@ def test_a_key_of_two_fields_is_summed_field_by_field():
     first, second = np.arange(TILE), np.arange(TILE, TILE + 2)
     expected = np.concatenate([2 * first, 2 * first + 1, 2 * second, 2 * second + 1])
     np.testing.assert_array_equal(grouped(batch)[0], expected)
+
+
+def test_values_of_sequences_follow_those_of_all_fields():
+    """Two examples with a field each, and lists of the same key: [2, 2] values, and [0, 1]."""
+    bags_MB = np.array([[2, 4, 6], [6, 6, 7]], np.int32)
+    assert sources_reference(np.zeros(7, np.int32), bags_MB, [0], [], 2) == [[0, 1, 2, 3, 4, 5, 6]]
 
 
 def test_an_empty_bag_gives_no_occurrence():

@@ -5,6 +5,7 @@ import pytest
 from support.gpu.grids import small_grids  # noqa: F401
 from support.gpu.late_gpu import There
 from support.gpu.twins import (
+    batches_with_lists,
     check_catch_up,
     check_clear_unused,
     check_clip,
@@ -123,5 +124,5 @@ def test_keys_that_meet_in_the_table_are_kept_apart():
 
 
 def test_a_batch_is_indexed_the_same_on_a_gpu(rng):
-    for shift, batch in enumerate(small_batches(rng)):
+    for shift, batch in enumerate([*small_batches(rng), *batches_with_lists(rng)]):
         check_index(Simulator, batch, shift)

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import NARROW, make_workflow, write_data
+from support.data.histories import workflow_with_histories, write_histories
 from support.depth import some
 from support.faults.killed_after_commit import kill_after
 from support.gpu.grids import small_grids  # noqa: F401
@@ -102,6 +103,16 @@ def test_a_gpu_gives_the_same_bits_with_each_optimizer(root, name):
         got = result_of(workflow_of(root, block_batches=3).model_copy(update=changes), device)
         assert got["fingerprint"] == expected["fingerprint"]
         assert got["epochs"] == expected["epochs"]
+
+
+def test_a_gpu_gives_the_same_bits_with_sequences(tmp_path):
+    workflow = workflow_with_histories(
+        write_histories(tmp_path, num_train=72, num_keys=40), storage={"read": "128 KiB"}, block_batches=2, epochs=1
+    )
+    expected = run(workflow, **THREE_TIERS | {"device_rows": 150})
+    for device in (LateGpu(), LateGpu(seed=1)):
+        got = run(workflow, None, device, **THREE_TIERS | {"device_rows": 150})
+        assert (got["fingerprint"], got["epochs"]) == (expected["fingerprint"], expected["epochs"])
 
 
 def test_a_killed_run_with_clipped_norms_resumes_on_a_gpu(root, tmp_path, monkeypatch):

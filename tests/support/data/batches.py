@@ -33,14 +33,14 @@ class Batch:
         return np.array([source for group in groups for source in group], np.int32), starts
 
 
-def make_batch(seed, num_examples, num_single, num_multi, num_keys, longest_bag=4):
+def make_batch(seed, num_examples, num_single, num_multi, num_keys, longest_bag=4, num_lists=0):
     """Make a batch. Keys are drawn for any field, so fields share keys; bags may be empty; fields are numbered in any
-    order."""
+    order. `num_lists`: number of item lists of sequences after the fields."""
     rng = np.random.default_rng(seed)
     fields = rng.permutation(num_single + num_multi).astype(np.int32)
     at = num_single * num_examples
-    bags_MB = np.zeros((num_multi, num_examples + 1), np.int32)
-    for m in range(num_multi):
+    bags_MB = np.zeros((num_multi + num_lists, num_examples + 1), np.int32)
+    for m in range(num_multi + num_lists):
         bags_MB[m] = at + np.concatenate([[0], np.cumsum(rng.integers(0, longest_bag + 1, num_examples))])
         at = int(bags_MB[m, -1])
     keys_V = rng.integers(0, num_keys, at)
@@ -53,12 +53,13 @@ def make_batch(seed, num_examples, num_single, num_multi, num_keys, longest_bag=
 
 
 @st.composite
-def batches(draw):
+def batches(draw, most_lists=0):
     num_single = draw(st.integers(0, 3))
     num_multi = draw(st.integers(0 if num_single else 1, 2))
     return make_batch(
-        draw(st.integers(0, 2**32)), draw(SIZES), num_single, num_multi, draw(st.sampled_from([1, 2, 7, 500]))
-    )
+        draw(st.integers(0, 2**32)), draw(SIZES), num_single, num_multi, draw(st.sampled_from([1, 2, 7, 500])),
+        num_lists=draw(st.integers(0, most_lists)),
+    )  # fmt: skip
 
 
 def same_bits(a, b):

@@ -252,3 +252,9 @@ def small_batches(rng):
             for num_keys in (1, 6, 50):
                 if num_examples < 10 or num_keys == 6:
                     yield make_batch(int(rng.integers(2**31)), num_examples, num_single, num_multi, num_keys, 2)
+
+
+def batches_with_lists(rng):
+    """Batches with sequences: few and many values, and more than a tile of them."""
+    for num_examples, longest in ((1, 2), (5, 3), (TILE + 3, 5)):
+        yield make_batch(int(rng.integers(2**31)), num_examples, 1, 1, 9, longest, num_lists=2)
