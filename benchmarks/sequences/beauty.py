@@ -86,9 +86,8 @@ def ranks(scores: np.ndarray, each: int) -> dict[str, float]:
     scores = scores.reshape(-1, each)
     place = (scores[:, 1:] >= scores[:, :1]).sum(1)
     hit = place < 10
-    return {
-        "hr10": float(hit.mean()), "ndcg10": float((hit / np.log2(place + 2)).mean()), "mrr": float((1 / (place + 1)).mean())
-    }  # fmt: skip
+    found = {"hr10": hit, "ndcg10": hit / np.log2(place + 2), "mrr": 1 / (place + 1)}
+    return {name: float(of_users.mean()) for name, of_users in found.items()}
 
 
 def measure(data: Path, model: str, seed: int, epochs: int, users: int | None, run_dir: Path) -> dict[str, Any]:
