@@ -17,7 +17,8 @@ if sys.platform != "linux":
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import abc
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
 from io import StringIO
@@ -61,6 +62,7 @@ from pipeline.workflow import (
     Model,
     Number,
     Schedule,
+    Sequence,
     Synthetic,
     Task,
     Workers,
@@ -79,9 +81,10 @@ __all__ = [
     "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Bucket", "Calendar",
     "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet", "Finding",
     "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable",
-    "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "Schedule", "ServableManifest",
-    "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "WideDeep", "Workers", "Workflow", "doctor",
-    "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
+    "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "Schedule", "Sequence",
+    "ServableManifest", "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "WideDeep", "Workers",
+    "Workflow", "doctor", "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train",
+    "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = {
@@ -120,7 +123,7 @@ def load(path: str | Path) -> Workflow:
 def train(
     workflow: AnyWorkflow, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
     fresh: bool = False, serial: bool = False, workers: int | None = None, scheduler: str | None = None,
-    dashboard: str | None = None, verbose: bool = True, observers: Sequence[Observer] = (),
+    dashboard: str | None = None, verbose: bool = True, observers: abc.Sequence[Observer] = (),
 ) -> OpenRun:  # fmt: skip
     """Train, and return the run opened at its best commit; close it, or use it in a `with` block.
 
@@ -212,8 +215,8 @@ def doctor(
 
 
 def score(
-    run: str | Path, data: str | Sequence[str], out: str | Path, *, commit: str | int | None = None,
-    keep: Sequence[str] = (), workers: int | None = None, bad_values: BadValues = "clip", fresh: bool = False,
+    run: str | Path, data: str | abc.Sequence[str], out: str | Path, *, commit: str | int | None = None,
+    keep: abc.Sequence[str] = (), workers: int | None = None, bad_values: BadValues = "clip", fresh: bool = False,
     workflow: AnyWorkflow | None = None,
 ) -> str:  # fmt: skip
     """Score Parquet files as the evaluation of a run does, and write a file for each into the folder `out`.

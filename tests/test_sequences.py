@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -21,9 +24,13 @@ from support.runs.harness import make_driver, run
 from support.runs.replayed_runs import replayed
 
 from pipeline.cluster.local import local_client
+from pipeline.features.rare import COLUMNS, Rare
+from pipeline.models import DeepFM
+from pipeline.preflight.check_model import check_model
 from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.policies import POLICIES
 from pipeline.storage.shards import Shards
+from pipeline.training.build import row_layout
 from pipeline.workflow import Category, Commit
 
 THREE_TIERS = {"device_rows": 150, "host_rows": 24, "chunk_rows": 4}
@@ -108,6 +115,20 @@ def test_any_run_with_sequences_equals_the_plain_trainer(
         assert run(workflow, client if with_dask else None, **sizes)["fingerprint"] == expected
 
 
+def test_rare_values_of_a_candidate_are_rare_in_its_lists(root: Path, tmp_path: Path) -> None:
+    for path in root.glob("*.parquet"):
+        shutil.copy(path, tmp_path)
+    items = pa.concat_tables([pq.read_table(path, columns=["item"]) for path in sorted(root.glob("train*"))])
+    counts = items["item"].drop_null().value_counts()
+    table = pa.table({"value": counts.field("values"), "count": counts.field("counts")})
+    pq.write_table(table.replace_schema_metadata({COLUMNS: json.dumps(["item"])}), tmp_path / "item.parquet")
+    rule = Rare(column="item", at_least=2, counts="item.parquet")
+    workflow = workflow_with_histories(tmp_path, epochs=1).with_settings({"data.features": [rule.model_dump()]})
+    result = run(workflow, **THREE_TIERS)
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+    assert result["rows"] < run(workflow.with_settings({"data.features": ()}), **THREE_TIERS)["rows"]
+
+
 def test_a_killed_run_with_sequences_resumes_to_the_same_result(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,3 +154,37 @@ def test_the_report_counts_the_sequences_that_were_cut(root: Path, tmp_path: Pat
             lengths = [len(clicks or ()) for clicks in pq.read_table(file)["clicked"].to_pylist()]
             expected += times * sum(length > 4 for length in lengths)
     assert run(workflow)["cut_sequences"] == expected > 0
+
+
+def test_a_model_that_reads_no_sequences_is_refused(root: Path) -> None:
+    workflow = workflow_with_histories(root, kind=DeepFM, args={"hidden": (5,)})
+    with pytest.raises(ValueError, match=r"DeepFM takes no sequences: its forward \(.*deepfm.py.*leave out data"):
+        check_model(workflow, row_layout(workflow))
+
+
+def test_a_model_that_reads_sequences_needs_some(root: Path) -> None:
+    workflow = workflow_with_histories(root, sequences=())
+    with pytest.raises(ValueError, match=r"Pooled reads sequences, and there are none: set data\.sequences"):
+        check_model(workflow, row_layout(workflow))
+
+
+def test_a_model_is_tried_with_empty_and_with_long_sequences(root: Path) -> None:
+    said: list[str] = []
+    workflow = workflow_with_histories(root)
+    facts = check_model(workflow, row_layout(workflow), said.append)
+    assert facts.activation_bytes > 100 * 4 * workflow.model.embedding_dim / 2
+    assert not said
+
+
+def test_settings_that_sequences_do_not_allow_are_refused(root: Path) -> None:
+    workflow = workflow_with_histories(root)
+    with pytest.raises(ValueError, match=r"optimizer\.rows\.clip is CowClip"):
+        workflow.with_settings({"optimizer": EXACT["lazy CowClip"]})
+    with pytest.raises(ValueError, match=r"batch of schedule\.batch_size 30,000,000 may have [0-9,]+ values"):
+        workflow.with_settings({"schedule.batch_size": 30_000_000})
+
+
+def test_workflows_without_sequences_are_written_without_the_field(root: Path) -> None:
+    workflow = workflow_with_histories(root)
+    assert '"sequences":[{"name":"clicks","items":{"clicked":"item"' in workflow.model_dump_json()
+    assert "sequences" not in workflow.with_settings({"data.sequences": ()}).model_dump_json()

@@ -72,7 +72,8 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
         stored = file.stored if is_remote(path.place) else None
         # A column that is both a category and the group of the metrics is read once.
         read = [schema.field(name) for name in file.inputs(types) if name in schema.names]
-        places = [(field.type, place) for field in read if (place := file.leaf(field.name)) is not None]
+        kept = {c.name: c.max_length for c in check.columns if c.sequence}
+        places = [(f.type, place, kept.get(f.name)) for f in read if (place := file.leaf(f.name)) is not None]
         empty = {c.name for c in check.columns if c.name not in types or has_no_values(types[c.name])}
         num_made = sum(file.leaf(name) is None for name in {c.name for c in check.columns})
         groups = [_describe(path, stored, metadata, g, places, num_made) for g in range(metadata.num_row_groups)]
@@ -94,21 +95,21 @@ def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
 
 def _describe(
     path: DataFile, stored: StoredFile | None, metadata: pq.FileMetaData, group: int,
-    places: list[tuple[pa.DataType, int]], num_made: int,
+    places: list[tuple[pa.DataType, int, int | None]], num_made: int,
 ) -> RowGroup:  # fmt: skip
-    """Row group of a file. `stored`: the file, if it is in a store. `places`: type and column chunk of each column.
-    `num_made`: number of those without one."""
+    """Row group of a file. `stored`: the file, if it is in a store. `places`: type and column chunk of each column, and
+    of lists of a sequence the number of values that are kept. `num_made`: number of those without one."""
     row_group = metadata.row_group(group)
     in_lists, kept, in_file = 0, 0, [0]
     ranges: list[tuple[int, int]] = []
-    for kind, place in places:
+    for kind, place, most in places:
         chunk = row_group.column(place)
         kept += chunk.num_values * WIDTHS.get(chunk.physical_type, 8) + row_group.num_rows // 8
         if chunk.physical_type == "BYTE_ARRAY":
             # The texts, and at most as many bytes again for the keys of a dictionary.
             kept += 2 * chunk.total_uncompressed_size
         if is_list(kind):
-            in_lists += chunk.num_values
+            in_lists += min(chunk.num_values, row_group.num_rows * (most or chunk.num_values))
             kept += 4 * row_group.num_rows
         in_file.append(chunk.total_compressed_size + chunk.total_uncompressed_size)
         begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset

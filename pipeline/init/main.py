@@ -135,7 +135,8 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
         lines.append(f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {reach:24.24}  {choice.why}")
     worst_first = sorted(choices, key=lambda choice: not choice.after_label)
     lines += [f"warning: {choice.warning}" for choice in worst_first if choice.warning]
-    return "\n".join([*lines, *(f"note: {note}" for choice in choices if (note := _note(choice)))])
+    notes = [*map(_note, choices), *(_sequence_note(choice, choices, look) for choice in choices)]
+    return "\n".join([*lines, *(f"note: {note}" for note in notes if note)])
 
 
 def _note(choice: Choice) -> str:
@@ -154,6 +155,18 @@ def _note(choice: Choice) -> str:
     if choice.role == "number":
         return f"{column.name}: taken for amounts; if they are names of things, {as_option(column, 'category')}"
     return f"{column.name}: taken for names of things; if they are amounts, {as_option(column, 'number')}"
+
+
+def _sequence_note(choice: Choice, choices: Sequence[Choice], look: Look) -> str:
+    """Setting by which a model reads a column of lists value by value; empty if no category has its values."""
+    candidate = shared_table(choice, choices, look) if choice.role == "category" else None
+    if not candidate:
+        return ""
+    items = f"{{{quoted(choice.column.name)}: {quoted(candidate)}}}"
+    return (
+        f"{choice.column.name} holds values of {candidate}: for a model that reads them one by one, write "
+        f'data.sequences=(Sequence(name="history", items={items}),) in place of its category (docs/sequences.md)'
+    )
 
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:

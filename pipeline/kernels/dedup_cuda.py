@@ -167,17 +167,12 @@ def example_of(o: int, bags_MB: I32, num_single: int) -> tuple[int, int]:
     return low, num_single + m
 
 
-@cpu
-def first_of_sequences(bags_MB: I32, num_multi: int, num_values: int) -> int:
-    """Return the first value of a batch that belongs to a sequence; the number of values if none does."""
-    return bags_MB[num_multi, 0] if bags_MB.shape[0] > num_multi else num_values
-
-
 @gpu
 def tile_of(inverse_V: I32, bags_MB: I32, num_single: int, num_multi: int, num_tiles: int, tile_V: Array) -> None:
     """Write the sort key of each value: its key's number, then its tile."""
     num_fields = num_single + num_multi
-    first = first_of_sequences(bags_MB, num_multi, inverse_V.size)
+    # The first value of a sequence.
+    first = bags_MB[num_multi, 0] if bags_MB.shape[0] > num_multi else inverse_V.size
     for o in range(cuda.grid(1), inverse_V.size, cuda.gridsize(1)):
         if o < first:
             example, _ = example_of(o, bags_MB, num_single)
@@ -194,7 +189,7 @@ def group_values(
     """Write the sources of sorted values, and the begin of each key's group. The key's number increases by one from
     group to group."""
     num_fields = single_S.size + multi_M.size
-    first = first_of_sequences(bags_MB, multi_M.size, inverse_V.size)
+    first = bags_MB[multi_M.size, 0] if bags_MB.shape[0] > multi_M.size else inverse_V.size
     for j in range(cuda.grid(1), order_V.size, cuda.gridsize(1)):
         o = order_V[j]
         if o < first:

@@ -107,12 +107,11 @@ def test_a_gpu_gives_the_same_bits_with_each_optimizer(root, name):
 
 def test_a_gpu_gives_the_same_bits_with_sequences(tmp_path):
     workflow = workflow_with_histories(
-        write_histories(tmp_path, num_train=72, num_keys=40), storage={"read": "128 KiB"}, block_batches=2, epochs=1
+        write_histories(tmp_path, num_train=30, num_keys=40), storage={"read": "128 KiB"}, block_batches=2, epochs=1
     )
     expected = run(workflow, **THREE_TIERS | {"device_rows": 150})
-    for device in (LateGpu(), LateGpu(seed=1)):
-        got = run(workflow, None, device, **THREE_TIERS | {"device_rows": 150})
-        assert (got["fingerprint"], got["epochs"]) == (expected["fingerprint"], expected["epochs"])
+    got = run(workflow, None, LateGpu(), **THREE_TIERS | {"device_rows": 150})
+    assert (got["fingerprint"], got["epochs"]) == (expected["fingerprint"], expected["epochs"])
 
 
 def test_a_killed_run_with_clipped_norms_resumes_on_a_gpu(root, tmp_path, monkeypatch):
