@@ -20,12 +20,13 @@ POOLINGS = ("target", "mean", "sum")
 
 
 class BST(HistoryModel):
-    """Transformer over an example's values and the candidate, which is appended to them."""
+    """Transformer over an example's values and the candidate, which is appended to them. `position_dim` is the width of
+    a position's embedding, by default that of all embeddings."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
         hidden: Sequence[int] = (1024, 512, 256), heads: int = 8, layers: int = 1, pooling: str = "target",
-        position_dim: int = 4, positions: int = 101, layer_norm: bool = False, block_dropout: float = 0.0,
+        position_dim: int | None = None, positions: int = 101, layer_norm: bool = False, block_dropout: float = 0.0,
         **deep: Unpack[Deep],
     ):  # fmt: skip
         block = partial(
@@ -35,7 +36,8 @@ class BST(HistoryModel):
         )  # fmt: skip
         pool = partial(
             WithTarget, block=block, layers=whole("layers", layers), pooling=one_of("pooling", pooling, POOLINGS),
-            position_dim=position_dim, positions=whole("positions", positions),
+            position_dim=embedding_dim if position_dim is None else whole("position_dim", position_dim),
+            positions=whole("positions", positions),
         )  # fmt: skip
         super().__init__(num_fields, num_numbers, embedding_dim, sequences, pool, hidden, deep)
 

@@ -66,9 +66,6 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, of_values: Tensor, example_V: Tensor, lengths: Tensor) -> Tensor:
         ctx.save_for_backward(example_V, lengths)
-        if torch.compiler.is_exporting():
-            # ONNX has no segments.
-            return of_values.new_zeros(len(lengths), *of_values.shape[1:]).index_add(0, example_V, of_values)
         return torch.segment_reduce(of_values.contiguous(), "sum", lengths=lengths, axis=0, unsafe=True)
 
     @staticmethod
