@@ -4,7 +4,7 @@ reviews, whose MLP also has batch_norm and dropout 0.1."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Unpack
 
@@ -101,7 +101,9 @@ class Block(nn.Module):
 
     def forward(self, x_VE: Tensor, buckets: Buckets, causal: bool) -> Tensor:
         """Output [V, E] of values [V, E]."""
-        for number, part in enumerate((partial(self._attend, buckets=buckets, causal=causal), self.network)):
+        attend = partial(self._attend, buckets=buckets, causal=causal)
+        parts: tuple[Callable[[Tensor], Tensor], ...] = (attend, self.network)
+        for number, part in enumerate(parts):
             before = self.norms[number](x_VE) if self.place == "before" else x_VE
             x_VE = x_VE + self.dropout(part(before))
             if self.place == "after":

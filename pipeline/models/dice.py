@@ -63,7 +63,7 @@ class _SumOfAll(torch.autograd.Function):
         return summed(own, add_up)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         # A worker's loss is its share of the batch's, so the gradient of a sum is the sum of all workers' gradients.
         return summed(gradient, ctx.add_up), None
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,9 +46,9 @@ class DIEN(HistoryModel):
         self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor, sequences: dict[str, SequenceValues]
     ) -> Output:
         """Logits [B] as those of `HistoryModel`; in training with an auxiliary loss also that of each example [B]."""
-        histories = self.histories(sequences)
-        interests = [pool.interests(history) for pool, history in zip(self.pools, histories, strict=True)]
-        given = [*zip(self.pools, histories, interests, strict=True)]
+        pools, histories = cast(list[Any], [*self.pools]), self.histories(sequences)
+        interests = [pool.interests(history) for pool, history in zip(pools, histories, strict=True)]
+        given = [*zip(pools, histories, interests, strict=True)]
         logits_B = self.logits(numbers_BX, embeddings_BFD, [pool(history, h_VE) for pool, history, h_VE in given])
         if not self.auxiliary or not self.training:
             return logits_B

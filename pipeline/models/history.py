@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -27,15 +27,16 @@ class HistoryModel(nn.Module):
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
-        pool: Callable[[int, int], nn.Module], hidden: Sequence[int], deep: Deep,
+        pool: Callable[[int, int], Any], hidden: Sequence[int], deep: Deep,
     ):  # fmt: skip
         super().__init__()
         if not sequences:
             raise ValueError(f"{type(self).__name__} reads sequences, and there are none; name them in data.sequences")
         whole("model.embedding_dim", embedding_dim)
         self.names = tuple(sequences)
-        self.pools = nn.ModuleList(pool(items * embedding_dim, numbers) for items, numbers in sequences.values())
-        width = num_fields * embedding_dim + num_numbers + sum(int(module.width) for module in self.pools)
+        pools = [pool(items * embedding_dim, numbers) for items, numbers in sequences.values()]
+        self.pools = nn.ModuleList(pools)
+        width = num_fields * embedding_dim + num_numbers + sum(module.width for module in pools)
         self.mlp = mlp(width, hidden, **deep)
 
     def forward(

@@ -58,7 +58,7 @@ class _Copy(torch.autograd.Function):
         return of_examples.index_select(0, example_V)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _Sum.apply(gradient, *ctx.saved_tensors), None, None
 
 
@@ -69,7 +69,7 @@ class _Sum(torch.autograd.Function):
         return torch.segment_reduce(of_values.contiguous(), "sum", lengths=lengths, axis=0, unsafe=True)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _Copy.apply(gradient, *ctx.saved_tensors), None, None
 
 
@@ -86,7 +86,7 @@ class _Rearrange(torch.autograd.Function):
         return torch.cat([x_VD, x_VD.new_zeros(1, *x_VD.shape[1:])]).index_select(0, source_W)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         source_W, target_V = ctx.saved_tensors
         return _Rearrange.apply(gradient, target_V, source_W), None, None
 
