@@ -78,13 +78,13 @@ if TYPE_CHECKING:
     from pipeline.serving.servable import Precision, ServableManifest
 
 __all__ = [
-    "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Bucket", "Calendar",
-    "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet", "Finding",
-    "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable",
-    "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "Schedule", "Sequence",
-    "ServableManifest", "Sgd", "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "WideDeep", "Workers",
-    "Workflow", "doctor", "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train",
-    "xDeepFM",
+    "AITM", "BST", "DCN", "DIEN", "DIN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt",
+    "Bucket", "Calendar", "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam",
+    "FinalNet", "Finding", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "MeanPooling", "Metrics", "Model", "Number",
+    "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage",
+    "RowWiseAdagrad", "SASRec", "Schedule", "Sequence", "ServableManifest", "Sgd", "SharedBottom", "Standardize",
+    "Storage", "Synthetic", "Task", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load",
+    "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = {

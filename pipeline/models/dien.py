@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,8 @@ class DIEN(HistoryModel):
         self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor, sequences: dict[str, SequenceValues]
     ) -> Output:
         """Logits [B] as those of `HistoryModel`; in training with an auxiliary loss also that of each example [B]."""
-        pools, histories = cast(list[Any], [*self.pools]), self.histories(sequences)
+        pools: list[Any] = [*self.pools]
+        histories = self.histories(sequences)
         interests = [pool.interests(history) for pool, history in zip(pools, histories, strict=True)]
         given = [*zip(pools, histories, interests, strict=True)]
         logits_B = self.logits(numbers_BX, embeddings_BFD, [pool(history, h_VE) for pool, history, h_VE in given])
