@@ -81,13 +81,13 @@ if TYPE_CHECKING:
     from pipeline.serving.servable import Precision, ServableManifest
 
 __all__ = [
-    "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt", "Between", "Bucket",
-    "Calendar", "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM", "DenseAdam", "FinalNet",
-    "Finding", "FromParquet", "FromRun", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet", "Metrics", "Model", "Number",
-    "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError", "Plateau", "Rare", "RowStorage",
-    "RowWiseAdagrad", "Schedule", "Sequence", "ServableManifest", "Sgd", "SharedBottom", "Standardize", "Storage",
-    "Synthetic", "Task", "Time", "Tune", "WideDeep", "Workers", "Workflow", "doctor", "explain", "export", "load",
-    "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
+    "AITM", "BST", "DCN", "DIEN", "DIN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt",
+    "Between", "Bucket", "Calendar", "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM",
+    "DenseAdam", "FinalNet", "Finding", "FromParquet", "FromRun", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet",
+    "MeanPooling", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError",
+    "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "SASRec", "Schedule", "Sequence", "ServableManifest", "Sgd",
+    "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "Time", "Tune", "WideDeep", "Workers", "Workflow",
+    "doctor", "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = {

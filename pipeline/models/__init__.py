@@ -33,14 +33,18 @@ Without `loss`, the loss of an example is binary cross-entropy, of several label
 
 from pipeline.models.aitm import AITM
 from pipeline.models.autoint import AutoInt
+from pipeline.models.bst import BST, SASRec
 from pipeline.models.dcn import DCN
 from pipeline.models.dcnv2 import DCNMix, DCNv2
 from pipeline.models.deepfm import DeepFM
+from pipeline.models.dien import DIEN
+from pipeline.models.din import DIN
 from pipeline.models.dnn import DNN, WideDeep
 from pipeline.models.esmm import ESMM
 from pipeline.models.fcn import FCN
 from pipeline.models.finalnet import FinalNet
 from pipeline.models.fm import FM
+from pipeline.models.history import MeanPooling
 from pipeline.models.lr import LR
 from pipeline.models.masknet import MaskNet
 from pipeline.models.mmoe import MMoE
@@ -49,6 +53,6 @@ from pipeline.models.shared_bottom import SharedBottom
 from pipeline.models.xdeepfm import xDeepFM
 
 __all__ = [
-    "AITM", "DCN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "AutoInt", "DCNMix", "DCNv2", "DeepFM", "FinalNet",
-    "MMoE", "MaskNet", "SharedBottom", "WideDeep", "xDeepFM",
+    "AITM", "BST", "DCN", "DIEN", "DIN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "AutoInt", "DCNMix", "DCNv2",
+    "DeepFM", "FinalNet", "MMoE", "MaskNet", "MeanPooling", "SASRec", "SharedBottom", "WideDeep", "xDeepFM",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.models.args import one_of, probability, widths
+from pipeline.models.dice import Dice
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -42,13 +43,13 @@ def mlp(
     if not isinstance(batch_norm, bool):
         raise ValueError(f"batch_norm is {batch_norm!r}; expected true or false")
     probability("dropout", dropout)
-    one_of("activation", activation, ACTIVATIONS)
+    one_of("activation", activation, (*ACTIVATIONS, "dice"))
     layers: list[nn.Module] = []
     for width in widths("hidden", hidden, minimum=0 if out else 1):
         layers.append(nn.Linear(num_inputs, width))
         if batch_norm:
             layers.append(nn.BatchNorm1d(width))
-        layers.append(ACTIVATIONS[activation]())
+        layers.append(Dice(width) if activation == "dice" else ACTIVATIONS[activation]())
         if dropout:
             layers.append(nn.Dropout(dropout))
         num_inputs = width

@@ -1,18 +1,21 @@
 """Optimizer of the dense part: torch's Adam, its learning rate at each step, clipping by the gradient's norm.
 
 Each of several workers has a replica. A worker's loss is its share of the whole batch's loss, so the sum of all
-workers' gradients is the gradient of the whole batch, and every replica takes the same step.
+workers' gradients is the gradient of the whole batch, and every replica takes the same step. Norms over values of
+sequences (`Dice`) are over those of all workers; batch norm, as everywhere, is over a worker's own examples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from pipeline.comm.collective import SINGLE_WORKER, Collective, take_all_steps
 from pipeline.comm.flat import Flat
+from pipeline.models.dice import Dice
 from pipeline.optim.average import Average
 from pipeline.optim.fused_adam import FusedAdam
 from pipeline.settings.optimizer import DenseAdam
@@ -35,6 +38,9 @@ class Dense:
         if collective.world > 1:
             self._flat = Flat(model, 1)
             self._flat.hold_gradients(self._flat.vectors[0])
+            for module in model.modules():
+                if isinstance(module, Dice):
+                    module.add_up = partial(collective.all_reduce, kind="dense")
         self.lr = adam.lr
         """Learning rate after the warm-up."""
         self.average = Average(model, adam.average) if adam.average else None

@@ -127,4 +127,4 @@ def arguments_of(kind: Callable[..., object]) -> list[str] | None:
     except Exception:
         return None
     # A callable that does not take these, such as dict, fails as a whole, not for a name of model.args.
-    return [name for name in names if name not in GIVEN] if set(GIVEN) <= set(names) else None
+    return [name for name in names if name not in (*GIVEN, "sequences")] if set(GIVEN) <= set(names) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
             num_fields=len(workflow.data.categories),
             num_numbers=len(workflow.data.numbers),
             embedding_dim=workflow.model.embedding_dim,
+            **sequence_sizes(workflow),
             **workflow.model.args,
         )
         if not isinstance(model, torch.nn.Module):
@@ -44,6 +46,15 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
     if biases := initial_biases(workflow):
         model.register_forward_hook(InitialBias(biases))
     return model
+
+
+def sequence_sizes(workflow: Workflow) -> dict[str, dict[str, tuple[int, int]]]:
+    """The argument `sequences` of a model class that has it: of each sequence by name the numbers of its list columns
+    and of its lists of numbers."""
+    if "sequences" not in inspect.signature(workflow.model.kind).parameters:
+        return {}
+    sequences = workflow.data.sequences
+    return {"sequences": {sequence.name: (len(sequence.items), len(sequence.numbers)) for sequence in sequences}}
 
 
 def initial_biases(workflow: Workflow) -> list[float]:

@@ -1,0 +1,124 @@
+"""Amazon Beauty, 5-core: workflows of the models, and the protocol of SASRec and S3-Rec: the last item of each user
+against 99 that the user never had.
+
+    python -m benchmarks.sequences.beauty MODEL SEED [--epochs N] [--users N]
+
+trains one model by the pipeline and prints AUC and logloss of the test split, HR@10, NDCG@10 and MRR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.once import Quiet, train
+from pipeline import models
+from pipeline.serving.opened import open_run
+from pipeline.workflow import Workflow
+
+MODELS: dict[str, dict[str, Any]] = {
+    "MeanPooling": {"hidden": (128, 64)},
+    "DIN": {"hidden": (128, 64), "attention": (64, 32)},
+    "DIEN": {"hidden": (128, 64), "attention": (64, 32)},
+    "BST": {"hidden": (128, 64), "heads": 4},
+    "SASRec": {"hidden": (128, 64), "heads": 1, "layers": 2, "positions": 50},
+}
+NEGATIVES, MOST = 99, 50
+"""Items that the last one is compared with, and the longest history, as in the data's own lists."""
+
+
+def workflow(data: Path, model: str, seed: int, epochs: int, dim: int = 64) -> Workflow:
+    fields = {
+        "name": f"beauty_{model}",
+        "seed": seed,
+        "data": {
+            "root": data, "train": ("train.parquet",), "validation": ("valid.parquet",), "test": ("test.parquet",),
+            "labels": ("label",),
+            "categories": ({"name": "item_id"}, {"name": "item_category"}),
+            "sequences": (
+                {"name": "history", "max_length": MOST,
+                 "items": {"hist_items": "item_id", "hist_categories": "item_category"}},
+            ),
+        },
+        "model": {"kind": getattr(models, model), "embedding_dim": dim, "args": MODELS[model], "init_std": 0.02},
+        "optimizer": {"rows": {"kind": "adam", "lr": 1e-3}, "dense": {"lr": 1e-3}},
+        "schedule": {
+            "batch_size": 512, "epochs": epochs, "threads": 1, "plateau": {"metric": "auc", "stop_after": 2}
+        },
+        "metrics": {"progressive": False},
+    }  # fmt: skip
+    return Workflow.model_validate(fields)
+
+
+def ranking(data: Path, users: int | None) -> tuple[pa.Table, int]:
+    """One row for each user and candidate, the user's last item first among each user's candidates; how many each."""
+    rank = pq.read_table(data / "test_rank99.parquet")
+    if users:
+        rank = rank.take(np.random.default_rng(0).permutation(len(rank))[:users])
+    each = NEGATIVES + 1
+    of_user = dict(zip(*(column.to_pylist() for column in pq.read_table(data / "users.parquet").columns), strict=True))
+    items = pq.read_table(data / "items.parquet")
+    category = np.zeros(int(items["item_id"].to_numpy().max()) + 1, np.int32)
+    category[items["item_id"].to_numpy()] = items["category"].to_numpy()
+    negatives = rank["negatives"].combine_chunks().flatten().to_numpy().reshape(len(rank), NEGATIVES)
+    candidates = np.concatenate([rank["item_id"].to_numpy()[:, None], negatives], 1).ravel()
+    histories = [of_user[user][:-1][-MOST:] for user in rank["user_id"].to_pylist()]
+    offsets = np.concatenate([[0], np.cumsum([len(history) for history in histories])]).astype(np.int32)
+    flat = np.array([item for history in histories for item in history], np.int32)
+    repeated = np.repeat(np.arange(len(rank)), each)
+    lists = {
+        name: pa.ListArray.from_arrays(pa.array(offsets), pa.array(values)).take(pa.array(repeated))
+        for name, values in (("hist_items", flat), ("hist_categories", category[flat]))
+    }
+    columns = {"label": np.tile(np.arange(each) == 0, len(rank)).astype(np.int8), "item_id": candidates}
+    return pa.table(columns | {"item_category": category[candidates]} | lists), each
+
+
+def ranks(scores: np.ndarray, each: int) -> dict[str, float]:
+    """HR@10, NDCG@10 and MRR of the first candidate of each user; an equal score counts against it."""
+    scores = scores.reshape(-1, each)
+    place = (scores[:, 1:] >= scores[:, :1]).sum(1)
+    hit = place < 10
+    found = {"hr10": hit, "ndcg10": hit / np.log2(place + 2), "mrr": 1 / (place + 1)}
+    return {name: float(of_users.mean()) for name, of_users in found.items()}
+
+
+def measure(data: Path, model: str, seed: int, epochs: int, users: int | None, run_dir: Path) -> dict[str, Any]:
+    shutil.rmtree(run_dir, ignore_errors=True)
+    result = train(workflow(data, model, seed, epochs), run_dir, Quiet(), keep=True)
+    table, each = ranking(data, users)
+    with open_run(run_dir) as run:
+        # One commit is scored, the best by validation, as the test split was.
+        parts = [run.predict(table.slice(begin, 20_000)) for begin in range(0, len(table), 20_000)]
+    scores = np.concatenate([part.column("label.logit").to_numpy() for part in parts])
+    shutil.rmtree(run_dir)
+    test = result["epochs"][-1]
+    valid = [epoch["auc"] for epoch in result["epochs"] if epoch["split"] == "validation"]
+    return {"auc": test["auc"], "logloss": test["logloss"], "validation": valid, **ranks(scores, each)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/amazon_beauty"))
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--users", type=int, help="default: all")
+    parser.add_argument("--out", type=Path, default=Path("runs/sequences"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    name = f"{args.model}_{args.seed}"
+    found = measure(args.data, args.model, args.seed, args.epochs, args.users, args.out / name)
+    (args.out / f"{name}.json").write_text(json.dumps(found) + "\n")
+    print(name, json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
