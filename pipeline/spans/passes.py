@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pipeline.records import Block
-from pipeline.spans.calendar import Calendar
 from pipeline.workflow import Workflow
+
+if TYPE_CHECKING:
+    from pipeline.spans.calendar import Calendar
 
 SPAN = "span"
 """Name, as that of a split, of a span of the training data that is scored before it is trained on."""

@@ -24,6 +24,7 @@ from pipeline.device.device import RAM
 from pipeline.driver.loop import DueCommit
 from pipeline.machine.threads import Whole
 from pipeline.optim.row_optimizer import RowOptimizer
+from pipeline.optim.slab_rows import WideRows
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, RowStorage, Sgd
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.shards import Shards
@@ -304,7 +305,7 @@ def test_caps_too_small_for_the_rows_are_named_before_they_are_written(
 
 def test_the_lifespan_of_first_rows_is_not_that_of_rows_before() -> None:
     row = RowLayout(4, False)
-    optimizer = RowOptimizer(L2, row, 0.01, Slab(0, row.num_words), Whole(), RAM, False)
+    optimizer = RowOptimizer(L2, WideRows(Slab(0, row.num_words), row), 0.01, Whole(), RAM, False)
     optimizer.rates.through(3000, 0.05)
     rows_UW = np.zeros((1, row.num_words), np.uint32)
     rows_UW.view(np.float32)[:, 2:6] = 1000
@@ -314,6 +315,6 @@ def test_the_lifespan_of_first_rows_is_not_that_of_rows_before() -> None:
         optimizer.catch_up_copy(copy, 3000)
         assert (not copy.view(np.float32)[:, 2:6].any()) == is_zero
     saved = optimizer.rates.save()
-    again = RowOptimizer(L2, row, 0.01, Slab(0, row.num_words), Whole(), RAM, False)
+    again = RowOptimizer(L2, WideRows(Slab(0, row.num_words), row), 0.01, Whole(), RAM, False)
     again.rates.load(saved)
     assert again.rates.has_rows_before
