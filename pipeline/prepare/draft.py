@@ -97,7 +97,7 @@ class Recipe:
         return f"{'linear' if self.is_linear else 'deep'}, rows' rate {self.lr:g}, L2 {self.l2:g} / rows"
 
 
-LINEAR, DEEP, FAST = Recipe(True, 0.2, 10.0), Recipe(False, 1e-3), Recipe(False, 3e-3)
+LINEAR, FREER, DEEP, FAST = Recipe(True, 0.2, 10.0), Recipe(True, 0.2, 2.0), Recipe(False, 1e-3), Recipe(False, 3e-3)
 
 
 @dataclass(frozen=True, slots=True)
