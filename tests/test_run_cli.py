@@ -26,6 +26,8 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--fresh",
         "--extend",
         "--known-ok",
+        "--watch",
+        "--complete",
         "--no-score",
         "--serial",
         "--no-baselines",

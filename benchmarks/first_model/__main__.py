@@ -34,6 +34,8 @@ from pipeline.doctor.measures import rank_auc
 from pipeline.records import Array
 
 RULES = {name: replace(DRAFTED, **changes) for name, changes in CHANGED.items()}
+CANDIDATES = ("LR, l2 10 / n", "LR, l2 2 / n", "drafted", "row rate 3e-3")
+"""What `init` tries, see `pipeline.init.candidates`."""
 QUICK_SETS, QUICK_RULES = ["linear_3k"], ["drafted", "LR, l2 10 / n"]
 DRAWS = 500
 
@@ -142,6 +144,28 @@ def show(study: Study, name: str, order: Sequence[str], against: str | None) -> 
     return figures
 
 
+def compared(study: Study, name: str) -> dict[str, float]:
+    """Compare what `init` takes, the candidate of the least validation logloss with the first seed, with the tool of
+    the least validation logloss: difference of the AUC with its interval, and the ratio of the loglosses."""
+    ours = {of: study.found(name, of) for of in CANDIDATES}
+    theirs = {tool: study.found(name, tool) for tool in PEERS}
+    if not all(results for results, _ in ours.values()) or not any(results for results, _ in theirs.values()):
+        return {}
+    taken = min(ours, key=lambda of: ours[of][0][0]["validation"])
+    best = min((tool for tool in theirs if theirs[tool][0]), key=lambda tool: theirs[tool][0][0]["validation"])
+    (results, scores), (peer, peer_scores) = ours[taken], theirs[best]
+    more, low, high = differences(labels_of(study.rows(name), "test"), scores, peer_scores)
+    loss = statistics.mean(result["logloss"] for result in results)
+    ratio = loss / peer[0]["logloss"]
+    auc = statistics.mean(result["auc"] for result in results)
+    print(
+        f"first model ({taken}, {len(results)} seeds): {auc:.4f} / {loss:.4f}; {best}: {peer[0]['auc']:.4f} / "
+        f"{peer[0]['logloss']:.4f}; AUC {more:+.4f} [{low:+.4f}, {high:+.4f}], logloss x {ratio:.4f}"
+    )
+    values = {"AUC": auc, "AUC more": more, "AUC more, high": high, "logloss ratio": ratio}
+    return {f"{name} {key}": value for key, value in values.items()}
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"any of {', '.join(names_of(CHOOSING))}")
     parser.add_argument("--rules", nargs="*", default=list(RULES), choices=list(RULES), metavar="RULE")
@@ -169,7 +193,7 @@ def main() -> None:
         for rule in rules:
             for seed in args.seeds:
                 study.train(name, rule, RULES[rule], seed)
-        figures |= show(study, name, [*PEERS, *rules], args.against)
+        figures |= show(study, name, [*PEERS, *rules], args.against) | compared(study, name)
     finish(args, figures)
 
 

@@ -51,7 +51,11 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
 def sequence_sizes(workflow: Workflow) -> dict[str, dict[str, tuple[int, int]]]:
     """The argument `sequences` of a model class that has it: of each sequence by name the numbers of its list columns
     and of its lists of numbers."""
-    if "sequences" not in inspect.signature(workflow.model.kind).parameters:
+    try:
+        parameters = inspect.signature(workflow.model.kind).parameters
+    except ValueError:
+        return {}  # Some classes of Python itself have no signature.
+    if "sequences" not in parameters:
         return {}
     sequences = workflow.data.sequences
     return {"sequences": {sequence.name: (len(sequence.items), len(sequence.numbers)) for sequence in sequences}}
