@@ -14,10 +14,10 @@ from torch.nn.functional import softplus
 from torch.nn.utils.rnn import PackedSequence
 
 from pipeline.models.args import one_of
-from pipeline.models.din import AttentionUnit
+from pipeline.models.din import AttentionUnit, UnitAndDeep, take_unit
 from pipeline.models.history import History, HistoryModel, Sizes
 from pipeline.models.losses import Output, binary_cross_entropy, weighted_mean
-from pipeline.models.mlp import Deep, draw, mlp
+from pipeline.models.mlp import draw, mlp
 from pipeline.models.ragged import TimeMajor
 from pipeline.models.sequence import SequenceValues
 
@@ -30,14 +30,14 @@ class DIEN(HistoryModel):
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
-        hidden: Sequence[int] = (1024, 512, 256), attention: Sequence[int] = (256, 128),
-        attention_activation: str = "dice", softmax: bool = True, gate: str = "augru", auxiliary: float = 0.0,
-        **deep: Unpack[Deep],
+        hidden: Sequence[int] = (1024, 512, 256), attention: Sequence[int] = (256, 128), gate: str = "augru",
+        auxiliary: float = 0.0, **others: Unpack[UnitAndDeep],
     ):  # fmt: skip
-        init = deep.get("init", "torch")
-        unit = partial(AttentionUnit, attention=attention, activation=attention_activation, softmax=softmax, init=init)
-        pool = partial(Evolution, unit=unit, gate=one_of("gate", gate, GATES), init=init, is_taught=bool(auxiliary))
-        super().__init__(num_fields, num_numbers, embedding_dim, sequences, pool, hidden, deep)
+        pool = partial(
+            Evolution, unit=take_unit(attention, others), gate=one_of("gate", gate, GATES),
+            init=others.get("init", "torch"), is_taught=bool(auxiliary),
+        )  # fmt: skip
+        super().__init__(num_fields, num_numbers, embedding_dim, sequences, pool, hidden, others)
         self.auxiliary = auxiliary
         if auxiliary:
             self.loss = partial(loss_of_both, auxiliary)

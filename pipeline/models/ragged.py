@@ -124,7 +124,7 @@ class TimeMajor:
 
 class Buckets:
     """Examples of similar length side by side, padded to the longest of them: a bucket for lengths from 2^n + 1 to
-    2^(n + 1), so that at most half of it is padding."""
+    2^(n + 1), so that at most half of its places, `num_places` in all buckets, are padding."""
 
     def __init__(self, segments: Segments) -> None:
         lengths, offsets, num_values = segments.lengths, segments.offsets, segments.num_values
@@ -147,7 +147,7 @@ class Buckets:
             sources.append(source.flatten())
             self._masks.append(real)
         self._source_W = torch.cat(sources) if sources else target_V
-        self._target_V = target_V
+        self._target_V, self.num_places = target_V, begin
 
     def attend(self, q_VE: Tensor, k_VE: Tensor, v_VE: Tensor, heads: int, causal: bool) -> Tensor:
         """[V, E]: scaled dot-product attention of each value to the values of its example, with `causal` to those up to
