@@ -126,7 +126,7 @@ class PlainTorch:
         for epoch in range(self._workflow.schedule.epochs):
             for _ in self.steps(epoch):
                 pass
-            epochs.append(self._evaluate("validation"))
+            epochs.append(self.evaluate("validation"))
             value = epochs[-1]["auc"] if plateau.metric == "auc" else -epochs[-1]["logloss"]
             if value > best + BETTER:
                 best, best_epoch, stale, kept = value, epoch + 1, 0, copy.deepcopy(self.model.state_dict())
@@ -140,7 +140,7 @@ class PlainTorch:
                 break
         self.model.load_state_dict(kept)
         seconds = time.perf_counter() - start
-        return {**self._evaluate("test"), "best_epoch": best_epoch, "epochs": epochs, "seconds": seconds}
+        return {**self.evaluate("test"), "best_epoch": best_epoch, "epochs": epochs, "seconds": seconds}
 
     def losses(self, num_steps: int) -> list[float]:
         """Losses of the first `num_steps` steps."""
@@ -182,7 +182,8 @@ class PlainTorch:
         return float(loss.detach())
 
     @torch.inference_mode()
-    def _evaluate(self, split: str) -> dict[str, float]:
+    def evaluate(self, split: str) -> dict[str, float]:
+        """AUC and logloss of a split."""
         self.model.eval()
         ids_NF, labels_N, _ = self._splits[split]
         logits_N = torch.cat([self.model(ids_BF) for ids_BF in ids_NF.split(self._workflow.schedule.batch_size)])

@@ -11,7 +11,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import one_of, probability, whole
+from pipeline.models.args import flag, one_of, probability, whole
 from pipeline.models.history import History, HistoryModel, Sizes
 from pipeline.models.mlp import ACTIVATIONS, Deep, draw
 from pipeline.models.ragged import Buckets, Segments, rearrange
@@ -29,7 +29,7 @@ class BST(HistoryModel):
         positions: int = 101, **others: Unpack[BlocksAndDeep],
     ):  # fmt: skip
         layers = whole("layers", others.pop("layers", 1))
-        layer_norm = others.pop("layer_norm", False)
+        layer_norm = flag("layer_norm", others.pop("layer_norm", False))
         block = partial(
             Block, heads=whole("heads", others.pop("heads", 8)), layer_norm="after" if layer_norm else "",
             dropout=probability("block_dropout", others.pop("block_dropout", 0.0)), activation="leaky_relu",

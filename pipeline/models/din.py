@@ -10,6 +10,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
+from pipeline.models.args import flag
 from pipeline.models.history import History, HistoryModel, Sizes
 from pipeline.models.mlp import Deep, mlp
 from pipeline.models.ragged import Segments
@@ -63,9 +64,7 @@ class AttentionUnit(nn.Module):
         self, width: int, num_numbers: int, attention: Sequence[int], activation: str, softmax: bool, init: str
     ):
         super().__init__()
-        if not isinstance(softmax, bool):
-            raise ValueError(f"softmax is {softmax!r}; expected true or false")
-        self.softmax = softmax
+        self.softmax = flag("softmax", softmax)
         self.mlp = mlp(4 * width + num_numbers, attention, activation=activation, init=init)
 
     def forward(self, k_VE: Tensor, q_BE: Tensor, numbers_VN: Tensor, segments: Segments) -> Tensor:

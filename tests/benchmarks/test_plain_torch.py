@@ -104,7 +104,7 @@ def test_a_plateau_lowers_the_rates_and_ends_the_training(make_workflow, monkeyp
         weights.append(plain.model.embedding.weight.detach().clone())
         return {"auc": next(aucs), "logloss": 0.0}
 
-    monkeypatch.setattr(plain, "_evaluate", evaluate)
+    monkeypatch.setattr(plain, "evaluate", evaluate)
     result = plain.train()
     assert (result["best_epoch"], len(result["epochs"])) == (3, 6)
     assert [group["lr"] for group in plain._optimizer.param_groups] == [2e-5, 2e-5]
