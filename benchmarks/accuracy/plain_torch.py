@@ -105,14 +105,14 @@ class PlainTorch:
         ids_NF = torch.from_numpy(ids.reshape(-1, len(workflow.data.categories)))
         parts = ids_NF.split([len(keys_NF) for keys_NF, *_ in read.values()])
         self._splits = {split: Split(part, *read[split][1:]) for split, part in zip(there, parts, strict=True)}
-        self._model = Tables(workflow, keys_K)
+        self.model = Tables(workflow, keys_K)
         if one_bit_off:
             with torch.no_grad():
-                weight = self._model.embedding.weight
+                weight = self.model.embedding.weight
                 weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
-        tables = [*self._model.embedding.parameters(), *self._model.first_order.parameters()]
+        tables = [*self.model.embedding.parameters(), *self.model.first_order.parameters()]
         groups = [{"params": tables, "lr": rows.lr, "betas": (rows.beta1, rows.beta2), "eps": rows.eps, "l2": rows.l2}]
-        if parameters := list(self._model.dense.parameters()):
+        if parameters := list(self.model.dense.parameters()):
             betas = dense.beta1, dense.beta2
             groups += [{"params": parameters, "lr": dense.lr, "betas": betas, "eps": dense.eps, "l2": dense.l2}]
         self._optimizer = torch.optim.Adam(groups)
@@ -122,14 +122,14 @@ class PlainTorch:
         start = time.perf_counter()
         plateau = self._workflow.schedule.plateau or Plateau()
         epochs: list[dict[str, float]] = []
-        best, best_epoch, stale, kept = -math.inf, 0, 0, self._model.state_dict()
+        best, best_epoch, stale, kept = -math.inf, 0, 0, self.model.state_dict()
         for epoch in range(self._workflow.schedule.epochs):
             for _ in self.steps(epoch):
                 pass
-            epochs.append(self._evaluate("validation"))
+            epochs.append(self.evaluate("validation"))
             value = epochs[-1]["auc"] if plateau.metric == "auc" else -epochs[-1]["logloss"]
             if value > best + BETTER:
-                best, best_epoch, stale, kept = value, epoch + 1, 0, copy.deepcopy(self._model.state_dict())
+                best, best_epoch, stale, kept = value, epoch + 1, 0, copy.deepcopy(self.model.state_dict())
                 continue
             if not math.isfinite(value):
                 continue
@@ -138,9 +138,9 @@ class PlainTorch:
                 group["lr"] = min(group["lr"], max(group["lr"] * plateau.lr_factor, plateau.lr_floor))
             if stale == plateau.stop_after:
                 break
-        self._model.load_state_dict(kept)
+        self.model.load_state_dict(kept)
         seconds = time.perf_counter() - start
-        return {**self._evaluate("test"), "best_epoch": best_epoch, "epochs": epochs, "seconds": seconds}
+        return {**self.evaluate("test"), "best_epoch": best_epoch, "epochs": epochs, "seconds": seconds}
 
     def losses(self, num_steps: int) -> list[float]:
         """Losses of the first `num_steps` steps."""
@@ -151,11 +151,11 @@ class PlainTorch:
 
     def steps(self, epoch: int) -> Iterator[float]:
         """Train an epoch, and yield the loss of each batch."""
-        self._model.train()
+        self.model.train()
         ids_NF, labels_N, sizes = self._splits["train"]
         order_N = torch.from_numpy(self._order(sizes, epoch))
         for at_B in order_N.split(self._workflow.schedule.batch_size):
-            yield self._step(ids_NF[at_B], labels_N[at_B])
+            yield self.step(ids_NF[at_B], labels_N[at_B])
 
     def _order(self, group_sizes: list[int], epoch: int) -> NDArray[np.int64]:
         """[N] examples in the order of the epoch: row groups are permuted, then the examples of each window."""
@@ -167,23 +167,25 @@ class PlainTorch:
         windows = np.split(line, range(window, len(line), window))
         return np.concatenate([part[order.window_order(len(part), seed, epoch, w)] for w, part in enumerate(windows)])
 
-    def _step(self, ids_BF: Tensor, labels_B: Tensor) -> float:
+    def step(self, ids_BF: Tensor, labels_B: Tensor) -> float:
+        """Train on a batch, and return its loss before that."""
         self._optimizer.zero_grad()
-        loss = binary_cross_entropy_with_logits(self._model(ids_BF), labels_B)
+        loss = binary_cross_entropy_with_logits(self.model(ids_BF), labels_B)
         loss.backward()
         for group in self._optimizer.param_groups:
             for parameter in (p for p in group["params"] if p.grad is not None):
                 # L2 is added before the clipping; weight_decay would add it afterwards.
                 parameter.grad.add_(parameter.detach(), alpha=group["l2"])
         if self._workflow.optimizer.max_grad_norm:
-            nn.utils.clip_grad_norm_(self._model.parameters(), self._workflow.optimizer.max_grad_norm)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self._workflow.optimizer.max_grad_norm)
         self._optimizer.step()
         return float(loss.detach())
 
     @torch.inference_mode()
-    def _evaluate(self, split: str) -> dict[str, float]:
-        self._model.eval()
+    def evaluate(self, split: str) -> dict[str, float]:
+        """AUC and logloss of a split."""
+        self.model.eval()
         ids_NF, labels_N, _ = self._splits[split]
-        logits_N = torch.cat([self._model(ids_BF) for ids_BF in ids_NF.split(self._workflow.schedule.batch_size)])
+        logits_N = torch.cat([self.model(ids_BF) for ids_BF in ids_NF.split(self._workflow.schedule.batch_size)])
         scores_N = torch.sigmoid(logits_N.double())
         return {"auc": float(roc_auc_score(labels_N, scores_N)), "logloss": float(log_loss(labels_N, scores_N))}

@@ -1,24 +1,31 @@
 """Amazon Beauty, 5-core: workflows of the models, and the protocol of SASRec and S3-Rec: the last item of each user
 against 99 that the user never had.
 
-    python -m benchmarks.sequences.beauty MODEL SEED [--epochs N] [--users N]
+    python -m benchmarks.sequences.beauty [MODEL ...] [--seeds 1 2 3] [--epochs N] [--users N]
 
-trains one model by the pipeline and prints AUC and logloss of the test split, HR@10, NDCG@10 and MRR.
+Each model is trained by the pipeline, once for each seed. AUC and logloss are of the test split, by the epoch with the
+best validation; so are HR@10, NDCG@10 and MRR. Each run leaves one JSON file in --out and is not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
+import statistics
+import tempfile
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
-from benchmarks.once import Quiet, train
+from benchmarks.common import arguments, finish, machine
+from benchmarks.once import Quiet, once, read, train
+from benchmarks.sequences.stand_in import check_files, write_beauty
 from pipeline import models
 from pipeline.serving.opened import open_run
 from pipeline.workflow import Workflow
@@ -30,6 +37,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "BST": {"hidden": (128, 64), "heads": 4},
     "SASRec": {"hidden": (128, 64), "heads": 1, "layers": 2, "positions": 50},
 }
+METRICS = ("auc", "logloss", "hr10", "ndcg10", "mrr")
+FILES = tuple(f"{name}.parquet" for name in ("train", "valid", "test", "test_rank99", "users", "items"))
 NEGATIVES, MOST = 99, 50
 """Items that the last one is compared with, and the longest history, as in the data's own lists."""
 
@@ -104,20 +113,41 @@ def measure(data: Path, model: str, seed: int, epochs: int, users: int | None, r
     return {"auc": test["auc"], "logloss": test["logloss"], "validation": valid, **ranks(scores, each)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", choices=MODELS)
-    parser.add_argument("seed", type=int)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/amazon_beauty"))
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(data=Path("../shared/data/amazon_beauty"))
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"default: {' '.join(MODELS)}")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--users", type=int, help="default: all")
-    parser.add_argument("--out", type=Path, default=Path("runs/sequences"))
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
-    name = f"{args.model}_{args.seed}"
-    found = measure(args.data, args.model, args.seed, args.epochs, args.users, args.out / name)
-    (args.out / f"{name}.json").write_text(json.dumps(found) + "\n")
-    print(name, json.dumps(found))
+    parser.add_argument("--out", type=Path, default=Path("runs/sequences"), help="a JSON file for each run")
+
+
+def main() -> None:
+    args = arguments("sequences.beauty", __doc__ or "", options)
+    print(machine())
+    torch.set_num_threads(1)
+    models, seeds, epochs, data, out = args.models or list(MODELS), args.seeds, args.epochs, args.data, args.out
+    if unknown := [model for model in models if model not in MODELS]:
+        raise SystemExit(f"no settings of {', '.join(unknown)}; there are {', '.join(MODELS)}")
+    with ExitStack() as stack:
+        if args.quick:
+            out = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-")))
+            models, seeds, epochs, data = args.models or ["SASRec"], seeds[:1], 1, out / "data"
+            write_beauty(data, NEGATIVES)
+        check_files(data, FILES)
+        out.mkdir(parents=True, exist_ok=True)
+        figures: dict[str, float] = {}
+        print(f"{'':12}" + "".join(f"{metric:>10}" for metric in METRICS))
+        for model in models:
+            found = []
+            for seed in seeds:
+                path = out / f"beauty_{model}_{seed}.json"
+                once(path, partial(measure, data, model, seed, epochs, args.users, path.with_suffix("")))
+                found.append(read(path) or {})
+            means = {metric: statistics.mean(one[metric] for one in found if one) for metric in METRICS}
+            print(f"{model:12}" + "".join(f"{mean:10.4f}" for mean in means.values()), flush=True)
+            figures |= {f"{model}_{metric}": mean for metric, mean in means.items()}
+    finish(args, figures)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,19 @@
     python -m benchmarks.sequences.movies [--models DIN MeanPooling] [--seeds 1 2 3] [--epochs N]
 
 Weeks 1 to 23 train, 24 and 25 choose the epoch, 26 and 27 test. Both sides have the candidate's item and genre, its
-history of both, the same networks, rates and initial distributions; they draw their own numbers. Prints test AUC.
+history of both, the same networks, rates and initial distributions; they draw their own numbers. Figures are test AUC,
+a mean over seeds. Each run leaves one JSON file in --out and is not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import shutil
 import statistics
+import tempfile
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +25,10 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.once import Quiet, train
+from benchmarks.common import arguments, finish, machine
+from benchmarks.once import Quiet, once, read, train
 from benchmarks.sequences.padded import Padded, Trainer, pad
+from benchmarks.sequences.stand_in import check_files, write_weeks
 from pipeline import models
 from pipeline.workflow import Workflow
 
@@ -119,30 +125,43 @@ def by_torch(padder: Padder, model: str, seed: int, epochs: int) -> dict[str, An
     return {"validation": valid, "auc": test[int(np.argmax(valid))]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(data=Path("../shared/data/movietweetings_100k"))
     parser.add_argument("--models", nargs="+", choices=("DIN", "MeanPooling"), default=("DIN", "MeanPooling"))
     parser.add_argument("--seeds", type=int, nargs="+", default=(1, 2, 3))
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/movietweetings_100k"))
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--out", type=Path, default=Path("runs/sequences"))
-    args = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=Path("runs/sequences"), help="a JSON file for each run")
+
+
+def main() -> None:
+    args = arguments("sequences.movies", __doc__ or "", options)
+    print(machine())
     torch.set_num_threads(1)
-    args.out.mkdir(parents=True, exist_ok=True)
-    padder, found = Padder(args.data), {}
-    for seed in args.seeds:
+    seeds, epochs, data, out = args.seeds, args.epochs, args.data, args.out
+    names = [name for split in WEEKS for name in files(split)]
+    with ExitStack() as stack:
+        if args.quick:
+            out = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-")))
+            seeds, epochs, data = seeds[:1], 1, out / "data"
+            write_weeks(data, names, *COLUMNS)
+        check_files(data, names)
+        out.mkdir(parents=True, exist_ok=True)
+        padder, figures = Padder(data), {}
         for model in args.models:
             for side in ("pipeline", "torch"):
-                name = f"movies_{model}_{seed}_{side}"
-                if side == "pipeline":
-                    one = by_pipeline(args.data, model, seed, args.epochs, args.out / name)
-                else:
-                    one = by_torch(padder, model, seed, args.epochs)
-                found.setdefault((model, side), []).append(one["auc"])
-                (args.out / f"{name}.json").write_text(json.dumps(one) + "\n")
-                print(name, json.dumps(one), flush=True)
-    for (model, side), aucs in found.items():
-        print(f"{model:12} {side:9} test AUC {statistics.mean(aucs):.4f} [{min(aucs):.4f} .. {max(aucs):.4f}]")
+                found = []
+                for seed in seeds:
+                    path = out / f"movies_{model}_{seed}_{side}.json"
+                    if side == "torch":
+                        once(path, partial(by_torch, padder, model, seed, epochs))
+                    else:
+                        once(path, partial(by_pipeline, data, model, seed, epochs, path.with_suffix("")))
+                    found.append((read(path) or {"auc": math.nan})["auc"])
+                print(
+                    f"{model:12} {side:9} test AUC {statistics.mean(found):.4f} [{min(found):.4f} .. {max(found):.4f}]"
+                )
+                figures[f"{model}_{side}_auc"] = statistics.mean(found)
+    finish(args, figures)
 
 
 if __name__ == "__main__":

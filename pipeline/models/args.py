@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 
@@ -24,6 +25,20 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     """Return the value. Raises ValueError if it is none of the choices."""
     if value not in (known := tuple(choices)):
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
+    return value
+
+
+def flag(name: str, value: bool) -> bool:
+    """Return the value. Raises ValueError if it is not a bool."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}; expected true or false")
+    return value
+
+
+def at_least_zero(name: str, value: float) -> float:
+    """Return the value. Raises ValueError if it is not a finite number of at least 0."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} is {value!r}; expected a number of at least 0")
     return value
 
 

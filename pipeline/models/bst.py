@@ -11,7 +11,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import one_of, probability, whole
+from pipeline.models.args import flag, one_of, probability, whole
 from pipeline.models.history import History, HistoryModel, Sizes
 from pipeline.models.mlp import ACTIVATIONS, Deep, draw
 from pipeline.models.ragged import Buckets, Segments, rearrange
@@ -25,21 +25,31 @@ class BST(HistoryModel):
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
-        hidden: Sequence[int] = (1024, 512, 256), heads: int = 8, layers: int = 1, pooling: str = "target",
-        position_dim: int | None = None, positions: int = 101, layer_norm: bool = False, block_dropout: float = 0.0,
-        **deep: Unpack[Deep],
+        hidden: Sequence[int] = (1024, 512, 256), pooling: str = "target", position_dim: int | None = None,
+        positions: int = 101, **others: Unpack[BlocksAndDeep],
     ):  # fmt: skip
+        layers = whole("layers", others.pop("layers", 1))
+        layer_norm = flag("layer_norm", others.pop("layer_norm", False))
         block = partial(
-            Block, heads=whole("heads", heads), layer_norm="after" if layer_norm else "",
-            dropout=probability("block_dropout", block_dropout), activation="leaky_relu",
-            init=deep.get("init", "torch"),
+            Block, heads=whole("heads", others.pop("heads", 8)), layer_norm="after" if layer_norm else "",
+            dropout=probability("block_dropout", others.pop("block_dropout", 0.0)), activation="leaky_relu",
+            init=others.get("init", "torch"),
         )  # fmt: skip
         pool = partial(
-            WithTarget, block=block, layers=whole("layers", layers), pooling=one_of("pooling", pooling, POOLINGS),
+            WithTarget, block=block, layers=layers, pooling=one_of("pooling", pooling, POOLINGS),
             position_dim=embedding_dim if position_dim is None else whole("position_dim", position_dim),
             positions=whole("positions", positions),
         )  # fmt: skip
-        super().__init__(num_fields, num_numbers, embedding_dim, sequences, pool, hidden, deep)
+        super().__init__(num_fields, num_numbers, embedding_dim, sequences, pool, hidden, others)
+
+
+class BlocksAndDeep(Deep, total=False):
+    """Arguments of a model's transformer blocks, and of its MLP; part of its workflow's `model.args`."""
+
+    heads: int
+    layers: int
+    layer_norm: bool
+    block_dropout: float
 
 
 class WithTarget(nn.Module):

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch.nn.utils.rnn import PackedSequence
 
-from pipeline.models.args import one_of
-from pipeline.models.din import AttentionUnit
+from pipeline.models.args import at_least_zero, one_of
+from pipeline.models.din import AttentionUnit, UnitAndDeep, take_unit
 from pipeline.models.history import History, HistoryModel, Sizes
 from pipeline.models.losses import Output, binary_cross_entropy, weighted_mean
-from pipeline.models.mlp import Deep, draw, mlp
+from pipeline.models.mlp import draw, mlp
 from pipeline.models.ragged import TimeMajor
 from pipeline.models.sequence import SequenceValues
 
@@ -30,15 +30,15 @@ class DIEN(HistoryModel):
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
-        hidden: Sequence[int] = (1024, 512, 256), attention: Sequence[int] = (256, 128),
-        attention_activation: str = "dice", softmax: bool = True, gate: str = "augru", auxiliary: float = 0.0,
-        **deep: Unpack[Deep],
+        hidden: Sequence[int] = (1024, 512, 256), attention: Sequence[int] = (256, 128), gate: str = "augru",
+        auxiliary: float = 0.0, **others: Unpack[UnitAndDeep],
     ):  # fmt: skip
-        init = deep.get("init", "torch")
-        unit = partial(AttentionUnit, attention=attention, activation=attention_activation, softmax=softmax, init=init)
-        pool = partial(Evolution, unit=unit, gate=one_of("gate", gate, GATES), init=init, is_taught=bool(auxiliary))
-        super().__init__(num_fields, num_numbers, embedding_dim, sequences, pool, hidden, deep)
-        self.auxiliary = auxiliary
+        pool = partial(
+            Evolution, unit=take_unit(attention, others), gate=one_of("gate", gate, GATES),
+            init=others.get("init", "torch"), is_taught=bool(auxiliary),
+        )  # fmt: skip
+        super().__init__(num_fields, num_numbers, embedding_dim, sequences, pool, hidden, others)
+        self.auxiliary = at_least_zero("auxiliary", auxiliary)
         if auxiliary:
             self.loss = partial(loss_of_both, auxiliary)
 
@@ -102,10 +102,7 @@ class Evolution(nn.Module):
 
 
 def run(gru: nn.GRU, x_VI: Tensor, time: TimeMajor) -> tuple[Tensor, Tensor]:
-    """States [V, E] in the order of `time`, and last ones of the examples with values, by length, of inputs [V, I]."""
-    if not len(x_VI):
-        nothing = x_VI.new_zeros(0, gru.hidden_size)
-        return nothing, nothing
+    """States in the order of `time`, and last ones of the examples with values, by length, of inputs [V, I]."""
     states, last = gru(PackedSequence(time.order(x_VI), time.batch_sizes))
     return states.data, last[0]
 
@@ -122,9 +119,9 @@ class AttentionalGRU(nn.Module):
     def forward(self, x_VE: Tensor, a_V1: Tensor, time: TimeMajor) -> Tensor:
         """Last states of the examples with values, by length, of inputs [V, E] and attention [V, 1]."""
         sizes = time.batch_sizes.tolist()
-        h, ended = x_VE.new_zeros(max(sizes, default=0), x_VE.shape[1]), []
+        h, ended = x_VE.new_zeros(sizes[0], x_VE.shape[1]), []
         of_x, of_a = time.order(self.of_input(x_VE)).split(sizes), time.order(a_V1).split(sizes)
-        for at_x, a in zip(of_x, of_a, strict=False):
+        for at_x, a in zip(of_x, of_a, strict=True):
             if len(at_x) < len(h):
                 ended.append(h[len(at_x) :])
                 h = h[: len(at_x)]

@@ -10,6 +10,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
+from pipeline.models.args import flag
 from pipeline.models.history import History, HistoryModel, Sizes
 from pipeline.models.mlp import Deep, mlp
 from pipeline.models.ragged import Segments
@@ -20,21 +21,34 @@ class DIN(HistoryModel):
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
-        hidden: Sequence[int] = (1024, 512, 256), attention: Sequence[int] = (512, 256),
-        attention_activation: str = "dice", softmax: bool = True, **deep: Unpack[Deep],
+        hidden: Sequence[int] = (1024, 512, 256), attention: Sequence[int] = (512, 256), **others: Unpack[UnitAndDeep],
     ):  # fmt: skip
-        init = deep.get("init", "torch")
-        pool = partial(Attention, attention=attention, activation=attention_activation, softmax=softmax, init=init)
-        super().__init__(num_fields, num_numbers, embedding_dim, sequences, pool, hidden, deep)
+        pool = partial(Attention, unit=take_unit(attention, others))
+        super().__init__(num_fields, num_numbers, embedding_dim, sequences, pool, hidden, others)
+
+
+class UnitAndDeep(Deep, total=False):
+    """Arguments of a model's attention unit, without its widths, and of its MLP; part of its workflow's
+    `model.args`."""
+
+    attention_activation: str
+    softmax: bool
+
+
+def take_unit(attention: Sequence[int], others: UnitAndDeep) -> partial[AttentionUnit]:
+    """Return what makes an attention unit of the width of a value and the number of its numbers. The unit's arguments
+    are removed from `others`, so that the MLP's are left."""
+    return partial(
+        AttentionUnit, attention=attention, activation=others.pop("attention_activation", "dice"),
+        softmax=others.pop("softmax", True), init=others.get("init", "torch"),
+    )  # fmt: skip
 
 
 class Attention(nn.Module):
-    def __init__(
-        self, width: int, num_numbers: int, attention: Sequence[int], activation: str, softmax: bool, init: str
-    ):
+    def __init__(self, width: int, num_numbers: int, unit: partial[AttentionUnit]):
         super().__init__()
         self.width = width
-        self.unit = AttentionUnit(width, num_numbers, attention, activation, softmax, init)
+        self.unit = unit(width, num_numbers)
 
     def forward(self, history: History) -> Tensor:
         """[B, E]: sum of a(k, q) k over the values k of each example."""
@@ -50,9 +64,7 @@ class AttentionUnit(nn.Module):
         self, width: int, num_numbers: int, attention: Sequence[int], activation: str, softmax: bool, init: str
     ):
         super().__init__()
-        if not isinstance(softmax, bool):
-            raise ValueError(f"softmax is {softmax!r}; expected true or false")
-        self.softmax = softmax
+        self.softmax = flag("softmax", softmax)
         self.mlp = mlp(4 * width + num_numbers, attention, activation=activation, init=init)
 
     def forward(self, k_VE: Tensor, q_BE: Tensor, numbers_VN: Tensor, segments: Segments) -> Tensor:

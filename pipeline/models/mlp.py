@@ -8,7 +8,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import one_of, probability, widths
+from pipeline.models.args import flag, one_of, probability, widths
 from pipeline.models.dice import Dice
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -40,8 +40,7 @@ def mlp(
 
     Raises ValueError with the name of an invalid argument.
     """
-    if not isinstance(batch_norm, bool):
-        raise ValueError(f"batch_norm is {batch_norm!r}; expected true or false")
+    flag("batch_norm", batch_norm)
     probability("dropout", dropout)
     one_of("activation", activation, (*ACTIVATIONS, "dice"))
     layers: list[nn.Module] = []

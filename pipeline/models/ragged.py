@@ -93,7 +93,11 @@ class _Rearrange(torch.autograd.Function):
 
 class TimeMajor:
     """Order of values for a recurrence: the first values of all examples, then the second ones and so on, longer
-    examples first, so that step t works on the first `batch_sizes[t]` examples."""
+    examples first, so that step t works on the first `batch_sizes[t]` examples.
+
+    If there are no values at all, the order has one row of zeros, whose result goes nowhere. What is before and in the
+    recurrence then has gradients of zero, as where an example without values is one of several; without gradients, a
+    `Dice` would not take part in the backward sums for which other workers wait."""
 
     def __init__(self, segments: Segments) -> None:
         lengths, time_V = segments.lengths, segments.position_V()
@@ -102,29 +106,31 @@ class TimeMajor:
         """Place of each example in the order by length."""
         self.rank_B[by_length] = torch.arange(len(lengths), device=lengths.device)
         sizes = torch.bincount(time_V)
-        self.batch_sizes = sizes.cpu()
+        self.batch_sizes = sizes.cpu() if segments.num_values else torch.ones(1, dtype=torch.int64)
         """Number of examples at each step: int64, on the CPU."""
-        self.by_length, self.num_examples = by_length, len(lengths)
+        self._num_with_values = int(self.batch_sizes[0]) if segments.num_values else 0
+        self.by_length = by_length
         self.target_V = (sizes.cumsum(0) - sizes)[time_V] + self.rank_B[segments.example_V]
-        self.source_V = torch.argsort(self.target_V)
+        self.source_W = torch.argsort(self.target_V) if segments.num_values else lengths.new_zeros(1)
 
     def order(self, x_VD: Tensor) -> Tensor:
-        """Values [V, D] in the order of the recurrence."""
-        return rearrange(x_VD, self.source_V, self.target_V)
+        """Values [V, D] in the order of the recurrence, [W, D] with W = max(V, 1)."""
+        return rearrange(x_VD, self.source_W, self.target_V)
 
-    def back(self, x_VD: Tensor) -> Tensor:
-        """Values [V, D] example by example again."""
-        return rearrange(x_VD, self.target_V, self.source_V)
+    def back(self, x_WD: Tensor) -> Tensor:
+        """[V, D]: values in the order of the recurrence, example by example again."""
+        return rearrange(x_WD, self.target_V, self.source_W)
 
     def back_to_examples(self, of_longest: Tensor) -> Tensor:
         """[B, D] of one row for each example with values, by length; 0 for the others."""
+        of_longest = of_longest[: self._num_with_values]
         absent = self.rank_B.clamp_max(len(of_longest))
         return rearrange(of_longest, absent, self.by_length[: len(of_longest)])
 
 
 class Buckets:
     """Examples of similar length side by side, padded to the longest of them: a bucket for lengths from 2^n + 1 to
-    2^(n + 1), so that at most half of it is padding."""
+    2^(n + 1), so that at most half of its places, `num_places` in all buckets, are padding."""
 
     def __init__(self, segments: Segments) -> None:
         lengths, offsets, num_values = segments.lengths, segments.offsets, segments.num_values
@@ -147,7 +153,7 @@ class Buckets:
             sources.append(source.flatten())
             self._masks.append(real)
         self._source_W = torch.cat(sources) if sources else target_V
-        self._target_V = target_V
+        self._target_V, self.num_places = target_V, begin
 
     def attend(self, q_VE: Tensor, k_VE: Tensor, v_VE: Tensor, heads: int, causal: bool) -> Tensor:
         """[V, E]: scaled dot-product attention of each value to the values of its example, with `causal` to those up to

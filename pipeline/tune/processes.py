@@ -41,7 +41,7 @@ class Processes:
                     process = self._running.get(name)
                     if process is None and not self.signal:
                         starts[name] += 1
-                        self._start(record)
+                        self._running[name] = self.start(record)
                     elif process is None or process.poll() is not None:
                         self._running.pop(name, None)
                         if process and (verdict := self._verdict(record, process.returncode, starts[name])):
@@ -52,11 +52,12 @@ class Processes:
                 time.sleep(POLL_SECONDS)
         return all(record.verdict() for record in records)
 
-    def _start(self, record: Record) -> None:
+    def start(self, record: Record) -> subprocess.Popen[bytes]:
+        """Start the training of a record in a process."""
         command = [sys.executable, "-m", "pipeline.tune.trial", str(self._out), record.name, str(os.getpid())]
         with open(record.output, "ab") as output:
             # In a group by itself, a process gets the terminal's signals from the study alone.
-            self._running[record.name] = subprocess.Popen(
+            return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
 

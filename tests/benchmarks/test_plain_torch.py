@@ -80,18 +80,18 @@ def test_l2_moves_rows_outside_the_batch(make_workflow):
     """A gradient of nothing but L2, on every row: by Adam's first step each moves by the learning rate, against its
     sign."""
     plain = PlainTorch(make_workflow(rows=Adam(l2=0.5, eps_place="torch")))
-    before = plain._model.embedding.weight.detach().clone()
+    before = plain.model.embedding.weight.detach().clone()
     ids_BF = torch.zeros(1, 3, dtype=torch.int64)
-    plain._step(ids_BF, torch.zeros(1))
-    moved = plain._model.embedding.weight.detach() - before
+    plain.step(ids_BF, torch.zeros(1))
+    moved = plain.model.embedding.weight.detach() - before
     torch.testing.assert_close(moved[1:], -1e-3 * before[1:].sign(), atol=1e-6, rtol=1e-3)
 
 
 def test_the_norm_is_clipped_over_all_gradients(make_workflow):
     plain = PlainTorch(make_workflow(rows=Adam(l2=100.0, eps_place="torch"), max_grad_norm=0.01))
     ids_BF = torch.zeros(1, 3, dtype=torch.int64)
-    plain._step(ids_BF, torch.zeros(1))
-    grads = [parameter.grad for parameter in plain._model.parameters() if parameter.grad is not None]
+    plain.step(ids_BF, torch.zeros(1))
+    grads = [parameter.grad for parameter in plain.model.parameters() if parameter.grad is not None]
     assert torch.linalg.vector_norm(torch.stack([g.norm() for g in grads])).item() == pytest.approx(0.01, rel=1e-3)
 
 
@@ -101,10 +101,10 @@ def test_a_plateau_lowers_the_rates_and_ends_the_training(make_workflow, monkeyp
     weights = []
 
     def evaluate(split):
-        weights.append(plain._model.embedding.weight.detach().clone())
+        weights.append(plain.model.embedding.weight.detach().clone())
         return {"auc": next(aucs), "logloss": 0.0}
 
-    monkeypatch.setattr(plain, "_evaluate", evaluate)
+    monkeypatch.setattr(plain, "evaluate", evaluate)
     result = plain.train()
     assert (result["best_epoch"], len(result["epochs"])) == (3, 6)
     assert [group["lr"] for group in plain._optimizer.param_groups] == [2e-5, 2e-5]

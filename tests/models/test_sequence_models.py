@@ -8,6 +8,7 @@ import torch
 from support.oracle import padded
 
 from pipeline.models import BST, DIEN, DIN, MeanPooling, SASRec
+from pipeline.models.dice import Dice
 from pipeline.models.history import HistoryModel
 from pipeline.models.losses import logits_of
 from pipeline.models.ragged import Segments
@@ -182,6 +183,23 @@ def test_the_same_batch_gives_the_same_bits_again(name):
     assert all(torch.equal(one, other) for other in runs[1:] for one, other in zip(runs[0], other, strict=True))
 
 
+@pytest.mark.parametrize("name", [name for name in SMALL if name.startswith("DI")])
+@pytest.mark.parametrize("lengths", [{"history": (0, 0)}, {"short": (0, 0)}, {"history": (0, 0), "short": (0, 0)}])
+def test_workers_without_values_take_part_in_every_sum(name, lengths):
+    """Otherwise workers that have values wait for a worker without them, in the forward or in the backward pass."""
+
+    def sums(lengths):
+        model, found = make(name).train(), []
+        for norm in (module for module in model.modules() if isinstance(module, Dice)):
+            norm.add_up = lambda vector, norm=norm: found.append((norm.num_features, len(vector)))
+        model(*examples(lengths)).sum().backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+        return found
+
+    full = {"history": (2, 1), "short": (0, 3)}
+    assert sums(full | lengths) == sums(full)
+
+
 def test_the_auxiliary_loss_is_a_mean_over_examples():
     model, given = make("DIEN", auxiliary=0.5).train(), examples()
     torch.manual_seed(3)
@@ -207,6 +225,10 @@ def test_the_auxiliary_loss_is_a_mean_over_examples():
         ("DIN", {"attention_activation": "swish"}, "activation is 'swish'; expected one of relu, "),
         ("DIEN", {"gate": "gru"}, "gate is 'gru'; expected one of augru, agru, aigru"),
         ("BST", {"pooling": "max"}, "pooling is 'max'; expected one of target, mean, sum"),
+        ("DIEN", {"auxiliary": "1"}, "auxiliary is '1'; expected a number of at least 0"),
+        ("DIEN", {"auxiliary": -1}, "auxiliary is -1; expected a number of at least 0"),
+        ("DIEN", {"auxiliary": float("nan")}, "auxiliary is nan; expected a number of at least 0"),
+        ("BST", {"layer_norm": "no"}, "layer_norm is 'no'; expected true or false"),
         ("BST", {"heads": 5}, "12 numbers, positions included; expected a multiple of heads, 5"),
         ("SASRec", {"positions": 0}, "positions is 0; expected an integer of at least 1"),
         ("MeanPooling", {"sizes": {}}, "MeanPooling reads sequences, and there are none"),
