@@ -145,6 +145,17 @@ def test_scores_can_be_switched_off(days, capsys):
     assert result["examples"] == 64
 
 
+def test_a_trained_file_with_other_rows_may_be_removed(days, capsys):
+    assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
+    write_days(days[0].parent, [20, 14, 31, 9])
+    assert main(["days.py", "--serial", "--extend", str(days[2])]) == 2
+    assert "train-1.parquet: row groups were" in (said := capsys.readouterr().err)
+    assert "or, once all its rows were trained on, remove it" in said
+    days[1].unlink()
+    days[0].unlink()
+    assert main(["days.py", "--serial", "--extend", str(days[2])]) == 0
+
+
 def test_an_earlier_day_is_refused_and_the_runs_last_span_is_named(days, capsys):
     assert main(["days.py", "--serial", "--set", 'data.train=["train-1.parquet"]']) == 0
     assert main(["days.py", "--serial", "--extend", str(days[0])]) == 2
