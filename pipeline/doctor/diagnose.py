@@ -21,6 +21,7 @@ from pipeline.doctor.shared_rows import find_shared_rows
 from pipeline.doctor.time_order import find_time_order
 from pipeline.doctor.unscaled_number import find_unscaled_numbers
 from pipeline.doctor.unseen_keys import find_unseen_keys
+from pipeline.driver.resume import begun_of
 from pipeline.monitor.runs import metrics_lines
 from pipeline.workflow import Workflow
 
@@ -31,7 +32,7 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
 
     Raises ValueError if the files do not fit the workflow, or the run is none.
     """
-    seen = look_at_rows(workflow)
+    seen = look_at_rows(workflow, None if run_dir is None else begun_of(run_dir))
     say(_looked_at(seen))
     if run_dir is None:
         say("without a run: what needs a model is left out (second_epoch, importance, calibration)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, listings_of
+from pipeline.data.identity import Begun
+from pipeline.data.split_files import files_of_splits
 from pipeline.doctor.columns import label_values, seen_column
 from pipeline.doctor.sample import allotted, sample_rows, spaced
 from pipeline.doctor.seen import SeenFile, SeenRows
@@ -17,6 +20,7 @@ from pipeline.features.derived import inputs_of
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated
+from pipeline.messages.uris import is_remote
 from pipeline.records import I64
 from pipeline.workflow import Workflow
 
@@ -41,15 +45,15 @@ class FoundFile:
     num_bytes: int
 
 
-def look_at_rows(workflow: Workflow) -> SeenRows:
-    """Read the sample. Raises ValueError, with the file and the column, if the files do not fit the workflow or have
-    values that training refuses."""
+def look_at_rows(workflow: Workflow, begun: Begun | None = None) -> SeenRows:
+    """Read the sample. `begun`: data of a run; if it has spans, its training files are looked at, as far as they are
+    still there, and not those that the workflow names. Raises ValueError, with the file and the column, if the files do
+    not fit the workflow or have values that training refuses."""
     columns = columns_of(workflow.data, workflow.metrics.group)
     check = SchemaCheck(columns)
     found: list[FoundFile] = []
     total = 0.0
-    for split, listing in listings_of(workflow.data).items():
-        paths = listing.files
+    for split, paths in _files_of(workflow, begun or Begun()).items():
         some = spaced(paths, MAX_SEEN_FILES)
         opened = [_found(path, split, check) for path in some]
         check.end_split(f"data.{split}")
@@ -70,6 +74,17 @@ def look_at_rows(workflow: Workflow) -> SeenRows:
             places.append(rows_N)
             files.append(SeenFile(file.path, file.split, file.num_rows, len(rows_N)))
     return _seen(tables, files, places, columns, others, check.kinds, round(total))
+
+
+def _files_of(workflow: Workflow, begun: Begun) -> dict[str, Sequence[DataFile]]:
+    """Files of each split."""
+    if not workflow.data.spans_by or not begun.splits:
+        return {split: listing.files for split, listing in listings_of(workflow.data).items()}
+    files = files_of_splits(workflow.data, begun)
+    there = [file for file in files["train"] if is_remote(file.place) or os.path.exists(file.place)]
+    if not there:
+        raise ValueError(f"none of the {len(files['train']):,} training files of the run is still there; put some back")
+    return {**files, "train": there}
 
 
 def _found(path: DataFile, split: str, check: SchemaCheck) -> FoundFile:

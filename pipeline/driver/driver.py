@@ -30,7 +30,7 @@ from pipeline.machine.stuck import doing, gave_up
 from pipeline.monitor.history import History, json_value
 from pipeline.monitor.observer import CommitFacts, Observer
 from pipeline.monitor.progress import Progress
-from pipeline.preflight.larger_caps import Larger, Seen, larger_caps
+from pipeline.preflight.larger_caps import Seen, larger_caps
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
 from pipeline.spans.guard import GuardStopped, check_guard
@@ -157,7 +157,7 @@ class Driver:
                 stopped = self.train()
                 result = self._finish(stopped) if stopped or self._is_over else None
                 if stopped:
-                    raise self._too_small(f"stopped before {name_of(stopped.block)}", stopped)
+                    raise too_small(self, f"stopped before {name_of(stopped.block)}", stopped)
                 return result
             except WorkerLost as lost:
                 self._recover(lost, self.runner.say)
@@ -183,12 +183,6 @@ class Driver:
     def what_is_kept(self, command: str = SAME_COMMAND) -> str:
         """Describe the last commit for the user, and what `command` does."""
         return self.committer.what_is_kept(self._is_over, self.best.is_tested, command)
-
-    def _too_small(self, what: str, refusal: Refusal) -> CapTooSmall:
-        """Error of a refused block, with caps that are enough."""
-        larger = larger_than(refusal, self.setup, self.runner.pace.look_ahead, self.committer)
-        command = f"{SAME_COMMAND} with {larger.flags}" if larger.flags else CORRECTED_COMMAND
-        return CapTooSmall(f"{what}: {larger.text}", self.what_is_kept(command))
 
     def train(self) -> Refusal | None:
         """Train the rest of the run. Returns the refusal that neither a smaller pace nor a commit helped."""
@@ -242,7 +236,7 @@ class Driver:
             self.runner.say(self.best.why_early(self.history))
             self.runner.observers.notify(Observer.on_early_end, self.agenda.num_examples.get("test", 0))
         if refusal := self.runner.test(epoch):
-            raise self._too_small(f"the test of epoch {epoch + 1} was refused", refusal)
+            raise too_small(self, f"the test of epoch {epoch + 1} was refused", refusal)
 
     def commit(self, due: DueCommit) -> None:
         """Take a commit; the pipeline must be drained."""
@@ -308,12 +302,16 @@ def name_of(block: Block) -> str:
     return f"block {block.number} (epoch {block.epoch + 1}, batch {block.first_batch})"
 
 
-def larger_than(refusal: Refusal, setup: Setup, look_ahead: int, committer: Committer) -> Larger:
-    """Return caps that are enough for a refused block. `committer`: knows the last commit."""
-    newest, keys, shards = committer.newest, 0, setup.workflow.workers.num_shards(setup.world)
-    if newest:
+def too_small(driver: Driver, what: str, refusal: Refusal) -> CapTooSmall:
+    """Error of a refused block, with caps that are enough."""
+    setup, committer, keys = driver.setup, driver.committer, 0
+    shards = setup.workflow.workers.num_shards(setup.world)
+    if newest := committer.newest:
         keys, shards = newest.live_rows, newest.num_shards
-    return larger_caps(refusal, setup, look_ahead, Seen(keys, setup.agenda.trained_before(committer.position), shards))
+    seen = Seen(keys, setup.agenda.trained_before(committer.position), shards)
+    larger = larger_caps(refusal, setup, driver.runner.pace.look_ahead, seen)
+    command = f"{SAME_COMMAND} with {larger.flags}" if larger.flags else CORRECTED_COMMAND
+    return CapTooSmall(f"{what}: {larger.text}", driver.what_is_kept(command))
 
 
 def newest_facts(committer: Committer, commits: Commits) -> CommitFacts | None:

@@ -123,7 +123,8 @@ def check_same_run(
     ]
     steps_were, steps = before["steps_of_epoch"], now["steps_of_epoch"]
     if train := other.pop("train", None):
-        refused.append(f"data.train: {train}")
+        way = "" if position.span is None else "; restore the file, or, once all its rows were trained on, remove it"
+        refused.append(f"data.train: {train}{way}")
     elif steps != steps_were and not refused:
         # A row's last step and the history of rates are counted in steps of the run.
         refused.append(

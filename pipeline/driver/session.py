@@ -21,6 +21,7 @@ from pipeline.driver.resume import begun_of
 from pipeline.errors import refuse_remote
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import Setup, check, divide_caps
+from pipeline.settings.init_from import FromRun
 from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import Workflow
@@ -69,6 +70,13 @@ def plan_session(
     if spec:
         # "auto" is resolved here, so that all workers use the same kind of device.
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
+    if fresh and any(
+        isinstance(one, FromRun) and one.run.expanduser().resolve() == run_dir.resolve() for one in workflow.init_from
+    ):
+        raise ValueError(
+            f"--fresh would move {run_dir} aside, and init_from begins with it; give the new run another folder with "
+            "--out"
+        )
     begun = extended(workflow, Begun() if fresh else begun_of(run_dir), extend, known_ok, say)
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
     if workflow.init_from and not (begun and begun.splits):

@@ -20,6 +20,8 @@ FILE_COLUMNS = 100
 """Width of the table without a terminal and COLUMNS."""
 SPEED_ONLY = ("schedule.block_batches", "schedule.look_ahead", "schedule.threads")
 """Settings of the schedule that change little but the speed."""
+SPLITS = ("test", "validation", "span")
+"""What runs are judged by: the first of these that a run has an evaluation of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,10 @@ class Run:
     or else the last one; empty if there is none."""
     test: Mapping[str, Any]
     """Last evaluation of the test split; empty if there is none."""
+    span: Mapping[str, Any]
+    """Scores of the last span, before it was trained on; empty if there are none."""
     judged_by: Sequence[Any]
-    """Values that must be equal in runs whose metrics are compared: split and its files, label, weight."""
+    """Values that must be equal in runs whose metrics are compared: split or span and its files, label, weight."""
     num_judged: tuple[int, int] | None
     """Number of files and examples of that split; None if they are not known."""
     seconds: float | None
@@ -52,6 +56,11 @@ class Run:
         return list(self.settings["data.labels"])
 
     @property
+    def judged(self) -> Mapping[str, Any]:
+        """The evaluation that the run is judged by."""
+        return self.test or self.validation or self.span
+
+    @property
     def title(self) -> str:
         """Name of the data that the run is judged by."""
         split, _, label, weight = self.judged_by
@@ -59,13 +68,13 @@ class Run:
         if self.num_judged:
             files, examples = self.num_judged
             sizes = f", {files} file{'s' * (files != 1)}, {examples:,} examples"
-        return f"{split} split of {self.data}, label {label}{f' weighted by {weight}' if weight else ''}{sizes}"
+        name = split if split.startswith("span ") else f"{split} split"
+        return f"{name} of {self.data}, label {label}{f' weighted by {weight}' if weight else ''}{sizes}"
 
     @property
     def rank(self) -> float:
         """Sort key: the best AUC of the split that runs are judged by first, or the least error of a number."""
-        metrics = self.test or self.validation
-        auc, error = metrics.get("auc"), metrics.get("rmse")
+        auc, error = self.judged.get("auc"), self.judged.get("rmse")
         return -auc if auc is not None else math.inf if error is None else error
 
 
@@ -118,13 +127,14 @@ def run_in(path: Path) -> Run:
         raise ValueError(
             f"{path / 'result.json'} is damaged: it is not a JSON object; the run's command writes it again"
         )
-    of = {split: [e for e in epochs if e["split"] == split] for split in ("validation", "test")}
+    of = {split: [e for e in epochs if e["split"] == split] for split in SPLITS}
     test = of["test"][-1] if of["test"] else {}
     chosen = test.get("epoch", _best_epoch(path))
     validation = next(
         (e for e in of["validation"] if e["epoch"] == chosen), of["validation"][-1] if of["validation"] else {}
     )
-    split = "test" if test or not validation else "validation"
+    span = of["span"][-1] if of["span"] else {}
+    split = "validation" if validation and not test else f"span {span['span']}" if span and not test else "test"
     _, state = _commit(path, _newest_commit(path))
     files = _files_of([(result or {}).get("data"), state.get("data")], split, (test or validation).get("data"))
     judged_by = (
@@ -136,7 +146,7 @@ def run_in(path: Path) -> Run:
     num_judged = (len(files), sum(count * rows for _, groups, _ in files for count, rows in groups)) if files else None
     is_over = is_finished(path)
     seconds = (result if is_over and result else state).get("seconds")
-    return Run(str(path), settings, validation, test, judged_by, num_judged, seconds, is_over)
+    return Run(str(path), settings, validation, test, span, judged_by, num_judged, seconds, is_over)
 
 
 def metrics_lines(run_dir: Path) -> list[dict[str, Any]]:
@@ -232,7 +242,7 @@ def run_as_json(run: Run, different: Sequence[str]) -> dict[str, Any]:
     return {
         "run_dir": run.folder, "name": run.settings.get("name"), "data": run.data,
         "judged_by": run.title, "finished": run.is_over, "seconds": run.seconds,
-        "validation": run.validation, "test": run.test,
+        "validation": run.validation, "test": run.test, "span": run.span,
         "settings": {name: run.settings[name] for name in different if name in run.settings},
     }  # fmt: skip
 
@@ -246,7 +256,7 @@ def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) ->
         note += ", evaluated on different data: compare only runs of the same table"
     parts = [note]
     for title, runs in zip(titles_of([runs[0] for runs in groups]), groups, strict=True):
-        order = "least error" if "rmse" in (runs[0].test or runs[0].validation) else "best AUC"
+        order = "least error" if "rmse" in runs[0].judged else "best AUC"
         parts.append(f"{title}{f', {order} first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
     return "\n\n".join(parts)
 
@@ -275,7 +285,8 @@ def table_of_runs(runs: Sequence[Run], width: int) -> str:
     lists = [name for name in different if _is_list(runs, name)]
     settings = sorted((name for name in different if name not in lists), key=lambda name: _matters(runs, name))
     (test, *tests), (validation, *validations) = _scores(runs, "test", "auc"), _scores(runs, "validation", "auc")
-    for head, cells in (test, validation):
+    span, *spans = _scores(runs, "span", "auc")
+    for head, cells in (test, validation, span):
         if {*cells} != {"-"}:
             table.must(head, cells)
     if not all(run.is_over for run in runs):
@@ -283,13 +294,13 @@ def table_of_runs(runs: Sequence[Run], width: int) -> str:
     # What comes first finds room first.
     for name in settings[:2]:
         _add_setting(table, runs, name)
-    for head, cells in (*tests, *validations):
+    for head, cells in (*tests, *validations, *spans):
         table.may(head, cells)
     table.may("seconds", ["-" if run.seconds is None else f"{run.seconds:,.0f}" for run in runs])
     for name in settings[2:]:
         _add_setting(table, runs, name)
     for metric in ("logloss", "rmse", "mae"):
-        for head, cells in (*_scores(runs, "test", metric), *_scores(runs, "validation", metric)):
+        for head, cells in (of_label for split in SPLITS for of_label in _scores(runs, split, metric)):
             if metric == "logloss" or {*cells} != {"-"}:
                 table.may(head, cells)
     hidden = [*table.left_out, *lists]
@@ -308,12 +319,12 @@ def _scores(runs: Sequence[Run], split: str, metric: str) -> list[tuple[str, lis
     others = dict.fromkeys(label for run in runs for label in run.labels[1:])
     first = f"{metric}_{min(firsts)}" if others and len(firsts) == 1 else metric
     names = {first: metric} | {f"{metric}_{label}": f"{metric}_{label}" for label in others}
-    short = "test" if split == "test" else "valid"
+    short = "valid" if split == "validation" else split
     return [(f"{short}\n{head}", [_score(run, split, name) for run in runs]) for head, name in names.items()]
 
 
 def _score(run: Run, split: str, metric: str) -> str:
-    value = (run.test if split == "test" else run.validation).get(metric)
+    value = getattr(run, split).get(metric)
     return "-" if value is None else f"{value:.5f}"
 
 

@@ -72,6 +72,11 @@ def replay(args: Namespace, share: float, pairs: Sequence[tuple[str, str]], say:
     workflow = override(_workflow_of(target, args.workflow), args.set)
     world = args.workers or next((len(e.workers) for e in reversed(events) if isinstance(e, Opened)), 1)
     workflow = shared_by(workflow, world, None)
+    if is_run and workflow.init_from:
+        raise ValueError(
+            f"{target} began from elsewhere (init_from), with rows whose keys its record does not have; replay the "
+            "file of its workflow instead, as if it had begun with none"
+        )
     begun = begun_of(target) if is_run else None
     checked = check(workflow, choose(workflow.device), say, world, begun=begun)
     reader = KeyReader(workflow.data, workflow.seed, workflow.schedule.threads, begun)

@@ -99,7 +99,13 @@ class CalendarMaker:
                 f"{where} is in the run already, which trains on a span once, and whole; leave these rows out, or make "
                 "them a span of their own"
             )
-        last = f"{self.labels[-1]} (in {self._last_file or path})" if self.labels else "none"
+        if len(self.labels) == self._num_known:
+            return (
+                f"{where} lies before span {self.labels[-1]}, the last one that the run has, and a run goes on with "
+                "later spans only; leave the file out, or train another run (--out) on all files in the order of their "
+                "times"
+            )
+        last = f"{self.labels[-1]} (in {self._last_file or path})"
         return (
             f"{where} comes after span {last}, so that time goes back from one span to another; order the rows, and "
             "name the files in the order of their times"

@@ -13,6 +13,8 @@ import pytest
 from support.data.days import write_days
 
 import pipeline
+from pipeline.doctor.main import main as doctor
+from pipeline.monitor.runs import main as runs
 from pipeline.run import main
 from pipeline.spans.guard import EXIT_CODE, GuardStopped
 from pipeline.verify import main as verify
@@ -141,6 +143,47 @@ def test_scores_can_be_switched_off(days, capsys):
     result = json.loads(Path("runs/days/result.json").read_text())
     assert [entry["span"] for entry in result["epochs"]] == ["2026-11-21"]
     assert result["examples"] == 64
+
+
+def test_a_trained_file_with_other_rows_may_be_removed(days, capsys):
+    assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
+    write_days(days[0].parent, [20, 14, 31, 9])
+    assert main(["days.py", "--serial", "--extend", str(days[2])]) == 2
+    assert "train-1.parquet: row groups were" in (said := capsys.readouterr().err)
+    assert "or, once all its rows were trained on, remove it" in said
+    days[1].unlink()
+    days[0].unlink()
+    assert main(["days.py", "--serial", "--extend", str(days[2])]) == 0
+
+
+def test_an_earlier_day_is_refused_and_the_runs_last_span_is_named(days, capsys):
+    assert main(["days.py", "--serial", "--set", 'data.train=["train-1.parquet"]']) == 0
+    assert main(["days.py", "--serial", "--extend", str(days[0])]) == 2
+    assert (
+        "train-0.parquet, row 0: span 2026-11-20 lies before span 2026-11-21, the last one" in capsys.readouterr().err
+    )
+
+
+def test_runs_shows_the_scores_of_the_last_span(days, capsys):
+    assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
+    last = json.loads(Path("runs/days/result.json").read_text())["epochs"][-1]
+    capsys.readouterr()
+    assert runs(["runs"]) == 0
+    said = capsys.readouterr().out
+    assert "span 2026-11-21 of data, label click" in said
+    assert f"{last['auc']:.5f}" in said
+
+
+def test_the_doctor_looks_at_the_files_that_the_run_still_has(days, capsys):
+    assert main(["days.py", "--serial", "--extend", str(days[1]), str(days[2])]) == 0
+    for left, rows in ((3, 64), (2, 44)):
+        assert doctor(["runs/days"]) in (0, 1)
+        assert f"looked at all rows: {rows} of train ({left} files)" in capsys.readouterr().out
+        days[0].unlink(missing_ok=True)
+    days[1].unlink()
+    days[2].unlink()
+    assert doctor(["runs/days"]) == 2
+    assert "none of the 3 training files of the run is still there" in capsys.readouterr().err
 
 
 def test_a_workflow_without_spans_cannot_be_extended(days, capsys):

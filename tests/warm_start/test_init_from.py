@@ -25,6 +25,8 @@ from pipeline.driver.loop import DueCommit
 from pipeline.machine.threads import Whole
 from pipeline.optim.row_optimizer import RowOptimizer
 from pipeline.optim.slab_rows import WideRows
+from pipeline.replay.main import main as replay
+from pipeline.run import main
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, RowStorage, Sgd
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.shards import Shards
@@ -318,3 +320,23 @@ def test_the_lifespan_of_first_rows_is_not_that_of_rows_before() -> None:
     again = RowOptimizer(L2, WideRows(Slab(0, row.num_words), row), 0.01, Whole(), RAM, False)
     again.rates.load(saved)
     assert again.rates.has_rows_before
+
+
+def test_fresh_does_not_move_the_run_that_another_begins_from(tmp_path, small_workflow, capsys) -> None:
+    workflow = small_workflow()
+    folder, _ = source_of(workflow, tmp_path)
+    path = tmp_path / "w.json"
+    path.write_text(workflow.model_dump_json())
+    again = [str(path), "--serial", "--out", str(folder), "--fresh", "--set", f"init_from={folder}"]
+    assert main(again) == 2
+    assert "--fresh would move" in capsys.readouterr().err
+    assert (folder / "commits").is_dir()
+
+
+def test_a_run_that_began_from_elsewhere_is_replayed_by_its_workflow(tmp_path, small_workflow, capsys) -> None:
+    workflow = small_workflow()
+    folder, _ = source_of(workflow, tmp_path)
+    later = workflow.model_copy(update={"init_from": (FromRun(run=folder, commit="last"),)})
+    make_driver(later, tmp_path / "later", **THREE_TIERS).run()
+    assert replay([str(tmp_path / "later")]) == 2
+    assert "began from elsewhere (init_from)" in capsys.readouterr().err
