@@ -146,7 +146,7 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
     that changes its role."""
     rows = sum(look.rows)
     about = "" if look.delimiter is None else "about "
-    lines = [f"{about}{rows:,} rows in {len(look.paths):,} files; {look.sample.num_rows:,} rows were looked at"]
+    lines = [f"{about}{rows:,} rows in {len(look.paths):,} file{'s' * (len(look.paths) > 1)}; {look.sample.num_rows:,} rows were looked at"]
     width = max(len(choice.column.name) for choice in choices)
     lines.append(f"{'column':{width}}  {'taken for':9}  {'different':>9}  {'null':>6}  {'range or values':24}  why")
     for choice in choices:
@@ -207,7 +207,7 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     num_rows = sum(rows[path] for path in division["train"])
     draft = Draft(
         name=workflow_name(out.stem),
-        what=f"{sum(look.rows):,} rows of {len(look.paths):,} files",
+        what=f"{sum(look.rows):,} rows of {len(look.paths):,} file{'s' * (len(look.paths) > 1)}",
         root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(root)})",
         splits={
             split: [glob.escape(str(bare[path].relative_to(parent))) for path in division[split]]

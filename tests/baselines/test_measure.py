@@ -131,7 +131,8 @@ def test_a_model_that_loses_is_said_with_what_to_try(tmp_path, capsys, learns):
         # What the advice sets are settings.
         settings = [word.partition("=")[::2] for word in said.split() if word.startswith("optimizer.")]
         assert len(settings) >= 4
-        Workflow.with_settings(workflow_of(tmp_path), {name: json_or_text(value) for name, value in settings})
+        tried = Workflow.with_settings(workflow_of(tmp_path), {name: json_or_text(value) for name, value in settings})
+        assert max(tried.optimizer.rows.lr, tried.optimizer.dense.lr) < rate
 
 
 def json_or_text(value):
