@@ -84,8 +84,8 @@ def form_of(name: str, texts: pa.ChunkedArray) -> Form:
         )
     elif _all(known, POINT) and len(beyond := known.filter(_beyond(known))):
         note = (
-            f"{name}: {beyond[0]} is beyond the range of float32, 3.4e38: taken for text; scale the numbers in the files, "
-            f"or if few are so large, {name}:number in the schema, and --skip-bad leaves out their rows"
+            f"{name}: {beyond[0]} is beyond the range of float32, 3.4e38: taken for text; scale the numbers in the "
+            f"files, or if few are so large, {name}:number in the schema, and --skip-bad leaves out their rows"
         )
     elif MOSTLY <= pc.mean(_match(known, POINT).cast(pa.int8())).as_py() < 1:
         other = known.filter(pc.invert(_match(known, POINT)))[0].as_py()
