@@ -161,7 +161,7 @@ def tune_arguments() -> argparse.ArgumentParser:
         help="trials that run at the same time, each with its share of memory, disk and threads (default: %(default)s)",
     )
     parser.add_argument(
-        "--keep", type=at_least_1, default=3, metavar="N",
+        "--keep-tables", type=at_least_1, default=3, metavar="N",
         help="number of best trials that keep their tables (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(

@@ -42,10 +42,8 @@ def test_an_option_has_one_meaning_in_all_commands():
         for option, action in parser_of(name, ["csv"])._option_string_actions.items():
             meanings.setdefault(option, {})[name] = action.nargs, action.metavar
     assert {option: found for option, found in meanings.items() if len({*found.values()}) > 1} == {
-        "--out": meanings["--out"],
-        "--keep": meanings["--keep"],
+        "--out": meanings["--out"]
     }
-    assert {*meanings["--keep"]} == {"score", "tune"}, "columns of the data, and the tables of the best trials"
     assert {metavar for _, metavar in meanings["--out"].values()} == {"DIR", "FILE"}
     assert not {"--address", "--logdir", "--output", "--run-dir"} & meanings.keys() - {"--run-dir"}
     assert {*meanings["--host"]} == {*meanings["--port"]} == {"serve", "watch"}

@@ -173,5 +173,6 @@ def advice_for(workflow: Workflow, rows: int) -> Iterator[str]:
         yield "begin at the positive rate: model.initial_bias = log(rate / (1 - rate))"
     if workflow.model.kind.__name__ != "LR" and len(data.labels) == 1:
         yield "a linear model: kind=LR, embedding_dim=0, args={}; `pipeline init --try` compares both"
-    yield "lower rates: --set optimizer.rows.lr=1e-3 --set optimizer.dense.lr=3e-4"
+    of_rows, of_network = min(1e-3, row.lr / 3), min(3e-4, workflow.optimizer.dense.lr / 3)
+    yield f"lower rates: --set optimizer.rows.lr={of_rows:.1g} --set optimizer.dense.lr={of_network:.1g}"
     yield "`pipeline doctor` on the workflow: broken columns, drift between the splits"

@@ -147,12 +147,13 @@ def _blocks(source: Source, split: str) -> Iterator[Examples]:
             number=0, split=split, epoch=0, first_batch=begin // READ_ROWS, num_batches=1, first_example=begin,
             num_examples=size, batch_size=READ_ROWS, first_step=0, closes_split=False,
         )  # fmt: skip
-        try:
-            examples = source.read(block, buffer)
-        except BufferTooSmall as small:
-            # Lists of one block may be longer than those of others.
-            buffer = ReadBuffer(2 * small.needed_bytes)
-            examples = source.read(block, buffer)
+        examples = None
+        while examples is None:
+            try:
+                examples = source.read(block, buffer)
+            except BufferTooSmall as small:
+                # How much is needed is known of the lists read so far alone.
+                buffer = ReadBuffer(2 * small.needed_bytes)
         yield examples
 
 

@@ -102,7 +102,7 @@ def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | 
         return None
     from pipeline.features.derived import Derived
 
-    return Derived(data.features, data.root, kinds)
+    return Derived(data.features, data.root, kinds, data.statistics)
 
 
 def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ()) -> list[InputColumn]:

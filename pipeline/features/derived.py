@@ -21,19 +21,26 @@ if TYPE_CHECKING:
 class Derived:
     """Columns that `data.features` make, in their order; the same for every file."""
 
-    def __init__(self, features: Sequence[AnyFeature], root: Path, kinds: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, features: Sequence[AnyFeature], root: Path, kinds: Mapping[str, str] | None = None,
+        statistics: Path | None = None,
+    ) -> None:  # fmt: skip
         """`root`: the folder, or address, that names of files are relative to. `kinds`: kinds of the columns of the
-        training data that features read (see `files.types.kind_of`); by default those of the first file. Raises
-        ValueError if a feature lacks a statistic or a file."""
+        training data that features read (see `files.types.kind_of`); by default those of the first file.
+        `statistics`: the file that `data.statistics` names, for messages. Raises ValueError if a feature lacks a
+        statistic or a file."""
         self._features = tuple(features)
         self._kinds = dict(kinds or {})
         self._sides: dict[int, SideFile] = {}
         for n, feature in enumerate(features):
             if feature.lacks:
-                raise ValueError(
-                    f"{self._of(n)} has no {feature.lacks}; `pipeline prepare statistics` computes what is left out "
-                    "from the training data, and data.statistics names the file that it writes"
-                )
+                computes = "`pipeline prepare statistics` computes what is left out from the training data"
+                if statistics is None:
+                    where = f"; {computes}, and data.statistics names the file that it writes"
+                else:
+                    place = place_of(str(statistics), root)
+                    where = f": {place}, which data.statistics names, lacks it or is not there; {computes}"
+                raise ValueError(f"{self._of(n)} has no {feature.lacks}{where}")
             if feature.side_file is not None:
                 with _naming(f"{self._of(n)}"):
                     self._sides[n] = side_file(place_of(feature.side_file, root))

@@ -82,6 +82,11 @@ def form_of(name: str, texts: pa.ChunkedArray) -> Form:
         note = (
             f"{name}: {known[0].as_py()!r} is taken for text; write times as 2026-11-24 10:30:00 to divide rows by them"
         )
+    elif _all(known, POINT) and len(beyond := known.filter(_beyond(known))):
+        note = (
+            f"{name}: {beyond[0]} is beyond the range of float32, 3.4e38: taken for text; scale the numbers in the "
+            f"files, or if few are so large, {name}:number in the schema, and --skip-bad leaves out their rows"
+        )
     elif MOSTLY <= pc.mean(_match(known, POINT).cast(pa.int8())).as_py() < 1:
         other = known.filter(pc.invert(_match(known, POINT)))[0].as_py()
         note = (
@@ -133,10 +138,15 @@ def _fit(whole: pa.Array) -> bool:
     return True
 
 
+def _beyond(texts: pa.Array) -> pa.BooleanArray:
+    """True for numbers that are infinite in float32."""
+    return pc.is_inf(texts.cast(pa.float64()).cast(pa.float32()))
+
+
 def _distinct(texts: pa.Array) -> bool:
     """True if all of these texts are finite numbers, and none is read as the same number as a text of another value."""
     values = texts.cast(pa.float64())
-    if pc.any(pc.is_inf(values.cast(pa.float32()))).as_py():
+    if pc.any(_beyond(texts)).as_py():
         return False
     if len(pc.unique(values)) == len(values):
         return True

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipeline.arguments import init_arguments
 from pipeline.data.files import SPLITS
-from pipeline.errors import refuse_remote
+from pipeline.errors import refuse_remote, system_text
 from pipeline.files.find import DataFile, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, of_role
 from pipeline.init.columns import Column, Look
@@ -35,6 +35,9 @@ from pipeline.prepare.main import main as prepare_main
 from pipeline.prepare.statistics import write_numbers
 from pipeline.storage.durable import replacing
 
+RANGE_WIDTH = 24
+"""Width of the ranges in the table of columns."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 for an error before anything was written, 1 if `prepare` ended early,
@@ -44,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         heed_interrupts()
         return init_command(args)
     except (ValueError, OSError, MemoryError, pa.ArrowException) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {system_text(error) or error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted before anything was written", file=sys.stderr)
@@ -61,6 +64,9 @@ def init_command(args: argparse.Namespace) -> int:
         raise ValueError(
             f"{args.out} is there already; --fresh moves it aside, and the data prepared for it; or name another file"
         )
+    there = next(path for path in out.parents if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"--out {args.out}: nothing can be written to {there}; name a file in another folder")
     files, left_out = sources_of(args.data)
     # Kaggle's form for predictions has a column of labels that are none.
     forms = [file for file in files if file.stem.lower().replace("_", "").startswith("samplesubmission")]
@@ -146,19 +152,29 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
     that changes its role."""
     rows = sum(look.rows)
     about = "" if look.delimiter is None else "about "
-    lines = [f"{about}{rows:,} rows in {len(look.paths):,} files; {look.sample.num_rows:,} rows were looked at"]
+    lines = [f"{about}{rows:,} rows in {files_of(look)}; {look.sample.num_rows:,} rows were looked at"]
     width = max(len(choice.column.name) for choice in choices)
-    lines.append(f"{'column':{width}}  {'taken for':9}  {'different':>9}  {'null':>6}  {'range or values':24}  why")
+    lines.append(
+        f"{'column':{width}}  {'taken for':9}  {'different':>9}  {'null':>6}  {'range or values':{RANGE_WIDTH}}  why"
+    )
     for choice in choices:
         column = choice.column
         null = f"{column.num_nulls / column.num_rows:6.1%}" if column.num_nulls else "      "
         role = choice.given or ("nothing" if choice.role == "skip" else choice.role)
         reach = _range(column, choice.role == "time")
-        lines.append(f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {reach:24.24}  {choice.why}")
+        lines.append(
+            f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {reach:{RANGE_WIDTH}.{RANGE_WIDTH}}  "
+            f"{choice.why}"
+        )
     worst_first = sorted(choices, key=lambda choice: not choice.after_label)
     lines += [f"warning: {choice.warning}" for choice in worst_first if choice.warning]
     notes = [*map(_note, choices), *(_sequence_note(choice, choices, look) for choice in choices)]
     return "\n".join([*lines, *(f"note: {note}" for note in notes if note)])
+
+
+def files_of(look: Look) -> str:
+    """Number of the files, in words."""
+    return f"{len(look.paths):,} file{'s' * (len(look.paths) > 1)}"
 
 
 def _note(choice: Choice) -> str:
@@ -207,7 +223,7 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     num_rows = sum(rows[path] for path in division["train"])
     draft = Draft(
         name=workflow_name(out.stem),
-        what=f"{sum(look.rows):,} rows of {len(look.paths):,} files",
+        what=f"{sum(look.rows):,} rows of {files_of(look)}",
         root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(root)})",
         splits={
             split: [glob.escape(str(bare[path].relative_to(parent))) for path in division[split]]
@@ -287,7 +303,9 @@ def _range(column: Column, is_time: bool) -> str:
     if column.kind == "time":
         return f"{column.minimum} to {column.maximum}"
     # Statistics of Parquet files have -0 for 0.
-    return f"{column.minimum + 0:.6g} to {column.maximum + 0:.6g}"
+    low, high = column.minimum + 0, column.maximum + 0
+    # A number that the table cuts off would be read as another one.
+    return found if len(found := f"{low:.6g} to {high:.6g}") <= RANGE_WIDTH else f"{low:.3g} to {high:.3g}"
 
 
 if __name__ == "__main__":

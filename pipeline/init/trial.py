@@ -27,11 +27,10 @@ from pipeline.errors import PipelineError, error_text
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated
-from pipeline.init.candidates import candidates
 from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import codes_of
 from pipeline.init.division import HELD_OUT, moments_of
-from pipeline.prepare.draft import MAX_EPOCHS, Draft, quoted, workflow_text
+from pipeline.prepare.draft import DEEP, FAST, FREER, LINEAR, MAX_EPOCHS, Draft, quoted, workflow_text
 from pipeline.prepare.statistics import write_numbers
 from pipeline.records import I32, I64
 from pipeline.serving.commit import open_commit
@@ -42,8 +41,6 @@ F64 = NDArray[np.float64]
 MOST_ROWS = 200_000
 """Training rows, and validation rows, that candidates see at most."""
 TRAIN, HELD = "train.parquet", "validation.parquet"
-MAP = "128 MiB"
-"""Cap of the key map: for all values of MOST_ROWS rows of 50 columns, if they are all different."""
 SECONDS_OF_CELL, SECONDS_OF_EPOCH = 5e-7, 1.5
 """About how long a value of an example takes in an epoch, and an epoch of any size."""
 
@@ -75,6 +72,14 @@ class Rows:
     """Which rows judge, in words."""
     whole: bool
     """True if `train` has all rows of the training split, or of what is left of it."""
+
+
+def candidates(draft: Draft) -> list[Draft]:
+    """Drafts that differ in their recipe: linear models with strong and weak L2, which win where nothing interacts, the
+    default, and its rows with a higher rate, which pays where each value is seen often. There is no linear model for
+    several labels."""
+    recipes = [DEEP, FAST] if len(draft.labels) > 1 else [LINEAR, FREER, DEEP, FAST]
+    return [replace(draft, recipe=recipe) for recipe in recipes]
 
 
 def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequence[Choice]) -> Draft:
@@ -184,8 +189,8 @@ def trained(draft: Draft, file: Path, held: pa.Table) -> Trial:
     """Write a candidate to a file, train it next to it, and score the validation rows with its best epoch. A training
     that fails has an infinite logloss. Raises KeyboardInterrupt after a signal."""
     file.write_text(workflow_text(draft))
-    # The number of threads would change the bits; a map that is chosen for the rows to score may be too small.
-    workflow = load(file).with_settings({"schedule.threads": 1, "device": "cpu", "storage.map": MAP})
+    # The number of threads would change the bits.
+    workflow = load(file).with_settings({"schedule.threads": 1, "device": "cpu"})
     run_dir, scores_dir, validation = file.with_suffix(""), file.with_suffix(".scores"), file.parent / HELD
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):

@@ -61,6 +61,8 @@ class Checked:
     fit: Fit = LATER
     rows_before: int = 0
     """Maximum number of rows that the run begins with (`Workflow.init_from`)."""
+    keys_before: int = 0
+    """Keys that a worker's map holds from the beginning: those of a commit that is scored."""
 
     def first_blocks(self, num_blocks: int, block_batches: int) -> Iterator[Block]:
         """The first blocks that are trained or scored, of a run with spans from where it goes on."""

@@ -183,7 +183,8 @@ class _Shares:
             return self.given.map
         left = self.needs.budget - self.process_bytes - self.read_bytes - self.in_ram
         guessed = min(left, most_bytes_for(int(self.num_keys / KEY_MARGIN)))
-        return max(bytes_for(self.union), guessed, min(most_bytes_for(self.num_keys), left // 2))
+        least = bytes_for(max(self.union, self.needs.c.keys_before))
+        return max(least, guessed, min(most_bytes_for(self.num_keys), left // 2))
 
     @property
     def least(self) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from pipeline.data.source import Scoring, Source
 from pipeline.data.synthetic import ensure
 from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.check_machine import check_budget, check_compiler, check_memory
 from pipeline.preflight.check_model import DenseFacts, check_model, fast_in_bfloat16
 from pipeline.preflight.checked import Checked
@@ -27,6 +28,7 @@ from pipeline.preflight.sizes import Fit, with_device_in_bytes
 from pipeline.settings.caps import CapSizes, caps_of
 from pipeline.spans.calendar import Calendar
 from pipeline.spans.passes import span_passes
+from pipeline.storage.key_map import bytes_for
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import row_layout
 from pipeline.workflow import Workflow
@@ -132,15 +134,23 @@ def set_up(workflow: Workflow, device: Described, say: Say, world: int = 1, here
 
 
 def set_up_scoring(
-    workflow: Workflow, device: Described, say: Say, scoring: Scoring, source: Source, step: int, world: int = 1
-) -> Setup:
-    """Take the passes for scoring the files of `source` with the model as of `step`."""
+    workflow: Workflow, device: Described, say: Say, scoring: Scoring, source: Source, step: int, keys: int,
+    world: int = 1,
+) -> Setup:  # fmt: skip
+    """Take the passes for scoring the files of `source` with the model as of `step`. `keys`: number of keys of the
+    commit that the worker with the most of them owns, for which its map must have room, whatever the files have. Raises
+    ValueError if the cap of the map is too small for them."""
+    if workflow.storage.map is not None and workflow.storage.map < (needed := bytes_for(keys)):
+        raise ValueError(
+            f"storage.map is {format_size_down(workflow.storage.map)}, but the {keys:,} keys of the commit need more; "
+            f'give a workflow with storage.map="{format_size_up(needed)}", or without it, with --workflow FILE'
+        )
     # A scoring moves no rows, so no policy needs to know coming keys.
     storage = workflow.storage.model_copy(update={"device_policy": "clock", "host_policy": "clock"})
     of_files = Agenda(source.num_examples, workflow.schedule.batch_size, 1, steps_before=step)
     return divide_caps(after((model, memory), Checked(
         workflow=workflow, device=device, say=say, world=world, scoring=scoring, storage=storage, source=source,
-        agenda=of_files,
+        agenda=of_files, keys_before=keys,
     )))  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 
 import pyarrow as pa
@@ -129,9 +130,9 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
         for line in report_lines(job, prepared):
             print(line)
         if args.no_label:
-            print(f"no labels; score it: pipeline score RUN {out / 'test'} --out FOLDER")
+            print(f"no labels; score it: pipeline score RUN {quote(str(out / 'test'))} --out FOLDER")
         else:
-            print(f"workflow: {out / STUB}; pipeline run {out / STUB} trains it")
+            print(f"workflow: {out / STUB}; pipeline run {quote(str(out / STUB))} trains it")
     return 0
 
 

@@ -14,7 +14,7 @@ from pipeline.cluster.crew import Crew
 from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.local_crew import THREADS, LocalCrew
 from pipeline.cluster.pool import WorkerPool
-from pipeline.commits.manifest import Commits
+from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reading import GivenUp
 from pipeline.data.files import columns_of, derived_of
 from pipeline.data.outside import BadValues, Outside
@@ -161,7 +161,8 @@ def _score(
             _say(moved)
         left = files[next((at for at, file in enumerate(files) if not file.out.is_file()), len(files)) :]
         has_rows = any(file.num_rows for file in left)
-        setup = set_up_scoring(workflow, device, _say, scoring, source, opened.step, world) if has_rows else None
+        keys = most_keys(opened.manifest, world)
+        setup = set_up_scoring(workflow, device, _say, scoring, source, opened.step, keys, world) if has_rows else None
         record = record_of(opened, order, source)
         claim_output(out, record)
         claim(record, [file.out.relative_to(out).as_posix() for file in files])
@@ -194,6 +195,12 @@ def _score(
             return f"no metrics: {error}"
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def most_keys(manifest: Manifest, world: int) -> int:
+    """Maximum number of keys of the commit that one of so many workers owns."""
+    keys = sorted(manifest.part([shard]).live_rows for shard in range(manifest.num_shards))
+    return sum(keys[-len(keys) // world :])
 
 
 def _say(line: str) -> None:

@@ -51,7 +51,9 @@ def tune_command(args: argparse.Namespace, again: str) -> str | int:
             return exit_code(tuning.processes.signal)
         if not study.ranked():
             said = next((trial.user_attrs["text"] for trial in reversed(study.trials)), "")
-            parts = f"1/{args.parallel} of the workflow's caps, and 1/{args.parallel + args.keep} of storage.disk"
+            parts = (
+                f"1/{args.parallel} of the workflow's caps, and 1/{args.parallel + args.keep_tables} of storage.disk"
+            )
             say(f"error: no trial was complete; {said}{f' (a trial has {parts})' if 'storage.' in said else ''}")
             return 1
         return json.dumps(tuning.as_json(), indent=1) if args.json else tuning.text

@@ -45,7 +45,7 @@ def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> 
     else:
         Files().make_folder(out)
         Files().replace(path, [fixed.model_dump_json(indent=1).encode()])
-    return Study(out, fixed, workflow, space, shares_of(workflow, fixed, out, args.keep), args)
+    return Study(out, fixed, workflow, space, shares_of(workflow, fixed, out, args.keep_tables), args)
 
 
 def described(workflow: Workflow) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Study:
     ) -> None:
         """`shares`: settings of a trial's caps and threads. `args`: of the command, whose --set `workflow` has."""
         self.out, self.fixed, self.workflow, self.space, self._shares = out, fixed, workflow, space, shares
-        self.file, self.set, self._keep = str(args.workflow.absolute()), tuple(args.set), args.keep
+        self.file, self.set, self._keep = str(args.workflow.absolute()), tuple(args.set), args.keep_tables
         self.direction = "minimize" if less_is_better(fixed.metric) else "maximize"
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mend(path := out / "journal.jsonl")

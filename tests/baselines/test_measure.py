@@ -99,6 +99,21 @@ def test_a_sample_of_the_training_rows_is_enough(tmp_path, monkeypatch):
     assert found["best_column"] != whole["best_column"]
 
 
+def test_columns_of_long_lists_are_read_in_full(tmp_path):
+    """The first short of the buffer says what the lists before it need, and not what those after it do."""
+    workflow = workflow_of(tmp_path)
+    names = ["user", *(f"list{n}" for n in range(6))]
+    for split in SPLITS:
+        table = pq.read_table(path := tmp_path / f"{split}.parquet")
+        for n, name in enumerate(names[1:]):
+            lists = [[user] * 4**n for user in table.column("user").to_pylist()]
+            table = table.append_column(name, pa.array(lists, pa.list_(pa.int64())))
+        pq.write_table(table, path)
+    data = workflow.data.model_copy(update={"categories": tuple(Category(name=name) for name in names)})
+    found = judged(workflow.model_copy(update={"data": data}))["click"]
+    assert found["best_column"] < found["base_rate"]
+
+
 def train(workflow, folder, *options):
     (folder / "w.json").write_text(workflow.model_dump_json())
     assert main([str(folder / "w.json"), "--serial", "--out", str(folder / "run"), *options]) == 0
@@ -131,7 +146,8 @@ def test_a_model_that_loses_is_said_with_what_to_try(tmp_path, capsys, learns):
         # What the advice sets are settings.
         settings = [word.partition("=")[::2] for word in said.split() if word.startswith("optimizer.")]
         assert len(settings) >= 4
-        Workflow.with_settings(workflow_of(tmp_path), {name: json_or_text(value) for name, value in settings})
+        tried = Workflow.with_settings(workflow_of(tmp_path), {name: json_or_text(value) for name, value in settings})
+        assert max(tried.optimizer.rows.lr, tried.optimizer.dense.lr) < rate
 
 
 def json_or_text(value):

@@ -15,7 +15,7 @@ from support.depth import some
 
 from pipeline.files.find import named
 from pipeline.init.look import look_at_files
-from pipeline.init.main import table_of
+from pipeline.init.main import main, table_of
 from pipeline.init.roles import choose_roles, shared_table
 from pipeline.models import SharedBottom
 from pipeline.prepare.main import main as prepare
@@ -370,3 +370,18 @@ def test_the_bias_is_the_rate_of_the_training_files(tmp_path):
         pq.write_table(table(1000).set_column(0, "click", click), tmp_path / f"{name}.parquet")
     assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
     assert load(tmp_path / "my.py").model.initial_bias == round(np.log(0.2 / 0.8), 2)
+
+
+def test_a_folder_that_takes_no_file_is_named_before_reading(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    assert main(["missing.csv", "--out", str(tmp_path / "new" / "w.py")]) == 2
+    assert f"nothing can be written to {tmp_path}; name a file in another folder" in capsys.readouterr().err
+
+
+def test_the_range_of_large_numbers_is_shown_whole(tmp_path, capsys):
+    ids = np.array([2.1175e11, 6.18572e14]).repeat(20) + np.arange(40)
+    pq.write_table(
+        pa.table({"click": np.arange(40) % 2, "price": ids, "user_id": np.arange(40) % 4}), tmp_path / "log.parquet"
+    )
+    assert main([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "w.py"), "--no-try"]) == 0
+    assert "2.12e+11 to 6.19e+14 " in capsys.readouterr().out

@@ -142,6 +142,7 @@ def test_what_the_sample_missed_is_refused_with_the_setting(columns, text, said)
         (["12.5%", "3 %"], "write amounts as plain numbers"),
         (["Mon 1:30", "Tue 2:45"], "write times as 2026-11-24 10:30:00"),
         (["1.5", "2", "3", "4", "free"], "most texts are numbers, but 'free' is none: taken for text"),
+        (["1.5", "-2e300", "0.1"], "-2e300 is beyond the range of float32"),
     ],
 )
 def test_a_column_in_doubt_is_text_with_a_note(texts, said):

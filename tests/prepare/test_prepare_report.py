@@ -48,9 +48,9 @@ def test_values_that_have_no_id_are_counted_by_column(tmp_path, capsys):
 
 def test_the_workflow_is_named_and_not_printed(tmp_path, capsys):
     source = write_lines(tmp_path / "log", "criteo", 100)
-    lines = reported(capsys, "criteo", source, tmp_path / "out", *SPLIT)
-    workflow = tmp_path / "out" / "_workflow.py"
-    assert lines[-1] == f"workflow: {workflow}; pipeline run {workflow} trains it"
+    lines = reported(capsys, "criteo", source, tmp_path / "an out", *SPLIT)
+    workflow = tmp_path / "an out" / "_workflow.py"
+    assert lines[-1] == f"workflow: {workflow}; pipeline run '{workflow}' trains it"
     assert len(lines) == 5
 
 

@@ -1,6 +1,7 @@
 """`pipeline prepare statistics`: what features need of the training data is what plain definitions find."""
 
 import json
+import re
 from collections import Counter
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from conftest import make_workflow
 
 from pipeline.api import Bucket, Rare, Standardize
+from pipeline.data.files import derived_of
 from pipeline.prepare.statistics import quantile_edges, statistics_command, write_statistics
 from pipeline.workflow import Category, Number
 
@@ -65,6 +67,13 @@ def test_a_workflow_takes_its_statistics_from_the_file(workflow, tmp_path):
     (tmp_path / "features.json").write_text("[1, 2]")
     with pytest.raises(ValueError, match=r"features.json, which data.statistics names, is not as `pipeline prepare"):
         workflow.with_settings({})
+
+
+def test_a_missing_file_of_statistics_is_named(workflow, tmp_path):
+    with pytest.raises(
+        ValueError, match=re.escape(f"has no edges: {tmp_path / 'features.json'}, which data.statistic")
+    ):
+        derived_of(workflow.data)
 
 
 def test_what_the_user_gave_is_kept(workflow, tmp_path):

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +21,15 @@ from support.runs.forked_commands import killed_and_finished
 from support.runs.waiting_runs import gated
 from test_stop import ROOT
 
+from pipeline.api import Category, Data, DeepFM, Model, Schedule, Storage, Workflow, train
 from pipeline.cluster.local_crew import LocalCrew
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.records import Refusal
 from pipeline.serving.column_reader import ColumnReader
+from pipeline.serving.commit import open_commit
 from pipeline.serving.score import main
 from pipeline.serving.scored_files import ScoreWriter
-from pipeline.serving.scoring import Scorer
+from pipeline.serving.scoring import Scorer, most_keys
 from pipeline.workflow import Commit, Metrics, load
 
 NUM_TEST = 160
@@ -370,6 +372,27 @@ def test_a_class_of_a_workflow_file_is_scored_elsewhere(root, tmp_path, monkeypa
     assert "the file's model.kind is 'workflow_mine.Other', and that of" in capsys.readouterr().err
 
 
+def test_a_small_file_is_scored_with_a_commit_of_many_keys(tmp_path, capsys):
+    """The map is chosen for the commit's keys, also if the file has few; a cap that is too small for them is named."""
+    users = pa.table({"user": np.arange(30_000), "click": np.arange(30_000, dtype=np.int8) % 2})
+    for name, table in {"train": users, "test": users.slice(7, 20)}.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    data = Data(root=tmp_path, train=("train.parquet",), labels=("click",), categories=(Category(name="user"),))
+    workflow = Workflow(
+        name="many", data=data, model=Model(kind=DeepFM, embedding_dim=2, args={"hidden": (2,)}),
+        storage=Storage(memory="2 GiB"), schedule=Schedule(batch_size=5000, epochs=1, threads=1), device="cpu",
+    )  # fmt: skip
+    train(workflow, tmp_path / "run").close()
+    small = workflow.with_settings({"storage.map": "700 KiB"}).model_dump_json()
+    text = f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({small!r})\n"
+    (tmp_path / "small.py").write_text(text)
+    arguments = [str(tmp_path / "run"), str(tmp_path / "test.parquet"), "--out", str(tmp_path / "out")]
+    assert main([*arguments, "--workflow", str(tmp_path / "small.py")]) == 2
+    assert "storage.map is 700 KiB, but the 30,000 keys of the commit need more" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert len(scored(tmp_path / "out")) == 20
+
+
 def command(*arguments):
     return [sys.executable, "-m", *map(str, arguments)]
 
@@ -407,6 +430,14 @@ def test_two_workers_score_the_bits_of_a_run_of_two_workers(root, by_two, tmp_pa
     assert found["auc"] == reported["auc"]
     # Another bit in one logit moves the sum by 1e-10 and more, another order of its terms by 1e-15.
     assert abs(found["logloss"] - reported["logloss"]) < 1e-13
+
+
+@pytest.mark.prove
+def test_a_scoring_knows_the_keys_of_its_fullest_worker(by_two):
+    with closing(open_commit(Path(by_two[0][0])).held) as held:
+        shards = [held.manifest.part([shard]).live_rows for shard in range(held.manifest.num_shards)]
+        assert most_keys(held.manifest, 1) == sum(shards) == held.manifest.live_rows
+        assert most_keys(held.manifest, len(shards)) == max(shards)
 
 
 @pytest.mark.prove

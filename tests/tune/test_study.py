@@ -130,7 +130,7 @@ def test_a_failed_trial_is_recorded_and_only_the_best_keep_tables(workflow_file,
     run_here(monkeypatch)
     space = 'tune = Tune(space={"optimizer.rows.lr": [0.01, 0.02, 0.03], "optimizer.dense.lr": [1e-3, 1e37]})'
     workflow_file.write_text(f"{workflow_file.read_text()}\nfrom pipeline.api import Tune\n{space}\n")
-    tune(workflow_file, tmp_path / "out", "--trials", 4, "--keep", 1, "--json")
+    tune(workflow_file, tmp_path / "out", "--trials", 4, "--keep-tables", 1, "--json")
     found = json.loads(capsys.readouterr().out)
     failed = [trial for trial in found["trials"] if trial["state"] == "fail"]
     assert failed
