@@ -67,7 +67,10 @@ SIGNATURES: dict[str, list[tuple[Any, ...]]] = {
     "dedup_cuda.mark_first": [(INTS, INTS, FLAGS)],
     "dedup_cuda.keep_firsts": [(KEYS, INTS, INTS, INTS, KEYS), (INTS, INTS, INTS, INTS, INTS)],
     "dedup_cuda.look_up_number": [(INTS, INTS, int64, INTS)],
-    "dedup_cuda.tile_of": [(INTS, INT_ROWS, int64, int64, INTS), (INTS, INT_ROWS, int64, int64, LONGS)],
+    "dedup_cuda.tile_of": [
+        (INTS, INT_ROWS, int64, int64, int64, INTS),
+        (INTS, INT_ROWS, int64, int64, int64, LONGS),
+    ],
     "dedup_cuda.group_values": [(LONGS, INTS, INT_ROWS, INTS, INTS, INTS, INTS)],
 }
 """Every kernel, with the types that it is launched with."""

@@ -17,7 +17,7 @@ from support.runs.studies import trials_of
 from pipeline.workflow import load
 
 pytest.importorskip("optuna")
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(900)]
 
 PLATEAU = "threads=1, epochs=3, plateau=Plateau(metric='logloss', stop_after=2)"
 SPACE = """

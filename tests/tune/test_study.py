@@ -58,7 +58,7 @@ class Journal:
         self._really(backend, logs)
 
 
-@pytest.mark.parametrize("seed", some(range(12), 0, 1, 2))
+@pytest.mark.parametrize("seed", some(range(12), 0))
 def test_a_study_killed_again_and_again_equals_an_undisturbed_one(study_file, undisturbed, tmp_path, seed):
     rng, kills = random.Random(seed), 0
     while True:
