@@ -99,6 +99,7 @@ def test_a_sample_of_the_training_rows_is_enough(tmp_path, monkeypatch):
     assert found["best_column"] != whole["best_column"]
 
 
+@pytest.mark.prove
 def test_columns_of_long_lists_are_read_in_full(tmp_path):
     """The first short of the buffer says what the lists before it need, and not what those after it do."""
     workflow = workflow_of(tmp_path)

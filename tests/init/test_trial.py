@@ -51,7 +51,7 @@ def draft_like(**settings):
     return Draft("d", "", "", {}, ["click"], [], categories, "", [], 100, {"click": 0.5}, **settings)
 
 
-@pytest.mark.parametrize("interacts", [False, True])
+@pytest.mark.parametrize("interacts", some([False, True], True))
 def test_validation_chooses_the_model_that_fits_the_log(tmp_path, capsys, two, interacts):
     data = write_splits(tmp_path / "data", train=log(interacts, 8000), valid=log(interacts, 2000, 1))
     out = tmp_path / "my.py"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from support.data.days import days_workflow, write_days
-from support.depth import some
 from support.runs.dask_crew import crew_driver
 
 from pipeline.cluster.crew import WorkerSpec
@@ -31,7 +30,8 @@ def in_calls(workflow: Workflow, calls: list[list[Path]], run_dir: Path, pool: W
     return result
 
 
-@pytest.mark.parametrize("merge", some([None, KStep(k=3)], KStep(k=3)))
+@pytest.mark.prove
+@pytest.mark.parametrize("merge", [None, KStep(k=3)])
 def test_two_workers_give_the_same_bits_for_days_one_by_one(tmp_path: Path, merge: KStep | None) -> None:
     files = write_days(tmp_path, [20, 13, 0, 31])
     workflow = days_workflow(tmp_path).model_copy(update={
