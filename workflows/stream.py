@@ -4,7 +4,7 @@
 
 writes data/stream/2026-01-01.parquet and so on; more days later continue the same stream, since a day is a function of
 its number and the seed alone. Keys drift: every day brings new items, and old ones fade within weeks; users come and
-go more slowly; what an item is worth changes with a period of its own. `best.json` has the AUC and the normalized
+go more slowly; the effect of each item changes with its own period. `best.json` has the AUC and the normalized
 entropy, by day, of the model that made the labels: the best that any model can reach.
 """
 

@@ -35,7 +35,7 @@ from pipeline.records import Array
 
 RULES = {name: replace(DRAFTED, **changes) for name, changes in CHANGED.items()}
 CANDIDATES = ("LR, l2 10 / n", "LR, l2 2 / n", "drafted", "row rate 3e-3")
-"""What `init` tries, see `pipeline.init.trial.candidates`."""
+"""Rules that `init` tries (see `pipeline.init.trial.candidates`)."""
 QUICK_SETS, QUICK_RULES = ["linear_3k"], ["drafted", "LR, l2 10 / n"]
 DRAWS = 500
 

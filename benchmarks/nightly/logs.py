@@ -23,7 +23,7 @@ class Log:
     label: str
     fields: tuple[str, ...]
     lists: tuple[str, ...]
-    """Those of the fields that are lists."""
+    """Fields that are lists."""
     tuned: int
     """Number of first spans on which settings are chosen; the others are compared."""
     add: Callable[[pa.Table], pa.Table] = lambda table: table

@@ -98,7 +98,7 @@ def measure(name: str, shape: Shape, repeats: int, num_examples: int) -> dict[st
     batches = [Batch(shape, rng) for _ in range(NUM_BATCHES)]
     steps = {way: step for way, make in WAYS.items() if (step := make(shape))}
     if "fuxictr" not in steps:
-        print("FuxiCTR is not installed: pip install fuxictr, in an environment of its own")
+        print("FuxiCTR is not installed: pip install fuxictr, in a separate environment")
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in (*steps, "pipeline")}
     for step in steps.values():
         step(batches[0])

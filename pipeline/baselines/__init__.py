@@ -1,1 +1,1 @@
-"""What models without interactions reach on a workflow's data: the measure of its first run."""
+"""Loglosses of models without interactions on a workflow's data, with which its first run is compared."""

@@ -154,7 +154,7 @@ def report_of(found: Baselines, workflow: Workflow) -> Iterator[str]:
 
 
 def advice_for(workflow: Workflow, rows: int) -> Iterator[str]:
-    """What to try if a model is no better than simple ones, what helps most often first; what is set already is left
+    """Advice for a model that is no better than simple ones, what helps most often first; what is set already is left
     out."""
     row, data = workflow.optimizer.rows, workflow.data
     is_dense = row.kind == "adam" and row.semantics == "dense" and row.l2 > 0

@@ -71,8 +71,8 @@ class Agenda:
 
     @property
     def total_examples(self) -> int:
-        apart = self.num_examples.get("test", 0) if self._test_apart else 0
-        return sum(map(self.size, self.legs)) + apart
+        tested = self.num_examples.get("test", 0) if self._test_apart else 0
+        return sum(map(self.size, self.legs)) + tested
 
     @property
     def end(self) -> Position:
@@ -206,7 +206,7 @@ class Agenda:
         first_example = first_batch * self._batch_size
         steps = self._first_steps.get(leg)
         if steps is None:
-            # A test apart from the legs, of the weights after some epoch.
+            # The test is none of the legs: it is of the weights after some epoch.
             steps = (leg.epoch + 1) * self.steps_of_epoch
         steps += self._steps_before
         return Block(

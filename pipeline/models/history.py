@@ -15,7 +15,7 @@ from pipeline.models.ragged import Segments, TimeMajor
 from pipeline.models.sequence import SequenceValues
 
 Sizes = Mapping[str, Sequence[int]]
-"""Of each sequence, by its name, the number of its list columns and the number of its lists of numbers."""
+"""Numbers of list columns and of lists of numbers of each sequence, by its name."""
 
 
 class HistoryModel(nn.Module):

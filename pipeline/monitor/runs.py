@@ -21,7 +21,7 @@ FILE_COLUMNS = 100
 SPEED_ONLY = ("schedule.block_batches", "schedule.look_ahead", "schedule.threads")
 """Settings of the schedule that change little but the speed."""
 SPLITS = ("test", "validation", "span")
-"""What runs are judged by: the first of these that a run has an evaluation of."""
+"""Evaluations by which runs are judged: the first of these that a run has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,6 +302,6 @@ def auc(scores, labels):
 
 
 def test_attention_finds_a_planted_match_and_pooling_does_not():
-    """The label is a function of the match alone. A mean of few values tells a part of it."""
+    """The label is a function of the match alone. A mean of few values still shows some of it."""
     assert auc_of(DIN, attention=(32,), attention_activation="relu", softmax=False) > 0.99
     assert auc_of(MeanPooling) < 0.95
