@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import settings
 from support import depth
 
 from pipeline.models import DeepFM
@@ -165,6 +166,11 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[...,
 def pytest_configure(config: pytest.Config) -> None:
     depth.PROVES = "deep" in config.getoption("markexpr")
     depth.ALL = config.getoption("all_forms")
+    # Only `make prove-all` and --hypothesis-seed draw other examples each time: a change is judged by the same ones as
+    # the commit before it.
+    drawn = depth.ALL or config.getoption("--hypothesis-seed") is not None
+    settings.register_profile("project", derandomize=not drawn)
+    settings.load_profile("project")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -73,8 +73,11 @@ class Window:
         self._slots_N = np.concatenate([self._slots_N, np.full(len(away_N), -1, np.int32)])
 
     def arrive(self, keys_U: U64, slots_U: I32) -> None:
-        """Record the slots on the device of the keys of a block, all of whose rows are there once it is planned."""
-        if self._blocks and self._blocks[0].keys_U is keys_U:
+        """Record the slots on the device of the keys of a block, all of whose rows are there once it is planned. The
+        blocks before it leave: they evaluated, or were refused and left out."""
+        while self._blocks and self._blocks[0].keys_U is not keys_U:
+            self._leave()
+        if self._blocks:
             first, away_N = self._newest.first, self._blocks[0].away_N
             self._slots_N[: len(away_N)] = slots_U[away_N]
             for later in self._blocks[1:]:

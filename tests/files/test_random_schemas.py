@@ -149,7 +149,7 @@ def trained_and_scored(folder, workflow, tests):
 
 
 @given(logs())
-@examples(3, 40, known=True)
+@examples(3, 40)
 def test_any_schema_trains_and_scores_the_bits_of_plain_types(log):
     files, plain, partitions = log
     with tempfile.TemporaryDirectory() as name:

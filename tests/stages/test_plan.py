@@ -43,6 +43,15 @@ def test_every_row_is_kept_and_stays_while_the_window_needs_it(
     replay(trace, splits, look_ahead, places, RingRows(staging, outgoing), commits)
 
 
+def test_the_window_knows_what_arrives_after_a_block_left_out():
+    """The first block does not fit; the second brings rows to free slots, of which the third has one."""
+    places = make_places(6, 0, growth=0.0)
+    trace = [[0, 1, 2, 3, 4, 5, 6], [0, 2], [0, 1, 3, 4, 5]]
+    outcomes = replay(trace, ["train"] * 3, 2, places, RingRows(7, 3))
+    assert [type(outcome) for outcome in outcomes] == [Refusal, Plan, Plan]
+    assert outcomes[2].moves.device_hits == 1
+
+
 @pytest.mark.parametrize("host_rows", some([0, 1, 2, 7, 50], 0, 7))
 @pytest.mark.parametrize(("look_ahead", "growth"), some([(0, 1e6), (2, 1e6), (2, 0.0)], (2, 0.0), several=True))
 @pytest.mark.parametrize("shards", TABLES)

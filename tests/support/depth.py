@@ -22,13 +22,12 @@ def some(values: Iterable[Any], *quick: Any, several: bool = False) -> list[Any]
     ]
 
 
-def examples(quick: int, all_of_them: int, known: bool = False) -> Callable[[Any], Any]:
-    """Number of examples that Hypothesis tries, in `make test` and in `make prove-all`; `make prove` tries a share.
-    `known`: True if only `make prove-all` draws others each time, since a failure takes minutes to shrink."""
+def examples(quick: int, all_of_them: int) -> Callable[[Any], Any]:
+    """Number of examples that Hypothesis tries, in `make test` and in `make prove-all`; `make prove` tries a share."""
     number = deep(quick, all_of_them) if PROVES else quick
 
     def decorate(test: Any) -> Any:
-        return pytest.mark.deep(settings(deadline=None, max_examples=number, derandomize=known and not ALL)(test))
+        return pytest.mark.deep(settings(deadline=None, max_examples=number)(test))
 
     return decorate
 
