@@ -2,10 +2,8 @@
 
 An example is one sortable 64-bit key: 32 bits of score (mapped so that integers sort as the floats do), 1 bit of
 label, 31 bits of weight (a float32 that is not negative has no sign bit). Sorting the keys gives one fixed order of the
-examples, ties included, whatever the order of arrival and the runs they were spilled in. The sums below add term by
+examples, ties included, whatever the order of arrival and the runs they were spilled in. The sums add term by
 term in that order, so the result has the same bits for every `bound`, weighted or not.
-
-N keys    G tie groups (equal scores) that end within a chunk
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.kernels.area import NEGATIVE, NUM_SUMS, POSITIVE, TWICE, add_sorted, end_tie
 from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64
 
@@ -97,36 +96,19 @@ class Area:
     """
 
     def __init__(self) -> None:
-        self._score = np.uint64(0)  # no score maps to 0 but a NaN's
-        self._negative = self._positive = 0.0  # weight so far
-        self._closed_negative = self._closed_positive = 0.0  # the same, up to the last tie group that ended
-        self._twice = 0.0
+        self._last, self._sums = np.zeros(1, np.uint64), np.zeros(NUM_SUMS)
 
     def add(self, keys_N: U64) -> None:
-        """Add the next keys, N >= 1: sorted, and none below those before."""
-        score_N, is_positive_N, packed_N = unpack_scores(keys_N)
-        weights_N = packed_N.astype(np.float64)
-        negative = running(self._negative, np.where(is_positive_N, 0.0, weights_N))
-        positive = running(self._positive, np.where(is_positive_N, weights_N, 0.0))
-        starts_G = np.flatnonzero(np.diff(score_N, prepend=self._score))
-        self._close(negative[starts_G], positive[starts_G])
-        self._score, self._negative, self._positive = score_N[-1], float(negative[-1]), float(positive[-1])
+        """Add the next keys: sorted, and none below those before."""
+        add_sorted(*unpack_scores(keys_N), self._last, self._sums)
 
     def result(self) -> float:
         """The area, or nan if a class has no weight. Nothing can be added afterwards."""
-        self._close(np.array([self._negative]), np.array([self._positive]))
-        if self._negative == 0 or self._positive == 0:
+        end_tie(self._sums)
+        negative, positive, twice = self._sums[[NEGATIVE, POSITIVE, TWICE]].tolist()
+        if negative == 0 or positive == 0:
             return float("nan")
-        return min(1.0, self._twice / (2 * self._positive * self._negative))
-
-    def _close(self, negative_G: F64, positive_G: F64) -> None:
-        """Add the groups that ended; the arrays hold each class's weight up to and including each group."""
-        negative = np.concatenate(([self._closed_negative], negative_G))
-        positive = np.concatenate(([self._closed_positive], positive_G))
-        # A positive is ranked above the negatives below its group and, counted half, above those in it.
-        terms_G = np.diff(positive) * (negative[1:] + negative[:-1])
-        self._twice = float(running(self._twice, terms_G)[-1])
-        self._closed_negative, self._closed_positive = float(negative[-1]), float(positive[-1])
+        return min(1.0, twice / (2 * positive * negative))
 
 
 class ExactAUC:

@@ -119,7 +119,9 @@ def merge_runs(runs: Sequence[U64], chunk: int) -> Iterator[U64]:
         cut = min(tuple(run[:, :window][:, -1]) for run in rest)
         counts = [_num_up_to(run[:, :window], cut) for run in rest]
         together = np.concatenate([run[:, :n] for run, n in zip(rest, counts, strict=True)], axis=1)
-        yield np.sort(together) if len(together) == 1 else together[:, np.lexsort(together[::-1])]
+        if len(rest) > 1:
+            together = np.sort(together) if len(together) == 1 else together[:, np.lexsort(together[::-1])]
+        yield together
         rest = [run[:, n:] for run, n in zip(rest, counts, strict=True) if n < run.shape[1]]
 
 

@@ -17,12 +17,11 @@ Truth = tuple[F32, F32 | None, U64 | None, U64 | None]
 """Labels [N, T], weights [N] or None, groups [N] or None, and slices [S, N] or None of a block."""
 
 
-def truth_of(examples: Examples, on_gpu: bool) -> Truth:
+def truth_of(examples: Examples) -> Truth:
     """Labels, weights, groups and slices of a block, for its metrics; slices only of what is evaluated after training.
-    With a GPU they are copies, since the read buffer may be overwritten before the scores are on the host."""
+    They are copies, since the read buffer may be overwritten before the metrics are computed."""
     slices_SN = None if examples.block.trains else examples.slices_SN
-    truth = examples.labels_NT, examples.weights_N, examples.groups_N, slices_SN
-    return deepcopy(truth) if on_gpu else truth
+    return deepcopy((examples.labels_NT, examples.weights_N, examples.groups_N, slices_SN))
 
 
 class BlockMetrics:

@@ -158,7 +158,7 @@ class Learner:
                 share = SharedBatch(index, owned_keys.row_requests[batch], whole, self._exchange)
             self._torch.run(work, plan, staged, unique.examples or examples, share, batch, *results)
         found = [here.numpy() for here in self._torch.to_host(results)]
-        truth = truth_of(examples, self._device.on_gpu) if evaluated else None
+        truth = truth_of(examples) if evaluated else None
         scores_NT = found[1] if evaluated else None
         # The returned function keeps these records alive: memory freed while the steps still use it would go back to
         # CuPy's pool, and `upload` could take it.

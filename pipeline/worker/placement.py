@@ -53,7 +53,8 @@ class Placement(Protocol):
 
 class OnHost:
     idle = frozenset({"upload"})
-    reported_by = "train", 0
+    # Metrics are computed on the thread of `write_back`, while `train` goes on with the next block.
+    reported_by = "write_back", 0
 
     def __init__(self, outgoing_RW: U32, work: Workspace) -> None:
         self.leaving, self._work = outgoing_RW, work

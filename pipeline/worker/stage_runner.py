@@ -129,17 +129,19 @@ class StageRunner:
             return StageResult(stage, number)
         ready = self._num_staged - number - 1
         take_parts()
-        cpu, start = cpu_clock(), time.perf_counter()
+        cpu, start, task = cpu_clock(), time.perf_counter(), f"{stage} of block {number}"
         try:
-            with doing(f"{stage} of block {number}"):
+            with doing(task):
                 record: Refusal | Plan | None = getattr(self, f"_{stage}")(number)
-            block_result = self._unreported.after(stage, number) if number < self._refused.anywhere else None
+            trained = self._unreported.after(stage, number) if number < self._refused.anywhere else None
+            task = f"train of block {trained.block.number}" if trained else task
+            block_result = _found(trained) if trained else None
         except Stuck:
             raise
         except Exception as error:
             kind = LostTouch if isinstance(error, Disconnected) else PipelineError
             why = failure_text(error, self.tiers, self._look_ahead)
-            raise kind(f"{stage} of block {number} failed: {why}") from error
+            raise kind(f"{task} failed: {why}") from error
         span = Span(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready, take_parts())
         match record:
             case Refusal():
@@ -256,18 +258,19 @@ class StageRunner:
 
 
 class Unreported(deque[Trained]):
-    """Trained blocks whose result has not been fetched yet: on a GPU a result is available some blocks later."""
+    """Trained blocks whose result has not been fetched yet: it is available after a later stage, on a GPU some blocks
+    later."""
 
     def __init__(self, stage: str, later: int) -> None:
         """The result of a block is available after this stage of the block that comes `later` blocks later."""
         super().__init__()
         self._stage, self._later = stage, later
 
-    def after(self, stage: str, number: int) -> BlockResult | None:
-        """Take the result of the next block if it is available after this stage of block `number`, else None."""
+    def after(self, stage: str, number: int) -> Trained | None:
+        """Take the next block if its result is available after this stage of block `number`, else None."""
         if stage != self._stage or not self or self[0].block.number > number - self._later:
             return None
-        return _found(self.popleft())
+        return self.popleft()
 
     def take_all(self) -> list[StageResult]:
         """Take all results; call it once the device has finished."""
