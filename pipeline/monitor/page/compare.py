@@ -96,6 +96,8 @@ def comparison_cards(runs: Sequence[Compared]) -> list[Card]:
         Card("Settings that differ", "whole", fixed_panel("settings", _settings(runs))),
         Card("AUC", "half", _metric_panel(runs, "auc")),
         Card("Logloss", "half", _metric_panel(runs, "logloss")),
+        Card("Normalized entropy", "half", _metric_panel(runs, "ne")),
+        Card("Calibration", "half", _metric_panel(runs, "calibration")),
         Card("Loss", "half", _loss_panel(runs)),
         Card("Speed", "half", _speed_panel(runs)),
         Card("Where the time goes", "whole", fixed_panel("time_use", _time_use(runs))),

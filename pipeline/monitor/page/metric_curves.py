@@ -17,12 +17,14 @@ from pipeline.monitor.story import Story
 from pipeline.spans.passes import SPAN
 from pipeline.spans.table import LAST
 
-METRIC_TITLES = {"auc": "AUC", "logloss": "logloss, nats"}
+METRIC_TITLES = {
+    "auc": "AUC", "logloss": "logloss, nats", "ne": "normalized entropy", "calibration": "predicted / observed",
+}  # fmt: skip
 NONE_YET = "No evaluation yet: the first one follows the first epoch, or when the schedule says so."
 
 
 def metric_panel(name: str) -> Panel:
-    """The panel of "auc" or "logloss" by epoch, with a line for each split."""
+    """The panel of a metric by epoch or span, with a line for each split."""
     shown = by_epoch(METRIC_TITLES[name])
 
     def columns(evaluations: Sequence[Evaluated], first: int) -> dict[str, list[float]]:
@@ -34,7 +36,8 @@ def metric_panel(name: str) -> Panel:
         source = followed[split].source
         shown.line("epoch", name, source=source, color=color, line_width=2, line_join="round")
         points = shown.scatter("epoch", name, source=source, color=color, size=5)
-        hover_on(shown, points, [(f"{split}, epoch", "@epoch"), (METRIC_TITLES[name], f"@{name}{{0.00000}}")], "mouse")
+        where = split if split == SPAN else f"{split}, epoch"
+        hover_on(shown, points, [(where, "@epoch"), (METRIC_TITLES[name], f"@{name}{{0.00000}}")], "mouse")
 
     def update(story: Story) -> str:
         last: dict[str, tuple[str, str]] = {}
@@ -49,13 +52,13 @@ def metric_panel(name: str) -> Panel:
 
 
 def by_epoch(title: str) -> figure:
-    """A figure over epochs, whose vertical axis shows no differences that are too small to matter."""
+    """A figure over epochs or spans, whose vertical axis shows no differences that are too small to matter."""
     shown = plain_figure(
         title, x_range=DataRange1d(default_span=2.0, range_padding=0.03),
         y_range=DataRange1d(default_span=0.01, min_interval=0.002),
     )  # fmt: skip
     whole = AdaptiveTicker(base=10, mantissas=[1, 2, 5], min_interval=1, num_minor_ticks=0)
-    shown.xaxis.update(ticker=whole, axis_label="epoch")
+    shown.xaxis.update(ticker=whole, axis_label="epoch or span")
     return shown
 
 

@@ -71,6 +71,8 @@ def cards_of(folder: Path, live: bool) -> list[Card]:
         Card("Where keys were found", "whole", found_panel()),
         Card("AUC", "half", metric_panel("auc")),
         Card("Logloss", "half", metric_panel("logloss")),
+        Card("Normalized entropy", "half", metric_panel("ne")),
+        Card("Calibration by epoch or span", "half", metric_panel("calibration")),
         Card("Metrics", "whole", metric_table_panel()),
         Card("Calibration", "half", calibration_panel()),
         Card("Disk", "half", disk_panel()),

@@ -8,7 +8,7 @@ from conftest import make_workflow, write_data
 from support.runs.harness import make_driver
 from support.runs.live_lines import FakeRun, quickstart, resumed
 
-from pipeline.monitor.live.lines import LIVE, Begin, Tick
+from pipeline.monitor.live.lines import LIVE, Begin, Evaluated, Tick
 from pipeline.monitor.page.headline import state_of
 from pipeline.monitor.page.page import cards_of, page, show
 from pipeline.monitor.page.time_use import binding_panel
@@ -47,7 +47,7 @@ def columns(model):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path):
     document = page(RUNS[name]().write(tmp_path))
-    assert len(document.roots) == 15
+    assert len(document.roots) == 17
     shown = figures(document)
     assert all(any(len(column) for column in columns(model)) for model in shown)
     assert (len(shown) == 0) == (name in ("begun", "empty"))
@@ -58,7 +58,16 @@ def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path)
     if name in ("no evaluation", "begun"):
         assert "No evaluation yet" in text
     if name in ("26 fields", "100 epochs", "two workers"):
-        assert len(shown) == 9
+        assert len(shown) == 11
+
+
+@pytest.mark.parametrize("metric", ["auc", "ne", "calibration"])
+def test_scores_of_spans_are_drawn_on_the_page(tmp_path, metric):
+    run = FakeRun(evaluates=False).begin().train(0.5).evaluate("span").train(0.9).evaluate("span")
+    scored = [line.metrics[metric] for line in run.lines if isinstance(line, Evaluated)]
+    shown = figures(page(run.write(tmp_path)))
+    sources = [r.data_source.data for model in shown for r in model.renderers if metric in r.data_source.data]
+    assert scored in [list(data[metric]) for data in sources]
 
 
 @pytest.mark.prove
