@@ -13,12 +13,14 @@ from pipeline.kernels.key_map import UNKNOWN
 from pipeline.kernels.key_table import KeyTable
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import RESERVED, U64
+from pipeline.storage.chunks import Chunks
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged, Files, refuse_links
 from pipeline.storage.key_map import bytes_for, most_bytes_for
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_file, rows_file
-from pipeline.storage.places import Places
+from pipeline.storage.places import Caps, Places
+from pipeline.storage.reader import allow_many_files
 from pipeline.storage.shards import ONE_SHARD, Shards
 
 INSERTED_AT_ONCE = 1 << 19
@@ -108,6 +110,18 @@ def read_log(
         )
     rebuild(places, log, newest)
     return log
+
+
+def read_commit(
+    run_dir: Path, manifest: Manifest, speed: DiskSpeed, direct: bool = False, map_bytes: int = 1 << 62
+) -> tuple[Places, Log]:
+    """Open all shards of a commit's log, to read rows without tiers. `map_bytes`: maximum size of the key map. Raises
+    as `read_log` does."""
+    allow_many_files()
+    chunks = Chunks(manifest.chunk_rows, 2.0, 0.0, manifest.table.shards)
+    places = Places(0, 0, ("clock", "clock"), Caps(1 << 62, map_bytes), chunks)
+    layout = RowLayout.of(manifest.row)
+    return places, read_log(run_dir / "table.zarr", layout, places, [manifest], speed, Files(), direct)
 
 
 def rebuild(places: Places, log: Log, manifest: Manifest) -> None:

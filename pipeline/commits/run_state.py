@@ -16,6 +16,7 @@ from pipeline.data.identity import SplitIdentity
 from pipeline.metrics.totals import COUNTS, DiskTotals
 from pipeline.settings import Amount, Count, Digest, Digests, Strict, read_json
 from pipeline.spans.passes import SPAN
+from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged
 
 REPORTED = (("auc", "logloss"), ("mse", "rmse"))
@@ -42,6 +43,10 @@ class SavedDiskSpeed(Strict):
     seconds_per_read: Amount
     bytes_per_second: Amount
     direct: bool
+
+    @property
+    def of_disk(self) -> DiskSpeed:
+        return DiskSpeed(self.seconds_per_read, self.bytes_per_second)
 
 
 class SavedSums(Strict):

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 
-from pipeline.data.identity import Begun
+from pipeline.data.agenda import START
 from pipeline.driver.session import Session, plan_session
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.affinity import affinity_lines, lay_out, read_topology
@@ -18,6 +18,7 @@ from pipeline.planner.costs import Basis
 from pipeline.planner.hits import forecast
 from pipeline.planner.output import as_json, lines_of, lines_of_others
 from pipeline.planner.predict import predict, predict_with_other_memory
+from pipeline.planner.start import start_of
 from pipeline.planner.work import measure_work
 from pipeline.preflight.explain import explain, explained
 from pipeline.preflight.setup import Setup
@@ -66,8 +67,12 @@ def basis_of(session: Session, setup: Setup, serial: bool, price: float | None, 
     folder = next(path for path in (run_dir, *run_dir.parents) if path.is_dir())
     machine = this_machine(folder, workflow.storage.direct, report).model_copy(update={"price_per_hour": price})
     compiles = ", and compiling its model" if workflow.model.compile else ""
-    report(f"measuring the workflow with its first batches{compiles} ...")
-    work = measure_work(setup, session.checked.source, session.device, folder, machine)
+    report(f"measuring the workflow with the first batches to come{compiles} ...")
+    start = start_of(session)
+    if start.at != START:
+        left = setup.agenda.total_examples - setup.agenda.examples_before(start.at)
+        report(f"the run goes on: {left:,} examples are to come, and {len(start.keys_U):,} keys have a row")
+    work = measure_work(setup, session.checked.source, session.device, folder, machine, start.at)
     report("replaying the plans of the run on its keys ...")
-    counts = forecast(setup, work.values_of_example, begun=Begun(session.checked.source.identity))
-    return Basis(setup, machine, work, counts, session.checked.dense.num_bytes, serial)
+    counts = forecast(setup, work.values_of_example, start=start)
+    return Basis(setup, machine, work, counts, session.checked.dense.num_bytes, serial, start)

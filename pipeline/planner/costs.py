@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.metrics.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.planner.hits import Forecast, LegForecast
 from pipeline.planner.machine import Machine
+from pipeline.planner.start import Start
 from pipeline.planner.timing import Cost
 from pipeline.planner.work import Work
 from pipeline.preflight.guesses import DEDUP_BYTES, MARK_BYTES, PLANNED_BYTES
@@ -41,6 +42,7 @@ class Basis:
     """Bytes of the dense part in a commit."""
     serial: bool = False
     """True for a run in one thread, without Dask."""
+    start: Start = field(default_factory=Start)
 
     @property
     def row_bytes(self) -> int:

@@ -12,9 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.data.identity import Begun
+from pipeline.data.agenda import START, Position
 from pipeline.machine.limits import cpus
 from pipeline.metrics.totals import COUNTS
+from pipeline.planner.start import Start
 from pipeline.preflight.guesses import growth_between
 from pipeline.preflight.setup import Setup
 from pipeline.replay.capacities import NO_LIMIT, Capacities
@@ -86,10 +87,11 @@ class Forecast:
 
 
 def forecast(
-    setup: Setup, values_of_example: float, max_values: int = MAX_VALUES, begun: Begun | None = None
+    setup: Setup, values_of_example: float, max_values: int = MAX_VALUES, start: Start | None = None
 ) -> Forecast:
-    """Replay the run, or its beginning, and extrapolate the rest. `begun`: see `files_of_splits`. Raises ValueError as
-    a run would if data is bad."""
+    """Replay the run from its start, as far as its limits allow, and extrapolate the rest. Raises ValueError as a run
+    would if data is bad."""
+    start = start or Start()
     workflow, fit = setup.workflow, setup.fit
     too_large = max(
         max(fit.window.keys_of_blocks, default=0) / BLOCK_KEYS,
@@ -97,7 +99,7 @@ def forecast(
     )
     rate = 1 << math.ceil(math.log2(max(1.0, too_large)))
     shards = shards_of(workflow.workers.num_shards(setup.world), setup.world)
-    reader = KeyReader(workflow.data, workflow.seed, cpus(), begun)
+    reader = KeyReader(workflow.data, workflow.seed, cpus(), start.begun)
     try:
         trace: Trace = FileTrace(reader, setup.agenda, shards)
         sample = Sample(trace, PARTS / rate) if rate > 1 else None
@@ -108,9 +110,10 @@ def forecast(
         simulation = Simulation(
             sample.parts[0] if sample else trace, capacities,
             (workflow.storage.device_policy, workflow.storage.host_policy), fit.look_ahead, fit.block_batches,
-            workflow.commit.every_blocks, workflow.commit.keep,
+            workflow.commit.every_blocks, workflow.commit.keep, start.at,
+            sample.parts_of(start.keys_U)[0] if sample else start.keys_U,
         )  # fmt: skip
-        replay = Replay(simulation, setup, rate, sample)
+        replay = Replay(simulation, setup, rate, sample, start.at)
         replay.run(max_values / max(1.0, values_of_example))
     finally:
         reader.close()
@@ -120,8 +123,14 @@ def forecast(
 class Replay:
     """A simulation that runs up to its limits, and the extrapolation of the rest."""
 
-    def __init__(self, simulation: Simulation, setup: Setup, rate: int, sample: Sample | None) -> None:
+    def __init__(
+        self, simulation: Simulation, setup: Setup, rate: int, sample: Sample | None, at: Position = START
+    ) -> None:
+        """`at`: where the simulation begins."""
         self._simulation, self._agenda, self._rate, self._sample = simulation, setup.agenda, rate, sample
+        self._trained, self._examples = self._agenda.trained_before(at), self._agenda.examples_before(at)
+        """Numbers of examples before the beginning: trained ones, and all."""
+        self._legs = self._agenda.legs_from(at)
         self._batch_size = setup.workflow.schedule.batch_size
         self._growth = setup.workflow.storage.log_growth
         self._keys_after: list[tuple[float, float]] = []
@@ -130,7 +139,7 @@ class Replay:
 
     def run(self, max_examples: float) -> None:
         """Replay blocks until so many examples were read, or MAX_BLOCKS blocks planned."""
-        seen = trained = 0
+        seen, trained = 0, self._trained
         for planned, block in enumerate(self._simulation.steps()):
             if seen >= max_examples or planned == MAX_BLOCKS:
                 return
@@ -147,7 +156,7 @@ class Replay:
         for of_block in self._simulation.totals.series:
             by_leg.setdefault(Leg.of(of_block.block), []).append(of_block)
         steady = self._steady(by_leg)
-        legs = tuple(self._leg(leg, by_leg.get(leg, []), steady) for leg in self._agenda.legs)
+        legs = tuple(self._leg(leg, size, by_leg.get(leg, []), steady) for leg, size in self._legs)
         seen = sum(of.block.num_examples for series in by_leg.values() for of in series)
         disk, places = self._simulation.totals.disk, self._simulation.places
         stopped = self._simulation.totals.stopped
@@ -155,7 +164,7 @@ class Replay:
         held = min(keys, self._rate * sum(len(p.device.keys_S) + len(p.host.keys_S) for p in places))
         committed = self._rate * float(disk.rows_changed + disk.rows_merged)
         log_rows = float(self._rate * sum(p.chunks.present * p.chunks.rows for p in places))
-        epochs, commits = self._agenda.end.span or self._agenda.end.epoch, disk.commits
+        epochs, commits = sum(leg.leg.split == "train" for leg in legs), disk.commits
         reserved = [min(p.commit_chunks, p.caps.disk_chunks - p.chunks.present) * p.chunks.rows for p in places]
         reserved_rows = float(self._rate * max(0, sum(reserved)))
         if not self._ended:
@@ -164,20 +173,19 @@ class Replay:
             written = sum(leg.rows[n] for leg in legs for n in ("device_to_disk", "host_to_disk", "padding"))
             written -= sum(leg.rows["unchanged"] for leg in legs)
             least = self._rate * sum(p.chunks.allowance * p.chunks.rows for p in places)
-            commits = max(commits, epochs * (1 + int(written / epochs / max(least, self._growth * keys))))
+            commits = max(commits, epochs * (1 + int(written / max(1, epochs) / max(least, self._growth * keys))))
             committed, log_rows = max(committed, commits * held), keys + 2 * held
             slots = self._rate * sum(len(p.device.keys_S) + len(p.host.keys_S) for p in places)
             reserved_rows = slots + keys
         pace = self._simulation.pace
         return Forecast(
             legs, commits, committed, keys, log_rows, reserved_rows, pace.block_batches, pace.look_ahead,
-            min(1.0, seen / self._agenda.total_examples),
+            min(1.0, seen / max(1, self._agenda.total_examples - self._examples)),
             self._rate, stopped.message if stopped else "",
         )  # fmt: skip
 
-    def _leg(self, leg: Leg, series: Sequence[BlockMoves], steady: dict[str, float]) -> LegForecast:
-        """Counts of a leg: those that were replayed, and for its other examples the steady ones."""
-        examples = self._agenda.size(leg)
+    def _leg(self, leg: Leg, examples: int, series: Sequence[BlockMoves], steady: dict[str, float]) -> LegForecast:
+        """Counts of so many examples of a leg: those that were replayed, and for the others the steady ones."""
         rows = self._rows(series)
         seen = sum(of.block.num_examples for of in series)
         batches = -(-examples // self._batch_size)

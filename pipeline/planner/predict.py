@@ -159,6 +159,6 @@ def predict_with_other_memory(checked: Checked, basis: Basis) -> dict[str, WithM
         except DoesNotFit as error:
             found[name] = WithMemory(memory, why_not=str(error))
             continue
-        counts = hits.forecast(setup, basis.work.values_of_example)
+        counts = hits.forecast(setup, basis.work.values_of_example, start=basis.start)
         found[name] = WithMemory(memory, predict(replace(basis, setup=setup, forecast=counts)))
     return found

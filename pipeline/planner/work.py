@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.cluster.threads import ThreadExecutor
-from pipeline.data.agenda import Agenda, Position
+from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.device.device import Device
@@ -26,6 +26,7 @@ from pipeline.preflight.memory_table import table
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Moves, Rank, Refusal, Span, StageResult
 from pipeline.schedule import BlockSchedule, Executor, SerialExecutor
+from pipeline.spans.passes import span_passes
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files
 from pipeline.storage.wide_rows import write_first_rows
@@ -68,26 +69,52 @@ class Work:
     """RAM of the worker's process without rows, read ring, shuffle window and key map."""
 
 
-def measure_work(setup: Setup, source: Source, device: Device, folder: Path, machine: Machine) -> Work:
-    """Measure with the workflow's own model and first examples, in a temporary folder in `folder`. Raises ValueError,
-    OSError, MemoryError or PipelineError as the run itself would."""
-    agenda = Agenda(source.num_examples, Rank(0, setup.world).size_of(setup.workflow.schedule.batch_size), 1)
-    read = read_cost(source, agenda)
+def measure_work(
+    setup: Setup, source: Source, device: Device, folder: Path, machine: Machine, at: Position = START
+) -> Work:
+    """Measure with the workflow's own model and the first examples from a position on, in a temporary folder in
+    `folder`. Raises ValueError if none are trained on from there, and otherwise ValueError, OSError, MemoryError or
+    PipelineError as the run itself would."""
+    workflow = setup.workflow
+    agenda = Agenda(
+        source.num_examples, Rank(0, setup.world).size_of(workflow.schedule.batch_size), 1,
+        passes=span_passes(workflow, source.calendar),
+    )  # fmt: skip
+    coming = Coming(agenda, at)
+    read = read_cost(source, coming)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".measure-") as scratch:
-        rehearsal = Rehearsal(setup, source, device, Path(scratch), machine, agenda)
+        rehearsal = Rehearsal(setup, source, device, Path(scratch), machine, coming)
         try:
             return rehearsal.work(read)
         finally:
             rehearsal.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Batches of an agenda from a position on."""
+
+    agenda: Agenda
+    at: Position
+
+    def __iter__(self) -> Iterator[Block]:
+        return self.agenda.blocks(1, begin) if (begin := self.agenda.block_at(self.at, 1)) else iter(())
+
+    def first(self, num: int, split: str) -> list[Block]:
+        """The first batches of a split. Raises ValueError if there are none."""
+        if not (found := [*islice((block for block in self if block.split == split), num)]):
+            raise ValueError(f"no batch of {split} is left")
+        return found
+
+
 class Rehearsal:
     """A worker with the run's own tiers, which trains and scores blocks of one batch."""
 
     def __init__(
-        self, setup: Setup, source: Source, device: Device, scratch: Path, machine: Machine, agenda: Agenda
+        self, setup: Setup, source: Source, device: Device, scratch: Path, machine: Machine, coming: Coming
     ) -> None:
-        self._setup, self._machine, self._agenda, self._source = setup, machine, agenda, source
+        self._setup, self._machine, self._coming, self._source = setup, machine, coming, source
+        agenda = coming.agenda
         schedule = {"batch_size": Rank(0, setup.world).size_of(setup.workflow.schedule.batch_size)}
         # No commit is taken, however many rows leave for the disk, and no keys are read ahead.
         workflow = setup.workflow.model_copy(update={
@@ -112,7 +139,7 @@ class Rehearsal:
 
     def work(self, read: Cost) -> Work:
         """Measure everything but `read`, whose cost is given. Raises ValueError if `plan` refuses the first batch."""
-        values, example_bytes = values_of_example(self._source)
+        values, example_bytes = values_of_example(self._source, self._coming)
         spans, moves = self._serially(WARM_UP, "train")
         if self._refusal and not moves:
             raise ValueError(self._refusal.message)
@@ -122,9 +149,9 @@ class Rehearsal:
         # A later batch may be refused: then the first ones count.
         spans, moves = measured if measured[1] else (spans, moves)
         train, dedup = _median(spans, "train"), _median(spans, "dedup")
-        evaluated = next((split for split in ("validation", "test") if self._agenda.num_examples.get(split)), None)
+        evaluated = next((block.split for block in self._coming if not block.trains), None)
         scored = self._serially(WARM_UP, evaluated)[0] if evaluated else []
-        block = next(self._agenda.blocks(1))
+        block = self._coming.first(1, "train")[0]
         return Work(
             values_of_example=values,
             example_bytes=example_bytes,
@@ -149,8 +176,7 @@ class Rehearsal:
     def _blocks(self, num: int, split: str) -> list[Block]:
         """Next batches of a split, numbered on from the last ones; from the first batch again after its end. A last
         batch, which may be too small for batch norm, is left out if there are others."""
-        begin = self._agenda.block_at(Position(0, split, 0), 1)
-        of_split = [b for b in islice(self._agenda.blocks(1, begin), 1 + WARM_UP + 2 * MOST) if b.split == split]
+        of_split = self._coming.first(1 + WARM_UP + 2 * MOST, split)
         of_split = [b for b in of_split if not b.closes_split] or of_split
         first, self._num_blocks = self._num_blocks, self._num_blocks + num
         return [
@@ -225,28 +251,29 @@ def _median(spans: Sequence[Span], stage: str) -> Cost:
     return Cost(seconds, cpu)
 
 
-def values_of_example(source: Source) -> tuple[float, float]:
+def values_of_example(source: Source, coming: Coming) -> tuple[float, float]:
     """Return the number of categorical values of an average example, of the first few, and its bytes in the ring."""
-    agenda = Agenda(source.num_examples, EXAMPLES, 1)
-    block = next(agenda.blocks(1))
-    num_bytes = source.block_bytes(block.num_examples)
+    first = coming.first(1, "train")[0]
+    at = coming.agenda.position(first)
+    block = coming.agenda.block_at(at, max(1, EXAMPLES // first.batch_size)) or first
+    num_bytes = source.block_bytes(block.num_examples, block.num_batches)
     examples = source.read(block, ReadBuffer(2 * num_bytes + (1 << 16)))
     return len(examples.keys_V) / block.num_examples, num_bytes / block.num_examples
 
 
-def read_cost(source: Source, agenda: Agenda) -> Cost:
+def read_cost(source: Source, coming: Coming) -> Cost:
     """Cost of reading an example, its share of the windows and row groups included."""
     # Of another epoch, of which no window is in memory.
-    first = replace(next(agenda.blocks(1)), epoch=1)
+    first = replace(coming.first(1, "train")[0], epoch=1)
     window, batch = source.loads(first)[0], first.num_examples
     buffer = ReadBuffer(2 * source.block_bytes(batch) + (1 << 16))
     starts = [number * window // batch for number in range(WINDOWS)]
     lines, seconds, cpu = [], [], []
+    blocks = coming.first(starts[-1] + 2, "train")
     for begin in (at + n for at in starts for n in (0, 1)):
-        block = agenda.block_at(Position(0, "train", begin), 1) if begin < agenda.steps_of_epoch else None
-        if block is None or block.split != "train" or block.num_examples > batch:
+        if begin >= len(blocks) or blocks[begin].span != first.span or blocks[begin].num_examples > batch:
             continue
-        block = replace(block, epoch=1)
+        block = replace(blocks[begin], epoch=1)
         loads, start = source.loads(block), (time.perf_counter(), time.process_time())
         source.read(block, buffer)
         seconds.append(time.perf_counter() - start[0])

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.agenda import Agenda
+from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Begun
 from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Described
@@ -65,7 +65,9 @@ class Checked:
     """Keys that a worker's map holds from the beginning: those of a commit that is scored."""
 
     def first_blocks(self, num_blocks: int, block_batches: int) -> Iterator[Block]:
-        """The first blocks that are trained or scored, of a run with spans from where it goes on."""
-        at = self.begun.at if self.begun else None
-        begin = self.agenda.block_at(at, block_batches) if at else None
-        return islice(self.agenda.blocks(block_batches, begin), num_blocks)
+        """The first blocks that are trained or scored, of a run with spans from where it goes on; if it is over, those
+        of its last pass, since the files of earlier spans may be gone."""
+        at, last = self.begun.at if self.begun else None, self.agenda.legs[-1]
+        if at and not (begin := self.agenda.block_at(at, block_batches)):
+            begin = self.agenda.block_at(Position(last.epoch, last.split, 0, last.span), block_batches)
+        return islice(self.agenda.blocks(block_batches, begin if at else None), num_blocks)

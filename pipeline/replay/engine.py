@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from pipeline.data.agenda import START
+import numpy as np
+
+from pipeline.data.agenda import START, Position
 from pipeline.driver.coming import as_far_as_known
 from pipeline.driver.loop import DueCommit, stretches
 from pipeline.driver.pace import Pace
-from pipeline.records import Block, Moves, Plan, Refusal, Unique
+from pipeline.records import U64, Block, Moves, Plan, Refusal, Unique
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.key_tiers import KeyCommit, KeyLog, KeyTiers, named_by
 from pipeline.replay.totals import Totals
@@ -29,6 +31,7 @@ from pipeline.stages.scan import Scanner, scan
 from pipeline.storage.places import Places
 
 CLOCKS = ("clock", "clock")
+NO_KEYS: U64 = np.empty(0, np.uint64)
 
 
 class ReplayedCrew:
@@ -119,12 +122,15 @@ class Simulation:
 
     def __init__(
         self, trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
-        block_batches: int = 16, every_blocks: int | None = None, keep: int = 2,
+        block_batches: int = 16, every_blocks: int | None = None, keep: int = 2, begin: Position = START,
+        keys_U: U64 = NO_KEYS,
     ) -> None:  # fmt: skip
-        """`capacities`: of each worker; `policies`: names of those of device and host. The others: as the workflow's
-        settings."""
-        self._crew = ReplayedCrew()
+        """`capacities`: of each worker; `policies`: names of those of device and host. `begin`: position where it
+        begins, with rows of `keys_U` in the log. The others: as the workflow's settings."""
+        self._crew, self._begin = ReplayedCrew(), begin
         self._crew.open(trace, [capacities] * len(trace.shards), policies)
+        for tiers in self._crew.tiers if len(keys_U) else ():
+            tiers.fill(keys_U)
         self._agenda, self._every_blocks, self._keep = trace.agenda, every_blocks, keep
         self.pace = Pace(look_ahead, block_batches)
         self.totals = self._crew.totals
@@ -136,7 +142,7 @@ class Simulation:
 
     def steps(self) -> Iterator[Block]:
         """Run to the end; yields each block before it is planned, again if it was refused."""
-        begin, pace = self._agenda.block_at(START, self.pace.block_batches), self.pace
+        begin, pace = self._agenda.block_at(self._begin, self.pace.block_batches), self.pace
         stopped: Refusal | None = None
         for stretch in stretches(self._agenda, begin, pace, self._every_blocks, pace.reduce, self._commit):
             following = stretch.following

@@ -16,7 +16,7 @@ from pipeline.stages.write_back import write_back
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.layout import KEY_WORDS, row_keys
 from pipeline.storage.places import Caps, Places
-from pipeline.storage.shards import Shards
+from pipeline.storage.shards import Shards, shard_of
 from pipeline.storage.slab import Slab
 
 
@@ -83,6 +83,20 @@ class KeyTiers:
         chunks = self.places.chunks
         chunks.load(newest.tails, [chunk for chunk in named_by(kept) if self._owns(chunk)])
         insert_chunks(self.places, [chunk for chunk in newest.stale if self._owns(chunk)], self._log.keys)
+        self.places.begin_growth()
+
+    def fill(self, keys_U: U64) -> None:
+        """Put rows of those of these distinct keys that are in its shards into the log, as a commit leaves them."""
+        chunks, numbers = self.places.chunks, list[int]()
+        shard_U = shard_of(keys_U, chunks.shards.num)
+        for shard in chunks.shards.owned:
+            of_shard = keys_U[shard_U == shard]
+            for first in range(0, len(of_shard), chunks.rows):
+                part = of_shard[first : first + chunks.rows]
+                at = chunks.add(len(part), shard)
+                self._log.scatter(at, rows_of(part))
+                numbers.append(int(at[0]) // chunks.rows)
+        insert_chunks(self.places, numbers, self._log.keys)
         self.places.begin_growth()
 
     def plan(self, window: Sequence[Unique | OwnedKeys | Refusal], room: RingRows) -> Plan | Refusal:

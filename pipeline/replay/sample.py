@@ -37,9 +37,10 @@ class Sample:
     def _split(self, block: Block) -> tuple[U64, ...]:
         whole = self.trace.keys(block)
         self._num_keys[extent_of(block)] = sum(map(len, whole))
-        return tuple(part_U for keys_U in whole for part_U in self._parts_of(keys_U))
+        return tuple(part_U for keys_U in whole for part_U in self.parts_of(keys_U))
 
-    def _parts_of(self, keys_U: U64) -> list[U64]:
+    def parts_of(self, keys_U: U64) -> list[U64]:
+        """Those of the keys that are in each part."""
         part_U = mix(keys_U) // self._width
         keys_U, part_U = keys_U[part_U < PARTS], part_U[part_U < PARTS]
         return [keys_U[part_U == part] for part in range(PARTS)]

@@ -36,7 +36,7 @@ class OpenedCommit:
     @property
     def speed(self) -> DiskSpeed:
         """Speed of the disk, as the run measured it."""
-        return DiskSpeed(self.state.speed.seconds_per_read, self.state.speed.bytes_per_second)
+        return self.state.speed.of_disk
 
 
 def open_commit(

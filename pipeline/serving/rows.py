@@ -5,18 +5,14 @@ from __future__ import annotations
 import threading
 
 from pipeline.commits.reading import HeldCommit
-from pipeline.commits.reopen import read_log
+from pipeline.commits.reopen import read_commit
 from pipeline.kernels.key_map import UNKNOWN
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import F32, U32, U64
 from pipeline.serving.caught_up import CaughtUp, Known
-from pipeline.storage.chunks import Chunks
 from pipeline.storage.disk_speed import DiskSpeed
-from pipeline.storage.files import Files
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.places import Caps, Places
-from pipeline.storage.reader import allow_many_files
 from pipeline.storage.tier import check_keys
 
 
@@ -33,14 +29,9 @@ class CommitRows:
                 f'and memory is {format_size_down(memory)}; give memory="{format_size_up(needed)}", or read rows '
                 "without a map: `pipeline export`, then pipeline.open_servable"
             )
-        allow_many_files()
         self._held, self._caught_up, self._layout = held, caught_up, RowLayout.of(manifest.row)
-        chunks = Chunks(manifest.table.chunk_rows, 2.0, 0.0, manifest.table.shards)
-        self._places = Places(0, 0, ("clock", "clock"), Caps(1 << 62, memory), chunks)
         with held.explaining():
-            self._log = read_log(
-                held.run_dir / "table.zarr", self._layout, self._places, [manifest], speed, Files(), direct
-            )
+            self._places, self._log = read_commit(held.run_dir, manifest, speed, direct, memory)
         self._lock = threading.Lock()
 
     def stored(self, keys_U: U64) -> tuple[U32, Known]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.commits.flush import live_at
 from pipeline.commits.reading import HeldCommit, hold
-from pipeline.commits.reopen import read_log
+from pipeline.commits.reopen import read_commit
 from pipeline.commits.run_state import RunState, newest_state
 from pipeline.device.device import RAM
 from pipeline.machine.memory import aligned_empty
@@ -17,12 +17,7 @@ from pipeline.optim.row_optimizer import RowOptimizer
 from pipeline.optim.slab_rows import slab_rows
 from pipeline.records import U32, Array
 from pipeline.settings.init_from import FromRun
-from pipeline.storage.chunks import Chunks
-from pipeline.storage.disk_speed import DiskSpeed
-from pipeline.storage.files import Files
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.places import Caps, Places
-from pipeline.storage.reader import allow_many_files
 from pipeline.storage.slab import Slab
 from pipeline.storage.tier import check_keys
 from pipeline.storage.wide_rows import widened
@@ -97,16 +92,12 @@ class RunOrigin:
 
     def rows(self) -> Iterator[U32]:
         manifest, held = self.held.manifest, self.held
-        allow_many_files()
-        chunks = Chunks(manifest.chunk_rows, 2.0, 0.0, manifest.table.shards)
-        places = Places(0, 0, ("clock", "clock"), Caps(1 << 62, 1 << 62), chunks)
-        speed = DiskSpeed(self._state.speed.seconds_per_read, self._state.speed.bytes_per_second)
         with held.explaining():
-            log = read_log(held.run_dir / "table.zarr", self._layout, places, [manifest], speed, Files())
+            places, log = read_commit(held.run_dir, manifest, self._state.speed.of_disk)
             try:
                 catch_up = self._catch_up()
                 chunk_RW: U32 = aligned_empty((manifest.chunk_rows, self._layout.num_words), np.uint32)
-                for chunk in chunks.live().tolist():
+                for chunk in places.chunks.live().tolist():
                     at, keys = live_at(places, log, chunk)
                     log.gather(at, chunk_RW[: len(at)])
                     check_keys(log, at, chunk_RW[: len(at)], keys)

@@ -9,9 +9,11 @@ from support.runs.replayed_runs import with_settings
 
 from pipeline.device.device import RAM
 from pipeline.driver.open import open_local
+from pipeline.driver.session import open_session, plan_session
 from pipeline.models import LR
 from pipeline.planner import hits
 from pipeline.planner.hits import forecast
+from pipeline.planner.start import start_of
 from pipeline.preflight.setup import set_up
 from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
 
@@ -66,6 +68,33 @@ def test_a_whole_replay_forecasts_the_counts_of_the_run(tmp_path, every_blocks):
     assert (found.keys, found.commits) == (result["rows"], result["disk"]["commits"])
     assert found.rows_committed == result["disk"]["rows_changed"] + result["disk"]["rows_merged"]
     assert found.log_rows * (32 + 8) == result["tiers"]["disk"]["used_bytes"]
+
+
+def test_what_is_left_is_forecast_without_the_first_files(tmp_path):
+    workflow, root = zipf_workflow(tmp_path / "data", 6000, 3000, epochs=1), tmp_path / "data"
+    whole = pq.read_table(root / "train.parquet")
+    for n in range(3):
+        pq.write_table(whole.slice(2000 * n, 2000), root / f"part-{n}.parquet", row_group_size=500)
+    data = {"train": ("part-0.parquet", "part-1.parquet"), "validation": (), "span": "file"}
+    workflow = workflow.model_copy(update={"data": workflow.data.model_copy(update=data)})
+    results, session = [], plan_session(workflow, tmp_path / "run", True, None, None, print)
+    with open_session(session, False) as driver:
+        results.append(driver.run())
+    (root / "part-0.parquet").unlink()
+    session = plan_session(
+        workflow, tmp_path / "run", True, None, None, print, extend=[str(root / "part-2.parquet")]
+    )  # fmt: skip
+    found = forecast(session.set_up(), 3.0, start=start_of(session))
+    with open_session(session, False) as driver:
+        results.append(driver.run())
+    before, after = (result["tiers"] for result in results)
+    assert [(leg.leg.split, leg.leg.span, leg.examples) for leg in found.legs] == [
+        ("span", 2, 2000),
+        ("train", 2, 2000),
+    ]
+    assert (found.replayed, found.keys) == (1.0, results[-1]["rows"])
+    for tier in TIERS:
+        assert found.total(f"{tier}_hits") == after[tier]["hits"] - before[tier]["hits"] > 0
 
 
 def test_a_leg_has_the_blocks_and_examples_of_the_agenda(tmp_path):

@@ -1,0 +1,46 @@
+"""Where a predicted run begins: at its first example, or where the last commit of a run over spans ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pipeline.commits.flush import live_at
+from pipeline.commits.reading import hold
+from pipeline.commits.reopen import read_commit
+from pipeline.commits.run_state import newest_state
+from pipeline.data.agenda import START, Position
+from pipeline.data.identity import Begun
+from pipeline.driver.session import Session
+from pipeline.records import U64
+from pipeline.replay.engine import NO_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Beginning of a run, or of what is left of it."""
+
+    begun: Begun | None = None
+    """See `files_of_splits`."""
+    keys_U: U64 = field(default_factory=NO_KEYS.copy)
+    """Keys that have a row then."""
+
+    @property
+    def at(self) -> Position:
+        return (self.begun and self.begun.at) or START
+
+
+def start_of(session: Session) -> Start:
+    """Where a session begins. Of a run over spans that goes on it reads the keys of the last commit, since the files
+    that they came from may be gone; any other run is predicted as a whole. Raises Damaged if the commit is."""
+    begun = Begun(session.checked.source.identity)
+    if not session.checked.begun or session.checked.begun.at is None:
+        return Start(begun)
+    with hold(session.run_dir, "last") as held, held.explaining():
+        places, log = read_commit(held.run_dir, held.manifest, newest_state([held.manifest]).speed.of_disk)
+        try:
+            keys = [live_at(places, log, chunk)[1] for chunk in places.chunks.live().tolist()]
+        finally:
+            log.close()
+    return Start(replace(begun, at=session.checked.begun.at), np.concatenate([NO_KEYS, *keys]))
