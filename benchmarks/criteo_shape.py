@@ -28,7 +28,7 @@ from pipeline.machine.allocator import keep_freed_memory
 from pipeline.models import DeepFM
 from pipeline.monitor.timeline import StageTimes
 from pipeline.preflight.setup import set_up
-from pipeline.records import Span
+from pipeline.records import StageCall
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
 
 COWCLIP = 760_000
@@ -124,9 +124,9 @@ def ceiling(stretches: Stretches, repeats: int) -> float:
     return repeats * block.num_examples / seconds
 
 
-def print_timeline(name: str, spans: list[Span]) -> None:
+def print_timeline(name: str, calls: list[StageCall]) -> None:
     print(f"\n{name}: seconds, and the share hidden behind training")
-    seconds, hidden = StageTimes(spans).seconds, StageTimes(spans).hidden()
+    seconds, hidden = StageTimes(calls).seconds, StageTimes(calls).hidden()
     for stage in seconds:
         share = f"{hidden[stage]:6.1%}" if stage in hidden else "     -"
         print(f"  {stage:14} {seconds[stage]:8.2f} {share}")
@@ -145,9 +145,9 @@ def measure(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any, 
     maximum = ceiling(whole, scale.repeats)
     part = open_case(scale, stack, tmp, data, client, scale.small_device, precision)
     part.run(scale.small_blocks)
-    part_rate, spans = part.run(scale.small_blocks)
-    print_timeline(f"(b) {precision}", spans)
-    hidden = StageTimes(spans).hidden()
+    part_rate, calls = part.run(scale.small_blocks)
+    print_timeline(f"(b) {precision}", calls)
+    hidden = StageTimes(calls).hidden()
     print(f"\n(a) {rate:,.0f} examples/s (first epoch {first:,.0f}), (b) {part_rate:,.0f}, (d) {maximum:,.0f}")
     # An epoch has only a part of the keys, and their rows are scattered over the table.
     part_of_table = whole.disk_rows_read / rows

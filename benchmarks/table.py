@@ -23,7 +23,7 @@ from pipeline.driver.open import folder_of, local_crew
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup
-from pipeline.records import Span, StageResult
+from pipeline.records import StageCall, StageResult
 from pipeline.schedule import BlockSchedule
 from pipeline.storage.log import Log, rows_file
 from pipeline.worker.worker import Worker
@@ -51,27 +51,27 @@ class Stretches:
         worker: Worker = crew.worker
         return worker
 
-    def run(self, num_blocks: int) -> tuple[float, list[Span]]:
-        """Examples per second, with filling and draining of the pipeline, and the spans of the stages."""
+    def run(self, num_blocks: int) -> tuple[float, list[StageCall]]:
+        """Examples per second, with filling and draining of the pipeline, and the calls of the stages."""
         blocks = self._blocks[self._at : self._at + num_blocks]
         self._at += num_blocks
         self.worker.announce(self._blocks[self._at : self._at + ANNOUNCED])
-        spans: list[Span] = []
+        calls: list[StageCall] = []
         self.worker.stages.start(blocks, self._look_ahead)
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         start = time.perf_counter()
         with self.driver.progress, self.driver.crew.executor() as executor:
             refusal = BlockSchedule(
-                numbers, self._look_ahead, self.worker.stages.names, executor, lambda done: self._keep(done, spans)
+                numbers, self._look_ahead, self.worker.stages.names, executor, lambda done: self._keep(done, calls)
             ).run()
             for done in self.worker.drain():
-                self._keep(done, spans)
+                self._keep(done, calls)
         assert refusal is None, refusal.message
-        return sum(block.num_examples for block in blocks) / (time.perf_counter() - start), spans
+        return sum(block.num_examples for block in blocks) / (time.perf_counter() - start), calls
 
-    def _keep(self, done: StageResult, spans: list[Span]) -> None:
-        if done.span:
-            spans.append(done.span)
+    def _keep(self, done: StageResult, calls: list[StageCall]) -> None:
+        if done.call:
+            calls.append(done.call)
         if done.moves:
             self.disk_rows_read += done.moves.disk_hits
 

@@ -376,8 +376,8 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Time span of one call of a stage."""
+class StageCall:
+    """Times of one call of a stage."""
 
     stage: str
     number: int
@@ -413,7 +413,7 @@ class StageResult:
 
     stage: str
     number: int
-    span: Span | None = None
+    call: StageCall | None = None
     """None if the call did nothing because this block or an earlier one had been refused, or if there was no call: in
     results that are fetched when the pipeline drains."""
     refusal: Refusal | None = None

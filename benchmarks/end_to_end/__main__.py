@@ -39,7 +39,7 @@ from pipeline.cluster.local import local_client
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.monitor.timeline import StageTimes
 from pipeline.preflight.check_model import fast_in_bfloat16
-from pipeline.records import Span
+from pipeline.records import StageCall
 from pipeline.stages import STAGES
 
 Part = Literal["advantages", "tiers"]
@@ -102,7 +102,7 @@ class Bench:
         for name, case in self.cases.items():
             case.stretches.run(2 if name == "trivial" or name.startswith("a400") else scale.blocks)
         self.rates: dict[str, list[float]] = defaultdict(list)
-        self.spans: dict[str, list[Span]] = defaultdict(list)
+        self.calls: dict[str, list[StageCall]] = defaultdict(list)
         self.rows_from_disk: dict[str, list[float]] = defaultdict(list)
         """Rows an example, of each case and repeat."""
         if only != "tiers":
@@ -175,9 +175,9 @@ class Bench:
     def _measure(self, name: str) -> None:
         case = self.cases[name]
         before = case.stretches.disk_rows_read
-        rate, spans = case.stretches.run(case.blocks)
+        rate, calls = case.stretches.run(case.blocks)
         self.rates[name].append(rate)
-        self.spans[name] += spans
+        self.calls[name] += calls
         examples = case.blocks * self.scale.block_batches * self.scale.batch
         self.rows_from_disk[name].append((case.stretches.disk_rows_read - before) / examples)
 
@@ -199,9 +199,9 @@ class Bench:
             case.close()
 
 
-def print_stages(name: str, spans: list[Span]) -> None:
+def print_stages(name: str, calls: list[StageCall]) -> None:
     print(f"\n{name}: seconds, CPU seconds of its own thread, share hidden behind training")
-    times = StageTimes(spans)
+    times = StageTimes(calls)
     seconds, cpu, hidden = times.seconds, times.cpu_seconds, times.hidden()
     for stage in (s for s in STAGES if s in seconds):
         share = f"{hidden[stage]:6.1%}" if stage in hidden else "     -"
@@ -217,7 +217,7 @@ def report(args: argparse.Namespace, bench: Bench, dask: dict[str, float] | None
     tiers = {}
     if bench.only != "advantages":
         for name in ("a64", "b64 page cache", "b64 direct"):
-            print_stages(name, bench.spans[name])
+            print_stages(name, bench.calls[name])
         tiers = {"b_vs_a": m["b64 page cache"] / m["a64"], "b_vs_limit": bench.share_of_limit()}
     if bench.only == "tiers":
         return finish(args, m | tiers)

@@ -22,7 +22,7 @@ from benchmarks.common import arguments, finish, interval, machine, spread
 from pipeline.cluster.local import local_client
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.monitor.timeline import StageTimes
-from pipeline.records import Span
+from pipeline.records import StageCall
 
 POLICIES = ("clock", "foresight")
 
@@ -60,17 +60,19 @@ def open_case(name: str, policy: str, fits: bool, scale: Scale, data: Path, tmp:
     return case
 
 
-def compare(cases: dict[str, Case], pairs: int) -> tuple[dict[str, list[float]], dict[str, list[Span]], dict[str, int]]:
-    """Examples/s of each pair, the spans of all stages, and rows read from disk."""
+def compare(
+    cases: dict[str, Case], pairs: int
+) -> tuple[dict[str, list[float]], dict[str, list[StageCall]], dict[str, int]]:
+    """Examples/s of each pair, the calls of all stages, and rows read from disk."""
     rates: dict[str, list[float]] = {name: [] for name in cases}
-    spans: dict[str, list[Span]] = {name: [] for name in cases}
+    calls: dict[str, list[StageCall]] = {name: [] for name in cases}
     before = {name: case.stretches.disk_rows_read for name, case in cases.items()}
     for pair in range(pairs):
         for name in list(cases)[:: 1 if pair % 2 else -1]:
             rate, of_stages = cases[name].stretches.run(cases[name].blocks)
             rates[name].append(rate)
-            spans[name] += of_stages
-    return rates, spans, {name: case.stretches.disk_rows_read - before[name] for name, case in cases.items()}
+            calls[name] += of_stages
+    return rates, calls, {name: case.stretches.disk_rows_read - before[name] for name, case in cases.items()}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -101,12 +103,12 @@ def main() -> None:
                 name = f"{policy}-{what}"
                 cases[policy] = open_case(name, policy, fits, scale, args.data, tmp, client)
                 stack.callback(cases[policy].close)
-            rates, spans, rows = compare(cases, pairs)
+            rates, calls, rows = compare(cases, pairs)
         examples = pairs * scale.blocks * scale.block_batches * scale.batch
         for policy, values in rates.items():
             seconds = {
                 stage: round(s / (pairs * scale.blocks), 4)
-                for stage, s in StageTimes(spans[policy]).cpu_seconds.items()
+                for stage, s in StageTimes(calls[policy]).cpu_seconds.items()
             }
             print(f"{what} {policy:10} {spread(values)}; {rows[policy] / examples:.3f} rows an example from disk")
             print(f"    CPU seconds of a block: {seconds}", flush=True)

@@ -25,7 +25,7 @@ from pipeline.driver.loop import DueCommit
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.preflight.setup import set_up
-from pipeline.records import Block, Span, StageResult
+from pipeline.records import Block, StageCall, StageResult
 from pipeline.storage.key_map import KeyMap, place
 from pipeline.storage.reader import allow_many_files
 from pipeline.worker.worker import Worker
@@ -41,24 +41,24 @@ def peak_bytes() -> int:
     return 1024 * int(found[1])
 
 
-def train(driver: Driver, blocks: Sequence[Block]) -> tuple[float, list[Span]]:
-    """Train the blocks; returns the seconds, with filling and draining of the pipeline, and the spans of the stages."""
-    spans: list[Span] = []
+def train(driver: Driver, blocks: Sequence[Block]) -> tuple[float, list[StageCall]]:
+    """Train the blocks; returns the seconds, with filling and draining of the pipeline, and the calls of the stages."""
+    calls: list[StageCall] = []
 
     def watch(done: StageResult) -> None:
         driver.history.add(done)
-        spans.extend([done.span] if done.span else [])
+        calls.extend([done.call] if done.call else [])
 
     start = time.perf_counter()
     refusal = driver.crew.run(blocks, driver.setup.fit.look_ahead, watch)
     assert refusal is None, refusal.message
-    return time.perf_counter() - start, spans
+    return time.perf_counter() - start, calls
 
 
-def stages(spans: Sequence[Span]) -> Json:
+def stages(calls: Sequence[StageCall]) -> Json:
     """Seconds of a block in `plan` and in `train`, by the wall clock and by the thread's; and the longest `plan`."""
-    seconds = {stage: [s.stop - s.start for s in spans if s.stage == stage] for stage in ("plan", "train")}
-    cpu = {stage: [s.cpu_seconds for s in spans if s.stage == stage] for stage in ("plan", "train")}
+    seconds = {stage: [s.stop - s.start for s in calls if s.stage == stage] for stage in ("plan", "train")}
+    cpu = {stage: [s.cpu_seconds for s in calls if s.stage == stage] for stage in ("plan", "train")}
     return {
         **{f"{stage}_s": statistics.median(of_blocks) for stage, of_blocks in seconds.items()},
         **{f"{stage}_cpu_s": statistics.median(of_blocks) for stage, of_blocks in cpu.items()},
@@ -100,7 +100,7 @@ def measure(folder: Path, run_dir: Path, num_keys: int, scale: Scale, direct: bo
         train(driver, blocks[: scale.warm_blocks])
         history, before = driver.history, driver.history.tiers.counts()["trained"].copy()
         measured = blocks[scale.warm_blocks :]
-        seconds, spans = train(driver, measured)
+        seconds, calls = train(driver, measured)
         moves = {name: count - before[name] for name, count in history.tiers.counts()["trained"].items()}
         driver.commit(DueCommit(following))
         result = {
@@ -110,7 +110,7 @@ def measure(folder: Path, run_dir: Path, num_keys: int, scale: Scale, direct: bo
             "disk_hits": moves["disk_hits"] / moves["keys"],
             "new": moves["new"] / moves["keys"],
             "disk_rows": moves["disk_hits"] / sum(block.num_examples for block in measured),
-            **stages(spans),
+            **stages(calls),
             "open_s": opened,
             "opened_keys": num_keys,
             "commit_s": history.disk.commit_seconds,

@@ -30,7 +30,7 @@ from pipeline.machine.allocator import keep_freed_memory
 from pipeline.monitor.observer import Observer
 from pipeline.monitor.timeline import StageTimes
 from pipeline.preflight.setup import set_up
-from pipeline.records import Span, StageResult
+from pipeline.records import StageCall, StageResult
 from pipeline.workflow import Commit, Workflow
 
 HIDDEN = (64,)
@@ -50,15 +50,15 @@ class Sampled(Quiet):
         self.cpu_at[examples_done] = [sum(one.cpu_times()[:2]) for one in (me, *workers)]
 
 
-class Spans(Observer):
-    """All spans of a run."""
+class Calls(Observer):
+    """All calls of a run."""
 
     def __init__(self) -> None:
-        self.all: list[Span] = []
+        self.all: list[StageCall] = []
 
     def on_stage(self, done: StageResult) -> None:
-        if done.span:
-            self.all.append(done.span)
+        if done.call:
+            self.all.append(done.call)
 
 
 def workload(data: Path, num_keys: int, num_batches: int, batch: int, block_batches: int, threads: int) -> Workflow:
@@ -91,13 +91,13 @@ def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
             client.register_plugin(Timers())
             crew = dask_crew(setup, source, pool)
         driver = Driver(setup, source, folder_of(setup, run_dir), crew, progress=progress).open()
-        spans = Spans()
-        driver.runner.observers.append(spans)
+        calls = Calls()
+        driver.runner.observers.append(calls)
         result = driver.run()
         assert result is not None
         begin, end = window(progress)
         timed = client.run(seconds_of_calls, begin, end) if world > 1 else {}
-    return steady(progress, spans.all, result) | {"timed": list(timed.values())}
+    return steady(progress, calls.all, result) | {"timed": list(timed.values())}
 
 
 def window(progress: Sampled) -> tuple[float, float]:
@@ -106,12 +106,12 @@ def window(progress: Sampled) -> tuple[float, float]:
     return progress.seconds_at[at[len(at) // 4]], progress.seconds_at[at[-1]]
 
 
-def steady(progress: Sampled, spans: list[Span], result: dict[str, Any]) -> dict[str, Any]:
+def steady(progress: Sampled, calls: list[StageCall], result: dict[str, Any]) -> dict[str, Any]:
     """Figures of the steady state; only `sent` is of the whole run, per step."""
     begin, end = window(progress)
     at = sorted(progress.cpu_at)
     first, last = at[len(at) // 4], at[-1]
-    times = StageTimes(span for span in spans if span.start >= begin and span.stop <= end)
+    times = StageTimes(call for call in calls if call.start >= begin and call.stop <= end)
     cpu = [b - a for a, b in zip(progress.cpu_at[first], progress.cpu_at[last], strict=True)]
     return {
         "examples_per_s": (last - first) / (end - begin),

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.comm.group import OTHER_WORKERS
 from pipeline.metrics.evaluation import Evaluation
-from pipeline.records import F32, U64, Block, BlockResult, Moves, Rank, Refusal, Span, SplitSums, StageResult
+from pipeline.records import F32, U64, Block, BlockResult, Moves, Rank, Refusal, SplitSums, StageCall, StageResult
 from pipeline.workflow import Workflow
 
 Scores = Callable[[int, int, int], Iterator[U64]]
@@ -36,7 +36,7 @@ class Merge:
             self._parts[trained[0].block.number] = [part.closed or SplitSums() for part in trained]
         return replace(
             dones[0], refusal=first_refusal(dones), moves=sum_of(moves) if moves else None,
-            trained=mean_of(trained) if trained else None, span=with_longest_wait([done.span for done in dones]),
+            trained=mean_of(trained) if trained else None, call=with_longest_wait([done.call for done in dones]),
         )  # fmt: skip
 
     def report(self, done: StageResult) -> None:
@@ -48,7 +48,7 @@ class Merge:
         self._watch(done)
 
     def end(self, of_each: Sequence[Sequence[StageResult]]) -> None:
-        """Finish the stretch. `of_each`: results of `Worker.drain` by worker. Passes on the spans of the first worker's
+        """Finish the stretch. `of_each`: results of `Worker.drain` by worker. Passes on the calls of the first worker's
         GPU, the remaining results of blocks merged over all workers, and then the closed splits with their metrics."""
         for done in of_each[0]:
             if not done.trained:
@@ -85,15 +85,15 @@ def first_refusal(dones: Sequence[StageResult]) -> Refusal | None:
     return min(refusals, key=lambda r: (r.block.number, r.what == "pause"), default=None)
 
 
-def with_longest_wait(spans: Sequence[Span | None]) -> Span | None:
-    """The first worker's span of a task, with the longest wait that any of them had for other workers in it: the worker
+def with_longest_wait(calls: Sequence[StageCall | None]) -> StageCall | None:
+    """The first worker's call of a task, with the longest wait that any of them had for other workers in it: the worker
     that all others wait for has none itself."""
-    if not spans[0]:
+    if not calls[0]:
         return None
-    parts = [dict(span.parts) for span in spans if span]
+    parts = [dict(call.parts) for call in calls if call]
     longest = max(of_worker.get(OTHER_WORKERS, 0.0) for of_worker in parts)
-    of_first = parts[0] | ({OTHER_WORKERS: min(longest, spans[0].stop - spans[0].start)} if longest else {})
-    return replace(spans[0], parts=tuple(of_first.items()))
+    of_first = parts[0] | ({OTHER_WORKERS: min(longest, calls[0].stop - calls[0].start)} if longest else {})
+    return replace(calls[0], parts=tuple(of_first.items()))
 
 
 def sum_of(moves: Sequence[Moves]) -> Moves:

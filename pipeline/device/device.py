@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.machine import limits
 from pipeline.machine.memory import aligned_empty
-from pipeline.records import DONE, Array, Event, Span
+from pipeline.records import DONE, Array, Event, StageCall
 
 STREAMS = ("unique", "keys", "up", "train", "down")
 
@@ -75,10 +75,10 @@ class Device(Described, Protocol):
         """Return memory that no array uses to the system. No work may be in progress."""
 
     def timed(self, name: str, number: int, stream: Stream) -> Any:
-        """Context that times the work enqueued on the stream within it; `drain` returns the span."""
+        """Context that times the work enqueued on the stream within it; `drain` returns the call."""
 
-    def drain(self) -> list[Span]:
-        """Wait for all streams and return the spans of timed work, on `time.perf_counter`'s clock."""
+    def drain(self) -> list[StageCall]:
+        """Wait for all streams and return the calls of timed work, on `time.perf_counter`'s clock."""
 
 
 class Inline:
@@ -131,7 +131,7 @@ class Ram:
     def timed(self, name: str, number: int, stream: Stream) -> Iterator[None]:
         yield
 
-    def drain(self) -> list[Span]:
+    def drain(self) -> list[StageCall]:
         return []
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.device.device import RAM, STREAMS, Device, Stream
 from pipeline.kernels.launch import on_stream
-from pipeline.records import DONE, Event, Span
+from pipeline.records import DONE, Event, StageCall
 
 POOLED_BYTES = 1 << 26
 """Maximum size of pinned memory taken from CuPy's pool, which allocates up to twice the size asked for and keeps it."""
@@ -101,11 +101,11 @@ class Gpu:
         yield
         self._timed.append((f"gpu {name}", number, begin, stream.record()))
 
-    def drain(self) -> list[Span]:
+    def drain(self) -> list[StageCall]:
         for name in STREAMS:
             getattr(self, name).record().wait()
         timed, self._timed = self._timed, []
-        return [Span(name, number, self._at(begin), self._at(end), 0.0) for name, number, begin, end in timed]
+        return [StageCall(name, number, self._at(begin), self._at(end), 0.0) for name, number, begin, end in timed]
 
     def _at(self, event: Any) -> float:
         began: Any = self._began

@@ -55,10 +55,10 @@ class History:
         return self._seconds_before + max(0.0, time.perf_counter() - self._begun)
 
     def add(self, done: StageResult) -> None:
-        if done.span:
-            self.times.add(done.span)
+        if done.call:
+            self.times.add(done.call)
             if done.stage == "train":
-                self.ready = done.span.ready
+                self.ready = done.call.ready
         if done.moves:
             self.tiers.add(done.moves)
         if done.trained:

@@ -1,4 +1,4 @@
-"""Analysis of a run's spans: time per stage, and the share of it hidden behind training.
+"""Analysis of a run's calls: time per stage, and the share of it hidden behind training.
 
 I intervals of one stage    J disjoint intervals
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.records import Span
+from pipeline.records import StageCall
 
 F64 = NDArray[np.float64]
 Interval = tuple[str, float, float]
@@ -20,38 +20,38 @@ CALLS_KEPT = 2048
 
 
 class StageTimes:
-    """Sums over the spans of a session, which may overlap and come in any order. Memory does not grow with their
-    number, except on a GPU, whose spans come when the pipeline drains: those since the last drain are kept."""
+    """Sums over the calls of a session, which may overlap and come in any order. Memory does not grow with their
+    number, except on a GPU, whose calls come when the pipeline drains: those since the last drain are kept."""
 
-    def __init__(self, spans: Iterable[Span] = ()) -> None:
+    def __init__(self, calls: Iterable[StageCall] = ()) -> None:
         self.seconds: dict[str, float] = {}
         """Wall seconds of each stage, summed over its calls; stages in order of first appearance."""
         self.cpu_seconds: dict[str, float] = {}
-        """CPU seconds of each stage (of one thread or the process, see `Span.cpu_seconds`)."""
+        """CPU seconds of each stage (of one thread or the process, see `StageCall.cpu_seconds`)."""
         self._hidden: dict[str, float] = {}
         self._ready = self._trains = 0
         self._kept: list[Interval] = []
         """Calls, or ends of calls, whose hidden part is not known yet."""
-        for span in spans:
-            self.add(span)
+        for call in calls:
+            self.add(call)
 
-    def add(self, span: Span) -> None:
-        self.seconds[span.stage] = self.seconds.get(span.stage, 0.0) + span.stop - span.start
-        self.cpu_seconds[span.stage] = self.cpu_seconds.get(span.stage, 0.0) + span.cpu_seconds
-        if span.stage == "train":
-            self._ready, self._trains = self._ready + span.ready, self._trains + 1
-        self._kept.append((span.stage, span.start, span.stop))
+    def add(self, call: StageCall) -> None:
+        self.seconds[call.stage] = self.seconds.get(call.stage, 0.0) + call.stop - call.start
+        self.cpu_seconds[call.stage] = self.cpu_seconds.get(call.stage, 0.0) + call.cpu_seconds
+        if call.stage == "train":
+            self._ready, self._trains = self._ready + call.ready, self._trains + 1
+        self._kept.append((call.stage, call.start, call.stop))
         if len(self._kept) >= 2 * CALLS_KEPT and not self._on_gpu:
             # A task in flight may have begun before those that ended since.
             self._sum_until(min(start for _, start, _ in self._kept[-CALLS_KEPT:]))
 
     def drained(self) -> None:
-        """Sum up all spans: no task is in flight."""
+        """Sum up all calls: no task is in flight."""
         self._sum_until(np.inf)
 
     def hidden(self) -> dict[str, float]:
         """Share (0 to 1) of each stage's wall seconds during which some `train` ran, for every stage but `train`. On a
-        GPU the spans of its training, named "gpu train", are the ones that count.
+        GPU the calls of its training, named "gpu train", are the ones that count.
 
         nan for a stage that took no time at all. Counts as drained.
         """

@@ -24,7 +24,7 @@ from pipeline.planner.machine import Machine
 from pipeline.planner.timing import Cost, fastest
 from pipeline.preflight.memory_table import table
 from pipeline.preflight.setup import Setup
-from pipeline.records import Block, Moves, Rank, Refusal, Span, StageResult
+from pipeline.records import Block, Moves, Rank, Refusal, StageCall, StageResult
 from pipeline.schedule import BlockSchedule, Executor, SerialExecutor
 from pipeline.spans.passes import span_passes
 from pipeline.storage.disk_speed import DiskSpeed
@@ -140,15 +140,15 @@ class Rehearsal:
     def work(self, read: Cost) -> Work:
         """Measure everything but `read`, whose cost is given. Raises ValueError if `plan` refuses the first batch."""
         values, example_bytes = values_of_example(self._source, self._coming)
-        spans, moves = self._serially(WARM_UP, "train")
+        calls, moves = self._serially(WARM_UP, "train")
         if self._refusal and not moves:
             raise ValueError(self._refusal.message)
-        compiling = sum(seconds for span in spans for name, seconds in span.parts if name == "compile")
-        num = min(MOST, max(FEWEST, int(MEASURED_SECONDS / max(1e-6, _last(spans, "train").seconds))))
+        compiling = sum(seconds for call in calls for name, seconds in call.parts if name == "compile")
+        num = min(MOST, max(FEWEST, int(MEASURED_SECONDS / max(1e-6, _last(calls, "train").seconds))))
         measured = self._serially(num, "train")
         # A later batch may be refused: then the first ones count.
-        spans, moves = measured if measured[1] else (spans, moves)
-        train, dedup = _median(spans, "train"), _median(spans, "dedup")
+        calls, moves = measured if measured[1] else (calls, moves)
+        train, dedup = _median(calls, "train"), _median(calls, "dedup")
         evaluated = next((block.split for block in self._coming if not block.trains), None)
         scored = self._serially(WARM_UP, evaluated)[0] if evaluated else []
         block = self._coming.first(1, "train")[0]
@@ -162,16 +162,16 @@ class Rehearsal:
             train_batch=train + self._swap(moves) * -1.0,
             score_batch=_last(scored, "train") if scored else train,
             compile_seconds=compiling,
-            slowdown=self._slowdown(num, train, spans),
+            slowdown=self._slowdown(num, train, calls),
             process_bytes=self._process_bytes(),
         )
 
-    def _slowdown(self, num: int, train: Cost, spans: Sequence[Span]) -> float:
-        """See `Work.slowdown`; `train`, `spans`: a step and all stages, one after another."""
-        others = sum(s.cpu_seconds for s in spans if s.stage not in ("train", "gpu train"))
+    def _slowdown(self, num: int, train: Cost, calls: Sequence[StageCall]) -> float:
+        """See `Work.slowdown`; `train`, `calls`: a step and all stages, one after another."""
+        others = sum(s.cpu_seconds for s in calls if s.stage not in ("train", "gpu train"))
         seconds = self._overlapped(num)
         longer = seconds - train.seconds if seconds else others
-        return min(1.0, max(0.0, longer / max(1e-9, others / max(1, len(_of(spans, "train"))))))
+        return min(1.0, max(0.0, longer / max(1e-9, others / max(1, len(_of(calls, "train"))))))
 
     def _blocks(self, num: int, split: str) -> list[Block]:
         """Next batches of a split, numbered on from the last ones; from the first batch again after its end. A last
@@ -184,8 +184,8 @@ class Rehearsal:
             for n in range(first, first + num)
         ]
 
-    def _serially(self, num: int, split: str) -> tuple[list[Span], list[Moves]]:
-        """Run the stages one after another. Returns their spans, with CPU time of all threads, and the moves."""
+    def _serially(self, num: int, split: str) -> tuple[list[StageCall], list[Moves]]:
+        """Run the stages one after another. Returns their calls, with CPU time of all threads, and the moves."""
         return self._run(num, split, SerialExecutor(partial(self._runner.run, cpu_clock=time.process_time)))
 
     def _overlapped(self, num: int) -> float:
@@ -198,14 +198,14 @@ class Rehearsal:
             executor.close()
         return (trained[-1].stop - trained[0].start) / len(trained) if trained else 0.0
 
-    def _run(self, num: int, split: str, executor: Executor) -> tuple[list[Span], list[Moves]]:
+    def _run(self, num: int, split: str, executor: Executor) -> tuple[list[StageCall], list[Moves]]:
         blocks, results = self._blocks(num, split), list[StageResult]()
         self._runner.start(blocks, self._look_ahead)
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         names = self._runner.names
         self._refusal = BlockSchedule(numbers, self._look_ahead, names, executor, results.append).run()
         results += self._runner.drain()
-        return [done.span for done in results if done.span], [done.moves for done in results if done.moves]
+        return [done.call for done in results if done.call], [done.moves for done in results if done.moves]
 
     def _swap(self, moves: Sequence[Moves]) -> Cost:
         """Cost of a block's swap, which the prediction counts by the plans of the real run."""
@@ -231,22 +231,22 @@ class Rehearsal:
         return max(self._machine.process_bytes, resident_bytes() - touched)
 
 
-def _of(spans: Sequence[Span], stage: str) -> list[Span]:
-    """Spans of a stage. On a GPU those of its training are the ones of the GPU's own time."""
-    on_gpu = [span for span in spans if span.stage == f"gpu {stage}"]
-    return on_gpu or [span for span in spans if span.stage == stage]
+def _of(calls: Sequence[StageCall], stage: str) -> list[StageCall]:
+    """Calls of a stage. On a GPU those of its training are the ones of the GPU's own time."""
+    on_gpu = [call for call in calls if call.stage == f"gpu {stage}"]
+    return on_gpu or [call for call in calls if call.stage == stage]
 
 
-def _cost(span: Span) -> Cost:
-    return Cost(span.stop - span.start, span.cpu_seconds)
+def _cost(call: StageCall) -> Cost:
+    return Cost(call.stop - call.start, call.cpu_seconds)
 
 
-def _last(spans: Sequence[Span], stage: str) -> Cost:
-    return _cost(_of(spans, stage)[-1])
+def _last(calls: Sequence[StageCall], stage: str) -> Cost:
+    return _cost(_of(calls, stage)[-1])
 
 
-def _median(spans: Sequence[Span], stage: str) -> Cost:
-    costs = [_cost(span) for span in _of(spans, stage)]
+def _median(calls: Sequence[StageCall], stage: str) -> Cost:
+    costs = [_cost(call) for call in _of(calls, stage)]
     seconds, cpu = (statistics.median(getattr(c, name) for c in costs) for name in ("seconds", "cpu_seconds"))
     return Cost(seconds, cpu)
 

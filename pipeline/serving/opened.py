@@ -160,7 +160,8 @@ class OpenRun:
 
     @property
     def commits(self) -> pa.Table:
-        """All commits of the run: number, name, position (epoch, split, batch), number of rows."""
+        """All commits of the run: number, name, position (epoch, split, batch, and number of the span from 0; as many as
+        there are: the run is over; null without spans), number of rows."""
         manifests = _all_commits(self._opened.held.run_dir)
         # A later commit takes the name of an earlier one, whose manifest stays as it is.
         bearers = {manifest.name: manifest.number for manifest in manifests}
@@ -168,7 +169,7 @@ class OpenRun:
         return pa.table({
             "number": pa.array([m.number for m in manifests], pa.int64()),
             "name": pa.array([m.name if bearers[m.name] == m.number else None for m in manifests], pa.string()),
-            **{what: [position[what] for position in at] for what in ("epoch", "split", "batch")},
+            **{what: [position.get(what) for position in at] for what in ("epoch", "split", "batch", "span")},
             "rows": pa.array([m.live_rows for m in manifests], pa.int64()),
         })  # fmt: skip
 

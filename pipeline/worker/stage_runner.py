@@ -30,7 +30,7 @@ from pipeline.records import (
     OwnedKeys,
     Plan,
     Refusal,
-    Span,
+    StageCall,
     Staged,
     StageResult,
     Trained,
@@ -142,17 +142,17 @@ class StageRunner:
             kind = LostTouch if isinstance(error, Disconnected) else PipelineError
             why = failure_text(error, self.tiers, self._look_ahead)
             raise kind(f"{task} failed: {why}") from error
-        span = Span(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready, take_parts())
+        call = StageCall(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready, take_parts())
         match record:
             case Refusal():
-                return StageResult(stage, number, span, refusal=record)
+                return StageResult(stage, number, call, refusal=record)
             case Plan():
-                return StageResult(stage, number, span, moves=record.moves)
+                return StageResult(stage, number, call, moves=record.moves)
         counts = None
         if stage == "prefetch" and not number % EVERY and self._blocks[number].trains:
             index_on_host = not self.tiers.device.on_gpu or self._owners is not None
             counts = field_counts(self._flights[number], self.source.layout, index_on_host)
-        return StageResult(stage, number, span, trained=block_result, fields=counts)
+        return StageResult(stage, number, call, trained=block_result, fields=counts)
 
     def _expect(self, stage: str, number: int) -> None:
         expected = self._next[stage]
@@ -165,8 +165,8 @@ class StageRunner:
         block failed."""
         self.tiers.learner.settle()
         try:
-            spans = [StageResult(span.stage, span.number, span) for span in self.tiers.device.drain()]
-            return spans + self._unreported.take_all()
+            calls = [StageResult(call.stage, call.number, call) for call in self.tiers.device.drain()]
+            return calls + self._unreported.take_all()
         except Exception as error:
             raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
 

@@ -106,7 +106,7 @@ def test_a_task_that_dask_runs_again_is_refused(client, executor):
     again = client.submit(run_local_stage, "read", 0, executor.token, [], key="again", pure=False)
     with pytest.raises(PipelineError, match="read was called for block 0, but its next is 1: it has state"):
         again.result()
-    assert executor.result(executor.submit("read", 1, [])).span is not None, "the refused call took the block's turn"
+    assert executor.result(executor.submit("read", 1, [])).call is not None, "the refused call took the block's turn"
 
 
 def test_a_task_of_a_run_that_is_over_is_refused(client, executor):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.cluster.merge import Merge
-from pipeline.records import Block, BlockResult, Refusal, Span, SplitSums, StageResult
+from pipeline.records import Block, BlockResult, Refusal, SplitSums, StageCall, StageResult
 
 
 def block(number, split="validation"):
@@ -14,7 +14,7 @@ def block(number, split="validation"):
 
 def reported(stage, number, of, loss, weight, closed=None):
     trained = BlockResult(block(of), loss, {}, weight, closed)
-    return StageResult(stage, number, Span(stage, number, 0.0, 1.0, 0.0), trained=trained)
+    return StageResult(stage, number, StageCall(stage, number, 0.0, 1.0, 0.0), trained=trained)
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ def test_the_earliest_refusal_counts_even_if_it_is_a_pause(merge):
     assert (done.refusal.block.number, done.refusal.message) == (5, "worker 1: stopped")
 
 
-def test_gpu_spans_are_of_the_first_worker_and_losses_of_all(merge, seen):
+def test_gpu_calls_are_of_the_first_worker_and_losses_of_all(merge, seen):
     """A worker that planned further than another has more of them."""
-    spans = [StageResult("gpu upload", n, Span("gpu upload", n, 0.0, 1.0, 0.0)) for n in range(3)]
+    calls = [StageResult("gpu upload", n, StageCall("gpu upload", n, 0.0, 1.0, 0.0)) for n in range(3)]
     ends = [reported("train", 3, 3, loss, 1.0) for loss in (1.0, 3.0)]
-    merge.end([[*spans[:1], ends[0]], [*spans, ends[1]]])
+    merge.end([[*calls[:1], ends[0]], [*calls, ends[1]]])
     assert [done.stage for done in seen] == ["gpu upload", "train"]
     assert seen[1].trained.loss == 2.0
 
@@ -83,6 +83,6 @@ def test_metrics_of_a_split_come_when_the_stretch_ends(merge, seen):
 def test_a_task_has_the_longest_wait_of_any_worker(merge):
     """The slow worker that all others wait for waits for nobody."""
     waits = [{"other workers": 0.1, "disk": 0.2}, {"other workers": 0.7}]
-    spans = [Span("train", 5, 0.0, 1.0, 0.0, parts=tuple(parts.items())) for parts in waits]
-    done = merge.together([StageResult("train", 5, span) for span in spans])
-    assert dict(done.span.parts) == {"other workers": 0.7, "disk": 0.2}
+    calls = [StageCall("train", 5, 0.0, 1.0, 0.0, parts=tuple(parts.items())) for parts in waits]
+    done = merge.together([StageResult("train", 5, call) for call in calls])
+    assert dict(done.call.parts) == {"other workers": 0.7, "disk": 0.2}

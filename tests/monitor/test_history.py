@@ -9,7 +9,7 @@ import pytest
 from pipeline.metrics.totals import DiskTotals
 from pipeline.monitor.history import History, json_value
 from pipeline.optim.plateau import judge
-from pipeline.records import Block, BlockResult, Moves, Span, StageResult
+from pipeline.records import Block, BlockResult, Moves, StageCall, StageResult
 
 
 def block(split="train", epoch=0, num_examples=10):
@@ -23,7 +23,7 @@ def evaluated(auc, epoch=0, split="validation"):
 
 
 def trained(ready=0):
-    return StageResult("train", 0, Span("train", 0, 1.0, 2.0, 0.5, ready), trained=BlockResult(block(), 0.5, {}))
+    return StageResult("train", 0, StageCall("train", 0, 1.0, 2.0, 0.5, ready), trained=BlockResult(block(), 0.5, {}))
 
 
 @pytest.mark.parametrize(

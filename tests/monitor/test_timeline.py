@@ -11,26 +11,26 @@ from hypothesis import strategies as st
 
 from pipeline.monitor import timeline
 from pipeline.monitor.timeline import CALLS_KEPT, StageTimes
-from pipeline.records import Span
+from pipeline.records import StageCall
 
 BASE = 1_000_000.0
 intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)
 
 
-def span(stage, start, stop, cpu=0.0, ready=0):
-    return Span(stage, 0, BASE + start, BASE + stop, cpu, ready)
+def call(stage, start, stop, cpu=0.0, ready=0):
+    return StageCall(stage, 0, BASE + start, BASE + stop, cpu, ready)
 
 
 def test_seconds_are_summed_by_stage():
-    spans = [span("read", 0, 2, cpu=1.5), span("train", 1, 5, cpu=3), span("read", 2, 5, cpu=0.5)]
-    assert list(StageTimes(spans).seconds.items()) == [("read", 5.0), ("train", 4.0)]
-    assert StageTimes(spans).cpu_seconds == {"read": 2.0, "train": 3.0}
+    calls = [call("read", 0, 2, cpu=1.5), call("train", 1, 5, cpu=3), call("read", 2, 5, cpu=0.5)]
+    assert list(StageTimes(calls).seconds.items()) == [("read", 5.0), ("train", 4.0)]
+    assert StageTimes(calls).cpu_seconds == {"read": 2.0, "train": 3.0}
 
 
 def test_hidden_share_skips_gaps_and_counts_overlaps_once():
-    trains = [span("train", 20, 30), span("train", 0, 10), span("train", 5, 12), span("train", 12, 13)]
-    spans = [*trains, span("read", 8, 24), span("read", 14, 18), span("plan", 14, 15), span("dedup", 6, 9)]
-    assert StageTimes(spans).hidden() == {"read": pytest.approx((13 - 8 + 24 - 20) / 20), "plan": 0.0, "dedup": 1.0}
+    trains = [call("train", 20, 30), call("train", 0, 10), call("train", 5, 12), call("train", 12, 13)]
+    calls = [*trains, call("read", 8, 24), call("read", 14, 18), call("plan", 14, 15), call("dedup", 6, 9)]
+    assert StageTimes(calls).hidden() == {"read": pytest.approx((13 - 8 + 24 - 20) / 20), "plan": 0.0, "dedup": 1.0}
 
 
 @settings(max_examples=100, deadline=None)
@@ -39,40 +39,40 @@ def test_hidden_share_equals_counting_seconds(trains, reads):
     busy = {second for start, length in trains for second in range(start, start + length)}
     inside = sum(second in busy for start, length in reads for second in range(start, start + length))
     total = sum(length for _, length in reads)
-    spans = [span("train", start, start + length) for start, length in trains]
-    spans += [span("read", start, start + length) for start, length in reads]
-    share = StageTimes(spans).hidden().get("read", math.nan)
+    calls = [call("train", start, start + length) for start, length in trains]
+    calls += [call("read", start, start + length) for start, length in reads]
+    share = StageTimes(calls).hidden().get("read", math.nan)
     assert share == pytest.approx(inside / total if total else math.nan, nan_ok=True)
 
 
 def test_without_training_nothing_is_hidden():
-    assert StageTimes([span("read", 0, 1)]).hidden() == {"read": 0.0}
+    assert StageTimes([call("read", 0, 1)]).hidden() == {"read": 0.0}
     assert StageTimes([]).hidden() == {}
-    assert math.isnan(StageTimes([span("read", 0, 1, ready=3)]).ready())
+    assert math.isnan(StageTimes([call("read", 0, 1, ready=3)]).ready())
 
 
 def test_ready_is_taken_from_train_only():
-    assert StageTimes([span("train", 0, 1, ready=2), span("read", 0, 1), span("train", 1, 2, ready=1)]).ready() == 1.5
+    assert StageTimes([call("train", 0, 1, ready=2), call("read", 0, 1), call("train", 1, 2, ready=1)]).ready() == 1.5
 
 
 def test_gpu_stages_are_hidden_behind_the_training_of_the_gpu():
     """`train` returns at once; it is the GPU's training that hides the rest."""
-    spans = [span("train", 0, 1), span("gpu train", 1, 5), span("gpu upload", 0, 2), span("gpu copy back", 2, 4)]
-    assert StageTimes(spans).hidden() == {"train": 0.0, "gpu upload": 0.5, "gpu copy back": 1.0}
+    calls = [call("train", 0, 1), call("gpu train", 1, 5), call("gpu upload", 0, 2), call("gpu copy back", 2, 4)]
+    assert StageTimes(calls).hidden() == {"train": 0.0, "gpu upload": 0.5, "gpu copy back": 1.0}
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_sums_made_on_the_way_equal_those_made_at_the_end(monkeypatch, seed):
-    """Spans come in the order in which blocks are retired: some are summed up before the next ones begin."""
-    rng, at, spans = random.Random(seed), dict.fromkeys(("read", "plan", "train"), 0.0), []
+    """Calls come in the order in which blocks are retired: some are summed up before the next ones begin."""
+    rng, at, calls = random.Random(seed), dict.fromkeys(("read", "plan", "train"), 0.0), []
     for _ in range(200):
         for stage in at:
             start = max(at[stage], max(at.values()) - 30) + rng.choice([0, 0, 0.5, 2])
             at[stage] = start + rng.choice([0, 1, 7])
-            spans.append(span(stage, start, at[stage]))
-    whole = StageTimes(spans)
+            calls.append(call(stage, start, at[stage]))
+    whole = StageTimes(calls)
     monkeypatch.setattr(timeline, "CALLS_KEPT", 100)
-    parts = StageTimes(spans)
+    parts = StageTimes(calls)
     assert len(pickle.dumps(parts)) < len(pickle.dumps(whole)), "only the last calls are kept"
     assert parts.hidden() == pytest.approx(whole.hidden())
 
@@ -83,7 +83,7 @@ def test_memory_of_times_does_not_grow_with_blocks():
     def add(first):
         for number in range(first, first + CALLS_KEPT):
             for stage in ("read", "plan", "train"):
-                times.add(span(stage, number, number + 0.5))
+                times.add(call(stage, number, number + 0.5))
 
     add(0)
     tracemalloc.start()

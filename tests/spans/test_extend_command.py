@@ -57,6 +57,7 @@ def test_a_finished_run_goes_on_with_another_day(days, capsys):
     assert "--extend DATA" in out
     with pipeline.open_run("runs/days", "last") as run:
         assert run.rows("item", range(20))["known"].to_pylist().count(True) > 10
+        assert run.commits["span"].to_pylist() == [2, 3], "where training goes on from each of the kept commits"
 
 
 def test_a_known_file_is_refused_by_name_or_left_out(days, capsys):

@@ -83,9 +83,9 @@ class LiveObserver(Observer):
 
     def on_stage(self, done: StageResult) -> None:
         with self._counted():
-            if span := done.span:
-                self.waits.add(span)
-                for name, seconds in span.parts:
+            if call := done.call:
+                self.waits.add(call)
+                for name, seconds in call.parts:
                     self._parts[name] = self._parts.get(name, 0.0) + seconds
             if done.moves:
                 self._move(done.moves)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from pipeline.monitor.live.lines import CAUSES, BlockSpans
-from pipeline.records import Block, Span
+from pipeline.records import Block, StageCall
 
 OfBlock = tuple[str, int]
 """A task: its stage and its block."""
@@ -23,8 +23,8 @@ CAUSE_OF = {
     "prefetch": "host copy", "upload": "device copy", "gpu upload": "device copy", "write_back": "host copy",
     "train": "device copy",
 }  # fmt: skip
-"""Cause of a stage's seconds that are none of its `Span.parts`. `train` is only waited for on a GPU, to which it gives
-the work."""
+"""Cause of a stage's seconds that are none of its `StageCall.parts`. `train` is only waited for on a GPU, to which it
+gives the work."""
 WORDS = {
     "read": "reading examples", "dedup": "finding unique keys", "plan": "planning which rows move",
     "disk": "rows from and to disk", "host copy": "copying rows in RAM", "device copy": "copying to the GPU",
@@ -51,9 +51,9 @@ class Waits:
         self._at = self.began = now
         """All before this moment has a cause."""
         self._look_ahead, self._first = 0, 0
-        self._spans: dict[OfBlock, Span] = {}
-        self._in_turn: list[Span] = []
-        """Without overlap: spans that have no cause yet."""
+        self._calls: dict[OfBlock, StageCall] = {}
+        self._in_turn: list[StageCall] = []
+        """Without overlap: calls that have no cause yet."""
         self._other_clock = False
         self._trains: dict[int, bool] = {}
 
@@ -68,67 +68,67 @@ class Waits:
         self.spent("start", now)
         self._trains = {block.number: block.trains for block in blocks}
         self._first, self._look_ahead = min(self._trains), look_ahead
-        self._spans.clear()
+        self._calls.clear()
 
-    def add(self, span: Span) -> None:
-        """Add a span. A block's training is attributed once all that it could wait for is known."""
-        if not self._spans and not self._at - 1 < span.start < self._at + 3600:
+    def add(self, call: StageCall) -> None:
+        """Add a call. A block's training is attributed once all that it could wait for is known."""
+        if not self._calls and not self._at - 1 < call.start < self._at + 3600:
             # The worker is on another machine, which has another clock.
-            self._other_clock, self._at = True, span.start
-        self._spans[span.stage, span.number] = span
+            self._other_clock, self._at = True, call.start
+        self._calls[call.stage, call.number] = call
         if not self._overlaps:
-            self._in_turn.append(span)
-        if span.stage != "write_back" or self._training != "train":
+            self._in_turn.append(call)
+        if call.stage != "write_back" or self._training != "train":
             return
         if self._overlaps:
-            self._train(span.number - self._look_ahead)
-        elif done := self._spans.get(("write_back", span.number - 2 * self._look_ahead)):
+            self._train(call.number - self._look_ahead)
+        elif done := self._calls.get(("write_back", call.number - 2 * self._look_ahead)):
             self._take_in_turn(done.stop)
-        self._forget(span.number - 4 * self._look_ahead - 4)
+        self._forget(call.number - 4 * self._look_ahead - 4)
 
     def end_stretch(self, now: float) -> None:
         """End the stretch, whose blocks are all finished."""
         if not self._overlaps:
             self._take_in_turn(now)
-        elif self._spans:
-            for number in sorted(number for stage, number in self._spans if stage == self._training):
+        elif self._calls:
+            for number in sorted(number for stage, number in self._calls if stage == self._training):
                 self._train(number)
-            self._go_back(("end", max(number for _, number in self._spans)), now)
+            self._go_back(("end", max(number for _, number in self._calls)), now)
         if self._other_clock:
             self._other_clock, self._at = False, now
         self.spent("end", now)
-        self._spans.clear()
+        self._calls.clear()
 
     def _take_in_turn(self, until: float) -> None:
         """Attribute the time up to `until`, when one thread does all in turn."""
-        later = [span for span in self._in_turn if span.stop > until]
-        for span in sorted(set(self._in_turn) - set(later), key=lambda span: span.start):
-            if span.stage == "train":
-                self._train(span.number)
+        later = [call for call in self._in_turn if call.stop > until]
+        for call in sorted(set(self._in_turn) - set(later), key=lambda call: call.start):
+            if call.stage == "train":
+                self._train(call.number)
             else:
-                self.spent("hand-over", span.start)
-                self._give_parts(span, span.start, span.stop)
+                self.spent("hand-over", call.start)
+                self._give_parts(call, call.start, call.stop)
         self._in_turn = later
 
     def block_spans(self, block: Block) -> BlockSpans:
         """The times of a block of this stretch, and what each of its tasks waited for."""
         found = []
         for stage in (*self._stages, *ON_GPU):
-            if span := self._spans.get((stage, block.number)):
-                waited, done = self._last_before((stage, block.number), span.start)
-                times = [round(moment - self.began, 4) for moment in (span.start, span.stop)]
+            if call := self._calls.get((stage, block.number)):
+                waited, done = self._last_before((stage, block.number), call.start)
+                times = [round(moment - self.began, 4) for moment in (call.start, call.stop)]
                 found.append((stage, times[0], times[1], waited, round(done - self.began, 4) if waited else 0.0))
         return BlockSpans(number=block.number, split=block.split, spans=tuple(found))
 
     def _train(self, number: int) -> None:
         """Attribute the time up to the end of a block's training."""
-        span = self._spans.get((self._training, number))
-        if span is None or span.stop <= self._at:
+        call = self._calls.get((self._training, number))
+        if call is None or call.stop <= self._at:
             return
         if self._overlaps:
-            self._go_back((self._training, number), span.start)
-        self.spent("hand-over", span.start)
-        self._give_parts(span, self._at, span.stop, "train" if self._trains.get(number, True) else "evaluation")
+            self._go_back((self._training, number), call.start)
+        self.spent("hand-over", call.start)
+        self._give_parts(call, self._at, call.stop, "train" if self._trains.get(number, True) else "evaluation")
 
     def _go_back(self, task: OfBlock, until: float) -> None:
         """Attribute the time up to `until`, at which a task began, to what it waited for."""
@@ -136,20 +136,20 @@ class Waits:
         found: list[tuple[OfBlock, float, float]] = []
         moment = until
         while moment > self._at:
-            before = [(span.stop, done) for done in self._before(task) if (span := self._spans.get(done))]
+            before = [(call.stop, done) for done in self._before(task) if (call := self._calls.get(done))]
             stop, last = max(before, default=(self._at, task))
             stop = min(stop, moment)
             if stop < moment:
                 found.append((task, max(stop, self._at), moment))
             if stop <= self._at:
                 break
-            moment = max(self._spans[last].start, self._at)
+            moment = max(self._calls[last].start, self._at)
             found.append((last, moment, stop))
             task = last
         for (stage, number), start, stop in reversed(found):
-            span = self._spans.get((stage, number))
-            if span and start >= span.start:
-                self._give_parts(span, start, stop)
+            call = self._calls.get((stage, number))
+            if call and start >= call.start:
+                self._give_parts(call, start, stop)
             else:
                 self.spent(self._cause_of_delay(stage, number), stop)
 
@@ -170,28 +170,28 @@ class Waits:
     def _present(self, task: OfBlock) -> OfBlock:
         """The task, or if its stage has nothing to do here, that of the stage before."""
         stage, number = task
-        return task if task in self._spans else (self._stages[max(0, self._stages.index(stage) - 1)], number)
+        return task if task in self._calls else (self._stages[max(0, self._stages.index(stage) - 1)], number)
 
     def _last_before(self, task: OfBlock, start: float) -> tuple[str, float]:
         """The stage of the task that was done last of those that this one waited for, and when; ("", 0.0) without
         one."""
-        done = [(span.stop, of[0]) for of in self._before(task) if (span := self._spans.get(of)) and span.stop <= start]
+        done = [(call.stop, of[0]) for of in self._before(task) if (call := self._calls.get(of)) and call.stop <= start]
         stop, stage = max(done, default=(0.0, ""))
         return stage, stop
 
-    def _give_parts(self, span: Span, start: float, stop: float, rest: str = "") -> None:
-        """Give a piece of a span to the causes of its parts, in proportion, and the rest to that of its stage."""
-        share = (stop - start) / max(span.stop - span.start, 1e-9)
-        parts = {name: min(seconds * share, stop - start) for name, seconds in span.parts}
+    def _give_parts(self, call: StageCall, start: float, stop: float, rest: str = "") -> None:
+        """Give a piece of a call to the causes of its parts, in proportion, and the rest to that of its stage."""
+        share = (stop - start) / max(call.stop - call.start, 1e-9)
+        parts = {name: min(seconds * share, stop - start) for name, seconds in call.parts}
         if rest == "evaluation":
             parts = {}
         for name, seconds in parts.items():
             self.spent(name, self._at + seconds)
-        self.spent(rest or CAUSE_OF[span.stage], stop)
+        self.spent(rest or CAUSE_OF[call.stage], stop)
 
     def _forget(self, before: int) -> None:
         for stage in (*self._stages, *ON_GPU):
-            self._spans.pop((stage, before), None)
+            self._calls.pop((stage, before), None)
 
 
 def what_binds(waits: Mapping[str, float], seconds: float) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.oracle.virtual_time import ON_HOST, block_of, waits_of
 
 from pipeline.monitor.live.waits import Waits
-from pipeline.records import Span
+from pipeline.records import StageCall
 from pipeline.schedule import edges
 from pipeline.stages import STAGES
 
@@ -75,7 +75,7 @@ def test_a_task_that_could_begin_and_does_not_is_a_hand_over() -> None:
     waits.begin_stretch(BLOCKS[:1], 0, 0.0)
     at = 0.0
     for stage in ON_HOST:
-        waits.add(Span(stage, 0, at + 0.25, at + 1.25, 0.0))
+        waits.add(StageCall(stage, 0, at + 0.25, at + 1.25, 0.0))
         at += 1.25
     waits.end_stretch(at)
     # One quarter before each of five stages; that before the first belongs to the start, that of the last to the end.
@@ -98,7 +98,7 @@ def test_a_worker_with_another_clock_is_attributed_by_its_clock(offset: float) -
     at = 50.0 + offset
     for number in range(8):
         for stage in ON_HOST:
-            waits.add(Span(stage, number, at, at + 1.0, 0.0))
+            waits.add(StageCall(stage, number, at, at + 1.0, 0.0))
             at += 1.0
     waits.end_stretch(50.0 + 8 * len(ON_HOST) + 1)
     assert waits.seconds["train"] == pytest.approx(8.0)
@@ -110,7 +110,7 @@ def test_a_blocks_times_say_what_each_task_waited_for() -> None:
     waits = Waits(edges, STAGES, overlaps=True, on_gpu=False, now=10.0)
     waits.begin_stretch(BLOCKS[:1], 0, 10.0)
     for at, stage in enumerate(ON_HOST):
-        waits.add(Span(stage, 0, 11.0 + at, 12.0 + at, 0.0))
+        waits.add(StageCall(stage, 0, 11.0 + at, 12.0 + at, 0.0))
     waited = {stage: times for stage, *times in waits.block_spans(BLOCKS[0]).spans}
     assert waited["read"] == [1.0, 2.0, "", 0.0]
     assert waited["plan"] == [3.0, 4.0, "dedup", 3.0]
@@ -125,15 +125,15 @@ def test_on_a_gpu_its_own_work_is_training_and_copies_are_waits() -> None:
     for number in range(10):
         at = 4.0 * number
         for stage in ("read", "dedup", "plan", "prefetch", "upload", "train"):
-            waits.add(Span(stage, number, at, at + 0.25, 0.0))
+            waits.add(StageCall(stage, number, at, at + 0.25, 0.0))
             at += 0.25
-        waits.add(Span("write_back", number, at, at + 2.5, 0.0))
+        waits.add(StageCall("write_back", number, at, at + 2.5, 0.0))
         of_gpu += [
-            Span("gpu upload", number, at - 0.25, at + 0.5, 0.0),
-            Span("gpu train", number, at + 0.5, at + 2.5, 0.0),
+            StageCall("gpu upload", number, at - 0.25, at + 0.5, 0.0),
+            StageCall("gpu train", number, at + 0.5, at + 2.5, 0.0),
         ]
-    for span in of_gpu:
-        waits.add(span)
+    for call in of_gpu:
+        waits.add(call)
     waits.end_stretch(40.0)
     assert waits.seconds["train"] == pytest.approx(20.0)
     assert waits.seconds["device copy"] == pytest.approx(10 * (0.25 + 0.75)), "upload, and the copy itself"

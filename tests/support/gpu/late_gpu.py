@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 
 from pipeline.device.device import STREAMS
-from pipeline.records import Span
+from pipeline.records import StageCall
 
 GARBAGE = 0xFF
 """Byte that fills new and released memory: as a float NaN, as an index invalid."""
@@ -170,7 +170,7 @@ class LateGpu:
             self.finish(stream.record())
         timed, self._timed = self._timed, []
         assert all(begin.done and end.done for *_, begin, end in timed)
-        return [Span(f"gpu {name}", number, 0.0, 1.0, 0.0) for name, number, *_ in timed]
+        return [StageCall(f"gpu {name}", number, 0.0, 1.0, 0.0) for name, number, *_ in timed]
 
     def finish(self, event):
         """Do the work that must precede the event, and no more."""

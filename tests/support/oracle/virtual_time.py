@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pipeline.monitor.live.waits import Waits
-from pipeline.records import Block, Span, StageResult
+from pipeline.records import Block, StageCall, StageResult
 from pipeline.schedule import BlockSchedule, Executor, edges
 from pipeline.stages import STAGES
 
@@ -25,19 +25,19 @@ class Virtual:
         self._takes, self._parts, self._begins = takes, parts, begins
         self.now = begins
 
-    def submit(self, stage: str, number: int, after: Iterable[Span]) -> Span:
-        start = self._start([span.stop for span in after])
+    def submit(self, stage: str, number: int, after: Iterable[StageCall]) -> StageCall:
+        start = self._start([call.stop for call in after])
         stop = start + self._takes(stage, number)
         self.now = max(self.now, stop)
-        return Span(stage, number, start, stop, 0.0, parts=self._parts(stage, number))
+        return StageCall(stage, number, start, stop, 0.0, parts=self._parts(stage, number))
 
     def _start(self, after: list[float]) -> float:
         return max([self._begins, *after])
 
-    def result(self, span: Span) -> StageResult:
-        return StageResult(span.stage, span.number, span)
+    def result(self, call: StageCall) -> StageResult:
+        return StageResult(call.stage, call.number, call)
 
-    def settle(self, futures: list[Span]) -> None:
+    def settle(self, futures: list[StageCall]) -> None:
         pass
 
 
@@ -59,8 +59,8 @@ def waits_of(
     executor: Executor = (InTurn if in_turn else Virtual)(takes, parts, begins)
 
     def watch(done: StageResult) -> None:
-        assert done.span
-        waits.add(done.span)
+        assert done.call
+        waits.add(done.call)
 
     numbers = range(blocks[0].number, blocks[-1].number + 1)
     BlockSchedule(numbers, look_ahead, stages, executor, watch).run()
