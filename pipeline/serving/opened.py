@@ -160,8 +160,8 @@ class OpenRun:
 
     @property
     def commits(self) -> pa.Table:
-        """All commits of the run: number, name, position (epoch, split, batch, and number of the span from 0; as many as
-        there are: the run is over; null without spans), number of rows."""
+        """All commits of the run: number, name, position (epoch, split, batch, and span, from 0; null without spans),
+        number of rows."""
         manifests = _all_commits(self._opened.held.run_dir)
         # A later commit takes the name of an earlier one, whose manifest stays as it is.
         bearers = {manifest.name: manifest.number for manifest in manifests}
