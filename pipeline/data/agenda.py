@@ -116,12 +116,6 @@ class Agenda:
         following = Leg("train", position.epoch + (position.split != "train"))
         return self._places.get(following, len(self.legs)), 0
 
-    def legs_from(self, position: Position) -> list[tuple[Leg, int]]:
-        """Legs from this position on, and the number of examples of each that are left."""
-        place, batch = self._find(position)
-        left = [(leg, self.size(leg)) for leg in self.legs[place:]]
-        return [(leg, size - batch * self._batch_size * (not n)) for n, (leg, size) in enumerate(left)]
-
     def trained_before(self, position: Position) -> int:
         """Number of training examples before this position, all passes counted. Raises ValueError if the run never
         reaches the position."""

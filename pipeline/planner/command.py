@@ -70,7 +70,7 @@ def basis_of(session: Session, setup: Setup, serial: bool, price: float | None, 
     report(f"measuring the workflow with the first batches to come{compiles} ...")
     start = start_of(session)
     if start.at != START:
-        left = setup.agenda.total_examples - setup.agenda.examples_before(start.at)
+        left = sum(size for _, size in start.legs(setup.agenda))
         report(f"the run goes on: {left:,} examples are to come, and {len(start.keys_U):,} keys have a row")
     work = measure_work(setup, session.checked.source, session.device, folder, machine, start.at)
     report("replaying the plans of the run on its keys ...")

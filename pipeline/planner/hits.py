@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.data.agenda import START, Position
+from pipeline.data.agenda import START
 from pipeline.machine.limits import cpus
 from pipeline.metrics.totals import COUNTS
 from pipeline.planner.start import Start
@@ -110,10 +110,11 @@ def forecast(
         simulation = Simulation(
             sample.parts[0] if sample else trace, capacities,
             (workflow.storage.device_policy, workflow.storage.host_policy), fit.look_ahead, fit.block_batches,
-            workflow.commit.every_blocks, workflow.commit.keep, start.at,
-            sample.parts_of(start.keys_U)[0] if sample else start.keys_U,
+            workflow.commit.every_blocks, workflow.commit.keep,
         )  # fmt: skip
-        replay = Replay(simulation, setup, rate, sample, start.at)
+        if start.at != START:
+            simulation.begin_at(start.at, sample.parts_of(start.keys_U)[0] if sample else start.keys_U)
+        replay = Replay(simulation, setup, rate, sample, start)
         replay.run(max_values / max(1.0, values_of_example))
     finally:
         reader.close()
@@ -123,14 +124,9 @@ def forecast(
 class Replay:
     """A simulation that runs up to its limits, and the extrapolation of the rest."""
 
-    def __init__(
-        self, simulation: Simulation, setup: Setup, rate: int, sample: Sample | None, at: Position = START
-    ) -> None:
-        """`at`: where the simulation begins."""
+    def __init__(self, simulation: Simulation, setup: Setup, rate: int, sample: Sample | None, start: Start) -> None:
         self._simulation, self._agenda, self._rate, self._sample = simulation, setup.agenda, rate, sample
-        self._trained, self._examples = self._agenda.trained_before(at), self._agenda.examples_before(at)
-        """Numbers of examples before the beginning: trained ones, and all."""
-        self._legs = self._agenda.legs_from(at)
+        self._trained, self._legs = self._agenda.trained_before(start.at), start.legs(self._agenda)
         self._batch_size = setup.workflow.schedule.batch_size
         self._growth = setup.workflow.storage.log_growth
         self._keys_after: list[tuple[float, float]] = []
@@ -180,7 +176,7 @@ class Replay:
         pace = self._simulation.pace
         return Forecast(
             legs, commits, committed, keys, log_rows, reserved_rows, pace.block_batches, pace.look_ahead,
-            min(1.0, seen / max(1, self._agenda.total_examples - self._examples)),
+            min(1.0, seen / max(1, sum(size for _, size in self._legs))),
             self._rate, stopped.message if stopped else "",
         )  # fmt: skip
 

@@ -10,11 +10,11 @@ from pipeline.commits.flush import live_at
 from pipeline.commits.reading import hold
 from pipeline.commits.reopen import read_commit
 from pipeline.commits.run_state import newest_state
-from pipeline.data.agenda import START, Position
+from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.identity import Begun
 from pipeline.driver.session import Session
 from pipeline.records import U64
-from pipeline.replay.engine import NO_KEYS
+from pipeline.spans.passes import Leg
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,19 @@ class Start:
 
     begun: Begun | None = None
     """See `files_of_splits`."""
-    keys_U: U64 = field(default_factory=NO_KEYS.copy)
+    keys_U: U64 = field(default_factory=lambda: np.empty(0, np.uint64))
     """Keys that have a row then."""
 
     @property
     def at(self) -> Position:
         return (self.begun and self.begun.at) or START
+
+    def legs(self, agenda: Agenda) -> list[tuple[Leg, int]]:
+        """Passes that are left, and the number of examples of each that are."""
+        first = agenda.block_at(self.at, 1)
+        place = agenda.legs.index(Leg.of(first)) if first else len(agenda.legs)
+        done = first.first_example if first else 0
+        return [(leg, agenda.size(leg) - (0 if n else done)) for n, leg in enumerate(agenda.legs[place:])]
 
 
 def start_of(session: Session) -> Start:
@@ -43,4 +50,4 @@ def start_of(session: Session) -> Start:
             keys = [live_at(places, log, chunk)[1] for chunk in places.chunks.live().tolist()]
         finally:
             log.close()
-    return Start(replace(begun, at=session.checked.begun.at), np.concatenate([NO_KEYS, *keys]))
+    return Start(replace(begun, at=session.checked.begun.at), np.concatenate([np.empty(0, np.uint64), *keys]))

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-import numpy as np
-
 from pipeline.data.agenda import START, Position
 from pipeline.driver.coming import as_far_as_known
 from pipeline.driver.loop import DueCommit, stretches
@@ -31,7 +29,6 @@ from pipeline.stages.scan import Scanner, scan
 from pipeline.storage.places import Places
 
 CLOCKS = ("clock", "clock")
-NO_KEYS: U64 = np.empty(0, np.uint64)
 
 
 class ReplayedCrew:
@@ -122,15 +119,12 @@ class Simulation:
 
     def __init__(
         self, trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
-        block_batches: int = 16, every_blocks: int | None = None, keep: int = 2, begin: Position = START,
-        keys_U: U64 = NO_KEYS,
+        block_batches: int = 16, every_blocks: int | None = None, keep: int = 2,
     ) -> None:  # fmt: skip
-        """`capacities`: of each worker; `policies`: names of those of device and host. `begin`: position where it
-        begins, with rows of `keys_U` in the log. The others: as the workflow's settings."""
-        self._crew, self._begin = ReplayedCrew(), begin
+        """`capacities`: of each worker; `policies`: names of those of device and host. The others: as the workflow's
+        settings."""
+        self._crew, self._begin = ReplayedCrew(), START
         self._crew.open(trace, [capacities] * len(trace.shards), policies)
-        for tiers in self._crew.tiers if len(keys_U) else ():
-            tiers.fill(keys_U)
         self._agenda, self._every_blocks, self._keep = trace.agenda, every_blocks, keep
         self.pace = Pace(look_ahead, block_batches)
         self.totals = self._crew.totals
@@ -139,6 +133,12 @@ class Simulation:
     def places(self) -> list[Places]:
         """Places of each worker, as they are now."""
         return [tiers.places for tiers in self._crew.tiers]
+
+    def begin_at(self, position: Position, keys_U: U64) -> None:
+        """Begin at this position, with rows of these distinct keys in the log."""
+        self._begin = position
+        for tiers in self._crew.tiers:
+            tiers.fill(keys_U)
 
     def steps(self) -> Iterator[Block]:
         """Run to the end; yields each block before it is planned, again if it was refused."""
