@@ -113,18 +113,15 @@ def test_scores_are_those_of_the_commit_with_any_model(data_root, tmp_path, name
     check_scores(run, tmp_path / "out")
 
 
-def test_scores_have_the_initial_bias_and_the_averages(data_root, tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "settings"),
+    [({}, {"model.initial_bias": -2.0, "optimizer.dense.average": 3}), ({"categories": NARROW}, {})],
+    ids=["initial bias and averages", "narrow fields"],
+)
+def test_scores_are_those_of_the_commit_with_other_settings(data_root, tmp_path, changes, settings):
+    """Rows of unknown keys have weights that narrow fields do not use."""
     pytest.importorskip("onnxruntime")
-    settings = {"model.initial_bias": -2.0, "optimizer.dense.average": 3}
-    run = train_and_evaluate(make_workflow(data_root).with_settings(settings), tmp_path / "run")
-    assert export(run, tmp_path / "out") == 0
-    check_scores(run, tmp_path / "out")
-
-
-def test_scores_of_narrow_fields_are_those_of_the_commit(data_root, tmp_path):
-    """Rows of unknown keys have weights that their fields do not use."""
-    pytest.importorskip("onnxruntime")
-    run = train_and_evaluate(make_workflow(data_root, categories=NARROW), tmp_path / "run")
+    run = train_and_evaluate(make_workflow(data_root, **changes).with_settings(settings), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     check_scores(run, tmp_path / "out")
 
