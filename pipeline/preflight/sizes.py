@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from pipeline.messages.sizes import MemoryShare, format_size_down, format_size_up
 from pipeline.settings.caps import CapSizes, Storage
+from pipeline.settings.run import MAX_KEPT
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import MAX_ROWS, bytes_for
 from pipeline.storage.places import max_rows
-from pipeline.workflow import MAX_KEPT
 
 SLACK = 1.25
 """Number of rows of a staging or outgoing buffer per key of the first window's largest block."""

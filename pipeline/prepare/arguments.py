@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.arguments import add_fresh, add_scheduler, add_workers, size_argument
+from pipeline.arguments import add_fresh, add_workers, size_argument
 from pipeline.machine.limits import cpus
 
 KINDS = {
@@ -122,6 +122,5 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     what = "lists" if format == "sequences" else "text"
     add("--piece-size", type=size_argument, default=piece, metavar="SIZE", help=f"{what} per part (default: {piece})")
     add_workers(parser, "number of parts made at a time (default: one per CPU)", cpus())
-    add_scheduler(parser)
     add_fresh(parser, "what is in DIR")
     return parser

@@ -21,7 +21,7 @@ from pipeline.prepare.splits import ByTime, Last, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
 from pipeline.prepare.times import DAYS
 
-NOT_OF_OUTPUT = ("out", "sources", "examples", "workers", "memory", "scheduler", "fresh")
+NOT_OF_OUTPUT = ("out", "sources", "examples", "workers", "memory", "fresh")
 """Options that change no byte of the output, or are recorded elsewhere."""
 
 OF_SEQUENCES = ("user", "time", "items", "last", "least")

@@ -70,8 +70,7 @@ def remove_kept(out: Path) -> None:
             for merging in named(out / folder, MERGING):
                 remove_folder(merging)
             remove_folder(out / folder, f"({names})({PARTIAL})?")
-    for name in ("stop", REFUSED_DATA):
-        (out / KEPT / name).unlink(missing_ok=True)
+    (out / KEPT / REFUSED_DATA).unlink(missing_ok=True)
 
 
 def remove_folder(folder: Path, names: str = f"{RUN}({PARTIAL})?") -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from shlex import quote
@@ -25,7 +25,7 @@ from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.layout import MANIFEST, REFUSED_DATA, STUB, remove_kept
 from pipeline.prepare.manifest import claim, read_prepared
 from pipeline.prepare.report import report_lines
-from pipeline.prepare.run import Tasks, begin, run
+from pipeline.prepare.run import begin, run
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import CACHE_BYTES
 from pipeline.storage.lock import RunLock
@@ -35,7 +35,7 @@ MEMORY_PER_BYTE = 6
 with Criteo's layout and 64 MiB: 4.8 to 5.0, for the text, a table of 1.4 times its size, and the output in the making.
 """
 PROCESS_BYTES = 400 << 20
-"""Memory of modules, compiled kernels and Dask; also measured."""
+"""Memory of modules and compiled kernels; also measured."""
 
 
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
@@ -61,8 +61,7 @@ class Stop:
             raise KeyboardInterrupt
         print(f"{name}: ending after the parts that are being made; once more ends it at once", file=sys.stderr)
         self.asked.set()
-        with suppress(OSError):
-            self.job.stop.touch()
+        self.job.stop.set()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,20 +100,14 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
     job, pieces, command = plan_preparation(args, out)
     for note in job.format.notes:
         print(note)
-    with RunLock(out), ExitStack() as stack:
+    with RunLock(out):
         if prepared := claim(job, out, args.fresh, command):
             remove_kept(out)
             print(f"{out} is finished: {MANIFEST} says what is in it")
         else:
             begin(job)
             stop.job = job
-            if args.scheduler:
-                # Dask is imported only for a scheduler: its import takes longer than a small preparation.
-                from pipeline.cluster.tasks import tasks_of
-
-                tasks: Tasks = stack.enter_context(tasks_of(args.scheduler))
-            else:
-                tasks = TaskThreads(args.workers)
+            tasks = TaskThreads(args.workers)
             print(memory_of(tasks.num_threads, args.piece_size, bool(job.vocabulary)))
             stop.begun = True
             try:

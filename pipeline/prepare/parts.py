@@ -1,7 +1,7 @@
 """One part of the output: a Parquet file per split with the part's rows, then a record that the part is done.
 
 A part with a record is done and is never made again; files of a part without a record are ignored. Every file appears
-under its name whole and durable, so making a part twice, at once or after a crash, leaves the same bytes.
+under its name whole and durable, so making a part again after a crash leaves the same bytes.
 """
 
 from __future__ import annotations

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
+from pipeline.machine.threads import TaskThreads
 from pipeline.monitor.progress import RowProgress
 from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
 from pipeline.prepare.layout import COUNT, COUNTS, SORTED, STATISTICS, STUB, WRITE, remove_kept, remove_partials
@@ -28,17 +29,6 @@ from pipeline.storage.files import Files, checksum
 
 TICK_SECONDS = 0.5
 PARTS_A_CHECK = 64
-T = TypeVar("T")
-
-
-class Tasks(Protocol):
-    """Threads of this process (`TaskThreads`), or workers of another scheduler (`cluster.tasks`)."""
-
-    num_threads: int
-
-    def each(
-        self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float
-    ) -> Iterator[list[T]]: ...
 
 
 def begin(job: Job) -> None:
@@ -48,10 +38,9 @@ def begin(job: Job) -> None:
     for folder in (*(job.out / split for split in splits), *(job.kept / kept for kept in (*steps, WRITE))):
         Files().make_folder(folder)
     remove_partials(job.out)
-    job.stop.unlink(missing_ok=True)
 
 
-def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event) -> bool:
+def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: TaskThreads, stop: threading.Event) -> bool:
     """Make what is not made yet; return False if stopped before the end. After a ValueError, OSError or PipelineError
     all finished parts are kept, and calling it again resumes from there."""
     if histories := job.format.histories:
@@ -84,7 +73,7 @@ def merge_one(job: Job, column: str) -> None:
     merge(job.kept / COUNTS, column, job.vocabulary[column], path_of(job.out, column))
 
 
-def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None:
+def check_done(job: Job, step: str, tasks: TaskThreads, stop: threading.Event) -> None:
     """Check the parts that earlier processes made; those that are not as they were written will be made again."""
     names = sorted(job.records(step).names())
     batches = [names[at : at + PARTS_A_CHECK] for at in range(0, len(names), PARTS_A_CHECK)]
@@ -96,7 +85,7 @@ def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None
 
 
 def run_step(
-    job: Job, step: str, what: str, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event
+    job: Job, step: str, what: str, pieces: Sequence[Piece], command: Command, tasks: TaskThreads, stop: threading.Event
 ) -> bool:  # fmt: skip
     """Run one step over all pieces that are not done; return False if stopped before the end."""
     records = job.records(step)

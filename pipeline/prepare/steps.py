@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ the time."""
 
 @dataclass(frozen=True)
 class Job:
-    """All that a task needs to know; it may run wherever the same paths lead to the same files."""
+    """All that a task needs to know."""
 
     out: Path
     format: Format
@@ -46,15 +47,12 @@ class Job:
     bad: BadLines
     vocabulary: Mapping[str, int]
     """Columns whose values become ids, and how often a value of each must occur for that."""
+    stop: Event = field(default_factory=Event, compare=False)
+    """Set to have tasks end after the part that they are working on."""
 
     @property
     def kept(self) -> Path:
         return self.out / KEPT
-
-    @property
-    def stop(self) -> Path:
-        """Path of a file whose existence makes tasks end after the part that they are working on."""
-        return self.kept / "stop"
 
     def records(self, step: str) -> Records:
         return Records(self.kept / step)
@@ -69,12 +67,12 @@ class Job:
 
 
 def do_piece(job: Job, step: str, piece: Piece) -> None:
-    """Make the parts of the piece that are not done. Several processes may do so at once, even for the same piece."""
+    """Make the parts of the piece that are not done. Other threads may make those of other pieces meanwhile."""
     records = job.records(step)
     made = Made(records, piece.file)
     is_saved = job.vocabulary and step == WRITE
     try:
-        if job.stop.exists():
+        if job.stop.is_set():
             return
         for part in _saved_part(job, piece, made) if is_saved else parts(piece, job.format, job.bad, made):
             if part.number not in made:
@@ -85,12 +83,11 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
                 records.write(Record(**of_part, lines=part.num_lines, skipped=part.num_skipped, **result))
             # Its memory is for the next part.
             del part
-            if job.stop.exists():
+            if job.stop.is_set():
                 return
     except BaseException:
         # Without it tasks that run at the same time might go on for hours, if a source is read as a stream.
-        with suppress(OSError):
-            job.stop.touch()
+        job.stop.set()
         raise
 
 
@@ -122,13 +119,7 @@ def _saved_part(job: Job, piece: Piece, made: Made) -> Iterator[SourcePart]:
     path = job.rows_of(name)
     if piece.number not in made:
         record = job.records(COUNT).read(name)
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            # Another worker may have made the part at the same time.
-            if piece.number in made:
-                return
-            raise
+        content = path.read_bytes()
         if checksum(content) != record.rows:
             raise ValueError(f"{path}: is damaged; the same command makes it again")
         table = pa.ipc.open_stream(content).read_all()

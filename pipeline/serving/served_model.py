@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from pipeline.data.outside import BadValues, Outside
 from pipeline.records import F32
-from pipeline.serving.features import Features, inner_of_name, kind_of_input, with_keys
+from pipeline.serving.features import Features, inner_of_name, with_keys
+from pipeline.serving.http.tensors import DATATYPES
 from pipeline.serving.open_servable import Backend, OpenServable
 from pipeline.serving.predictor import Scored
 from pipeline.serving.scored_files import score_columns, score_fields
@@ -111,22 +112,15 @@ class ServedModel:
         return {name: int(getattr(counts, name)) for name in counts.__slots__}
 
     def example(self) -> pa.Table:
-        """One row in which every category is null, every number is 0, and every sequence is empty."""
-        features = self._opened.features
-        made, numbers = features.made, [number.name for number in features.numbers]
-        columns = {name: pa.array([0.0], pa.float32()) for name in numbers if name not in made}
-        for name, found in features.inputs.items():
-            kind = kind_of_input(found)
-            types = {"text": pa.string(), "numbers": pa.float64()}
-            columns[name] = pa.nulls(1, types.get(kind, pa.int64()))
-        for name in with_keys(features.categories, features.sequences):
-            if name in made or name in columns:
-                continue
-            kind = features.kinds[name]
-            values = pa.int64() if kind.endswith("integers") else pa.string()
-            columns[name] = pa.nulls(1, pa.list_(values) if kind.startswith("lists") else values)
-        in_lists = [name for sequence in features.sequences for name in sequence.numbers]
-        return pa.table(columns | {name: pa.nulls(1, pa.list_(pa.float32())) for name in in_lists})
+        """One row in which every number of the model is 0, and everything else is null."""
+        numbers = {number.name for number in self._opened.features.numbers}
+
+        def column(spec: InputSpec) -> pa.Array:
+            kind = pa.string() if spec.datatype == "BYTES" else DATATYPES[spec.datatype].arrow
+            is_number = spec.name in numbers and spec.datatype == "FP32"
+            return pa.array([0.0], kind) if is_number else pa.nulls(1, pa.list_(kind) if spec.is_list else kind)
+
+        return pa.table({spec.name: column(spec) for spec in self.inputs})
 
     def close(self) -> None:
         self._opened.close()

@@ -28,3 +28,17 @@ def seconds_of(text: str, setting: str) -> float:
     if not found:
         raise ValueError(f"{setting} is {text!r}; give a number and a unit, such as '3 d', '36 h', '90 min' or '10 s'")
     return float(found[1]) * SECONDS[found[2]]
+
+
+def check_spans(spans_by: SpanKind | None, span: SpanKind | None, has_times: bool, label_delay: str | None) -> None:
+    """Raises ValueError if spans need a column of times and there is none, or labels come later than at a known time.
+    `spans_by`: extent of a span; `span`: the extent that the workflow gives."""
+    if span in ("day", "hour", "value") and not has_times:
+        raise ValueError(f"data.span is {span!r}, and data.time names no column; name the one with the times")
+    if label_delay is not None:
+        seconds_of(label_delay, "data.label_delay")
+        if spans_by not in ("day", "hour"):
+            raise ValueError(
+                f"data.label_delay is {label_delay!r}, which needs spans that end at a known time; set "
+                "data.time, and data.span to 'day' or 'hour'"
+            )

@@ -94,24 +94,6 @@ def test_parts_overlap_as_far_as_the_cores_allow():
     assert predict(SHAPE, costs, of(1, cores=1, on_gpu=True), RUN).parts["cores"] == pytest.approx(4e-3)
 
 
-@pytest.mark.parametrize("machines", [1, 16])
-def test_better_hardware_or_a_smaller_model_is_never_slower(machines):
-    cluster = replace(MACHINE, machines=machines)
-    run = Run(16_384 * cluster.num_workers, block_batches=4)
-    speed = predict(CRITEO, TWO_CORES, cluster, run).examples_per_s
-    better = [
-        replace(cluster, device_rows=2 * cluster.device_rows),
-        replace(cluster, disk_bytes_per_s=2 * cluster.disk_bytes_per_s),
-        replace(cluster, inside=Link(1e12, 0), between=Link(1e12, 0)),
-        replace(cluster, cores=2 * cluster.cores, threads=2 * cluster.threads),
-    ]
-    assert all(predict(CRITEO, TWO_CORES, one, run).examples_per_s >= speed for one in better)
-    assert predict(replace(CRITEO, dense=10 * CRITEO.dense), TWO_CORES, cluster, run).examples_per_s <= speed
-    sparser = predict(CRITEO, TWO_CORES, cluster, replace(run, between_every=20, words=2))
-    assert sparser.sent.dense <= bytes_sent(CRITEO, cluster, run).dense
-    assert sparser.parts["train"] <= predict(CRITEO, TWO_CORES, cluster, run).parts["train"]
-
-
 def test_unique_keys_grow_with_examples_and_fall_with_the_cache():
     fields = (Fields(1e6, 3), Fields(100, 2))
     grown = [unique_keys(fields, 1.05, n) for n in (1, 10, 1_000, 100_000, 1e12)]

@@ -5,7 +5,9 @@ import time
 
 import pytest
 
-from pipeline.machine.threads import MIN_THREAD_ITEMS, PARTS_PER_THREAD, Threads
+from pipeline.machine.threads import MIN_THREAD_ITEMS, PARTS_PER_THREAD, TaskThreads, Threads
+
+TICK = 0.05
 
 SIZES = [
     0,
@@ -112,3 +114,54 @@ def test_no_part_is_worked_on_after_an_exception_was_raised(who):
     still = list(inside)
     threads.close()
     assert not still
+
+
+class Seen:
+    """What tasks did in this process."""
+
+    def __init__(self):
+        self.lock, self.running, self.maximum, self.done = threading.Lock(), 0, 0, []
+
+    def work(self, item):
+        with self.lock:
+            self.running += 1
+            self.maximum = max(self.maximum, self.running)
+        time.sleep(0.01)
+        with self.lock:
+            self.running -= 1
+            self.done.append(item)
+
+
+def test_each_task_is_done_once_and_one_at_a_time_per_thread():
+    seen, items = Seen(), [*range(40), 7]
+    yielded = [item for some in TaskThreads(3).each("work", seen.work, items, TICK) for item in some]
+    assert sorted(seen.done) == sorted(yielded) == sorted(items)
+    assert seen.maximum == 3
+
+
+def test_a_tasks_failure_is_raised_after_running_ones_have_ended():
+    done = []
+
+    def fail_at_1(item):
+        if item == 1:
+            raise ValueError("one is no good")
+        time.sleep(0.2)
+        done.append(item)
+
+    with pytest.raises(ValueError, match="one is no good"):
+        list(TaskThreads(2).each("work", fail_at_1, range(10), TICK))
+    assert 0 in done, "the task next to it has ended"
+
+
+def test_a_wait_for_a_long_task_yields_at_every_tick():
+    assert sum(1 for _ in TaskThreads(1).each("work", time.sleep, [20 * TICK], TICK)) > 5
+
+
+def test_no_task_begins_after_its_generator_is_closed():
+    seen = Seen()
+    for _ in TaskThreads(1).each("work", seen.work, range(100), TICK):
+        break
+    before = list(seen.done)
+    time.sleep(3 * TICK)
+    assert seen.done == before
+    assert len(before) < 100

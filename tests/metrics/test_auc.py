@@ -54,22 +54,11 @@ def random_columns(num, seed=0, distinct=40):
 
 
 @few
-@given(examples)
-def test_unweighted_auc_equals_pairs_and_scikit_learn(rows):
-    score, label, _ = columns(rows)
-    result = exact_auc(score, label, bound=5)
-    if label.min() == label.max():
-        assert math.isnan(result)
-        return
-    assert result == pytest.approx(pairwise(score, label, np.ones_like(score)), abs=1e-12)
-    assert result == pytest.approx(roc_auc_score(label, score), abs=1e-12)
-
-
-@few
-@given(examples)
-def test_weighted_auc_equals_pairs_and_scikit_learn(rows):
+@given(examples, st.booleans())
+def test_auc_with_or_without_weights_equals_pairs_and_scikit_learn(rows, weighted):
     score, label, weight = columns(rows)
-    result = exact_auc(score, label, weight, bound=5)
+    weight = weight if weighted else np.ones_like(score)
+    result = exact_auc(score, label, weight if weighted else None, bound=5)
     if weight[label == 0].sum() == 0 or weight[label == 1].sum() == 0:
         assert math.isnan(result)
         return

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from support.data.preparations import ROOT, SPLIT, command, contents, prepare, start, wait_for, write_lines
+from support.data.preparations import ROOT, SPLIT, command, contents, prepare, wait_for, write_lines
 from support.faults.small_disk import Disk, need_namespaces
 
 IDS = ("--vocabulary", "c1", "c3")
@@ -72,24 +72,6 @@ def test_a_rerun_completes_after_the_one_message_of_a_disk(tmp_path, source, who
         _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
         assert contents(disk.seen) == whole[options]
-
-
-@pytest.mark.prove
-def test_a_pause_longer_than_dask_waits_changes_nothing(tmp_path, source, whole):
-    """As a laptop that sleeps has it."""
-    short = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "3s"}
-    with start("criteo", source, tmp_path / "out", *PIECE, environment=short) as process:
-        wait_for(process, tmp_path / "out", ".prepare/write/*.json")
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(6)
-        process.send_signal(signal.SIGCONT)
-        try:
-            _, err = process.communicate(timeout=60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-    assert process.returncode == 0, err
-    assert contents(tmp_path / "out") == whole[()]
 
 
 BEGUN = """

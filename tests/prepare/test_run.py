@@ -5,7 +5,6 @@ import gzip
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +13,6 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import LocalCluster
 from support.data.preparations import ROOT, SPLIT, command, contents, prepare, start, wait_for, write_lines
 from support.depth import some
 from support.runs.harness import run as train
@@ -24,8 +22,8 @@ from pipeline.prepare.arguments import prepare_arguments
 from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.manifest import claim
 from pipeline.prepare.resume import unfinished
-from pipeline.prepare.run import begin, merge_one, so_far
-from pipeline.prepare.steps import do_piece, saved_pieces
+from pipeline.prepare.run import begin, so_far
+from pipeline.prepare.steps import do_piece
 from pipeline.run import load
 from pipeline.storage.files import Files, checksum_of
 from pipeline.workflow import Storage
@@ -120,40 +118,6 @@ def planned(source, out, *more):
     return job, pieces
 
 
-def write_twice_at_once(job, pieces):
-    twice = [threading.Thread(target=do_piece, args=(job, "write", piece)) for piece in pieces for _ in range(2)]
-    for thread in twice:
-        thread.start()
-    for thread in twice:
-        thread.join()
-
-
-@pytest.mark.prove
-def test_a_task_that_runs_twice_at_once_leaves_the_same_bytes(tmp_path, source, whole):
-    """Dask runs a task again when it has lost touch with a worker, which may still be at it."""
-    job, pieces = planned(source, tmp_path / "out")
-    write_twice_at_once(job, pieces[:6])
-    assert unfinished(pieces, job.records("write")) == pieces[6:]
-    assert not list((tmp_path / "out").rglob("*.partial"))
-    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
-    assert contents(tmp_path / "out") == whole
-
-
-@pytest.mark.prove
-def test_saved_rows_that_two_tasks_read_at_once_are_written_once(tmp_path, source):
-    options = ("--piece-size", PIECE, *SPLIT, "--vocabulary", "c1")
-    assert prepare("criteo", source, tmp_path / "once", *options) == 0
-    job, pieces = planned(source, tmp_path / "out", "--vocabulary", "c1")
-    for piece in pieces:
-        do_piece(job, "count", piece)
-    merge_one(job, "c1")
-    write_twice_at_once(job, saved := saved_pieces(pieces, job.records("count")))
-    assert unfinished(saved, job.records("write")) == []
-    assert not job.stop.exists()
-    assert prepare("criteo", source, tmp_path / "out", *options) == 0
-    assert contents(tmp_path / "out") == contents(tmp_path / "once")
-
-
 SLOW_TO_IMPORT = {"bokeh", "dask", "distributed", "numba", "pandas", "rich", "torch"}
 SMALL = """
 import sys
@@ -170,25 +134,6 @@ def test_a_small_preparation_imports_nothing_slow(tmp_path):
     imported = done.stdout.splitlines()[-1].split()
     assert {"pipeline", "pyarrow"} <= {*imported}, done.stderr
     assert not SLOW_TO_IMPORT & {*imported}
-
-
-@pytest.mark.prove
-def test_the_death_of_a_worker_changes_no_byte(tmp_path, source, whole):
-    out = tmp_path / "out"
-    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
-        victim = cluster.workers[0].pid
-
-        def kill():
-            while not list(out.glob(".prepare/write/*.json")):
-                time.sleep(0.01)
-            os.kill(victim, signal.SIGKILL)
-
-        killing = threading.Thread(target=kill)
-        killing.start()
-        scheduler = ("--scheduler", cluster.scheduler_address)
-        assert prepare("criteo", source, out, "--piece-size", PIECE, *scheduler, *SPLIT) == 0
-        killing.join()
-    assert contents(out) == whole
 
 
 @pytest.mark.prove

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
@@ -30,10 +29,6 @@ SETS = {
         categories=tuple(Category(name=f"c{n}") for n in range(1, 27)),
     ),
 }  # fmt: skip
-FEW = {"train": 8_000, "test": 4_000}
-"""Rows of each split for whatever does not depend on how many there are."""
-CUTS = {1: 200, 7: 700, 200: 2_000, 201: 1 << 60}
-"""Rows of the test set that are scored in pieces of each size; all of them for the largest."""
 
 
 @pytest.fixture(params=SETS)
@@ -42,14 +37,6 @@ def data(request):
     if not Path(found.root).is_dir():
         pytest.skip(f"{found.root} is absent")
     return found
-
-
-@pytest.fixture
-def few(data, tmp_path):
-    for split, rows in FEW.items():
-        (name,) = getattr(data, split)
-        pq.write_table(pq.read_table(Path(data.root) / name).slice(0, rows), tmp_path / name)
-    return data.model_copy(update={"root": tmp_path})
 
 
 def train(data, name, run_dir):
@@ -68,34 +55,6 @@ def train(data, name, run_dir):
 
 def logits(scores):
     return scores.column("label.logit").to_numpy().astype(np.float64)
-
-
-def close(found, expected):
-    assert (np.abs(found - expected) <= 1e-5 * np.maximum(1, np.abs(expected))).all()
-    assert np.abs(1 / (1 + np.exp(-found)) - 1 / (1 + np.exp(-expected))).max() <= 1e-6
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("name", MODELS)
-def test_every_cut_and_backend_scores_real_data_alike(few, name, tmp_path):
-    result = train(few, name, tmp_path / "run")
-    (path,) = Path(few.root).glob(few.test[0])
-    table = pq.read_table(path)
-    with pipeline.open_run(tmp_path / "run", "last") as run:
-        whole = logits(run.predict(table))
-        assert run.evaluate(table)["auc"] == result["auc"]
-    out = tmp_path / "out"
-    assert export_main([str(tmp_path / "run"), "--out", str(out), "--commit", "last"]) == 0
-    for backend in ("torch", "onnx"):
-        with pipeline.open_servable(out, memory="8 MiB", backend=backend) as servable:
-            found = servable.predict(table)
-            if backend == "torch":
-                assert (found.column("label.logit").to_numpy() == whole.astype(np.float32)).all()
-            close(logits(found), whole)
-            for cut, rows in CUTS.items():
-                rows = min(rows, len(table))
-                pieces = [servable.predict(table.slice(at, min(cut, rows - at))) for at in range(0, rows, cut)]
-                close(logits(pa.concat_tables(pieces)), whole[:rows])
 
 
 @pytest.mark.prove

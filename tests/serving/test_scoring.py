@@ -297,15 +297,6 @@ def test_data_of_another_kind_are_refused_with_the_column(trained, tmp_path, cap
     assert "matches no Parquet file" in capsys.readouterr().err
 
 
-def test_scoring_leaves_the_run_directory_as_it_is(trained, tmp_path):
-    def state():
-        return sorted((str(p), p.stat().st_mtime_ns, p.stat().st_size) for p in trained.run_dir.rglob("*"))
-
-    before = state()
-    score(trained, tmp_path / "out")
-    assert state() == before
-
-
 def test_a_signal_ends_a_scoring_which_the_same_command_finishes(trained, tmp_path, monkeypatch, capsys):
     score(trained, tmp_path / "whole")
     take = Scorer._take

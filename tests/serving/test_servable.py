@@ -44,7 +44,6 @@ from pipeline.serving.servable import (
 from pipeline.serving.serve import main as serve_main
 from pipeline.serving.served_model import open_served
 from pipeline.settings.optimizer import DenseAdam, Ftrl, Optimizer
-from pipeline.storage.files import Damaged
 from pipeline.workflow import load
 
 OPTIMIZERS = EXACT | POWERS | {"ftrl": Optimizer(rows=Ftrl(lr=0.1, l1=0.01, l2=0.01), dense=DenseAdam(lr=0.01))}
@@ -114,18 +113,15 @@ def test_scores_are_those_of_the_commit_with_any_model(data_root, tmp_path, name
     check_scores(run, tmp_path / "out")
 
 
-def test_scores_have_the_initial_bias_and_the_averages(data_root, tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "settings"),
+    [({}, {"model.initial_bias": -2.0, "optimizer.dense.average": 3}), ({"categories": NARROW}, {})],
+    ids=["initial bias and averages", "narrow fields"],
+)
+def test_scores_are_those_of_the_commit_with_other_settings(data_root, tmp_path, changes, settings):
+    """Rows of unknown keys have weights that narrow fields do not use."""
     pytest.importorskip("onnxruntime")
-    settings = {"model.initial_bias": -2.0, "optimizer.dense.average": 3}
-    run = train_and_evaluate(make_workflow(data_root).with_settings(settings), tmp_path / "run")
-    assert export(run, tmp_path / "out") == 0
-    check_scores(run, tmp_path / "out")
-
-
-def test_scores_of_narrow_fields_are_those_of_the_commit(data_root, tmp_path):
-    """Rows of unknown keys have weights that their fields do not use."""
-    pytest.importorskip("onnxruntime")
-    run = train_and_evaluate(make_workflow(data_root, categories=NARROW), tmp_path / "run")
+    run = train_and_evaluate(make_workflow(data_root, **changes).with_settings(settings), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     check_scores(run, tmp_path / "out")
 
@@ -403,26 +399,6 @@ def test_verify_reads_every_bit(servable, tmp_path, capsys):
         assert "damaged" in capsys.readouterr().out
         (folder / name).unlink()
         assert verify.main([str(folder)]) in (1, 2), name
-        shutil.rmtree(folder)
-
-
-def test_a_flipped_bit_is_refused_when_it_is_read(trained, servable, tmp_path):
-    rng = np.random.default_rng(6)
-    files = [path.relative_to(servable) for path in servable.rglob("*") if path.is_file()]
-    used = [path for path in files if path.name not in (REQUEST_FILE, RESPONSE_FILE)]
-    for number in range(20):
-        name = used[number % len(used)]
-        folder = tmp_path / str(number)
-        shutil.copytree(servable, folder)
-        content = bytearray((folder / name).read_bytes())
-        content[rng.integers(len(content))] ^= 1 << rng.integers(8)
-        (folder / name).write_bytes(content)
-        unused = {"torch": ONNX_FILE, "onnx": WEIGHTS_FILE}
-        for backend in BACKENDS:
-            if name.name == unused[backend]:
-                continue
-            with pytest.raises(Damaged, match=name.name), pipeline.open_servable(folder, backend=backend) as opened:
-                opened.predict(trained.test)
         shutil.rmtree(folder)
 
 

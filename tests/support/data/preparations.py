@@ -43,11 +43,11 @@ def prepare(format, source, out, *more):
     return main(command(format, source, out, *more))
 
 
-def start(format, source, out, *more, environment=None):
+def start(format, source, out, *more):
     """Start a preparation in a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline", "prepare", *command(format, source, out, *more)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | (environment or {}),
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -3,11 +3,10 @@
 from types import SimpleNamespace
 
 
-def client_of(*addresses, status="running", last_seen=1.0, **more):
-    """A client whose scheduler has these workers, none of which ever runs a task, or sends a second heartbeat unless
-    `last_seen` is NaN, which differs from itself."""
+def client_of(*addresses, status="running", **more):
+    """A client whose scheduler has these workers, none of which ever runs a task, or sends a second heartbeat."""
     workers = {
-        address: SimpleNamespace(last_seen=last_seen, name=address, status=SimpleNamespace(name=status), executing={})
+        address: SimpleNamespace(last_seen=1.0, name=address, status=SimpleNamespace(name=status), executing={})
         for address in addresses
     }
     scheduler = SimpleNamespace(workers=workers, clients={}, task_metadata={})

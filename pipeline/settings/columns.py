@@ -1,0 +1,160 @@
+"""Settings of columns: numbers, categories, sequences of an example's past, event times, labels, and synthetic data."""
+
+from __future__ import annotations
+
+from collections import abc
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+
+from pipeline.errors import did_you_mean
+from pipeline.settings import Strict
+from pipeline.settings.times import known_zone
+
+
+class Column(Strict):
+    """A column; a name alone is the column with default settings."""
+
+    name: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_name(cls, given: object) -> object:
+        return {"name": given} if isinstance(given, str) else given
+
+
+class Number(Column):
+    """A numeric column. Nulls and NaN become `fill`; then `shift` is added; then, if `log1p` is true, log1p is
+    applied."""
+
+    fill: float = 0.0
+    shift: float = 0.0
+    log1p: bool = False
+
+
+class Category(Column):
+    """A categorical column of integers, strings or dictionary values; one value or a list of values per example."""
+
+    table: str | None = None
+    """Name of the table that its keys belong to; by default the column's name."""
+    pooling: Literal["sum", "mean"] = "sum"
+    """Operation that turns the rows of a list of values into one embedding; no effect on a column of single values."""
+    width: Annotated[int, Field(ge=1)] | None = None
+    """Number of a row's weights that the field uses, the first ones; a learned projection makes `model.embedding_dim`
+    of them. All fields of a table have the same. By default all weights, without a projection."""
+
+    @model_serializer(mode="wrap")
+    def _without_default_width(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a width that is not set: commits and servables without widths have the bytes that they had."""
+        return {name: value for name, value in fields_of(self).items() if name != "width" or value is not None}
+
+    @property
+    def table_name(self) -> str:
+        return self.table or self.name
+
+
+class Sequence(Strict):
+    """Lists of an example's past, such as the items that a user has clicked, which the model gets value by value (see
+    `pipeline.models.sequence`). In one example all its lists have the same length; the oldest value comes first, and a
+    null list is an empty one."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Name by which the model gets it."""
+    items: Annotated[dict[str, str], Field(min_length=1)]
+    """Of each column of lists its candidate: the category of single values whose table, rules for rare values included,
+    the values of the lists share."""
+    numbers: tuple[str, ...] = ()
+    """Columns of lists of numbers, such as ratings or the times between two events."""
+    max_length: Annotated[int, Field(ge=1, le=1 << 20)] = 100
+    """Number of values that are kept of a longer list: the latest ones."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.items, *self.numbers)
+
+
+class Time(Column):
+    """The column of event times, which cuts training data into spans: timestamps, dates, or integers with `unit`; or a
+    column that the folders of a path name, such as day=2026-11-24."""
+
+    unit: Literal["s", "ms", "us", "ns"] | None = None
+    """Unit of integers that count since 1970 in UTC."""
+    zone: str | None = None
+    """Name of the time zone in which days and hours begin, such as "Europe/Berlin"; by default UTC. Times without a
+    zone are taken as they are written, and `zone` is refused for them."""
+
+    @field_validator("zone")
+    @classmethod
+    def _zone_is_known(cls, zone: str | None) -> str | None:
+        return known_zone(zone)
+
+
+class Task(Strict):
+    """The loss of a label, its weight, and which examples have the label. An example without it counts neither in the
+    loss nor in the metrics of that label."""
+
+    label: str
+    loss: Literal["cross_entropy", "squared", "huber"] = "cross_entropy"
+    """Loss of an example. "cross_entropy" is for labels that are 0 or 1, of which the model gives the logit. With the
+    others the label may be any finite number, and what the model gives is its prediction: "squared" is the error
+    squared; "huber" is half of that up to an error of `delta`, and grows with the error itself beyond it."""
+    delta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    """Error, in units of the label, from which the loss "huber" grows linearly."""
+    weight: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    """Factor of the label's loss, which is the mean over the examples of a batch that have the label."""
+    where: str | None = None
+    """A label before this one: only examples in which that one is 1 have this one; elsewhere it may be 0, 1 or null."""
+    nulls: bool = False
+    """True if examples with a null (or NaN) do not have the label; False if that is an error."""
+
+    @property
+    def is_binary(self) -> bool:
+        """True if the label is 0 or 1, False if it is any number."""
+        return self.loss == "cross_entropy"
+
+
+class Synthetic(Strict):
+    """Synthetic data, made once as Parquet files under `Data.root`: Zipf-distributed keys, and labels drawn from a
+    planted model so that they can be learned."""
+
+    train_examples: Annotated[int, Field(ge=1, le=1 << 40)]
+    validation_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
+    test_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
+    keys_per_field: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    """Number of distinct values of each categorical field c0, c1, ..."""
+    num_numbers: Annotated[int, Field(ge=0)] = 0
+    """Number of numeric columns i0, i1, ..."""
+    zipf: Annotated[float, Field(ge=0.0)] = 1.05
+    """Exponent of the key distribution; 0 is uniform."""
+    seed: int = 0
+
+
+def check_sequences(sequences: abc.Sequence[Sequence], categories: abc.Sequence[Category]) -> None:
+    """Raises ValueError if the candidate of a list is no category, or two sequences have one name."""
+    known = {category.name for category in categories}
+    for n, sequence in enumerate(sequences):
+        for column, candidate in sequence.items.items():
+            where = f"data.sequences[{n}] ({sequence.name!r}): the candidate of items {column!r} is {candidate!r}"
+            if candidate not in known:
+                hint = did_you_mean(candidate, known)[1].replace("it has", "there are")
+                raise ValueError(
+                    f"{where}, which is none of data.categories{hint}; name the category whose values they hold"
+                )
+    names = [sequence.name for sequence in sequences]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"data.sequences has {twice[0]!r} more than once; give each sequence another name")
+
+
+def check_widths(categories: abc.Sequence[Category], has_sequences: bool) -> None:
+    """Raises ValueError if the fields of a table differ in width, or one has a width next to sequences."""
+    first_of = {category.table_name: category for category in reversed(categories)}
+    for category in categories:
+        if category.width != (first := first_of[category.table_name]).width:
+            raise ValueError(
+                f"data.categories: {first.name!r} has width {first.width} and {category.name!r} width "
+                f"{category.width}, and both use the rows of table {category.table_name!r}; set one width"
+            )
+    if has_sequences and (narrow := [category.name for category in categories if category.width]):
+        raise ValueError(
+            f"data.categories: {narrow[0]!r} has a width, which is not possible with data.sequences; leave it out"
+        )
