@@ -143,7 +143,7 @@ def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
     except Untried as reason:
         print(f"no candidates are tried: {reason}")
     except KeyboardInterrupt:
-        print("interrupted: the draft is that of --no-try")
+        print("interrupted: the draft is that of --no-try; the same command with --fresh tries candidates again")
     return draft
 
 

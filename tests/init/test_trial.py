@@ -160,9 +160,9 @@ def test_an_interrupt_during_the_trial_writes_the_first_draft(tmp_path, capsys, 
     data = write_splits(tmp_path / "data", train=log(False), valid=log(False, 500, 1))
     train = trial.trained
 
-    def interrupted(draft, file, held):
+    def interrupted(*arguments):
         os.kill(os.getpid(), signal.SIGINT)
-        return train(draft, file, held)
+        return train(*arguments)
 
     monkeypatch.setattr(trial, "trained", interrupted)
     assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
