@@ -8,7 +8,7 @@ the sources in alphabetical order, one to either side in turn, so that nothing k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,8 @@ from pipeline.records import Array
 SPLITS = ("train", "validation", "test")
 CHOOSING = ("adclick_6days", "census_income_half", "frappe_x1", "movietweetings_100k", "planted_linear")
 JUDGING = ("amazon_beauty", "criteo_1tb_sample", "kuairand_14days", "planted_crossed", "planted_rare")
+LARGE = ("planted_large",)
+"""A check of the rules at a size that the study has not; in neither half."""
 MAX_ROWS = 200_000
 """Maximum number of training rows; of larger sets as many are drawn by seed 0."""
 
@@ -165,12 +167,21 @@ def _planted(name: str, num_rows: int, num_columns: int, num_keys: int, rate: fl
     return Rows(name, "label", ("n0", "n1"), tuple(f"c{c}" for c in columns), dict(zip(SPLITS, parts, strict=True)))
 
 
+def _first_rows(name: str, rows: Rows) -> Rows:
+    """As many rows of training as `init` tries candidates on."""
+    return replace(rows, name=name, splits={**rows.splits, "train": rows.splits["train"].slice(0, MAX_ROWS)})
+
+
 PLANTED: Mapping[str, Mapping[str, Callable[[str], Rows]]] = {
     "planted_linear": {
         "linear_3k": lambda name: _planted(name, 3_000, 6, 50, 0.3, False),
         "linear_60k": lambda name: _planted(name, 60_000, 20, 20_000, 0.05, False),
     },
     "planted_rare": {"rare_100k": lambda name: _planted(name, 100_000, 8, 2_000, 0.002, False)},
+    "planted_large": {
+        "large_1m": lambda name: _planted(name, 1_000_000, 8, 20_000, 0.1, False),
+        "large_1m_sample": lambda name: _first_rows(name, _planted(name, 1_000_000, 8, 20_000, 0.1, False)),
+    },
     "planted_crossed": {
         "crossed_30k": lambda name: _planted(name, 30_000, 4, 1_000, 0.2, True),
         "crossed_200k": lambda name: _planted(name, 200_000, 8, 5_000, 0.5, True),
