@@ -28,7 +28,7 @@ from benchmarks.common import arguments, finish
 from benchmarks.first_model.columns import written
 from benchmarks.first_model.peers import PEERS, labels_of, logloss
 from benchmarks.first_model.rules import CHANGED, DRAFTED, Recipe, workflow_of
-from benchmarks.first_model.sets import CHOOSING, JUDGING, Rows, data_set, names_of
+from benchmarks.first_model.sets import CHOOSING, JUDGING, LARGE, Rows, data_set, names_of
 from benchmarks.once import Json, once, read
 from pipeline.doctor.measures import rank_auc
 from pipeline.records import Array
@@ -167,7 +167,7 @@ def compared(study: Study, name: str) -> dict[str, float]:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"any of {', '.join(names_of(CHOOSING))}")
+    parser.add_argument("sets", nargs="*", metavar="SET", help=f"any of {', '.join(names_of(CHOOSING + LARGE))}")
     parser.add_argument("--rules", nargs="*", default=list(RULES), choices=list(RULES), metavar="RULE")
     parser.add_argument("--peers", nargs="*", default=[], choices=list(PEERS), metavar="TOOL")
     parser.add_argument("--seeds", nargs="*", type=int, default=[1])
@@ -183,7 +183,7 @@ def main() -> None:
     sets, rules = args.sets or names_of(half), args.rules
     if args.quick:
         sets, rules, args.out = QUICK_SETS, QUICK_RULES, args.data / "first_model"
-    if outside := [name for name in sets if name not in names_of(half)]:
+    if outside := [name for name in sets if name not in names_of((*half, *LARGE))]:
         raise SystemExit(f"{', '.join(outside)}: not in the half that is run; it has {', '.join(names_of(half))}")
     study, figures = Study(args.data, args.out), dict[str, float]()
     for name in sets:

@@ -15,7 +15,7 @@ from pipeline.records import Array
 
 HASHED = 1 << 20
 STRENGTHS = (0.02, 0.1, 0.5)
-TREES, PATIENCE = 1000, 50
+TREES, TUNED_PATIENCE = 1000, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,20 @@ def tabular(rows: Rows, as_text: bool) -> dict[str, Any]:
     return frames
 
 
-def lightgbm(rows: Rows) -> Scored:
+LIGHTGBM: Mapping[str, Any] = {"learning_rate": 0.05, "num_leaves": 31}
+LIGHTGBM_TUNED: Mapping[str, Any] = {
+    "learning_rate": 0.04, "num_leaves": 50, "bagging_fraction": 0.75, "bagging_freq": 1, "min_data_in_leaf": 40,
+    "min_sum_hessian_in_leaf": 1e-7,
+}  # fmt: skip
+CATBOOST_TUNED: Mapping[str, Any] = {
+    "learning_rate": 0.08, "l2_leaf_reg": 1e-5, "boosting_type": "Plain", "bootstrap_type": "Bernoulli",
+    "subsample": 0.9, "max_depth": 7, "random_strength": 0.8, "one_hot_max_size": 15, "leaf_estimation_iterations": 1,
+    "max_bin": 254,
+}  # fmt: skip
+"""What pytabkit 1.7 calls the tuned defaults of classification."""
+
+
+def lightgbm(rows: Rows, settings: Mapping[str, Any] = LIGHTGBM, trees: int = 2000, patience: int = 100) -> Scored:
     """LightGBM: learning rate .05, 31 leaves, early stopping after 100 rounds."""
     import lightgbm as tool
 
@@ -120,22 +133,33 @@ def lightgbm(rows: Rows) -> Scored:
     names = list(rows.categories)
     train = tool.Dataset(frames["train"], labels["train"], categorical_feature=names)
     held = tool.Dataset(frames["validation"], labels["validation"], reference=train, categorical_feature=names)
-    settings = {"objective": "binary", "learning_rate": 0.05, "num_leaves": 31, "num_threads": 1, "verbose": -1}
-    model = tool.train(settings, train, 2000, [held], callbacks=[tool.early_stopping(100, verbose=False)])
+    settings = {"objective": "binary", "num_threads": 1, "verbose": -1, **settings}
+    model = tool.train(settings, train, trees, [held], callbacks=[tool.early_stopping(patience, verbose=False)])
     found = [np.asarray(model.predict(frames[split])) for split in SPLITS[1:]]
     return Scored(found[0], found[1], f"{model.best_iteration} trees")
 
 
-def catboost(rows: Rows) -> Scored:
+def catboost(rows: Rows, settings: Mapping[str, Any] | None = None, patience: int = 50) -> Scored:
     """CatBoost: library defaults, at most 1,000 trees, early stopping after 50."""
     from catboost import CatBoostClassifier, Pool
 
     frames = tabular(rows, True)
     pools = {split: Pool(frames[split], labels_of(rows, split), cat_features=list(rows.categories)) for split in SPLITS}
-    model = CatBoostClassifier(iterations=TREES, thread_count=1, verbose=False, allow_writing_files=False)
-    model.fit(pools["train"], eval_set=pools["validation"], early_stopping_rounds=PATIENCE)
+    fixed = {"iterations": TREES, "thread_count": 1, "verbose": False, "allow_writing_files": False}
+    model = CatBoostClassifier(**fixed, **(settings or {}))
+    model.fit(pools["train"], eval_set=pools["validation"], early_stopping_rounds=patience)
     found = [model.predict_proba(pools[split])[:, 1] for split in SPLITS[1:]]
     return Scored(found[0], found[1], f"{model.tree_count_} trees")
+
+
+def lightgbm_tuned(rows: Rows) -> Scored:
+    """LightGBM with pytabkit's tuned defaults: at most 1,000 trees, early stopping after 300."""
+    return lightgbm(rows, LIGHTGBM_TUNED, TREES, TUNED_PATIENCE)
+
+
+def catboost_tuned(rows: Rows) -> Scored:
+    """CatBoost with pytabkit's tuned defaults: at most 1,000 trees, early stopping after 300."""
+    return catboost(rows, CATBOOST_TUNED, TUNED_PATIENCE)
 
 
 def vw(rows: Rows) -> Scored:
@@ -178,5 +202,6 @@ def vw(rows: Rows) -> Scored:
 
 
 PEERS: Mapping[str, Callable[[Rows], Scored]] = {
-    "lr": linear, "lightgbm": lightgbm, "catboost": catboost, "vw": vw,
+    "lr": linear, "lightgbm": lightgbm, "lightgbm tuned": lightgbm_tuned, "catboost": catboost,
+    "catboost tuned": catboost_tuned, "vw": vw,
 }  # fmt: skip

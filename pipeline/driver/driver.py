@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -117,13 +117,14 @@ class Driver:
         self.crew.each(Worker.tidy)
         self._record.opened(self.crew, [manifest.number for manifest in kept], resets=True)
 
-    def run(self) -> dict[str, Any] | None:
+    def run(self, heeds: bool = True) -> dict[str, Any] | None:
         """Train, evaluate, commit. Returns the result, which is also in `result.json`; None if a signal ended the run
-        early, at a commit. Raises PipelineError if a stage or a commit failed, or if the disk or the map is full."""
+        early, at a commit. `heeds`: take signals; otherwise the caller does, and calls `pauses.ask`. Raises
+        PipelineError if a stage or a commit failed, or if the disk or the map is full."""
         try:
             self.history.begin()
             self.begin()
-            with on_signal(self.pauses.stop), self.progress:
+            with on_signal(self.pauses.stop) if heeds else nullcontext(), self.progress:
                 begun = [self.what_is_kept()] if self.committer.newest else []
                 compiles = [COMPILING] if self.setup.workflow.model.compile and not self._is_over else []
                 for line in (*links(self.crew, self.folder.path), *begun, *self.warnings, *compiles):

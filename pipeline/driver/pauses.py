@@ -20,10 +20,14 @@ class Pauses:
         """Name of the signal that asked the run to end at a commit; None: none came."""
 
     def stop(self, signal: str) -> None:
-        """Ask the run to end at a commit. Called from a signal handler."""
-        self.signal = signal
+        """Ask the run to end at a commit, and say so. Called from a signal handler."""
         # The leading newline ends the progress display's unfinished line.
         os.write(2, f"\n{signal}: the planned blocks finish, then a commit; once more: stops at once\n".encode())
+        self.ask(signal)
+
+    def ask(self, signal: str) -> None:
+        """Ask the run to end at a commit."""
+        self.signal = signal
         self._crew.interrupt(signal)
 
     def look(self) -> None:

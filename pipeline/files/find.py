@@ -182,7 +182,8 @@ def matches(source: str, root: Path | None = None) -> list[str]:
 
 
 def place_of(source: str, root: Path | None = None) -> str:
-    """Absolute path, or URI, of a source."""
+    """Absolute path, or URI, of a source. A path may be written as file:///path."""
+    source = unquote(re.sub("file:/+", "/", source, count=1)) if source.startswith("file:/") else source
     if is_remote(source):
         return uri_of(source)
     if root and is_remote(root) and not source.startswith(("/", "~")):

@@ -97,7 +97,7 @@ def described_column(name: str, values: pa.ChunkedArray, limits: Mapping[str, tu
     # Arrow compares no floats of 16 bits.
     flat = values = values.cast(pa.float32()) if pa.types.is_float16(found) else values
     if is_list(found):
-        flat = pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], found.value_type)
+        flat = pc.list_flatten(values)
     different = pc.unique(flat.combine_chunks() if pa.types.is_dictionary(flat.type) else flat)
     different = different.filter(pc.is_valid(different)) if len(different) else different
     minimum = maximum = None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Container
+from collections.abc import Collection, Container
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.init.choice import Choice
-from pipeline.init.columns import Column, Look
+from pipeline.init.columns import Column, Look, described_column
 from pipeline.init.names import words_of
+from pipeline.prepare.draft import quoted
 
 LABEL_NAMES = (
     "label", "click", "clicked", "is_click", "is_clicked", "target", "y", "conversion", "converted", "is_conversion",
@@ -30,17 +34,26 @@ def named_label(label: str, look: Look) -> Choice:
     column = columns[name]
     values = _values_of(column, look, positive)
     if not values and not is_binary(column):
+        nulls = int(without_value(look, name).sum())
         way = "add a column of 0 and 1 to the files"
-        if column.num_nulls:
+        if nulls:
+            share = math.ceil(1000 * nulls / column.num_rows) / 1000
             way = (
-                "write 0 or 1 instead of null, or leave out rows without a label, such as blank lines, or files without"
+                "write 0 or 1 instead of null; or leave these rows out of a copy, by --skip-bad with a share such as "
+                f"{min(1, 2 * share):g}, since it counts for each part of the files"
             )
         elif column.num_different == 2 and column.kind in ("integers", "numbers", "text"):
             way = f"name the value that is to be 1: --label {shlex.quote(f'{name}={column.examples[1]}')}"
+        elif column.kind in ("integers", "numbers") and column.num_different > 2:
+            way += (
+                f", such as whether {name} is above some limit, and name that; a model of the number itself is not "
+                f"drafted: change a workflow to data.labels=({quoted(name)},) and data.tasks=(Task(label="
+                f'{quoted(name)}, loss="squared"),), as "Labels that are any number" in docs/models.md says'
+            )
         raise ValueError(
             f"--label {name}: a label holds 0 and 1 and nothing else, and this column has "
             f"{column.num_different:,} different values such as {_shown(column)}"
-            + (f" and {column.num_nulls:,} nulls" if column.num_nulls else "")
+            + (f" and {nulls:,} nulls" if nulls else "")
             + f"; {way}"
         )
     return _label(column, "named by --label", values)
@@ -85,6 +98,29 @@ def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str
         return None
     known = (*PAIRS, ("-1", "+1"), ("0.0", "1.0"), ("-1.0", "1.0"))
     return next((one for one in known if sorted(one) == sorted(pair)), None)
+
+
+def without_value(look: Look, name: str) -> NDArray[np.bool_]:
+    """[N] True for the rows of the sample whose value is null or NaN."""
+    return np.asarray(pc.is_null(look.sample.column(name), nan_is_null=True))
+
+
+def labelled_rows(look: Look, labels: Collection[str]) -> Look:
+    """What is left of the sample if rows without a label are left out, as `--skip-bad` does. `labels`: their names;
+    none: the first column that is named as a label."""
+    by_name = {words_of(column.name): column.name for column in reversed(look.columns)}
+    first = [by_name[name] for name in LABEL_NAMES if name in by_name][:1]
+    names = [column.name for column in look.columns if column.name in (labels or first)]
+    kept_N = ~np.any([without_value(look, name) for name in names], axis=0)
+    if not names or kept_N.all():
+        return look
+    sample = look.sample.filter(pa.array(kept_N))
+    columns = list(look.columns)
+    for number, column in enumerate(columns):
+        if column.name in names:
+            found = described_column(column.name, sample.column(column.name))
+            columns[number] = replace(column, num_nulls=0, num_different=found.num_different, examples=found.examples)
+    return replace(look, sample=sample, file_of=look.file_of[kept_N], columns=tuple(columns))
 
 
 def label_of_rows(look: Look, choice: Choice) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ from pipeline.files.find import DataFile, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, rate_of, shown_time, split_table
-from pipeline.init.labels import is_binary
+from pipeline.init.labels import is_binary, labelled_rows
 from pipeline.init.look import look_at_labelled
 from pipeline.init.roles import ask, choose_roles, fit_to_splits, shared_table
 from pipeline.machine.aside import move_aside
@@ -81,6 +81,7 @@ def init_command(args: argparse.Namespace) -> int:
         print(f"left out, since they have no label: {', '.join(file.name for file in to_score)}")
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
+    look = look if args.skip_bad is None else labelled_rows(look, labels)
     choices = choose_roles(look, args.label, args.roles)
     division = divide(look)
     if division:
@@ -143,7 +144,7 @@ def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
     except Untried as reason:
         print(f"no candidates are tried: {reason}")
     except KeyboardInterrupt:
-        print("interrupted: the draft is that of --no-try")
+        print("interrupted: the draft is that of --no-try; the same command with --fresh tries candidates again")
     return draft
 
 

@@ -75,8 +75,7 @@ def shared_table(choice: Choice, choices: Sequence[Choice], look: Look) -> str |
     column = choice.column
     if not (column.kind or "").startswith("lists"):
         return None
-    values = look.sample.column(column.name)
-    inside = pc.unique(pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], values.type.value_type))
+    inside = pc.unique(pc.list_flatten(look.sample.column(column.name)))
     for other in choices:
         name = other.column.name
         if other.role != "category" or f"lists of {other.column.kind}" != column.kind:

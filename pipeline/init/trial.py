@@ -8,6 +8,7 @@ work, never the clock.
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pipeline.driver.driver import Driver
 from pipeline.driver.session import open_session, plan_session
 from pipeline.errors import PipelineError, error_text
 from pipeline.files.find import DataFile
@@ -30,6 +32,7 @@ from pipeline.files.types import concatenated
 from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import codes_of
 from pipeline.init.division import HELD_OUT, moments_of
+from pipeline.machine.signals import on_signal
 from pipeline.prepare.draft import DEEP, FAST, FREER, LINEAR, MAX_EPOCHS, Draft, quoted, workflow_text
 from pipeline.prepare.statistics import write_numbers
 from pipeline.records import I32, I64
@@ -47,6 +50,29 @@ SECONDS_OF_CELL, SECONDS_OF_EPOCH = 5e-7, 1.5
 
 class Untried(Exception):
     """Candidates cannot be tried; says why."""
+
+
+@dataclass(slots=True)
+class Interrupt:
+    """A signal during the trial. It is noted, and raised where nothing is half done: within a compilation or a library
+    an exception may get lost."""
+
+    signal: str = ""
+    driver: Driver | None = None
+    """The candidate in training, which ends early."""
+
+    def note(self, signal: str) -> None:
+        """Handle the first signal."""
+        self.signal = signal
+        # The leading newline ends the line with the terminal's ^C.
+        os.write(2, f"\n{signal}: no more is tried; once more ends `init` at once, and writes nothing\n".encode())
+        if self.driver:
+            self.driver.pauses.ask(signal)
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt after a signal."""
+        if self.signal:
+            raise KeyboardInterrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +139,14 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
             flush=True,
         )
         trials = []
-        for number, candidate in enumerate(drafts):
-            trials.append(found := trained(candidate, folder / f"{number}.py", rows.held))
-            if math.isfinite(found.loss):
-                said = f"validation logloss {found.loss:.5f} in epoch {found.epochs}"
-                print(f"  {candidate.recipe}: {said}", flush=True)
+        interrupt = Interrupt()
+        with on_signal(interrupt.note):
+            for number, candidate in enumerate(drafts):
+                trials.append(found := trained(candidate, folder / f"{number}.py", rows.held, interrupt))
+                interrupt.check()
+                if math.isfinite(found.loss):
+                    said = f"validation logloss {found.loss:.5f} in epoch {found.epochs}"
+                    print(f"  {candidate.recipe}: {said}", flush=True)
     winner = int(np.argmin([trial.loss for trial in trials]))
     if not math.isfinite(trials[winner].loss):
         raise Untried("the training of every candidate failed")
@@ -185,7 +214,7 @@ def _of_some(codes_N: I32 | I64) -> NDArray[np.bool_]:
     return np.asarray(drawn[codes_N])
 
 
-def trained(draft: Draft, file: Path, held: pa.Table) -> Trial:
+def trained(draft: Draft, file: Path, held: pa.Table, interrupt: Interrupt) -> Trial:
     """Write a candidate to a file, train it next to it, and score the validation rows with its best epoch. A training
     that fails has an infinite logloss. Raises KeyboardInterrupt after a signal."""
     file.write_text(workflow_text(draft))
@@ -196,8 +225,11 @@ def trained(draft: Draft, file: Path, held: pa.Table) -> Trial:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             session = plan_session(workflow, run_dir, True, None, None, lambda line: None)
             with open_session(session, False) as driver:
-                if driver.run() is None:
-                    raise KeyboardInterrupt
+                interrupt.driver = driver
+                interrupt.check()
+                driver.run(heeds=False)
+                interrupt.driver = None
+                interrupt.check()
                 best = driver.best.verdict(driver.history).best
             opened = open_commit(run_dir, None, workflow)
             with opened.held:

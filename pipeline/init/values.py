@@ -203,7 +203,7 @@ def _are_days(values_M: F8, hours: int) -> bool:
 def _floats(values: pa.ChunkedArray) -> F8:
     """[N] values of a column, or of its lists one after another; null is NaN."""
     if is_list(values.type):
-        values = pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], values.type.value_type)
+        values = pc.list_flatten(values)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy())

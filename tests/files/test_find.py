@@ -56,6 +56,15 @@ def test_what_a_name_or_a_pattern_names_itself_is_not_hidden(tmp_path):
     assert [file.below for file in find([f"{tmp_path}/_o*/.*/_*"]).files] == ["_old/.x/_a.parquet"]
 
 
+def test_a_path_may_be_written_as_an_address_of_a_file(tmp_path):
+    make(tmp_path, "a folder/1.parquet", "a folder/2.parquet")
+    uri = (tmp_path / "a folder").as_uri()
+    assert find([uri]) == find([str(tmp_path / "a folder")])
+    assert find([f"{uri}/*.parquet"]) == find([f"{tmp_path}/a folder/*.parquet"])
+    with pytest.raises(ValueError, match="looked for /nowhere"):
+        find(["file:///nowhere"])
+
+
 def test_sources_are_relative_to_the_root_and_keep_their_order(tmp_path):
     make(tmp_path, "b/1.parquet", "a/1.parquet")
     assert [file.place for file in find(["b", "a"], tmp_path).files] == [f"{tmp_path}/{n}/1.parquet" for n in "ba"]

@@ -171,6 +171,23 @@ def test_files_without_the_label_are_left_for_score(tmp_path, capsys, suffix):
         assert f"then score them: pipeline score RUN {tmp_path / 'data' / 'test.parquet'} --out SCORES" in said
 
 
+@pytest.mark.parametrize("form", ["null", "nan", "csv"])
+def test_rows_without_a_label_are_left_out_on_request(tmp_path, capsys, form):
+    known = [None, 0, 1, 1, 0] if form != "nan" else [float("nan"), 0.0, 1.0, 1.0, 0.0]
+    found = table().set_column(0, "click", pa.array((known * ROWS)[:ROWS]))
+    if form == "csv":
+        pa_csv.write_csv(found, tmp_path / "log.csv")
+    else:
+        pq.write_table(found, tmp_path / "log.parquet")
+    order = [str(tmp_path), "--out", str(tmp_path / "my.py"), "--no-try"]
+    assert init(order) == 2
+    share = re.search(r"nulls; .* --skip-bad with a share such as ([\d.]+)", capsys.readouterr().err)[1]
+    assert init([*order, "--skip-bad", share]) == 0
+    splits = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
+    assert sum(split["rows"] for split in splits.values()) == ROWS * 4 // 5
+    assert load(tmp_path / "my.py").data.labels == ("click",)
+
+
 def test_bad_rows_are_left_out_on_request(tmp_path, capsys):
     """Infinite numbers of Parquet, which training refuses, and broken lines; otherwise it is said how."""
     price = np.where(np.arange(300) == 7, np.inf, 1.5)
@@ -273,6 +290,7 @@ def test_a_list_shares_the_table_of_the_column_of_its_values(tmp_path):
         (["clik"], "there is no such column; there are click"),
         (["colour"], "a label holds 0 and 1 and nothing else, and this column has 3 different values such as r, g, b"),
         (["size"], "different values such as 1, 2; name the value that is to be 1: --label size=2"),
+        (["price"], r"add a column .* whether price is above some limit.*Task\(label=\"price\", loss=\"squared\"\)"),
         (["size=3"], "the values of this column are 1 and 2"),
     ],
 )
@@ -293,7 +311,7 @@ def test_the_label_must_be_named_if_several_columns_could_be(tmp_path):
     [
         ([1, 2], "such as 1, 2; name the value that is to be 1: --label click=2"),
         ([0, 0], "has 1 different values such as 0"),
-        ([None, 1], "nulls; write 0 or 1 instead of null, or leave out rows without a label"),
+        ([None, 1], "nulls; write 0 or 1 instead of null; or leave these rows out of a copy, by --skip-bad"),
         ([0, 1, None], "nulls; write 0 or 1 instead of null"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from support.depth import some
 
 import pipeline.init.trial as trial
+from pipeline.driver.driver import Driver
 from pipeline.files.find import named
 from pipeline.init.look import look_at_files
 from pipeline.init.main import main
@@ -156,17 +157,22 @@ def test_rows_of_one_group_are_not_independent():
     assert mean_and_error(values_N, weights, draft_like(weight="w"))[0] == pytest.approx(values_N[0])
 
 
-def test_an_interrupt_during_the_trial_writes_the_first_draft(tmp_path, capsys, two, monkeypatch):
+@pytest.mark.parametrize("when", ["before", "training"])
+def test_an_interrupt_during_the_trial_writes_the_first_draft(tmp_path, capfd, two, monkeypatch, when):
     data = write_splits(tmp_path / "data", train=log(False), valid=log(False, 500, 1))
-    train = trial.trained
+    owner, name = (trial, "plan_session") if when == "before" else (Driver, "begin")
+    work = getattr(owner, name)
 
-    def interrupted(draft, file, held):
+    def interrupted(*arguments):
         os.kill(os.getpid(), signal.SIGINT)
-        return train(draft, file, held)
+        return work(*arguments)
 
-    monkeypatch.setattr(trial, "trained", interrupted)
+    monkeypatch.setattr(owner, name, interrupted)
     assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
-    assert "interrupted: the draft is that of --no-try" in capsys.readouterr().out
+    said, errors = capfd.readouterr()
+    assert "interrupted: the draft is that of --no-try; the same command with --fresh tries" in said
+    assert "SIGINT: no more is tried" in errors
+    assert "a commit" not in errors
     assert "# Tried" not in (tmp_path / "my.py").read_text()
     assert load(tmp_path / "my.py").model.kind is DeepFM
 
