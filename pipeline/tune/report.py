@@ -13,6 +13,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial
 
+from pipeline.monitor.runs import find_runs, table_of_runs
 from pipeline.settings.changes import parsed
 from pipeline.storage.files import Files
 from pipeline.tune.study import Study
@@ -70,6 +71,17 @@ def counts_of(trials: Sequence[FrozenTrial]) -> str:
     states = [trial.state.name for trial in trials]
     names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "not finished"}
     return ", ".join(f"{states.count(state)} {word}" for state, word in names.items() if state in states)
+
+
+def table_of(study: Study, width: int) -> str:
+    """Table of the trials' runs as in `pipeline runs`, in the order of what the study judges by: complete ones from
+    the best on, then the others."""
+    runs = {Path(run.folder).name: run for run in find_runs(study.out / "trials")[0]}
+    names = [study.run_dir(trial.number).name for trial in study.ranked()]
+    order = [*names, *(name for name in runs if name not in names)]
+    metric = study.fixed.metric
+    title = f"{study.out / 'trials'}: best {metric} of validation first, then trials that were pruned or failed"
+    return f"{title}\n\n{table_of_runs([runs[n] for n in order if n in runs], width, metric.partition(':')[0])}"
 
 
 def write_page(study: Study, text: str) -> str:
