@@ -276,16 +276,16 @@ def titles_of(runs: Sequence[Run | None]) -> list[str]:
     return [marked(run) if run else "-" for run in runs]
 
 
-def table_of_runs(runs: Sequence[Run], width: int) -> str:
-    """Table with a line for each run, at most `width` wide unless names and AUCs alone are wider, and a line that
-    names the settings that it leaves out."""
+def table_of_runs(runs: Sequence[Run], width: int, metric: str = "auc") -> str:
+    """Table with a line for each run, at most `width` wide unless names and the metric alone are wider, and a line
+    that names the settings that it leaves out."""
     table = RunsTable(width)
     table.must("run", [Path(run.folder).resolve().name for run in runs], left=True)
     different = different_settings(runs)
     lists = [name for name in different if _is_list(runs, name)]
     settings = sorted((name for name in different if name not in lists), key=lambda name: _matters(runs, name))
-    (test, *tests), (validation, *validations) = _scores(runs, "test", "auc"), _scores(runs, "validation", "auc")
-    span, *spans = _scores(runs, "span", "auc")
+    (test, *tests), (validation, *validations) = _scores(runs, "test", metric), _scores(runs, "validation", metric)
+    span, *spans = _scores(runs, "span", metric)
     for head, cells in (test, validation, span):
         if {*cells} != {"-"}:
             table.must(head, cells)
@@ -299,9 +299,9 @@ def table_of_runs(runs: Sequence[Run], width: int) -> str:
     table.may("seconds", ["-" if run.seconds is None else f"{run.seconds:,.0f}" for run in runs])
     for name in settings[2:]:
         _add_setting(table, runs, name)
-    for metric in ("logloss", "rmse", "mae"):
-        for head, cells in (of_label for split in SPLITS for of_label in _scores(runs, split, metric)):
-            if metric == "logloss" or {*cells} != {"-"}:
+    for other in ("auc", "logloss", "rmse", "mae"):
+        for head, cells in (of_label for split in SPLITS for of_label in _scores(runs, split, other)):
+            if other != metric and (other == "logloss" or {*cells} != {"-"}):
                 table.may(head, cells)
     hidden = [*table.left_out, *lists]
     more = f"left out, since it would be too wide (--json has all): {', '.join(hidden)}" if hidden else ""

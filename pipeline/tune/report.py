@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
+from pipeline.monitor.runs import find_runs, table_of_runs
 from pipeline.settings.changes import parsed
 from pipeline.storage.files import Files
 from pipeline.tune.study import Study
@@ -21,6 +22,10 @@ PICTURES = (
     "plot_optimization_history", "plot_intermediate_values", "plot_param_importances", "plot_slice",
     "plot_parallel_coordinate",
 )  # fmt: skip
+ENDED = {
+    TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed",
+    TrialState.RUNNING: "not finished",
+}  # fmt: skip
 BEST = '''"""Best of the trials in {out}: trial {number}, {metric} of validation {value:.5f}."""
 
 from pathlib import Path
@@ -59,17 +64,26 @@ def literal(value: object) -> str:
 
 def line_of(trial: FrozenTrial, metric: str) -> str:
     """How a trial ended, in words."""
-    state, text = trial.state.name.lower(), trial.user_attrs.get("text", "")
-    if trial.values and state == "complete":
-        return f"trial {trial.number}: {metric} {trial.values[0]:.5f} in epoch {trial.user_attrs.get('epoch')}"
-    ended = {"fail": "failed", "running": "not finished"}.get(state, state)
-    return f"trial {trial.number}: {ended}{f': {text}' if text else ''}"
+    text = trial.user_attrs.get("text", "")
+    if trial.state == TrialState.COMPLETE:
+        return f"trial {trial.number}: {metric} {trial.values[0]:.5f} in epoch {trial.user_attrs['epoch']}"
+    return f"trial {trial.number}: {ENDED[trial.state]}{f': {text}' if text else ''}"
 
 
 def counts_of(trials: Sequence[FrozenTrial]) -> str:
-    states = [trial.state.name for trial in trials]
-    names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "not finished"}
-    return ", ".join(f"{states.count(state)} {word}" for state, word in names.items() if state in states)
+    states = [trial.state for trial in trials]
+    return ", ".join(f"{states.count(state)} {word}" for state, word in ENDED.items() if state in states)
+
+
+def table_of(study: Study, width: int) -> str:
+    """Table of the trials' runs as in `pipeline runs`, in the order of what the study judges by: complete ones from
+    the best on, then the others."""
+    runs = {Path(run.folder).name: run for run in find_runs(study.out / "trials")[0]}
+    names = [study.run_dir(trial.number).name for trial in study.ranked()]
+    order = [*names, *(name for name in runs if name not in names)]
+    metric = study.fixed.metric
+    title = f"{study.out / 'trials'}: best {metric} of validation first, then trials that were pruned or failed"
+    return f"{title}\n\n{table_of_runs([runs[n] for n in order if n in runs], width, metric.partition(':')[0])}"
 
 
 def write_page(study: Study, text: str) -> str:

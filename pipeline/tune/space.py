@@ -20,7 +20,8 @@ KIND = "model.kind"
 ONE_LABEL, SEVERAL_LABELS = ("DeepFM", "DCNv2", "DNN", "FinalNet", "FM"), ("SharedBottom", "MMoE", "PLE")
 """Models that are tried in place of each other: those of other classes have no equal."""
 RATE_FACTOR = 10.0
-L2 = Between(low=1e-7, high=1e-1, log=True)
+L2, L2_FACTOR = Between(low=1e-7, high=1e-1, log=True), 30.0
+"""L2 of rows: its range if the workflow has none, else the factor by which it is made less and more."""
 MIN_EDGES = 8
 """Least number of edges of a `Bucket` for which fewer of them are tried."""
 ABSENT = {"model.args.dropout": 0.0, "model.args.batch_norm": False}
@@ -55,10 +56,11 @@ def derived(workflow: Workflow) -> Space:
     for group in (ONE_LABEL, SEVERAL_LABELS):
         if is_ours and name in group:
             space[KIND] = (name, *(other for other in group if other != name))
-    space["optimizer.rows.lr"] = _around(rows.lr)
-    space["optimizer.dense.lr"] = _around(workflow.optimizer.dense.lr)
-    space["optimizer.rows.l2"] = L2
-    if rows.kind != "ftrl" and not getattr(rows, "clip", None):
+    space["optimizer.rows.lr"] = _around(rows.lr, RATE_FACTOR)
+    space["optimizer.dense.lr"] = _around(workflow.optimizer.dense.lr, RATE_FACTOR)
+    space["optimizer.rows.l2"] = _around(rows.l2, L2_FACTOR) if rows.l2 else L2
+    # The same L2 is many times stronger with dense semantics: a known one is varied with its own semantics alone.
+    if not rows.l2 and rows.kind != "ftrl" and not getattr(rows, "clip", None):
         space["optimizer.rows.semantics"] = (rows.semantics, *{"lazy", "dense"} - {rows.semantics})
     if dim := model.embedding_dim:
         least = max([2, *(category.width or 0 for category in workflow.data.categories)])
@@ -77,8 +79,8 @@ def derived(workflow: Workflow) -> Space:
     return space
 
 
-def _around(rate: float) -> Between:
-    return Between(low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True)
+def _around(value: float, factor: float) -> Between:
+    return Between(low=value / factor, high=value * factor, log=True)
 
 
 def _check(workflow: Workflow, space: Space) -> None:

@@ -13,6 +13,7 @@ pruned. Both are durable before it starts, so a study that was killed goes on to
 from __future__ import annotations
 
 import hashlib
+import random
 import shutil
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,10 @@ from pipeline.tune.space import Space, label_of, own_values, settings_of
 from pipeline.workflow import Workflow
 
 NAME = "study"
+DRAWN_NEAR = 10
+"""Number of judged trials up to which a new one differs from the workflow in CHANGED of its values: with all values
+drawn at random, nearly every trial is worse than a workflow that somebody has thought about."""
+CHANGED = 1 / 3
 FIRST_TRIALS = 4
 """Number of complete trials of earlier rounds without which none is pruned."""
 STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
@@ -122,13 +127,20 @@ class Study:
     def _add(self, number: int) -> None:
         drawn, distributions = own_values(self.workflow, self.space), distributions_of(self.space)
         if number:
-            seed = hashlib.sha256(f"{self.fixed.seed},{number}".encode()).digest()[:4]
-            sampler = TPESampler(seed=int.from_bytes(seed), constant_liar=False)
+            seed = int.from_bytes(hashlib.sha256(f"{self.fixed.seed},{number}".encode()).digest()[:4])
+            sampler = TPESampler(seed=seed, constant_liar=False, n_startup_trials=DRAWN_NEAR)
             seen = optuna.create_study(direction=self.direction, sampler=sampler)
             seen.add_trials([trial for trial in self._before(number) if trial.state != TrialState.FAIL])
-            drawn = {
-                name: rounded(value, distributions[name]) for name, value in seen.ask(distributions).params.items()
+            asked = seen.ask(distributions).params
+            changed = {
+                name: rounded(asked[name], of) for name, of in distributions.items() if asked[name] != drawn[name]
             }
+            if len(seen.trials) <= DRAWN_NEAR:
+                # The last of `seen` is the one that was asked for.
+                most = max(1, round(CHANGED * len(drawn)))
+                names = random.Random(seed).sample([*changed], min(most, len(changed)))
+                changed = {name: changed[name] for name in names}
+            drawn |= changed
         self.optuna.add_trial(
             optuna.trial.create_trial(state=TrialState.RUNNING, params=drawn, distributions=distributions)
         )

@@ -13,10 +13,10 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from pipeline.monitor.report import evaluated
-from pipeline.monitor.runs import FILE_COLUMNS, find_runs, groups_of, tables_of_runs
+from pipeline.monitor.runs import FILE_COLUMNS
 from pipeline.tune.processes import Processes
 from pipeline.tune.records import Record, Verdict
-from pipeline.tune.report import counts_of, line_of, write_best, write_page
+from pipeline.tune.report import counts_of, line_of, table_of, write_best, write_page
 from pipeline.tune.study import Study, delete_table
 
 CONFIRMED = 3
@@ -78,7 +78,7 @@ class Tuning:
         )
         path, run_dir = write_best(study, best), study.run_dir(best.number)
         lines = [
-            tables_of_runs(trials := study.out / "trials", list(groups_of(find_runs(trials)[0])), width()), "",
+            table_of(study, width()), "",
             f"the best of {len(study.trials)} trials ({counts_of(study.trials)}): {line_of(best, study.fixed.metric)}",
             "on validation, which chose it, so the figure is too good",
         ]  # fmt: skip

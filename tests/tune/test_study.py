@@ -6,7 +6,7 @@ import random
 import pytest
 from support.depth import some
 from support.faults.kills import Dying, Killed
-from support.runs.studies import make_up, run_here, trials_of, tune
+from support.runs.studies import make_up, run_here, start_with, trials_of, tune
 
 pytest.importorskip("optuna")
 
@@ -16,8 +16,8 @@ from optuna.trial import TrialState, create_trial
 from pipeline.monitor.history import History
 from pipeline.monitor.runs import find_runs
 from pipeline.storage.files import Files
-from pipeline.tune.records import Order, Record, lines_of, losses_in, reports_of
-from pipeline.tune.study import FIRST_TRIALS, bounds_of
+from pipeline.tune.records import Order, Record, Verdict, lines_of, losses_in, reports_of
+from pipeline.tune.study import DRAWN_NEAR, FIRST_TRIALS, bounds_of
 from pipeline.tune.trial import Watch, verdict_of
 from pipeline.workflow import load
 
@@ -99,6 +99,36 @@ def test_another_seed_draws_other_trials(study_file, undisturbed, tmp_path):
     found = trials_of(tmp_path / "other")
     assert found[0] == undisturbed[0]
     assert found[1:] != undisturbed[1:4]
+
+
+def test_the_first_trials_differ_from_the_workflow_in_few_values(workflow_file, tmp_path, monkeypatch):
+    start_with(monkeypatch, lambda order, record: Verdict(state="complete", value=1.0))
+    names = ["optimizer.rows.lr", "optimizer.rows.l2", "optimizer.dense.lr", "optimizer.dense.l2", "model.init_std"]
+    names.append("model.initial_bias")
+    space = ", ".join(f"{name!r}: Between(low=1e-5, high=1e-1, log=True)" for name in names)
+    text = f"from pipeline.api import Between, Tune\ntune = Tune(space={{{space}}})\n"
+    workflow_file.write_text(f"{workflow_file.read_text()}\n{text}")
+    tune(workflow_file, tmp_path / "out", "--trials", DRAWN_NEAR + 4)
+    own, *others = [params for _, _, params, *_ in trials_of(tmp_path / "out")]
+    changes = [sum(value != own[name] for name, value in params.items()) for params in others]
+    assert {*changes[: DRAWN_NEAR - 1]} == {2}
+    assert max(changes[DRAWN_NEAR - 1 :]) > 2
+    assert len({name for params in others[: DRAWN_NEAR - 1] for name in names if params[name] != own[name]}) > 4
+
+
+def test_the_table_is_in_the_order_of_what_trials_are_judged_by(workflow_file, tmp_path, monkeypatch, capsys):
+    """An initial bias moves the logloss alone: by AUC the trials would be in the order of their numbers."""
+    run_here(monkeypatch)
+    space = 'tune = Tune(space={"model.initial_bias": [5.0, 0.1, -3.0]})'
+    workflow_file.write_text(f"{workflow_file.read_text()}\nfrom pipeline.api import Tune\n{space}\n")
+    still = ("--set", "model.initial_bias=5.0", "--set", "optimizer.rows.lr=1e-9", "--set", "optimizer.dense.lr=1e-9")
+    tune(workflow_file, tmp_path / "out", "--trials", 4, *still)
+    table, _, _ = capsys.readouterr().out.partition("the best of 4 trials")
+    assert "best logloss of validation first" in table
+    values = {number: values[0] for number, _, _, values, *_ in trials_of(tmp_path / "out")}
+    order = [int(line.split()[0]) for line in table.splitlines() if line[:3].isdigit()]
+    assert order == sorted(values, key=values.get)
+    assert order[0] > 0
 
 
 def complete(*reports):

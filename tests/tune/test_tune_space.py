@@ -38,6 +38,14 @@ def test_the_space_comes_from_the_types_of_the_workflow(workflow, featured):
     )
 
 
+def test_l2_that_the_workflow_has_is_varied_around_it_with_its_semantics(workflow):
+    known = workflow.with_settings({"optimizer.rows.l2": 3e-4, "optimizer.rows.semantics": "dense"})
+    assert derived(workflow)["optimizer.rows.l2"] == Between(low=1e-7, high=1e-1, log=True)
+    space = derived(known)
+    assert space["optimizer.rows.l2"] == Between(low=3e-4 / 30, high=3e-4 * 30, log=True)
+    assert "optimizer.rows.semantics" not in space
+
+
 def test_every_value_of_a_derived_space_fits_the_workflow(featured, tmp_path):
     assert space_of(featured, tmp_path / "any.json") == derived(featured)
 
