@@ -16,9 +16,9 @@ of ours to it (positive is better for AUC, negative for NE), and the ends of its
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.common import arguments, finish
-from benchmarks.nightly.comparison import METRICS, interval, mean_of
+from benchmarks.nightly.comparison import METRICS, Labels, interval, mean_of
 from benchmarks.nightly.logs import LOGS, Log, made_log, spans_of, write_lines
 from benchmarks.nightly.ours import in_epochs, in_time_order, write_spans
+from benchmarks.once import once
 from pipeline.metrics.rates import F64
 
 EPOCHS = (1, 2)
@@ -51,21 +52,22 @@ VW = [
     *(f"-l {lr} --l2 1e-4 --lrq {pair}8" for lr in (0.05, 0.1) for pair in ("uv", "ui", "up")),
 ]
 RIVER = [
-    *({"model": "lr", "optimizer": "ftrl", "lr": lr} for lr in (0.2, 0.4)),
+    *({"model": "lr", "optimizer": "ftrl", "lr": lr} for lr in (0.1, 0.2, 0.4)),
     *({"model": "lr", "optimizer": "adagrad", "lr": lr} for lr in (0.1, 0.2, 0.4)),
     {"model": "lr", "optimizer": "adam", "lr": 0.01},
-    {"model": "fm", "optimizer": "sgd", "lr": 0.01, "factors": 8},
+    *({"model": "fm", "optimizer": "sgd", "lr": lr, "factors": 8} for lr in (0.01, 0.05)),
+    *({"model": "fm", "optimizer": "adagrad", "lr": lr, "factors": 8} for lr in (0.05, 0.1, 0.2)),
 ]
 Learner = Callable[[Any, int], list[F64]]
 """Function of settings and a number of spans that returns the scores of each of these spans but the first."""
 
 
 def online(name: str, python: Path, log: Log, spans: list[pa.Table], folder: Path) -> Learner:
-    """Learner of another library, in its own process."""
+    """Learner of another library, in a process of that library's environment."""
     script = Path(__file__).with_name("online_learners.py")
 
     def scores(settings: Any, number: int) -> list[F64]:
-        lines, out = folder / f"{log.name}-{number}.jsonl", folder / "scores.txt"
+        lines, out = folder / f"{number}.jsonl", folder / "scores.txt"
         if not lines.exists():
             write_lines(log, spans[:number], lines)
         command = [str(python), str(script), name, json.dumps(settings), str(lines), str(out)]
@@ -76,36 +78,46 @@ def online(name: str, python: Path, log: Log, spans: list[pa.Table], folder: Pat
     return scores
 
 
-def chosen(name: str, grid: list[Any], entropy_of: Callable[[Any], float]) -> Any:
-    """Settings of the grid with the least mean NE on the first spans."""
-    if len(grid) == 1:
-        return grid[0]
-    found = [(entropy_of(settings), n) for n, settings in enumerate(grid)]
-    least, best = min(found)
-    print(f"  {name}: NE {least:.4f} on the first spans, of {len(grid)} settings, with {grid[best]}", flush=True)
+def kept(folder: Path, name: str, learner: Learner) -> Learner:
+    """Learner that keeps the scores of another one in files, so that a benchmark that was stopped goes on."""
+
+    def scores(settings: Any, number: int) -> list[F64]:
+        digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=6).hexdigest()
+        path = folder / f"{name}-{number}-{digest}.json"
+        once(path, lambda: {"settings": settings, "scores": [of.tolist() for of in learner(settings, number)]})
+        return [np.array(of) for of in json.loads(path.read_text())["scores"]]
+
+    return scores
+
+
+def chosen(name: str, learner: Learner, grid: list[Any], labels: list[Labels]) -> Any:
+    """Settings of the grid with the least mean NE on the first spans. `labels`: of these spans but the first."""
+    found = [mean_of("ne", labels, learner(settings, len(labels) + 1)) for settings in grid]
+    best = int(np.argmin(found))
+    print(f"  {name}: NE {found[best]:.4f} on the first spans, of {len(grid)} settings, with {grid[best]}", flush=True)
     return grid[best]
 
 
-def compare(log: Log, spans: list[pa.Table], args: argparse.Namespace, folder: Path) -> dict[str, float]:
+def compare(log: Log, spans: list[pa.Table], args: argparse.Namespace) -> dict[str, float]:
     """Figures of one log; prints a table."""
-    files = write_spans(spans, folder / log.name)
+    folder = args.data / "nightly" / log.name
+    files = write_spans(spans, folder)
     labels = [table[log.label].to_numpy().astype(bool) for table in spans]
     print(f"{log.name}: {len(spans)} spans, {sum(map(len, labels)):,} examples; compared from span {log.tuned + 1} on")
-    tuned, first = log.tuned, labels[1 : log.tuned]
-
-    def own_entropy(settings: Any) -> float:
-        return mean_of("ne", first, in_time_order(log, files[:tuned], settings, folder))
-
-    settings = chosen("ours", OURS[:1] if args.quick else OURS, own_entropy)
-    scores = {"ours": in_time_order(log, files, settings, folder)[tuned - 1 :]}
-    for epochs in EPOCHS[:1] if args.quick else EPOCHS:
-        first_of_all = max(tuned, len(spans) - RETRAINED)
-        scores[f"{epochs}_epochs"] = in_epochs(log, files, settings, epochs, first_of_all, folder)
+    grids: dict[str, tuple[list[Any], Learner]] = {
+        "ours": (OURS, lambda settings, number: in_time_order(log, files[:number], settings))
+    }
     for name, grid in (("vw", VW), ("river", RIVER)) if args.python else ():
-        learner = online(name, args.python, log, spans, folder)
-        of_grid: list[Any] = grid[:1] if args.quick else grid
-        best = chosen(name, of_grid, lambda settings: mean_of("ne", first, learner(settings, tuned)))  # noqa: B023
-        scores[name] = learner(best, len(spans))[tuned - 1 :]
+        grids[name] = grid, online(name, args.python, log, spans, folder)
+    scores, best = {}, {}
+    for name, (grid, learner) in grids.items():
+        of = kept(folder, name, learner)
+        best[name] = chosen(name, of, grid[:1] if args.quick else grid, labels[1 : log.tuned])
+        scores[name] = of(best[name], len(spans))[log.tuned - 1 :]
+    for epochs in EPOCHS[:1] if args.quick else EPOCHS:
+        name, first = f"{epochs}_epochs", max(log.tuned, len(spans) - RETRAINED)
+        learner = kept(folder, name, lambda settings, _: in_epochs(log, files, settings, epochs, first))  # noqa: B023
+        scores[name] = learner(best["ours"], len(spans))
     figures: dict[str, float] = {}
     for name, of_name in scores.items():
         compared, ours = labels[-len(of_name) :], scores["ours"][-len(of_name) :]
@@ -132,9 +144,8 @@ def main() -> None:
     args = arguments("nightly", __doc__ or "", options)
     figures: dict[str, float] = {}
     logs = [(log, spans_of(log, args.shared)) for log in LOGS if log.name in args.logs] if args.shared else [made_log()]
-    with tempfile.TemporaryDirectory() as folder:
-        for log, spans in logs:
-            figures |= compare(log, spans[: log.tuned + 2] if args.quick else spans, args, Path(folder))
+    for log, spans in logs:
+        figures |= compare(log, spans[: log.tuned + 2] if args.quick else spans, args)
     finish(args, figures)
 
 

@@ -7,39 +7,31 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.doctor.measures import rank_auc
 from pipeline.metrics.rates import F64
 
+Labels = NDArray[np.bool_]
 RESAMPLES = 300
 LEAST = 1e-6
 
 
-def auc(label_N: NDArray[np.bool_], score_N: F64) -> float:
-    """Area under the ROC curve; ties count half."""
-    values, inverse_N = np.unique(score_N, return_inverse=True)
-    positive_V = np.bincount(inverse_N, label_N, len(values))
-    negative_V = np.bincount(inverse_N, ~label_N, len(values))
-    below_V = np.cumsum(negative_V) - negative_V
-    pairs = positive_V.sum() * negative_V.sum()
-    return float((positive_V * (below_V + negative_V / 2)).sum() / pairs) if pairs else 0.5
-
-
-def normalized_entropy(label_N: NDArray[np.bool_], score_N: F64) -> float:
+def normalized_entropy(label_N: Labels, score_N: F64) -> float:
     """Log loss, relative to that of the span's own rate of positives."""
     p_N, rate = np.clip(score_N, LEAST, 1 - LEAST), label_N.mean()
     entropy = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
     return float(-np.log(np.where(label_N, p_N, 1 - p_N)).mean() / entropy)
 
 
-METRICS = {"auc": auc, "ne": normalized_entropy}
+METRICS = {"auc": lambda label_N, score_N: rank_auc(score_N, label_N), "ne": normalized_entropy}
 
 
-def mean_of(metric: str, labels: Sequence[NDArray[np.bool_]], scores: Sequence[F64]) -> float:
+def mean_of(metric: str, labels: Sequence[Labels], scores: Sequence[F64]) -> float:
     """Mean over spans of a metric."""
     return float(np.mean([METRICS[metric](y, s) for y, s in zip(labels, scores, strict=True)]))
 
 
 def interval(
-    metric: str, labels: Sequence[NDArray[np.bool_]], ours: Sequence[F64], other: Sequence[F64]
+    metric: str, labels: Sequence[Labels], ours: Sequence[F64], other: Sequence[F64]
 ) -> tuple[float, float, float]:
     """Difference of two learners in the mean of a metric over spans, and its 95 % interval: examples are drawn again
     within each span, the same ones for both."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,9 @@ import pipeline
 from benchmarks.nightly.logs import Log
 from pipeline.api import Adam, Category, Data, DenseAdam, Model, Optimizer, Schedule, Storage, Workflow
 from pipeline.driver.session import open_session, plan_session
-from pipeline.metrics.rates import F64
+from pipeline.metrics.rates import F64, probability
 from pipeline.monitor.observer import Observer
-from pipeline.records import StageResult
+from pipeline.records import F32, StageResult
 from pipeline.worker.worker import Worker
 
 
@@ -46,36 +48,27 @@ def workflow_of(log: Log, folder: Path, settings: dict[str, Any], train: list[Pa
     return shown.with_settings(settings)
 
 
-def score_of(log: Log, run_dir: Path, file: Path) -> F64:
-    """[N] probabilities of the examples of a file, by the last commit of a run."""
-    out = run_dir.with_name("scored")
-    shutil.rmtree(out, ignore_errors=True)
-    pipeline.score(run_dir, str(file), out, commit="last")
-    found: F64 = pq.read_table(out)[f"{log.label}.probability"].to_numpy()
-    return found
-
-
 class _Scores(Observer):
     """Collector of the logits of each span, as the run scores it before it trains on it."""
 
     def __init__(self) -> None:
-        self.of_spans: dict[int, list[F64]] = {}
+        self.of_spans: dict[int, list[F32]] = {}
 
     def on_stage(self, done: StageResult) -> None:
         if done.trained and done.trained.scores_NT is not None and done.trained.block.span is not None:
-            self.of_spans.setdefault(done.trained.block.span, []).append(done.trained.scores_NT[:, 0].astype(float))
+            self.of_spans.setdefault(done.trained.block.span, []).append(done.trained.scores_NT[:, 0])
 
 
-def in_time_order(log: Log, files: list[Path], settings: dict[str, Any], folder: Path) -> list[F64]:
+def in_time_order(log: Log, files: list[Path], settings: dict[str, Any]) -> list[F64]:
     """Scores of each span but the first by the model of the spans before it, of one run over all of them."""
-    workflow = workflow_of(log, files[0].parent, settings, files, span="file")
-    session = plan_session(workflow, folder / "in_order", True, None, None, lambda line: None, fresh=True)
-    found = _Scores()
-    with open_session(session, True) as driver:
-        driver.crew.each(_return_scores)
-        driver.runner.observers += (found,)
-        assert driver.run()
-    return [1 / (1 + np.exp(-np.concatenate(logits))) for _, logits in sorted(found.of_spans.items())][1:]
+    workflow, found = workflow_of(log, files[0].parent, settings, files, span="file"), _Scores()
+    with TemporaryDirectory() as folder, redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        session = plan_session(workflow, Path(folder) / "run", True, None, None, lambda line: None)
+        with open_session(session, fresh=False) as driver:
+            driver.crew.each(_return_scores)
+            driver.runner.observers += (found,)
+            assert driver.run()
+    return [probability(np.concatenate(logits)) for _, logits in sorted(found.of_spans.items())][1:]
 
 
 def _return_scores(worker: Worker) -> None:
@@ -83,15 +76,16 @@ def _return_scores(worker: Worker) -> None:
     worker.tiers.learner.block_metrics.returns_scores = True
 
 
-def in_epochs(
-    log: Log, files: list[Path], settings: dict[str, Any], epochs: int, first: int, folder: Path
-) -> list[F64]:
+def in_epochs(log: Log, files: list[Path], settings: dict[str, Any], epochs: int, first: int) -> list[F64]:
     """Scores of each span from `first` on by a model that was trained for shuffled epochs on all spans before it."""
     scores = []
     for number in range(first, len(files)):
-        run_dir = folder / "epochs"
-        shutil.rmtree(run_dir, ignore_errors=True)
         workflow = workflow_of(log, files[0].parent, settings | {"schedule.epochs": epochs}, files[:number])
-        pipeline.train(workflow, run_dir, serial=True, verbose=False).close()
-        scores.append(score_of(log, run_dir, files[number]))
+        with (
+            TemporaryDirectory() as folder,
+            redirect_stderr(StringIO()),
+            pipeline.train(workflow, Path(folder) / "run", serial=True, verbose=False) as run,
+        ):
+            scored = run.predict(pq.read_table(files[number]))
+        scores.append(scored.column(f"{log.label}.probability").to_numpy().astype(float))
     return scores
