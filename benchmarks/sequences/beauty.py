@@ -10,9 +10,11 @@ best validation; so are HR@10, NDCG@10 and MRR. Each run leaves one JSON file in
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import statistics
 import tempfile
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -91,17 +93,21 @@ def ranking(data: Path, users: int | None) -> tuple[pa.Table, int]:
 
 
 def ranks(scores: np.ndarray, each: int) -> dict[str, float]:
-    """HR@10, NDCG@10 and MRR of the first candidate of each user; an equal score counts against it."""
+    """HR@10, NDCG@10 and MRR of the first candidate of each user, and the standard error that the draw of users gives
+    HR@10; an equal score counts against the candidate."""
     scores = scores.reshape(-1, each)
     place = (scores[:, 1:] >= scores[:, :1]).sum(1)
     hit = place < 10
     found = {"hr10": hit, "ndcg10": hit / np.log2(place + 2), "mrr": 1 / (place + 1)}
-    return {name: float(of_users.mean()) for name, of_users in found.items()}
+    error = {"hr10_error": float(hit.std() / math.sqrt(len(hit))), "users": len(hit)}
+    return {name: float(of_users.mean()) for name, of_users in found.items()} | error
 
 
 def measure(data: Path, model: str, seed: int, epochs: int, users: int | None, run_dir: Path) -> dict[str, Any]:
     shutil.rmtree(run_dir, ignore_errors=True)
+    begin = time.process_time()
     result = train(workflow(data, model, seed, epochs), run_dir, Quiet(), keep=True)
+    seconds = time.process_time() - begin
     table, each = ranking(data, users)
     with open_run(run_dir) as run:
         # One commit is scored, the best by validation, as the test split was.
@@ -110,7 +116,8 @@ def measure(data: Path, model: str, seed: int, epochs: int, users: int | None, r
     shutil.rmtree(run_dir)
     test = result["epochs"][-1]
     valid = [epoch["auc"] for epoch in result["epochs"] if epoch["split"] == "validation"]
-    return {"auc": test["auc"], "logloss": test["logloss"], "validation": valid, **ranks(scores, each)}
+    figures = {"auc": test["auc"], "logloss": test["logloss"], "validation": valid, "cpu_seconds": seconds}
+    return figures | ranks(scores, each)
 
 
 def options(parser: argparse.ArgumentParser) -> None:

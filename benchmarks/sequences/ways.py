@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.sequences.padded import Padded, Trainer, pad
+from benchmarks.sequences.padded import Attention, Padded, Trainer, pad
 from pipeline.models import DIN
 from pipeline.models.sequence import SequenceValues
 
@@ -76,7 +76,7 @@ def ragged(shape: Shape) -> Step:
 
 def padded(shape: Shape) -> Step:
     torch.manual_seed(0)
-    model = Padded((ITEMS, CATEGORIES), shape.dim, shape.hidden, shape.attention)
+    model = Padded((ITEMS, CATEGORIES), shape.dim, shape.hidden, lambda width: Attention(width, shape.attention))
     trainer = Trainer(model, model.tables)
     return lambda batch: trainer.step(model(batch.candidates_BF, pad(batch.values_VF, batch.offsets)), batch.labels)
 
