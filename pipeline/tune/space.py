@@ -71,7 +71,7 @@ def derived(workflow: Workflow) -> Space:
     if "batch_norm" in known:
         space["model.args.batch_norm"] = (model.args.get("batch_norm", False), not model.args.get("batch_norm", False))
     batch = workflow.schedule.batch_size
-    space["schedule.batch_size"] = (batch, *(size for size in (batch // 4, batch // 2, 2 * batch) if size))
+    space["schedule.batch_size"] = (batch, *(size for size in (batch // 4, batch // 2, 2 * batch, 4 * batch) if size))
     if any(feature.kind == "bucket" and len(feature.edges or ()) >= MIN_EDGES for feature in workflow.data.features):
         space[BUCKETS] = (1, 2, 4)
     if counts := [feature.at_least for feature in workflow.data.features if feature.kind == "rare"]:

@@ -30,7 +30,7 @@ def test_the_space_comes_from_the_types_of_the_workflow(workflow, featured):
     assert space["optimizer.rows.lr"] == Between(low=0.005, high=0.5, log=True)
     assert space["optimizer.rows.semantics"] == ("lazy", "dense")
     assert space["model.embedding_dim"] == (8, 2, 4, 16)
-    assert space["schedule.batch_size"] == (6, 1, 3, 12)
+    assert space["schedule.batch_size"] == (6, 1, 3, 12, 24)
     assert {*derived(featured)} - {*space} == {"buckets", "rare"}
     assert "model.embedding_dim" not in derived(workflow.with_settings({"model.embedding_dim": 0, "model.kind": "LR"}))
     assert "optimizer.rows.semantics" not in derived(
