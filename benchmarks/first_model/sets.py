@@ -94,7 +94,11 @@ REAL: Mapping[str, Mapping[str, Log]] = {
         "criteo": Log("label", _numbered("part-{}.parquet", 0, 6, 7, 8), tuple(f"i{n}" for n in range(1, 14))),
     },
     # Its rows were divided at random after negatives were drawn, and give each other away (see leak.py).
-    "frappe_x1": {"frappe": Log("label", NAMED), "frappe_by_user": Log("label", NAMED, by="user")},
+    "frappe_x1": {
+        "frappe": Log("label", NAMED),
+        "frappe_by_user": Log("label", NAMED, by="user"),
+        "frappe_new_users": Log("label", NAMED, left_out=("user",), by="user"),
+    },
     "kuairand_14days": {f"kuairand_{label}": _kuairand(label) for label in ("is_click", "liked")},
     "movietweetings_100k": {
         "movietweetings": Log(
