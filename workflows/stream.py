@@ -4,8 +4,10 @@
 
 writes data/stream/2026-01-01.parquet and so on; more days later continue the same stream, since a day is a function of
 its number and the seed alone. Keys drift: every day brings new items, and old ones fade within weeks; users come and
-go more slowly; the effect of each item changes with its own period. `best.json` has the AUC and the normalized
-entropy, by day, of the model that made the labels: the best that any model can reach.
+go more slowly; the effect of each item changes with its own period. With `--still` no day brings new keys, so that the
+table stops growing. `best.json` has AUC and normalized entropy by day of two models: "true" made the labels, and
+"known" is the same without what is hidden of items and users that are new on this day, which no model of the days
+before can know.
 """
 
 import argparse
@@ -105,7 +107,7 @@ workflow = Workflow(
     model=Model(kind=DeepFM, embedding_dim=8, args={"hidden": (32,)}, initial_bias=-1.6),
     optimizer=Optimizer(rows=Adam(lr=1e-2), dense=DenseAdam(lr=3e-3)),
     storage=Storage(device="16 MiB", host="8 MiB", disk="512 MiB", read="64 MiB", map="16 MiB"),
-    schedule=Schedule(batch_size=512),
+    schedule=Schedule(batch_size=64),
     seed=SEED,
 )
 
