@@ -118,3 +118,5 @@ if __name__ == "__main__":
     parser.add_argument("--still", action="store_true", help="no day brings new keys, so that the table stops growing")
     arguments = parser.parse_args()
     write_days(arguments.folder, range(arguments.days), still=arguments.still)
+    for day, best in json.loads((arguments.folder / "best.json").read_text()).items():
+        print(day, *(f"{name}: AUC {of['auc']:.4f}, NE {of['ne']:.4f}" for name, of in best.items()), sep="  ")
