@@ -24,6 +24,8 @@ class Log:
     fields: tuple[str, ...]
     lists: tuple[str, ...]
     """Fields that are lists."""
+    pair: str
+    """First letters of the names of the user's and the item's field."""
     tuned: int
     """Number of first spans on which settings are chosen; the others are compared."""
     add: Callable[[pa.Table], pa.Table] = lambda table: table
@@ -38,16 +40,16 @@ def _kuairand(table: pa.Table) -> pa.Table:
 LOGS = (
     Log(
         "kuairand", "kuairand_14days/day_*.parquet", "is_click",
-        ("user_id", "video_id", "hour", "duration", "hist_videos"), ("hist_videos",), 4, _kuairand,
+        ("user_id", "video_id", "hour", "duration", "hist_videos"), ("hist_videos",), "uv", 4, _kuairand,
     ),
     Log(
         "movietweetings", "movietweetings_100k/week_*.parquet", "label",
-        ("user_id", "item_id", "item_genres", "hist_items"), ("item_genres", "hist_items"), 6,
+        ("user_id", "item_id", "item_genres", "hist_items"), ("item_genres", "hist_items"), "ui", 6,
     ),
     Log(
         "adclick", "adclick_6days/day_*.parquet", "label",
         ("user_id", "product", "campaign_id", "webpage_id", "gender", "product_category_1", "product_category_2",
-         "user_group_id", "age_level", "user_depth", "city_development_index", "var_1", "hour"), (), 2,
+         "user_group_id", "age_level", "user_depth", "city_development_index", "var_1", "hour"), (), "up", 2,
     ),
 )  # fmt: skip
 
@@ -91,4 +93,4 @@ def made_log(num_spans: int = 6, rows: int = 400) -> tuple[Log, list[pa.Table]]:
         click = rng.random(rows) < 1 / (1 + np.exp(-worth[item] - taste[user]))
         columns = {"click": click.astype(np.int8), "user": user.astype(str), "item": item.astype(str)}
         spans.append(pa.table(columns))
-    return Log("made", "", "click", ("user", "item"), (), 3), spans
+    return Log("made", "", "click", ("user", "item"), (), "ui", 3), spans
