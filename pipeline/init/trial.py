@@ -30,7 +30,18 @@ from pipeline.files.types import concatenated
 from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import codes_of
 from pipeline.init.division import HELD_OUT, moments_of
-from pipeline.prepare.draft import ATTENTIVE, DEEP, FAST, FREER, LINEAR, MAX_EPOCHS, Draft, quoted, workflow_text
+from pipeline.prepare.draft import (
+    ADDING,
+    ATTENTIVE,
+    DEEP,
+    FAST,
+    FREER,
+    LINEAR,
+    MAX_EPOCHS,
+    Draft,
+    quoted,
+    workflow_text,
+)
 from pipeline.prepare.statistics import write_numbers
 from pipeline.records import I32, I64
 from pipeline.serving.commit import open_commit
@@ -76,10 +87,11 @@ class Rows:
 
 def candidates(draft: Draft) -> list[Draft]:
     """Drafts that differ in their recipe: linear models with strong and weak L2, which win where nothing interacts, the
-    default, its rows with a higher rate, which pays where each value is seen often, and attention to sequences. There
+    default, its rows with a higher rate, which pays where each value is seen often, and both forms of
+    attention to sequences. There
     is no linear model for several labels."""
     recipes = [DEEP, FAST] if len(draft.labels) > 1 else [LINEAR, FREER, DEEP, FAST]
-    recipes += [ATTENTIVE] if draft.sequences else []
+    recipes += [ATTENTIVE, ADDING] if draft.sequences else []
     return [replace(draft, recipe=recipe) for recipe in recipes]
 
 

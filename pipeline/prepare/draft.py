@@ -94,14 +94,18 @@ class Recipe:
     """L2 of every row at every step, in units of 1 / training rows."""
     reads_sequences: bool = False
     """True if the model reads the draft's sequences value by value; others pool their lists."""
+    softmax: bool = True
+    """False if it adds up what it reads instead of taking a weighted mean, so that numbers of values matter."""
 
     def __str__(self) -> str:
         kind = "linear" if self.is_linear else "attention" if self.reads_sequences else "deep"
+        kind += "" if self.softmax else " without softmax"
         return f"{kind}, rows' rate {self.lr:g}, L2 {self.l2:g} / rows"
 
 
 LINEAR, FREER, DEEP, FAST = Recipe(True, 0.2, 10.0), Recipe(True, 0.2, 2.0), Recipe(False, 1e-3), Recipe(False, 3e-3)
 ATTENTIVE = Recipe(False, 1e-3, reads_sequences=True)
+ADDING = Recipe(False, 3e-3, reads_sequences=True, softmax=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,7 @@ def workflow_text(draft: Draft) -> str:
     several = f'"num_labels": {len(draft.labels)}, ' if len(draft.labels) > 1 else ""
     deep = f"embedding_dim=16, {f'init_std={SMALL_STD}, ' if again else ''}"
     sequences = draft.sequences if recipe.reads_sequences else ()
-    attention = ', "attention": (64, 32)' if sequences else ""
+    attention = ', "attention": (64, 32)' + ("" if recipe.softmax else ', "softmax": False') if sequences else ""
     deep += f'args={{{several}"hidden": (400, 400), "dropout": 0.2{attention}}}'
     optimizer = "Adagrad" if recipe.is_linear else "Adam"
     used = [optimizer, "Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", draft.kind]

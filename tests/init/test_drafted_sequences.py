@@ -83,7 +83,7 @@ def test_attention_is_tried_where_there_are_sequences():
     history = DraftedSequence("history", {"hist_items": "item_id"})
     assert ATTENTIVE not in [candidate.recipe for candidate in candidates(draft)]
     tried = candidates(Draft(**{name: getattr(draft, name) for name in draft.__slots__} | {"sequences": [history]}))
-    assert [candidate.kind for candidate in tried] == ["LR", "LR", "DeepFM", "DeepFM", "DIN"]
+    assert [candidate.kind for candidate in tried] == ["LR", "LR", "DeepFM", "DeepFM", "DIN", "DIN"]
 
 
 @pytest.mark.parametrize("nulls", [False, True])
