@@ -19,6 +19,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from support.depth import examples, some
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
+from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_for
 from support.runs.harness import make_driver, run
 
 from pipeline.cluster.local import local_client
@@ -214,21 +215,10 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
             Category(name=c.name, table=table, pooling=c.pooling, width=width)
             for c, width in zip(fields, widths, strict=False)
         ),
-        "batch_size": draw(st.integers(1, 9)),
-        "epochs": draw(st.integers(1, 2)),
-        "block_batches": draw(st.sampled_from([1, 2, 3, 16])),
-        "look_ahead": draw(st.integers(1, 4)),
-        "shuffle_window": draw(st.sampled_from([0, 7, 64])),
+        **draw(SCHEDULES),
     }
     largest = 9 * 4 * len(fields) + 2
-    sizes = {
-        "device_rows": draw(st.integers(largest, 4 * largest)),
-        "host_rows": draw(st.sampled_from([0, 1, 2, 9, 40])),
-        "ring_rows": largest * draw(st.integers(1, 12)),
-        "chunk_rows": draw(st.sampled_from([1, 2, 8])),
-        "shards": Shards.all(draw(st.sampled_from([1, 1, 4]))),
-    }
-    return data, workflow, sizes
+    return data, workflow, draw(sizes_for(largest))
 
 
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
@@ -239,6 +229,4 @@ def test_any_run_equals_the_plain_trainer(
     data, changes, sizes = case
     with tempfile.TemporaryDirectory() as root:
         workflow = make_workflow(write_data(Path(root), **data), **changes)
-        workflow = workflow.model_copy(update={"optimizer": optimizer})
-        expected = Reference(workflow).train().fingerprint()
-        assert run(workflow, client if with_dask else None, **sizes)["fingerprint"] == expected
+        check_equal_to_plain_trainer(workflow, optimizer, client if with_dask else None, sizes)

@@ -20,6 +20,7 @@ from support.depth import examples, some
 from support.faults.killed_after_commit import kill_after
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
+from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_for
 from support.runs.harness import make_driver, run
 from support.runs.replayed_runs import replayed
 
@@ -29,7 +30,6 @@ from pipeline.models import DeepFM
 from pipeline.preflight.check_model import check_model
 from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.policies import POLICIES
-from pipeline.storage.shards import Shards
 from pipeline.training.build import row_layout
 from pipeline.workflow import Category, Commit
 
@@ -82,21 +82,10 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
             sequence.model_copy(update={"max_length": draw(st.sampled_from([1, 3, 100]))})
             for sequence in draw(st.sampled_from([SEQUENCES, SEQUENCES[::-1]]))
         ),
-        "batch_size": draw(st.integers(1, 9)),
-        "epochs": draw(st.integers(1, 2)),
-        "block_batches": draw(st.sampled_from([1, 2, 3, 16])),
-        "look_ahead": draw(st.integers(1, 4)),
-        "shuffle_window": draw(st.sampled_from([0, 7, 64])),
+        **draw(SCHEDULES),
     }
     largest = 9 * (4 * len(CATEGORIES) + 3 * 8) + 2
-    sizes = {
-        "device_rows": draw(st.integers(largest, 2 * largest)),
-        "host_rows": draw(st.sampled_from([0, 1, 9, 40])),
-        "ring_rows": largest * draw(st.integers(1, 12)),
-        "chunk_rows": draw(st.sampled_from([1, 2, 8])),
-        "shards": Shards.all(draw(st.sampled_from([1, 1, 4]))),
-    }
-    return data, workflow, sizes
+    return data, workflow, draw(sizes_for(largest))
 
 
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
@@ -107,9 +96,7 @@ def test_any_run_with_sequences_equals_the_plain_trainer(
     data, changes, sizes = case
     with tempfile.TemporaryDirectory() as folder:
         workflow = workflow_with_histories(write_histories(Path(folder), **data), **changes)
-        workflow = workflow.model_copy(update={"optimizer": optimizer})
-        expected = Reference(workflow).train().fingerprint()
-        assert run(workflow, client if with_dask else None, **sizes)["fingerprint"] == expected
+        check_equal_to_plain_trainer(workflow, optimizer, client if with_dask else None, sizes)
 
 
 def test_rare_values_of_a_candidate_are_rare_in_its_lists(root: Path, tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def test_an_open_run_and_a_servable_have_the_bits_of_the_evaluation(run, given, 
 @pytest.mark.parametrize("kind", [MeanPooling, DIN, DIEN, BST])
 def test_onnx_runtime_has_the_scores_of_torch(tmp_path, run, kind):
     """Or the servable says why there is no file: recurrences and transformers depend on the longest example."""
+    pytest.importorskip("onnxruntime")
     args = {"hidden": (4,)} | ({"attention": (4,)} if kind in (DIN, DIEN) else {"heads": 1} if kind is BST else {})
     workflow = workflow_with_histories(run.workflow.data.root, kind=kind, args=args, epochs=1)
     trained = train_and_evaluate(workflow, tmp_path)
