@@ -19,6 +19,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from support.depth import examples, some
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
+from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_for
 from support.runs.harness import make_driver, run
 
 from pipeline.cluster.local import local_client
@@ -191,46 +192,28 @@ def test_batches_of_zero_weights_train_as_in_the_plain_trainer(tmp_path: Path) -
     assert run(workflow)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
-DATA = {"seed": st.integers(0, 9), "num_train": st.integers(2, 45), "num_keys": st.sampled_from([1, 3, 15, 40])}
-SCHEDULE = {
-    "batch_size": st.integers(1, 9),
-    "epochs": st.integers(1, 2),
-    "block_batches": st.sampled_from([1, 2, 3, 16]),
-    "look_ahead": st.integers(1, 4),
-    "shuffle_window": st.sampled_from([0, 7, 64]),
-}
-
-
-def small_sizes(largest: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Sizes so small that rows go to disk, and windows sometimes do not fit. `largest`: most rows of a batch."""
-    return st.fixed_dictionaries({
-        "device_rows": st.integers(largest, 4 * largest),
-        "host_rows": st.sampled_from([0, 1, 2, 9, 40]),
-        "ring_rows": st.integers(1, 12).map(lambda blocks: largest * blocks),
-        "chunk_rows": st.sampled_from([1, 2, 8]),
-        "shards": st.sampled_from([1, 1, 4]).map(Shards.all),
-    })  # fmt: skip
-
-
-def check_any_run(workflow: Workflow, optimizer: Optimizer, client: Any, sizes: dict[str, Any]) -> None:
-    """`client`: None for a run without Dask."""
-    workflow = workflow.model_copy(update={"optimizer": optimizer})
-    assert run(workflow, client, **sizes)["fingerprint"] == Reference(workflow).train().fingerprint()
-
-
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Data, workflow and sizes."""
+    num_keys = draw(st.sampled_from([1, 3, 15, 40]))
     fields = draw(st.lists(st.sampled_from(CATEGORIES), min_size=1, max_size=5, unique_by=lambda c: c.name))
     table = draw(st.sampled_from([None, "shared"]))
     widths = [draw(st.sampled_from([None, 1, 2]))] * 5 if table else draw(st.permutations([None, None, 1, 2, 3]))
-    categories = tuple(
-        Category(name=c.name, table=table, pooling=c.pooling, width=width)
-        for c, width in zip(fields, widths, strict=False)
-    )
-    data = draw(st.fixed_dictionaries(DATA | {"with_nulls": st.booleans()}))
-    workflow = draw(st.fixed_dictionaries(SCHEDULE)) | {"categories": categories}
-    return data, workflow, draw(small_sizes(9 * 4 * len(fields) + 2))
+    data = {
+        "seed": draw(st.integers(0, 9)),
+        "num_train": draw(st.integers(2, 45)),
+        "num_keys": num_keys,
+        "with_nulls": draw(st.booleans()),
+    }
+    workflow = {
+        "categories": tuple(
+            Category(name=c.name, table=table, pooling=c.pooling, width=width)
+            for c, width in zip(fields, widths, strict=False)
+        ),
+        **draw(SCHEDULES),
+    }
+    largest = 9 * 4 * len(fields) + 2
+    return data, workflow, draw(sizes_for(largest))
 
 
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
@@ -241,4 +224,4 @@ def test_any_run_equals_the_plain_trainer(
     data, changes, sizes = case
     with tempfile.TemporaryDirectory() as root:
         workflow = make_workflow(write_data(Path(root), **data), **changes)
-        check_any_run(workflow, optimizer, client if with_dask else None, sizes)
+        check_equal_to_plain_trainer(workflow, optimizer, client if with_dask else None, sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tempfile
@@ -16,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.data.histories import CATEGORIES, SEQUENCES, workflow_with_histories, write_histories
 from support.depth import examples, some
+from support.faults.killed_after_commit import kill_after
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
+from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_for
 from support.runs.harness import make_driver, run
 from support.runs.replayed_runs import replayed
-from test_equivalence import DATA, SCHEDULE, check_any_run, small_sizes
 
 from pipeline.cluster.local import local_client
 from pipeline.features.rare import COLUMNS, Rare
@@ -29,7 +31,7 @@ from pipeline.preflight.check_model import check_model
 from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.policies import POLICIES
 from pipeline.training.build import row_layout
-from pipeline.workflow import Category
+from pipeline.workflow import Category, Commit
 
 THREE_TIERS = {"device_rows": 150, "host_rows": 24, "chunk_rows": 4}
 
@@ -53,11 +55,26 @@ def test_sequences_through_three_tiers_equal_the_plain_trainer(root: Path, polic
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
+@pytest.mark.parametrize(
+    ("look_ahead", "block_batches"), some(itertools.product([1, 2, 4], [1, 3, 16]), (1, 1), (4, 16), several=True)
+)
+def test_sequences_with_dask_equal_the_plain_trainer(
+    root: Path, client: Any, look_ahead: int, block_batches: int
+) -> None:
+    workflow = workflow_with_histories(root, look_ahead=look_ahead, block_batches=block_batches)
+    assert run(workflow, client, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Data, workflow and sizes."""
+    """Data, workflow and sizes; the sizes are small enough that rows go to disk, and windows sometimes do not fit."""
     table = draw(st.sampled_from([None, "shared"]))
-    workflow = draw(st.fixed_dictionaries(SCHEDULE)) | {
+    data = {
+        "seed": draw(st.integers(0, 9)),
+        "num_train": draw(st.integers(2, 45)),
+        "num_keys": draw(st.sampled_from([1, 3, 15, 40])),
+    }
+    workflow = {
         "categories": tuple(
             Category(name=c.name, table=table, pooling=c.pooling) for c in draw(st.permutations(CATEGORIES))
         ),
@@ -65,8 +82,10 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
             sequence.model_copy(update={"max_length": draw(st.sampled_from([1, 3, 100]))})
             for sequence in draw(st.sampled_from([SEQUENCES, SEQUENCES[::-1]]))
         ),
+        **draw(SCHEDULES),
     }
-    return draw(st.fixed_dictionaries(DATA)), workflow, draw(small_sizes(9 * (4 * len(CATEGORIES) + 3 * 8) + 2))
+    largest = 9 * (4 * len(CATEGORIES) + 3 * 8) + 2
+    return data, workflow, draw(sizes_for(largest))
 
 
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
@@ -77,7 +96,7 @@ def test_any_run_with_sequences_equals_the_plain_trainer(
     data, changes, sizes = case
     with tempfile.TemporaryDirectory() as folder:
         workflow = workflow_with_histories(write_histories(Path(folder), **data), **changes)
-        check_any_run(workflow, optimizer, client if with_dask else None, sizes)
+        check_equal_to_plain_trainer(workflow, optimizer, client if with_dask else None, sizes)
 
 
 def test_rare_values_of_a_candidate_are_rare_in_its_lists(root: Path, tmp_path: Path) -> None:
@@ -92,6 +111,15 @@ def test_rare_values_of_a_candidate_are_rare_in_its_lists(root: Path, tmp_path: 
     result = run(workflow, **THREE_TIERS)
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
     assert result["rows"] < run(workflow.with_settings({"data.features": ()}), **THREE_TIERS)["rows"]
+
+
+def test_a_killed_run_with_sequences_resumes_to_the_same_result(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workflow = workflow_with_histories(root).model_copy(update={"commit": Commit(every_blocks=3)})
+    kill_after(4, workflow, tmp_path, monkeypatch)
+    result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
 @pytest.mark.parametrize("name", some([name for name in EXACT if "CowClip" in name], "CowClip"))

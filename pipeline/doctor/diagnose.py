@@ -66,8 +66,10 @@ def _of_model(seen: SeenRows, workflow: Workflow, run_dir: Path, say: Callable[[
         return []
     with open_run(run_dir, workflow=workflow) as run:
         rows = f"{judged.num_rows:,} rows of {judged.split}"
-        say(f"commit {run.commit} of {run_dir}: scoring {rows} {len(judged.features) + 2} times")
-        return [*find_importance(judged, run), *find_calibration(seen, judged, run)]
+        sequences = workflow.data.sequences
+        times = len(judged.features) + len(sequences) + 2
+        say(f"commit {run.commit} of {run_dir}: scoring {rows} {times} times")
+        return [*find_importance(judged, run, sequences), *find_calibration(seen, judged, run)]
 
 
 def _looked_at(seen: SeenRows) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from pipeline.doctor.finding import Finding, listed
 from pipeline.doctor.seen import JudgedRows
+from pipeline.workflow import Sequence as ListsOfExamples
 
 if TYPE_CHECKING:
     from pipeline.serving.opened import OpenRun
@@ -21,9 +23,12 @@ CLEAR = 3.0
 above 0."""
 
 
-def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
+def find_importance(judged: JudgedRows, run: OpenRun, sequences: Sequence[ListsOfExamples] = ()) -> list[Finding]:
     """Permute one field after another within each part, and evaluate: each row is scored fields + 1 times (Breiman,
-    Random Forests, Machine Learning 45, 2001, permutes likewise)."""
+    Random Forests, Machine Learning 45, 2001, permutes likewise). A sequence is one field: all its lists of an example
+    go to the same other row."""
+    columns: dict[str, Sequence[str]] = {name: [name] for name in judged.features}
+    columns |= {f"sequence {sequence.name}": sequence.columns for sequence in sequences}
     parts = [part for part in np.array_split(np.arange(judged.num_rows), JUDGED_PARTS) if judged.has_both_labels(part)]
     if len(parts) < 2:
         return []
@@ -31,9 +36,10 @@ def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
     tables = [judged.table.take(part) for part in parts]
     whole = [run.evaluate(table)["auc"] for table in tables]
     falls: dict[str, tuple[float, float]] = {}
-    for name in judged.features:
+    for name in columns:
         differences = [
-            auc - run.evaluate(_permuted(table, name, rng))["auc"] for auc, table in zip(whole, tables, strict=True)
+            auc - run.evaluate(_permuted(table, columns[name], rng))["auc"]
+            for auc, table in zip(whole, tables, strict=True)
         ]
         falls[name] = float(np.mean(differences)), float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
     ordered = sorted(falls, key=lambda name: -falls[name][0])
@@ -50,6 +56,8 @@ def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
     return [Finding("importance", "remark", tuple(ordered), text)]
 
 
-def _permuted(table: pa.Table, name: str, rng: np.random.Generator) -> pa.Table:
-    at = table.schema.get_field_index(name)
-    return table.set_column(at, table.schema.field(at), table.column(at).take(rng.permutation(table.num_rows)))
+def _permuted(table: pa.Table, names: Sequence[str], rng: np.random.Generator) -> pa.Table:
+    order_N = rng.permutation(table.num_rows)
+    for at in map(table.schema.get_field_index, names):
+        table = table.set_column(at, table.schema.field(at), table.column(at).take(order_N))
+    return table

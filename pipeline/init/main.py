@@ -24,11 +24,20 @@ from pipeline.init.division import ByPrepare, Division, by_prepare, divide, rate
 from pipeline.init.labels import is_binary, labelled_rows
 from pipeline.init.look import look_at_labelled
 from pipeline.init.roles import ask, choose_roles, fit_to_splits, shared_table
+from pipeline.init.sequences import note_of, sequences_of
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of
-from pipeline.prepare.draft import Draft, DraftedCategory, draft_of, quoted, workflow_name, workflow_text
+from pipeline.prepare.draft import (
+    Draft,
+    DraftedCategory,
+    draft_of,
+    quoted,
+    with_sequences,
+    workflow_name,
+    workflow_text,
+)
 from pipeline.prepare.layout import KEPT, MANIFEST
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.main import main as prepare_main
@@ -89,6 +98,9 @@ def init_command(args: argparse.Namespace) -> int:
     choices = ask(choices) if args.ask else choices
     weight, group = (given_to(choices, role) for role in ("weight", "group"))
     print(table_of(look, choices))
+    sequences = sequences_of(choices, look)
+    for sequence in sequences:
+        print(f"note: {note_of(sequence, choices)}")
     folder, schema, numbers = (out.with_name(f"{out.stem}_{end}") for end in ("data", "schema.json", "numbers.json"))
     if args.fresh:
         # A folder of that name may be the data themselves.
@@ -115,6 +127,11 @@ def init_command(args: argparse.Namespace) -> int:
         summary["columns"].pop(weight, None)
         root = folder
         draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
+        if look.delimiter is None:
+            draft = replace(
+                draft, categories=[_category(choice, choices, look) for choice in of_role(choices, "category")]
+            )
+    draft = with_sequences(draft, sequences)
     out.parent.mkdir(parents=True, exist_ok=True)
     known = write_numbers(draft, root, numbers) if draft.numbers else []
     for name in (name for name in draft.numbers if name not in known):
@@ -169,8 +186,7 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
         )
     worst_first = sorted(choices, key=lambda choice: not choice.after_label)
     lines += [f"warning: {choice.warning}" for choice in worst_first if choice.warning]
-    notes = [*map(_note, choices), *(_sequence_note(choice, choices, look) for choice in choices)]
-    return "\n".join([*lines, *(f"note: {note}" for note in notes if note)])
+    return "\n".join([*lines, *(f"note: {note}" for note in map(_note, choices) if note)])
 
 
 def files_of(look: Look) -> str:
@@ -194,18 +210,6 @@ def _note(choice: Choice) -> str:
     if choice.role == "number":
         return f"{column.name}: taken for amounts; if they are names of things, {as_option(column, 'category')}"
     return f"{column.name}: taken for names of things; if they are amounts, {as_option(column, 'number')}"
-
-
-def _sequence_note(choice: Choice, choices: Sequence[Choice], look: Look) -> str:
-    """Setting by which a model reads a column of lists value by value; empty if no category has its values."""
-    candidate = shared_table(choice, choices, look) if choice.role == "category" else None
-    if not candidate:
-        return ""
-    items = f"{{{quoted(choice.column.name)}: {quoted(candidate)}}}"
-    return (
-        f"{choice.column.name} holds values of {candidate}: for a model that reads them one by one, write "
-        f'data.sequences=(Sequence(name="history", items={items}),) in place of its category (docs/sequences.md)'
-    )
 
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> tuple[Path, Draft]:

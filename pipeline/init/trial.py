@@ -33,7 +33,18 @@ from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import codes_of
 from pipeline.init.division import HELD_OUT, moments_of
 from pipeline.machine.signals import on_signal
-from pipeline.prepare.draft import DEEP, FAST, FREER, LINEAR, MAX_EPOCHS, Draft, quoted, workflow_text
+from pipeline.prepare.draft import (
+    ADDING,
+    ATTENTIVE,
+    DEEP,
+    FAST,
+    FREER,
+    LINEAR,
+    MAX_EPOCHS,
+    Draft,
+    quoted,
+    workflow_text,
+)
 from pipeline.prepare.statistics import write_numbers
 from pipeline.records import I32, I64
 from pipeline.serving.commit import open_commit
@@ -102,9 +113,11 @@ class Rows:
 
 def candidates(draft: Draft) -> list[Draft]:
     """Drafts that differ in their recipe: linear models with strong and weak L2, which win where nothing interacts, the
-    default, and its rows with a higher rate, which pays where each value is seen often. There is no linear model for
-    several labels."""
+    default, its rows with a higher rate, which pays where each value is seen often, and both forms of
+    attention to sequences. There
+    is no linear model for several labels."""
     recipes = [DEEP, FAST] if len(draft.labels) > 1 else [LINEAR, FREER, DEEP, FAST]
+    recipes += [ATTENTIVE, ADDING] if draft.sequences else []
     return [replace(draft, recipe=recipe) for recipe in recipes]
 
 

@@ -63,7 +63,7 @@ class History:
         self.candidate_BE = torch.cat([*values.candidate.values()], 1)
         numbers = [number_V.unsqueeze(1) for number_V in values.numbers.values()]
         self.numbers_VN = torch.cat(numbers, 1) if numbers else self.items_VE[:, :0]
-        self.segments = Segments(values.offsets, len(self.items_VE))
+        self.segments = Segments(values.offsets, self.items_VE.shape[0])
 
     @cached_property
     def time(self) -> TimeMajor:

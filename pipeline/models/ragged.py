@@ -20,16 +20,27 @@ class Segments:
         """`offsets`: int64 [B + 1]; example b has the values offsets[b] to offsets[b + 1] - 1."""
         self.offsets, self.num_values = offsets, num_values
         self.lengths = offsets.diff()
+        if torch.compiler.is_exporting():
+            # ONNX has no repeat_interleave: a value's example is the number of examples that end up to it.
+            ends = offsets.new_zeros(num_values + 1).index_add(0, offsets[1:], torch.ones_like(offsets[1:]))
+            self.example_V = ends.cumsum(0)[:num_values]
+            return
         examples = torch.arange(len(self.lengths), device=offsets.device)
         self.example_V = torch.repeat_interleave(examples, self.lengths, output_size=num_values)
         """The example of each value."""
 
     def copy(self, of_examples: Tensor) -> Tensor:
         """[V, ...] of [B, ...]: each example's numbers, once for each of its values."""
+        if torch.compiler.is_exporting():
+            return of_examples.index_select(0, self.example_V)
         return _Copy.apply(of_examples, self.example_V, self.lengths)
 
     def sum(self, of_values: Tensor) -> Tensor:
         """[B, ...] of [V, ...]: the sum over the values of each example, 0 if it has none."""
+        if torch.compiler.is_exporting():
+            return of_values.new_zeros(self.lengths.shape[0], *of_values.shape[1:]).index_add(
+                0, self.example_V, of_values
+            )
         return _Sum.apply(of_values, self.example_V, self.lengths)
 
     def mean(self, of_values: Tensor) -> Tensor:
@@ -41,9 +52,17 @@ class Segments:
         scores_V = scores_V.float() if scores_V.dtype is torch.bfloat16 else scores_V
         with torch.no_grad():
             # An example's greatest score changes the softmax by rounding alone, so it needs no gradient.
-            greatest = torch.segment_reduce(scores_V, "max", lengths=self.lengths, axis=0, unsafe=True)
+            greatest = self._max(scores_V)
         e_V = (scores_V - greatest.index_select(0, self.example_V)).exp()
         return e_V / self.copy(self.sum(e_V))
+
+    def _max(self, scores_V: Tensor) -> Tensor:
+        """Greatest score of each example; of one without values any number, which is not used."""
+        if torch.compiler.is_exporting():
+            lowest = scores_V.new_full((self.lengths.shape[0], *scores_V.shape[1:]), torch.finfo(scores_V.dtype).min)
+            example_V = self.example_V.view(-1, *[1] * (scores_V.ndim - 1)).expand_as(scores_V)
+            return lowest.scatter_reduce(0, example_V, scores_V, "amax")
+        return torch.segment_reduce(scores_V, "max", lengths=self.lengths, axis=0, unsafe=True)
 
     def position_V(self) -> Tensor:
         """Position of each value in its example, from 0."""

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.data.files import SPLITS
@@ -54,7 +54,7 @@ from pipeline.api import (
 {weight}{features}        categories=(
 {categories}
         ),
-    ),
+{sequences}    ),
     model=Model(
         kind={kind}, {model},
 {bias}    ),
@@ -92,12 +92,20 @@ class Recipe:
     """Learning rate of the rows: Adagrad's of a linear model, Adam's of others."""
     l2: float = L2_OF_ALL
     """L2 of every row at every step, in units of 1 / training rows."""
+    reads_sequences: bool = False
+    """True if the model reads the draft's sequences value by value; others pool their lists."""
+    softmax: bool = True
+    """False if it adds up what it reads instead of taking a weighted mean, so that numbers of values matter."""
 
     def __str__(self) -> str:
-        return f"{'linear' if self.is_linear else 'deep'}, rows' rate {self.lr:g}, L2 {self.l2:g} / rows"
+        kind = "linear" if self.is_linear else "attention" if self.reads_sequences else "deep"
+        kind += "" if self.softmax else " without softmax"
+        return f"{kind}, rows' rate {self.lr:g}, L2 {self.l2:g} / rows"
 
 
 LINEAR, FREER, DEEP, FAST = Recipe(True, 0.2, 10.0), Recipe(True, 0.2, 2.0), Recipe(False, 1e-3), Recipe(False, 3e-3)
+ATTENTIVE = Recipe(False, 1e-3, reads_sequences=True)
+ADDING = Recipe(False, 3e-3, reads_sequences=True, softmax=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,22 @@ class DraftedCategory:
         table = f", table={quoted(self.table)}" if self.table and shares else ""
         pooling = ', pooling="mean"' if self.is_list else ""
         return f"Category(name={quoted(self.name)}{table}{pooling})"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedSequence:
+    """A sequence of the workflow, and categories of the draft that are its lists."""
+
+    name: str
+    items: Mapping[str, str]
+    """Of each column of lists the category that has its values."""
+    max_length: int | None = None
+    """None: the default."""
+
+    def text(self) -> str:
+        items = ", ".join(f"{quoted(name)}: {quoted(candidate)}" for name, candidate in self.items.items())
+        length = f", max_length={self.max_length}" if self.max_length else ""
+        return f"Sequence(name={quoted(self.name)}, items={{{items}}}{length})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +167,7 @@ class Draft:
     """Column of the rows' weights, if any."""
     group: str = ""
     """Column within whose groups metrics are also taken, if any."""
+    sequences: Sequence[DraftedSequence] = ()
     recipe: Recipe = DEEP
     epochs: int | None = None
     """Epochs of a workflow without a validation split; None: by the rule of thumb."""
@@ -152,7 +177,17 @@ class Draft:
     @property
     def kind(self) -> str:
         """Name of the model."""
-        return "SharedBottom" if len(self.labels) > 1 else "LR" if self.recipe.is_linear else "DeepFM"
+        if len(self.labels) > 1:
+            return "SharedBottom"
+        return "LR" if self.recipe.is_linear else "DIN" if self.recipe.reads_sequences else "DeepFM"
+
+
+def with_sequences(draft: Draft, sequences: Sequence[DraftedSequence]) -> Draft:
+    """The draft of a model that reads sequences. Without sequences, and with several labels, for which no such model is
+    drafted, the same draft."""
+    if not sequences or len(draft.labels) > 1:
+        return draft
+    return replace(draft, sequences=sequences, recipe=ATTENTIVE)
 
 
 def workflow_text(draft: Draft) -> str:
@@ -167,13 +202,17 @@ def workflow_text(draft: Draft) -> str:
         schedule = f"\n        {schedule},\n        plateau={plateau},\n    "
     several = f'"num_labels": {len(draft.labels)}, ' if len(draft.labels) > 1 else ""
     deep = f"embedding_dim=16, {f'init_std={SMALL_STD}, ' if again else ''}"
-    deep += f'args={{{several}"hidden": (400, 400), "dropout": 0.2}}'
+    sequences = draft.sequences if recipe.reads_sequences else ()
+    attention = ', "attention": (64, 32)' + ("" if recipe.softmax else ', "softmax": False') if sequences else ""
+    deep += f'args={{{several}"hidden": (400, 400), "dropout": 0.2{attention}}}'
     optimizer = "Adagrad" if recipe.is_linear else "Adam"
     used = [optimizer, "Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", draft.kind]
     used += [*(["Bucket", "Number", "Standardize"] * numbers), *(["Plateau"] * stops)]
-    used += ["Metrics"] * bool(draft.group)
+    used += ["Metrics"] * bool(draft.group) + ["Sequence"] * bool(sequences)
     scaled, bucket = suffixes(draft.columns)
-    categories = [category.text(shares=not recipe.is_linear) for category in draft.categories]
+    listed = {name for sequence in sequences for name in sequence.items}
+    fields = [category for category in draft.categories if category.name not in listed]
+    categories = [category.text(shares=not recipe.is_linear) for category in fields]
     names = "\n".join(f"    {quoted(name)}," for name in draft.numbers)
     statistics, shown = draft.statistics, quoted(draft.statistics)
     return TEXT.format(
@@ -195,6 +234,7 @@ def workflow_text(draft: Draft) -> str:
             scaled=scaled, bucket=bucket, widest=WIDEST, buckets=NUM_BUCKETS, statistics_name=shown
         ) * numbers,
         categories=_lines([*categories, *([_buckets(bucket)] * numbers)]).rstrip("\n"),
+        sequences=SEQUENCES.format(_lines([sequence.text() for sequence in sequences])) if sequences else "",
         model="embedding_dim=0" if recipe.is_linear else deep,
         bias=_bias(draft.rates),
         regularization=REGULARIZATION.format(recipe.l2) if again else "",
@@ -205,6 +245,11 @@ def workflow_text(draft: Draft) -> str:
     )  # fmt: skip
 
 
+SEQUENCES = """\
+        # Lists that the model reads value by value, oldest first. They share the rows of the categories named here.
+        sequences=(
+{}        ),
+"""
 REGULARIZATION = """\
         # L2 on every row at every step, {:g} / training rows: what one click says of a rare key is forgotten until
         # more follow. Of all settings it decides most.
@@ -252,33 +297,33 @@ def workflow_name(stem: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", stem).lstrip("._-") or "workflow"
 
 
-def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
+def draft_of(summary: Mapping[str, Any], name: str, root: str, with_nulls: Collection[str] = ()) -> Draft:
     """Draft of the workflow of a prepared data set. `summary`: as in _prepared.json; `root`: expression of the data's
-    folder."""
+    folder; `with_nulls`: lists some of whose values are null, which no sequence may have."""
     columns, splits = summary["columns"], summary["splits"]
     names = {role: [n for n, c in columns.items() if c["role"] == role] for role in ("label", "number", "category")}
+    # A history shares the embeddings of the column that it lists, if this is a category.
+    listed = {n: c["history"] for n, c in columns.items() if c.get("history") in names["category"]}
     rates = splits["train"]["positive_rate"]
     rate = ", ".join(f"{rate:.4f}" for rate in rates.values())
     rows = sum(split["rows"] for split in splits.values())
-    return Draft(
+    draft = Draft(
         name=name,
         what=f"{rows:,} rows that pipeline.prepare made: positive rate {rate}",
         root=root,
         splits={split: (split,) for split in SPLITS if splits[split]["rows"]},
         labels=names["label"],
         numbers=names["number"],
-        categories=[_category(name, columns[name], names["category"]) for name in names["category"]],
+        categories=[DraftedCategory(n, listed.get(n, ""), "history" in columns[n]) for n in names["category"]],
         statistics=STATISTICS,
         columns=list(columns),
         num_rows=splits["train"]["rows"],
         rates=rates,
     )
-
-
-def _category(name: str, column: Mapping[str, Any], known: Sequence[str]) -> DraftedCategory:
-    """A category. A history shares the embeddings of the column that it lists, if this is a category."""
-    listed = column.get("history")
-    return DraftedCategory(name, listed if listed and listed in known else "", bool(listed))
+    items = {n: candidate for n, candidate in listed.items() if n not in with_nulls}
+    return with_sequences(
+        draft, [DraftedSequence("history", items, summary.get("options", {}).get("last"))] if items else []
+    )
 
 
 def _lines(items: Sequence[str]) -> str:

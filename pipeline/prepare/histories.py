@@ -48,6 +48,11 @@ class Histories:
         kinds = [kind for _, kind in self.types[2:]]
         return self.last * sum(max(1, k.bit_width // 8) if pa.types.is_primitive(k) else 16 for k in kinds)
 
+    def with_nulls(self) -> list[str]:
+        """Columns of lists some of whose values are null, while parts are made."""
+        items = _mapped(path := self.folder / ITEMS, path.stat().st_mtime_ns)
+        return [f"{PREFIX}{name}" for (name, _), c in zip(self.types[2:], items.columns, strict=True) if c.null_count]
+
     def added_to(self, table: pa.Table, file: int, first_row: int) -> pa.Table:
         """Return consecutive rows of a file of examples with their histories, and with PLACE."""
         items, frames = (_mapped(path, path.stat().st_mtime_ns) for path in (self.folder / n for n in (ITEMS, FRAMES)))

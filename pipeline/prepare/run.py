@@ -152,7 +152,8 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     summary = summarize(job, command)
     check_rows(job, command, summary["splits"])
     if summary["splits"]["train"]["rows"]:
-        draft = draft_of(summary, workflow_name(job.out.name), "Path(__file__).parent")
+        with_nulls = job.format.histories.with_nulls() if job.format.histories else ()
+        draft = draft_of(summary, workflow_name(job.out.name), "Path(__file__).parent", with_nulls)
         if draft.numbers:
             # What it imports takes a second.
             from pipeline.prepare.statistics import write_numbers

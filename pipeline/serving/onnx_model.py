@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from pipeline.records import F32
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.records import F32, I64
+from pipeline.training.items import Lists
+from pipeline.workflow import Sequence as ListsOfExamples
 
 INPUTS = ("numbers", "embeddings", "first_order")
 """Inputs, float32: [B, X], [B, F, D], and [B, F] or, without first-order weights, [B, 0]."""
+"""They are followed by those of each sequence, see `inputs_of_sequence`."""
 OUTPUT = "logits"
 """Output, float32: [B], or [B, T] with several labels."""
+
+
+def inputs_of_sequence(sequence: ListsOfExamples) -> list[str]:
+    """Names of a sequence's inputs: where each example's values begin, and the end of the last, int64 [B + 1]; its
+    lists of items, float32 [V, D]; its lists of numbers, float32 [V]."""
+    return [
+        f"offsets.{sequence.name}",
+        *(f"items.{name}" for name in sequence.items),
+        *(f"numbers.{name}" for name in sequence.numbers),
+    ]
 
 
 class OnnxDense:
     """Forward pass in ONNX Runtime. Thread-safe."""
 
-    def __init__(self, content: bytes, num_threads: int) -> None:
-        """`content`: that of the file. Raises ValueError if ONNX Runtime is not installed or refuses the model."""
+    def __init__(self, content: bytes, num_threads: int, sequences: Sequence[ListsOfExamples] = ()) -> None:
+        """`content`: that of the file; `sequences`: those of the workflow. Raises ValueError if ONNX Runtime is not
+        installed or refuses the model."""
         try:
             import onnxruntime
         except ImportError as error:
@@ -30,11 +48,18 @@ class OnnxDense:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise ValueError(f"ONNX Runtime refuses the model: {error}") from error
+        self._sequences = sequences
         self._inputs = {one.name for one in self._session.get_inputs()}
 
-    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32, lists: object = None, /) -> F32:
-        assert lists is None, "models of sequences have no ONNX file"
-        given = dict(zip(INPUTS, (numbers_BX, embeddings_BFD, first_BF), strict=True))
+    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32, lists: Lists | None = None, /) -> F32:
+        given: dict[str, F32 | I64] = dict(zip(INPUTS, (numbers_BX, embeddings_BFD, first_BF), strict=True))
+        item = number = 0
+        for sequence in self._sequences:
+            assert lists, "a model of sequences gets them"
+            offsets = lists.starts_LB[item].astype(np.int64) - lists.firsts[item]
+            values = *lists.items[item:][: len(sequence.items)], *lists.numbers[number:][: len(sequence.numbers)]
+            given |= dict(zip(inputs_of_sequence(sequence), (offsets, *values), strict=True))
+            item, number = item + len(sequence.items), number + len(sequence.numbers)
         used = {name: value for name, value in given.items() if name in self._inputs}
         scores_B: F32 = self._session.run([OUTPUT], used)[0]
         return scores_B

@@ -118,7 +118,9 @@ class OpenServable:
             raise ValueError(f"{self._opened.folder} has no {ONNX_FILE} ({why}); use the backend torch")
         # The run may have had more processors than there are here.
         threads = min(self._workflow.schedule.threads, cpus())
-        dense: DensePart = OnnxDense(read_checked(self._opened.folder, self.manifest, ONNX_FILE), threads)
+        dense: DensePart = OnnxDense(
+            read_checked(self._opened.folder, self.manifest, ONNX_FILE), threads, self._workflow.data.sequences
+        )
         return lambda: dense
 
     def predict(self, data: object) -> pa.Table:

@@ -199,10 +199,11 @@ def test_sequences_train_with_the_workflow_next_to_them(tmp_path, log):
     assert prepare("sequences", log, tmp_path / "out", *OPTIONS, "--last", 5, "--split", "last") == 0
     workflow = load(tmp_path / "out" / "_workflow.py")
     lists = {one.name: (one.table_name, one.pooling) for one in workflow.data.categories if one.pooling == "mean"}
-    # The items of a history have the embeddings of the item of the example.
-    assert lists == {"hist_item": ("item", "mean"), "hist_price": ("hist_price", "mean")}
+    # No category has the prices of the history.
+    assert lists == {"hist_price": ("hist_price", "mean")}
+    assert [sequence.items for sequence in workflow.data.sequences] == [{"hist_item": "item"}]
     workflow = workflow.with_settings({
-        "model.args": {"hidden": (4,)}, "schedule.epochs": 1, "schedule.plateau": None,
+        "model.args": {"hidden": (4,), "attention": (4,)}, "schedule.epochs": 1, "schedule.plateau": None,
         "storage": Storage(device="64 MiB", host="64 MiB", disk="1 GiB"),
     })  # fmt: skip
     result = train(workflow, device_rows=40_000, ring_rows=20_000, chunk_rows=1024)

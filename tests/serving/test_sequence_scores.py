@@ -13,11 +13,12 @@ from support.data.histories import workflow_with_histories, write_histories
 from support.runs.evaluated_runs import bits_of, train_and_evaluate
 
 import pipeline
+from pipeline.models import BST, DIEN, DIN, MeanPooling
 from pipeline.serving.export import main as export_main
 from pipeline.serving.http.answer import answer_post
 from pipeline.serving.http.request import read_request
 from pipeline.serving.score import main as score_main
-from pipeline.serving.servable import REQUEST_FILE, RESPONSE_FILE
+from pipeline.serving.servable import ONNX_FILE, REQUEST_FILE, RESPONSE_FILE
 from pipeline.serving.served_model import open_served
 from pipeline.serving.value_history import value_history
 from pipeline.workflow import load
@@ -55,6 +56,32 @@ def test_an_open_run_and_a_servable_have_the_bits_of_the_evaluation(run, given, 
         assert (bits_of(opened.predict(run.test)) == run.logits_NT.view(np.uint32)).all()
     with pipeline.open_servable(servable, workflow=given, backend="torch") as opened:
         assert (bits_of(opened.predict(run.test)) == run.logits_NT.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize("kind", [MeanPooling, DIN, DIEN, BST])
+def test_onnx_runtime_has_the_scores_of_torch(tmp_path, run, kind):
+    """Or the servable says why there is no file: recurrences and transformers depend on the longest example."""
+    pytest.importorskip("onnxruntime")
+    args = {"hidden": (4,)} | ({"attention": (4,)} if kind in (DIN, DIEN) else {"heads": 1} if kind is BST else {})
+    workflow = workflow_with_histories(run.workflow.data.root, kind=kind, args=args, epochs=1)
+    trained = train_and_evaluate(workflow, tmp_path)
+    out = tmp_path / "servable"
+    assert export_main([str(trained.run_dir), "--out", str(out), "--commit", "last"]) == 0
+    with pipeline.open_servable(out) as opened:
+        assert opened.backend == ("onnx" if kind in (MeanPooling, DIN) else "torch")
+        assert (ONNX_FILE in opened.manifest.left_out) == (opened.backend == "torch")
+        for rows in (run.test, run.test.slice(0, 1), without_values(run.test)):
+            with pipeline.open_servable(out, backend="torch") as other:
+                expected = other.predict(rows)["click.logit"].to_numpy()
+            assert np.abs(opened.predict(rows)["click.logit"].to_numpy() - expected).max() < 1e-5
+
+
+def without_values(table):
+    """The table with empty lists in place of the sequences."""
+    for name in ("clicked", "clicked_in", "gaps", "viewed"):
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, pa.array([[]] * len(table), table.schema.field(name).type))
+    return table
 
 
 def test_scored_files_have_the_bits_of_the_evaluation(run, given, tmp_path):

@@ -1,0 +1,39 @@
+"""Lists of a log that a model reads value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow.compute as pc
+
+from pipeline.init.choice import Choice, as_option, of_role
+from pipeline.init.columns import Look
+from pipeline.init.roles import shared_table
+from pipeline.prepare.draft import DraftedSequence
+
+
+def sequences_of(choices: Sequence[Choice], look: Look) -> list[DraftedSequence]:
+    """Sequences of the columns of lists that hold values of a category, unless the user gives their role. Columns whose
+    lists have the same length in each row are one sequence. A column with a null within a list, which training refuses
+    in a sequence, is in none."""
+    of_lengths: dict[bytes, dict[str, str]] = {}
+    for choice in of_role(choices, "category"):
+        candidate = None if choice.given else shared_table(choice, choices, look)
+        values = look.sample.column(choice.column.name)
+        if candidate and not any(pc.list_flatten(chunk).null_count for chunk in values.chunks):
+            lengths_N = pc.fill_null(pc.list_value_length(values), 0).to_numpy().astype(np.int64)
+            of_lengths.setdefault(lengths_N.tobytes(), {})[choice.column.name] = candidate
+    return [
+        DraftedSequence(f"history_{number}" if number > 1 else "history", items)
+        for number, items in enumerate(of_lengths.values(), 1)
+    ]
+
+
+def note_of(sequence: DraftedSequence, choices: Sequence[Choice]) -> str:
+    """What a sequence is, and the options that have its lists pooled instead."""
+    options = [as_option(choice.column, "list") for choice in choices if choice.column.name in sequence.items]
+    return (
+        f"a model can read {', '.join(sequence.items)} value by value, and compare the values with "
+        f"{', '.join(sequence.items.values())}; for their mean alone, {' '.join(options)}"
+    )
