@@ -48,6 +48,8 @@ OURS: list[dict[str, Any]] = [
 ]  # fmt: skip
 VW = [
     *(f"-l {lr}" for lr in (0.1, 0.25, 0.5, 1.0)),
+    # Without --normalized, which would undo that each value of a list counts 1/n.
+    *(f"--adaptive --invariant -l {lr}" for lr in (0.1, 0.2, 0.4)),
     *(f"--ftrl --ftrl_alpha {alpha} --l2 1e-6" for alpha in (0.1, 0.25)),
     *(f"-l {lr} --interactions ::" for lr in (0.1, 0.25)),
     *(f"-l {lr} --l2 1e-4 --lrq PAIR8" for lr in (0.05, 0.1)),
