@@ -65,10 +65,10 @@ def _number(values: pa.ChunkedArray, column: InputColumn, where: Sequence[str], 
 
 def _lists(values: pa.ChunkedArray, column: InputColumn) -> SeenColumn:
     """A list is one value, the hash of its elements in order; the elements are kept as well."""
-    column = InputColumn(column.name, "data.categories", table=ONE_TABLE)
+    hashed = InputColumn(column.name, "data.categories", table=ONE_TABLE)
     bags = Bags()
     for chunk in values.chunks:
-        fill_bags(chunk, column, dictionary_keys(chunk, column), bags)
+        fill_bags(chunk, hashed, dictionary_keys(chunk, hashed), bags)
     ends_N = bags.offsets[1 : bags.count + 1].copy()
     elements_V = bags.keys[: bags.num_keys]
     begins_N = np.concatenate(([0], ends_N[:-1])).astype(np.int64)
