@@ -114,7 +114,7 @@ def _choice(column: Column, whole: WholeNumbers) -> Choice:
     if kind == "lists of integers" and (is_timed or whole.are_times(name, named=False)):
         return Choice(column, "skip", "lists of times")
     if kind.startswith("lists"):
-        return Choice(column, "category", f"{kind}, one embedding by their mean")
+        return Choice(column, "category", f"{kind}, read one by one or by their mean")
     if column.num_different == 1 and not column.num_nulls:
         return Choice(column, "skip", "one value", f"{name} is constant: nothing can be learned from it")
     if kind == "text":

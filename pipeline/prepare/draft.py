@@ -184,8 +184,8 @@ class Draft:
 
 def with_sequences(draft: Draft, sequences: Sequence[DraftedSequence]) -> Draft:
     """The draft of a model that reads sequences. Without sequences, and with several labels, for which no such model is
-    drafted, the same draft. Without softmax a sum over the history counts how many of its items match the candidate, which
-    a weighted mean cannot."""
+    drafted, the same draft. Without softmax a sum over the history counts how many of its items match the candidate,
+    which a weighted mean cannot."""
     if not sequences or len(draft.labels) > 1:
         return draft
     return replace(draft, sequences=sequences, recipe=ADDING)

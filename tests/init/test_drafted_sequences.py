@@ -64,6 +64,18 @@ def test_a_list_that_the_user_names_is_pooled(tmp_path):
     assert {c.name for c in workflow.data.categories if c.pooling == "mean"} == {*ITEMS, "viewed_items", "item_list"}
 
 
+def test_a_list_with_the_row_s_own_value_is_pooled(tmp_path):
+    """All items of a set, say, of which the row is about one: it is no history."""
+    items = [log(seed=seed)["item_id"].to_pylist() for seed in (0, 1)]
+    for seed, split in enumerate(("train", "validation")):
+        sets = pa.array([[item, (item + 7) % 30] for item in items[seed]], pa.list_(pa.int64()))
+        pq.write_table(log(seed=seed).append_column("item_set", sets), tmp_path / f"{split}.parquet")
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
+    workflow = load(tmp_path / "my.py")
+    assert not any("item_set" in sequence.items for sequence in workflow.data.sequences)
+    assert {"item_set", "item_id"} <= {c.name for c in workflow.data.categories if c.table_name == "item_id"}
+
+
 def test_models_of_several_labels_pool_lists(tmp_path):
     workflow = drafted(tmp_path, "--label", "click", "--label", "buy", buy=np.arange(ROWS) % 2)
     assert (workflow.data.sequences, workflow.model.kind) == ((), SharedBottom)
