@@ -70,7 +70,7 @@ def replicas_after_each_block(driver: Driver, part: str = "") -> dict[int, list[
     found: dict[int, list[bytes]] = {}
 
     def after(rank: int, done: StageResult) -> None:
-        if done.stage == "train" and done.trained:
+        if done.stage == "train" and done.call:
             saved = crew.workers[rank].dense()
             found.setdefault(done.number, []).append(
                 b"".join(saved[name].tobytes() for name in sorted(saved) if name.startswith(part))
