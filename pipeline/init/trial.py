@@ -113,9 +113,8 @@ class Rows:
 
 def candidates(draft: Draft) -> list[Draft]:
     """Drafts that differ in their recipe: linear models with strong and weak L2, which win where nothing interacts, the
-    default, its rows with a higher rate, which pays where each value is seen often, and both forms of
-    attention to sequences. There
-    is no linear model for several labels."""
+    default, its rows with a higher rate, which pays where each value is seen often, and both forms of attention to
+    sequences. There is no linear model for several labels."""
     recipes = [DEEP, FAST] if len(draft.labels) > 1 else [LINEAR, FREER, DEEP, FAST]
     recipes += [ATTENTIVE, ADDING] if draft.sequences else []
     return [replace(draft, recipe=recipe) for recipe in recipes]
