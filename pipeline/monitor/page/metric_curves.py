@@ -48,7 +48,7 @@ def metric_panel(name: str) -> Panel:
                 last[split] = color, f"{value:.5f}"
         return chips(last) if last else Nothing(NONE_YET)
 
-    return plot_panel(name, shown, update)
+    return plot_panel(f"{name}_by_epoch", shown, update)
 
 
 def by_epoch(title: str) -> figure:
