@@ -61,6 +61,13 @@ def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path)
         assert len(shown) == 11
 
 
+def test_no_two_panels_of_a_page_have_one_name(tmp_path):
+    """The template places panels by name: with two of one a browser waits for ever."""
+    quickstart().write(tmp_path)
+    names = [card.panel.root.name for card in cards_of(tmp_path, live=True)]
+    assert len(set(names)) == len(names)
+
+
 @pytest.mark.parametrize("metric", ["auc", "ne", "calibration"])
 def test_scores_of_spans_are_drawn_on_the_page(tmp_path, metric):
     run = FakeRun(evaluates=False).begin().train(0.5).evaluate("span").train(0.9).evaluate("span")
