@@ -104,7 +104,9 @@ class Encoder:
             ranges_N = np.searchsorted(edges, examples.numbers_NX[::step, number], "right")
             single.append(_hashed(ranges_N.astype(np.uint64), layout.num_fields + number))
         lists = []
-        for starts, field in zip(examples.bags[0] if layout.multi_M else (), layout.multi_M, strict=True):
+        # The bags of item lists of sequences come after those of the fields.
+        bags = examples.bags[0][: len(layout.multi_M)] if layout.multi_M else ()
+        for starts, field in zip(bags, layout.multi_M, strict=True):
             begins_N, lengths_N = starts[:-1:step], np.diff(starts)[::step]
             rows_V = np.repeat(np.arange(len(labels_NT)), lengths_N)
             within_V = np.arange(len(rows_V)) - np.repeat(np.cumsum(lengths_N) - lengths_N, lengths_N)

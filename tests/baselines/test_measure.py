@@ -28,7 +28,7 @@ def tables(interacts=False, seed=0):
         buy = [None if rng.random() < 0.2 else int(rng.random() < 0.3) for _ in range(rows)]
         lists = [[*map(int, rng.integers(0, 9, rng.integers(0, 3)))] for _ in range(rows)]
         columns = {"click": click, "buy": buy, "user": user, "item": item, "seen": lists}
-        columns |= {"price": rng.random(rows), "weight": rng.random(rows)}
+        columns |= {"price": rng.random(rows), "weight": rng.random(rows), "past": lists[::-1]}
         yield split, pa.table({name: pa.array(values) for name, values in columns.items()})
 
 
@@ -81,6 +81,13 @@ def test_each_label_is_judged_on_the_examples_that_have_it(tmp_path):
     )
     base = (sum(train) + 0.5) / (len(train) + 1)
     assert found["buy"]["base_rate"] == pytest.approx(logloss([base] * len(held), held, None), abs=1e-5)
+
+
+def test_item_lists_of_sequences_change_no_baseline(tmp_path):
+    """Next to a pooled list, whose values come before theirs."""
+    workflow = workflow_of(tmp_path)
+    with_past = {"data.sequences": [{"name": "past", "items": {"past": "item"}}], "model.kind": "MeanPooling"}
+    assert judged(workflow.with_settings(with_past)) == judged(workflow)
 
 
 def test_large_runs_and_interrupts_have_no_baselines(tmp_path, monkeypatch):
