@@ -122,7 +122,7 @@ CATBOOST_TUNED: Mapping[str, Any] = {
     "subsample": 0.9, "max_depth": 7, "random_strength": 0.8, "one_hot_max_size": 15, "leaf_estimation_iterations": 1,
     "max_bin": 254,
 }  # fmt: skip
-"""What pytabkit 1.7 calls the tuned defaults of classification."""
+"""Parameters that pytabkit 1.7 calls the tuned defaults of classification."""
 
 
 def lightgbm(rows: Rows, settings: Mapping[str, Any] = LIGHTGBM, trees: int = 2000, patience: int = 100) -> Scored:

@@ -232,7 +232,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def timed(tool: Callable[..., Json], rows: Rows, args: argparse.Namespace) -> Json:
-    """What a tool finds, with the processor time in minutes that it took, testing included."""
+    """Figures of a tool, with the processor time in minutes that it took, testing included."""
 
     def spent() -> float:
         return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -106,8 +106,8 @@ def without_value(look: Look, name: str) -> NDArray[np.bool_]:
 
 
 def labelled_rows(look: Look, labels: Collection[str]) -> Look:
-    """What is left of the sample if rows without a label are left out, as `--skip-bad` does. `labels`: their names;
-    none: the first column that is named as a label."""
+    """The sample without the rows that have no label, which `--skip-bad` leaves out. `labels`: names of the labels; if
+    there are none, the first column that is named as one."""
     by_name = {words_of(column.name): column.name for column in reversed(look.columns)}
     first = [by_name[name] for name in LABEL_NAMES if name in by_name][:1]
     names = [column.name for column in look.columns if column.name in (labels or first)]

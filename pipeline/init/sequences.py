@@ -45,7 +45,7 @@ def share_with_own_value(lists: pa.ChunkedArray, own: pa.ChunkedArray) -> float:
 
 
 def note_of(sequence: DraftedSequence, choices: Sequence[Choice]) -> str:
-    """What a sequence is, and the options that have its lists pooled instead."""
+    """Description of a sequence, with the options that have its lists pooled instead."""
     options = [as_option(choice.column, "list") for choice in choices if choice.column.name in sequence.items]
     return (
         f"a model can read {', '.join(sequence.items)} value by value, and compare the values with "

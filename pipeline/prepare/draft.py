@@ -130,7 +130,7 @@ class DraftedSequence:
 
     name: str
     items: Mapping[str, str]
-    """Of each column of lists the category that has its values."""
+    """Category that has the values of each column of lists, by the name of the column."""
     max_length: int | None = None
     """None: the default."""
 

@@ -40,7 +40,7 @@ class Sample:
         return tuple(part_U for keys_U in whole for part_U in self.parts_of(keys_U))
 
     def parts_of(self, keys_U: U64) -> list[U64]:
-        """Those of the keys that are in each part."""
+        """Divide keys among the parts; keys of no part are left out."""
         part_U = mix(keys_U) // self._width
         keys_U, part_U = keys_U[part_U < PARTS], part_U[part_U < PARTS]
         return [keys_U[part_U == part] for part in range(PARTS)]

@@ -11,7 +11,8 @@ ROWS = 600
 
 
 class Run:
-    """Its AUC is the share of the rows whose first item is the candidate. It refuses histories that were torn apart."""
+    """Its AUC is the share of the rows whose first item is the candidate. It refuses histories whose lists come from
+    different examples."""
 
     def evaluate(self, table):
         rows = table.to_pylist()
