@@ -99,10 +99,13 @@ def _home(mixed: np.uint64, lines: np.uint64) -> np.uint64:
 
 
 @cpu
-def _prefetch_home(tables_P2: I64, keys_U: U64, u: int, lines: int) -> None:
-    """Prefetch so many lines from the home line of key u on, if there is such a key."""
+def _prefetch_home(tables_P2: I64, keys_U: U64, u: int, lines: int, begin: int = 0, end: int = NUM_PARTITIONS) -> None:
+    """Prefetch so many lines from the home line of key u on, if there is such a key, and its partition is one of those
+    from `begin` to `end`."""
     if u < keys_U.size:
         p, mixed = _split(keys_U[u])
+        if p < begin or p >= end:
+            return
         home = tables_P2[p, 0] + np.int64(_home(mixed, np.uint64(tables_P2[p, 1]))) * LINE_BYTES
         for line in range(lines):
             prefetch_line(home + line * LINE_BYTES)
@@ -243,7 +246,7 @@ def enter_keys(tables_P2: I64, begin: int, end: int, keys_U: U64, places_U: I64)
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
-        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
+        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2, begin, end)
         p, mixed = _split(keys_U[u])
         if begin <= p < end:
             words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
@@ -259,7 +262,7 @@ def remove_keys(tables_P2: I64, begin: int, end: int, keys_U: U64) -> None:
     """Remove those of the keys, all of which the map holds, that belong to the partitions from `begin` to `end`."""
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     for u in range(keys_U.size):
-        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
+        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2, begin, end)
         p, mixed = _split(keys_U[u])
         if begin <= p < end:
             words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)

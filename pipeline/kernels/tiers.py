@@ -1,4 +1,4 @@
-"""Places of a block's rows: sorting by tier, marks of slots, and rows that arrive.
+"""Places of a block's rows: sorting by tier, and marks of slots.
 
 A place has the tier in its highest two bits (`TIER_SHIFT`) and the row within it in the others; -1 is an unknown key.
 """
@@ -99,20 +99,3 @@ def pin_rows(places_U: I64, device_S: np.ndarray, host_S: np.ndarray) -> None:
         elif tier == HOST:
             need_index(slot, host_S.size)
             host_S[slot] = 0
-
-
-@cpu
-def follow_arrivals(earlier_N: I64, at_N: I64, begin: int, first: int, places_U: I64, slots_O: I32) -> None:
-    """Write the places of those keys that came to the device with an earlier occurrence.
-
-    `earlier_N`: number of the newest earlier occurrence of the keys at the positions `at_N`. Occurrences are numbered
-    from `first` on, which item 0 of `slots_O` belongs to; these keys are the occurrences from item `begin` on.
-    `slots_O`: slot on the device of each occurrence, -1 if it is not there.
-    """
-    need_cpu(at_N.size, earlier_N.size)
-    need_cpu(slots_O.size, begin + earlier_N.size)
-    for n in range(earlier_N.size):
-        earlier = earlier_N[n] - first
-        if earlier >= 0 and slots_O[earlier] >= 0:
-            slots_O[begin + n] = slots_O[earlier]
-            places_U[at_N[n]] = slots_O[earlier]

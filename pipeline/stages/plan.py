@@ -198,14 +198,11 @@ def _apply(
     rows_U[found.arrivals_A] = arrival_slots
     places.use(rows_U)
     places.map.insert(keys_A[:new], place(DEVICE, arrival_slots[:new]))
+    places.map.move(keys_A[new:], place(DEVICE, arrival_slots[new:]))
+    places.map.move(host_keys, place(HOST, host_into))
     to_disk_at = np.concatenate([*(shard.at_N for shard in going.disk_writes), going.copies])
-    places.map.move(
-        np.concatenate([keys_A[new:], host_keys, going.keys, going.copied_keys]),
-        np.concatenate(
-            [place(DEVICE, arrival_slots[new:]), place(HOST, host_into), places.chunks.places_of(to_disk_at)]
-        ),
-    )
-    places.window.arrive(found.unique.keys_U, rows_U)
+    places.map.move(np.concatenate([going.keys, going.copied_keys]), places.chunks.places_of(to_disk_at))
+    places.window.leave(found.unique.keys_U, keys_A)
     places.next_uses.use_up(found.unique.block, (found.unique.keys_U, rows_U))
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=keys_A, num_new=new,

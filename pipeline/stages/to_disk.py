@@ -41,8 +41,8 @@ def send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], pl
     shard_N = shard_of(keys_N, num)
     # NumPy sorts 16-bit integers by radix.
     order_N = np.argsort(shard_N.astype(np.uint16), kind="stable")
-    written_N = order_N[copies_N[order_N] == NO_COPY]
-    copied_N = order_N[copies_N[order_N] != NO_COPY]
+    changed_N = copies_N[order_N] == NO_COPY
+    written_N, copied_N = order_N[changed_N], order_N[~changed_N]
     from_host = written_N < len(host_E)
     slots_N = np.concatenate([host_E, device_E])
     host.release(host_E)

@@ -92,12 +92,11 @@ class Chunks:
             grown = np.full(max(self._end, 2 * len(self._stale_C)), self.rows, np.int64)
             grown[: len(self._stale_C)] = self._stale_C
             self._stale_C = grown
-        own_N, row_N = np.divmod(np.arange(num_rows), self.rows)
         chunks = (first + np.arange(added)) * self.shards.num + shard
         self._stale_C[chunks] = 0
         self._stale_C[chunks[-1:]] = added * self.rows - num_rows
         self._on_disk.add(chunks)
-        return chunks[own_N] * self.rows + row_N
+        return (chunks[:, None] * self.rows + np.arange(self.rows)).reshape(-1)[:num_rows]
 
     def load(self, tails: tuple[int, ...], present: Collection[int]) -> None:
         """Begin with shards that end at `tails` and have the chunks `present` on disk; `hold` sets the rows of each."""

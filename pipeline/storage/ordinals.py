@@ -45,13 +45,13 @@ class Ordinals:
 
     def short(self, at_N: I64, chunk_rows: int) -> I64:
         """Log positions with the ordinals of their chunks in place of the chunks' numbers."""
-        chunk_N, row_N = np.divmod(at_N, chunk_rows)
-        return self._of_C[chunk_N] * chunk_rows + row_N
+        chunk_N = at_N // chunk_rows
+        return at_N + (self._of_C[chunk_N] - chunk_N) * chunk_rows
 
     def long(self, short_N: I64, chunk_rows: int) -> I64:
         """The inverse of `short`."""
-        ordinal_N, row_N = np.divmod(short_N, chunk_rows)
-        return self._chunk_O[ordinal_N] * chunk_rows + row_N
+        ordinal_N = short_N // chunk_rows
+        return short_N + (self._chunk_O[ordinal_N] - ordinal_N) * chunk_rows
 
 
 def _doubled(array: I64) -> I64:

@@ -1,8 +1,8 @@
-"""Places of the keys of the window's blocks, each looked up in the map once.
+"""Places of the keys of the window's blocks.
 
 While a block is in the window, the place of one of its keys changes only if a block before it brings the row to the
-device: `plan` lets no row leave that a block of the window needs. So of the keys that are not on the device it is
-enough to know which block of the window has them first.
+device: `plan` lets no row leave that a block of the window needs. So a key is looked up when its block comes into the
+window, and once more if a block before brings its row.
 """
 
 from __future__ import annotations
@@ -12,24 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.kernels.tiers import follow_arrivals
-from pipeline.records import I32, I64, U64
+from pipeline.kernels.key_filter import num_words, pass_keys, put_keys
+from pipeline.records import I64, U64
 from pipeline.storage.key_map import DEVICE, KeyMap, tier_of
-from pipeline.storage.newest import Newest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entered:
-    """A block of the window, and those of its keys that were not on the device when it came into the window."""
+    """A block of the window."""
 
     keys_U: U64
     places_U: I64
-    """Present places of its keys."""
+    """Places of its keys."""
     away_N: I64
-    """Positions of those keys, which are occurrences `first` to `first` + N of keys of the window."""
-    first: int
-    earlier_N: I64
-    """Newest earlier occurrence of each."""
+    """Positions of its keys that are not on the device."""
 
 
 class Window:
@@ -37,14 +33,11 @@ class Window:
 
     def __init__(self, key_map: KeyMap) -> None:
         self._map = key_map
-        self.forget()
+        self._blocks: list[_Entered] = []
 
     def forget(self) -> None:
         """Forget all places, since rows moved otherwise than by `plan`."""
-        self._blocks: list[_Entered] = []
-        self._newest = Newest()
-        self._slots_N: I32 = np.empty(0, np.int32)
-        """Slot on the device of each occurrence from `_newest.first` on; -1 as long as it is not there."""
+        self._blocks.clear()
 
     def find(self, keys_U: U64) -> I64:
         """[U] places of the keys of a block, -1 for unknown ones."""
@@ -55,40 +48,35 @@ class Window:
 
     def enter(self, window: Sequence[U64], first_U: I64) -> list[I64]:
         """Take in the blocks of the window with these keys, and return the places of the keys of each. `first_U`:
-        places of those of the first block."""
+        places of those of the first block, as `find` gave them."""
         while self._blocks and self._blocks[0].keys_U is not window[0]:
-            self._leave()
+            self._blocks.pop(0)
         same = [block.keys_U is keys_U for block, keys_U in zip(self._blocks, window, strict=False)]
         # A window of fewer blocks than before comes after a smaller look-ahead: the other blocks must not count.
         if len(self._blocks) > len(window) or not all(same):
             self.forget()
         for n in range(len(self._blocks), len(window)):
-            self._enter(window[n], self._map.find(window[n]) if n else first_U)
+            places_U = self._map.find(window[n]) if n else first_U
+            self._blocks.append(_Entered(window[n], places_U, np.flatnonzero(tier_of(places_U) != DEVICE)))
         return [block.places_U for block in self._blocks]
 
-    def _enter(self, keys_U: U64, places_U: I64) -> None:
-        away_N = np.flatnonzero(tier_of(places_U) != DEVICE)
-        first, earlier_N = self._newest.end, self._newest.add(keys_U[away_N])
-        self._blocks.append(_Entered(keys_U, places_U, away_N, first, earlier_N))
-        self._slots_N = np.concatenate([self._slots_N, np.full(len(away_N), -1, np.int32)])
-
-    def arrive(self, keys_U: U64, slots_U: I32) -> None:
-        """Record the slots on the device of the keys of a block, all of whose rows are there once it is planned. The
-        blocks before it leave: they evaluated, or were refused and left out."""
+    def leave(self, keys_U: U64, arrived_A: U64) -> None:
+        """Forget the block with these keys, which is planned and brought the rows of `arrived_A` to the device, and the
+        blocks before it: they evaluated, or were refused and left out."""
         while self._blocks and self._blocks[0].keys_U is not keys_U:
-            self._leave()
+            self._blocks.pop(0)
+        del self._blocks[:1]
         if self._blocks:
-            first, away_N = self._newest.first, self._blocks[0].away_N
-            self._slots_N[: len(away_N)] = slots_U[away_N]
-            for later in self._blocks[1:]:
-                begin, arrays = later.first - first, (later.places_U, self._slots_N)
-                self._map.threads.split(
-                    len(later.away_N),
-                    lambda a, b: follow_arrivals(later.earlier_N[a:b], later.away_N[a:b], begin + a, first, *arrays),  # noqa: B023
-                )
-            self._leave()
+            bits_W = np.zeros(num_words(len(arrived_A)), np.uint64)
+            put_keys(arrived_A, bits_W)
+            for block in self._blocks:
+                self._follow(block, bits_W)
 
-    def _leave(self) -> None:
-        num = len(self._blocks.pop(0).away_N)
-        self._newest.first += num
-        self._slots_N = self._slots_N[num:]
+    def _follow(self, block: _Entered, bits_W: U64) -> None:
+        """Find those keys of a block again that came to the device. `bits_W`: filter that passes them."""
+        away_N, arrived_N = block.away_N, np.empty(len(block.away_N), np.bool_)
+        self._map.threads.split(len(away_N), lambda a, b: pass_keys(block.keys_U, away_N[a:b], bits_W, arrived_N[a:b]))
+        at = away_N[arrived_N]
+        places = block.places_U[at] = self._map.find(block.keys_U[at])
+        arrived_N[arrived_N] = tier_of(places) == DEVICE
+        block.away_N = away_N[~arrived_N]
