@@ -24,20 +24,20 @@ def turn_hand_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int
 
 @cpu
 def turn_hand(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, victims_E: I32) -> int:
-    """Fill `victims_E` and clear each victim in `evictable_S`; at least that many slots must be evictable. Returns the
-    hand's new position."""
+    """Fill `victims_E` and clear each victim in `evictable_S`, which has 1 for each slot that may be taken, else 0; at
+    least that many slots must be evictable. Returns the hand's new position."""
     if victims_E.size:
         need_cpu(evictable_S.size, marked_S.size)
         need_cpu(marked_S.size, hand + 1)
     taken = 0
     while taken < victims_E.size:
-        if evictable_S[hand]:
-            if marked_S[hand]:
-                marked_S[hand] = 0
-            else:
-                victims_E[taken] = hand
-                taken += 1
-                evictable_S[hand] = 0
+        # Without a branch, which would go either way. What is written here is kept only if `taken` grows.
+        victims_E[taken] = hand
+        evictable, marked = evictable_S[hand], marked_S[hand]
+        takes = evictable & ~marked
+        marked_S[hand] = marked & ~evictable
+        evictable_S[hand] = evictable & ~takes
+        taken += np.int64(takes)
         hand += 1
         if hand == marked_S.size:
             hand = 0
