@@ -29,7 +29,7 @@ def turn_hand(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, victims_
     if victims_E.size:
         need_cpu(evictable_S.size, marked_S.size)
         need_cpu(marked_S.size, hand + 1)
-    taken = 0
+    taken = np.int64(0)
     while taken < victims_E.size:
         # Without a branch, which would go either way. What is written here is kept only if `taken` grows.
         victims_E[taken] = hand
