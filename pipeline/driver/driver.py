@@ -20,7 +20,7 @@ from pipeline.driver.loop import DueCommit, stretches
 from pipeline.driver.observers import MetricsFile, Observers, TerminalDisplay, live_observer
 from pipeline.driver.pauses import Pauses
 from pipeline.driver.recovery import Recovery
-from pipeline.driver.result import WORKFLOW, earlier_result, write_outputs, write_result
+from pipeline.driver.result import WORKFLOW, earlier_result, is_tested, write_outputs, write_result
 from pipeline.driver.resume import description, known_speed, read_commits, remove_leftovers
 from pipeline.driver.runner import StretchRunner
 from pipeline.driver.stretches import StretchFile
@@ -202,17 +202,20 @@ class Driver:
         return stopped
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
-        """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal
-        came."""
+        """Write and return the result of the run, after the test where that is due: of the best epoch, or of a test
+        split that the run was given after it had ended. None if a signal came."""
+        workflow, data = self.setup.workflow, (self.agenda.num_examples, self._source.identity)
         epoch = self._open_best() if self.best.is_tested and not stopped else None
-        result = None if self.history.ran else earlier_result(self.folder.path, self.crew, self.history)
+        if not self.best.is_tested and not stopped and not is_tested({"epochs": self.history.epochs}, *data):
+            epoch = workflow.schedule.epochs - 1
+        result = None if self.history.ran else earlier_result(self.folder.path, self.crew, self.history, *data)
         if result is None:
             if epoch is not None:
                 self.test_best(epoch)
                 if self.pauses.signal:
                     return None
-            name, newest, data = self.setup.workflow.name, self.committer.newest, self._source.identity
-            result = write_result(name, self.crew, self.history, stopped, newest, data)
+            newest = self.committer.newest
+            result = write_result(workflow.name, self.crew, self.history, stopped, newest, self._source.identity)
             evaluation = self.best.evaluation(self.history)
             if evaluation and not stopped and (found := self.compare(evaluation, lambda: bool(self.pauses.signal))):
                 result |= {"baselines": json_value(found)}

@@ -166,6 +166,11 @@ class Study:
                 delete_table(self.run_dir(trial.number))
 
 
+def has_table(run_dir: Path) -> bool:
+    """True if `delete_table` was not called for a run."""
+    return (run_dir / "table.zarr").is_dir()
+
+
 def delete_table(run_dir: Path) -> None:
     """Delete a run's rows and dense states, but not what `pipeline runs` reads. May be called again."""
     for path in run_dir.iterdir() if run_dir.is_dir() else ():

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 from support.depth import some
@@ -13,6 +14,7 @@ pytest.importorskip("optuna")
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
+from pipeline.driver.result import read_result
 from pipeline.monitor.history import History
 from pipeline.monitor.runs import find_runs
 from pipeline.storage.files import Files
@@ -186,6 +188,36 @@ def test_the_best_trial_is_tested_once_and_another_best_is_counted(study_file, t
     assert "once more" not in err
     tune(study_file, tmp_path / "out", "--trials", TRIALS, *options)
     assert "tested as model 2 of this study" in capsys.readouterr().out
+
+
+PLATEAU = 'schedule.plateau={"metric": "logloss", "stop_after": 1}'
+
+
+@pytest.mark.parametrize("more", some([(), ("--set", PLATEAU)], ("--set", PLATEAU)), ids=len)
+def test_a_kept_run_is_tested_to_the_bits_of_one_trained_once_more(workflow_file, tmp_path, monkeypatch, capsys, more):
+    run_here(monkeypatch)
+    space = 'tune = Tune(space={"optimizer.rows.lr": [0.01, 0.02, 0.03]})'
+    workflow_file.write_text(f"{workflow_file.read_text()}\nfrom pipeline.api import Tune\n{space}\n")
+    options = ("--trials", 2, "--set", 'data.test=["test.parquet"]', "--set", "schedule.epochs=3", *more)
+    found, folders = [], []
+    for name in ("kept", "deleted"):
+        if name == "deleted":
+            monkeypatch.setattr("pipeline.tune.tuning.has_table", lambda run_dir: False)
+        tune(workflow_file, tmp_path / name, *options, "--json")
+        out, err = capsys.readouterr()
+        found.append(json.loads(out))
+        folders.append(Path(found[-1]["best"]["run_dir"]).relative_to(tmp_path / name))
+        assert f"the best trial {'on' if name == 'kept' else 'once more, with'} the test split" in err
+        assert "warning" not in err
+        tune(workflow_file, tmp_path / name, *options)
+        assert f"its run: {tmp_path / name / folders[-1]}" in capsys.readouterr().out
+    number = found[0]["best"]["number"]
+    assert found[0]["test"] == found[1]["test"] != {}
+    assert folders == [Path(f"trials/{number:03}"), Path(f"best-{number:03}")]
+    results = [read_result(tmp_path / name / folder) for name, folder in zip(("kept", "deleted"), folders, strict=True)]
+    assert [results[0][key] for key in ("epochs", "fingerprint")] == [
+        results[1][key] for key in ("epochs", "fingerprint")
+    ]
 
 
 def test_confirmed_trials_are_chosen_by_the_mean_over_other_seeds(study_file, tmp_path, monkeypatch, capsys):
