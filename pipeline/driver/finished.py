@@ -16,8 +16,9 @@ from pipeline.storage.files import Files
 
 def finished(session: Session) -> list[str]:
     """Say, in lines, that nothing is left to do, what the run's last evaluation was, and what may be done instead;
-    empty if the run has not ended, if a test is due, or if an output file is missing or damaged. Raises ValueError if the run directory
-    holds a run of another workflow, or the results of other settings or data, and Damaged if the newest manifest is."""
+    empty if the run has not ended, if a test is due, or if an output file is missing or damaged. Raises ValueError if
+    the run directory holds a run of another workflow, or the results of other settings or data, and Damaged if the
+    newest manifest is."""
     run_dir, checked = session.run_dir, session.checked
     if not (run_dir / "commits").is_dir() or not Commits(run_dir, Files(), 1).numbers():
         return []
