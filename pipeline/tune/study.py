@@ -40,7 +40,9 @@ DRAWN_NEAR = 10
 drawn at random, nearly every trial is worse than a workflow that somebody has thought about."""
 CHANGED = 1 / 3
 FIRST_TRIALS = 4
-"""Number of complete trials of earlier rounds without which none is pruned."""
+"""Number of complete trials of earlier rounds without which none is pruned. Replayed in random orders, studies of 24
+trials on two made logs trained a quarter of their epochs with it; with 2 they would have trained an eighth to a sixth,
+and ended 2.3 times as far from the best trial's logloss."""
 STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
