@@ -68,9 +68,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> tuple[str | None, str]:
 
 
 def refuse_remote(name: str, *places: str | Path | None, way: str = "name one there") -> None:
-    """Raises ValueError, with the name of the argument or setting and the way out, if a place is an address of a store,
-    such as s3://bucket/log."""
+    """Raises ValueError, with the name of the argument or setting and the way out, if a place is an address: one of a
+    store, such as s3://bucket/log, or a path written as file:///path."""
     for place in places:
+        if path := re.match("file:/+", text := str(place)):
+            raise ValueError(f"{name} {text}: write the path without file://, as /{text[path.end() :]}")
         if found := REMOTE.match(str(place)):
             raise ValueError(
                 f"{name} is an address of {found[1]}, but it must be on a disk of this machine; {way}, or mount the "

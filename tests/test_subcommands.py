@@ -114,3 +114,13 @@ def test_remote_storage_is_refused_with_the_argument(argv, named, capsys):
     said = capsys.readouterr().err
     assert said.startswith(f"error: {named} is an address of s3, but it must be on a disk of this machine; ")
     assert "or mount the bucket as a folder" in said
+
+
+@pytest.mark.parametrize(
+    "argv", [["run"], ["init", "log", "--out"], ["tune", "my.py", "--out"]], ids=lambda argv: argv[0]
+)
+def test_a_path_written_as_an_address_is_refused(argv, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*argv, "file:///tmp/x.py"]) == 2
+    assert capsys.readouterr().err.splitlines()[0].endswith(": write the path without file://, as /tmp/x.py")
+    assert not [*tmp_path.iterdir()]

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import runpy
+import sys
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -219,3 +220,39 @@ def test_the_criteo_workflow_trains_on_its_data(tmp_path):
     assert result["examples"] == 10000
     assert [epoch["split"] for epoch in result["epochs"]] == ["validation", "test"]
     assert 0.4 < result["auc"] < 1
+
+
+def test_days_of_the_stream_that_go_on_equal_one_run(tmp_path):
+    path, days = ROOT / "workflows" / "stream.py", range(3)
+    stream = runpy.run_path(str(path))
+    at_once, later = tmp_path / "at once", tmp_path / "later"
+    stream["write_days"](at_once, days, rows=256)
+    for known in (1, 3):
+        stream["write_days"](later, range(known), rows=256)
+    names = sorted(file.name for file in at_once.iterdir())
+    assert names == ["2026-01-01.parquet", "2026-01-02.parquet", "2026-01-03.parquet", "best.json"]
+    assert [(later / name).read_bytes() for name in names] == [(at_once / name).read_bytes() for name in names]
+    argv = [str(path), "--serial", "--set", f"data.root={at_once}", "--set", "schedule.threads=1", "--run-dir"]
+    assert main([*argv, str(tmp_path / "one"), "--set", f"data.train={json.dumps(names[:3])}"]) == 0
+    assert main([*argv, str(tmp_path / "days")]) == 0
+    for name in names[1:3]:
+        assert main([*argv, str(tmp_path / "days"), "--extend", str(at_once / name)]) == 0
+    one, by_days = (json.loads((tmp_path / name / "result.json").read_bytes()) for name in ("one", "days"))
+    assert (by_days["fingerprint"], by_days["epochs"]) == (one["fingerprint"], one["epochs"])
+    assert [epoch["span"] for epoch in one["epochs"]] == [name.removesuffix(".parquet") for name in names[:3]]
+
+
+@pytest.mark.parametrize("still", [(), ("--still",)], ids=["new keys", "still"])
+def test_the_stream_prints_the_bounds_of_each_day(tmp_path, monkeypatch, capsys, still):
+    monkeypatch.setattr(sys, "argv", ["stream.py", "--days", "2", "--folder", str(tmp_path), *still])
+    runpy.run_path(str(ROOT / "workflows" / "stream.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    shape = r"2026-01-0\d  true: AUC (0\.\d+), NE (0\.\d+)  known: AUC (0\.\d+), NE (0\.\d+)"
+    bounds = [[*map(float, re.fullmatch(shape, line).groups())] for line in lines]
+    assert len(bounds) == 2
+    for auc, ne, known_auc, known_ne in bounds:
+        assert 0.5 < known_auc <= auc < 1
+        assert ne <= known_ne < 1
+        assert (known_auc < auc) == (not still)
+    items = [pq.read_table(tmp_path / f"2026-01-0{day}.parquet")["item"].to_numpy().max() for day in (1, 2)]
+    assert (items[0] < items[1]) == (not still)

@@ -170,7 +170,7 @@ class Agenda:
 
     def test(self, epoch: int, block_batches: int, first_batch: int = 0) -> list[Block]:
         """The blocks of a test of the weights after this epoch, from batch `first_batch` on."""
-        leg = Leg("test", epoch)
+        leg = Leg("test", epoch, self._arrivals[-1] if self._passes else None)
         firsts = range(first_batch, self._num_batches(leg), block_batches)
         return [self._block(number, leg, first, block_batches) for number, first in enumerate(firsts)]
 

@@ -20,7 +20,7 @@ from pipeline.driver.loop import DueCommit, stretches
 from pipeline.driver.observers import MetricsFile, Observers, TerminalDisplay, live_observer
 from pipeline.driver.pauses import Pauses
 from pipeline.driver.recovery import Recovery
-from pipeline.driver.result import WORKFLOW, earlier_result, write_outputs, write_result
+from pipeline.driver.result import WORKFLOW, earlier_result, is_tested, write_outputs, write_result
 from pipeline.driver.resume import description, known_speed, read_commits, remove_leftovers
 from pipeline.driver.runner import StretchRunner
 from pipeline.driver.stretches import StretchFile
@@ -202,17 +202,18 @@ class Driver:
         return stopped
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
-        """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal
-        came."""
-        epoch = self._open_best() if self.best.is_tested and not stopped else None
-        result = None if self.history.ran else earlier_result(self.folder.path, self.crew, self.history)
+        """Write and return the result of the run, after the test where that is due: of the best epoch, or of a test
+        split that the run was given after it had ended. None if a signal came."""
+        data = self.agenda.num_examples, self._source.identity
+        epoch = None if stopped else self._open_best() if self.best.is_tested else epoch_without_test(self)
+        result = None if self.history.ran else earlier_result(self.folder.path, self.crew, self.history, *data)
         if result is None:
             if epoch is not None:
                 self.test_best(epoch)
                 if self.pauses.signal:
                     return None
-            name, newest, data = self.setup.workflow.name, self.committer.newest, self._source.identity
-            result = write_result(name, self.crew, self.history, stopped, newest, data)
+            name, newest = self.setup.workflow.name, self.committer.newest
+            result = write_result(name, self.crew, self.history, stopped, newest, self._source.identity)
             evaluation = self.best.evaluation(self.history)
             if evaluation and not stopped and (found := self.compare(evaluation, lambda: bool(self.pauses.signal))):
                 result |= {"baselines": json_value(found)}
@@ -284,6 +285,15 @@ def read_or_begin(driver: Driver) -> tuple[list[Manifest], History, list[str]]:
     said = begin(driver.setup, driver._source.identity["train"].types, driver.folder, driver.commits, state)
     kept, history, warnings = driver._read_commits()
     return kept, history, [*said, *warnings]
+
+
+def epoch_without_test(driver: Driver) -> int | None:
+    """The last epoch, if the run was given its test split after that, and the weights are still to be tested; else
+    None."""
+    evaluated = {"epochs": driver.history.epochs}
+    if is_tested(evaluated, driver.agenda.num_examples, driver._source.identity):
+        return None
+    return driver.setup.workflow.schedule.epochs - 1
 
 
 def position_state(agenda: Agenda, at: Position) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pipeline.commits.manifest import Commits
 from pipeline.commits.reading import hold
 from pipeline.commits.run_state import newest_state
 from pipeline.driver.best import BestEpoch
-from pipeline.driver.result import WORKFLOW, agrees, check_outputs, read_result
+from pipeline.driver.result import WORKFLOW, agrees, check_outputs, is_tested, read_result
 from pipeline.driver.resume import check_newest, description
 from pipeline.driver.session import Session
 from pipeline.monitor.history import History
@@ -16,8 +16,9 @@ from pipeline.storage.files import Files
 
 def finished(session: Session) -> list[str]:
     """Say, in lines, that nothing is left to do, what the run's last evaluation was, and what may be done instead;
-    empty if the run has not ended, or if an output file is missing or damaged. Raises ValueError if the run directory
-    holds a run of another workflow, or the results of other settings or data, and Damaged if the newest manifest is."""
+    empty if the run has not ended, if a test is due, or if an output file is missing or damaged. Raises ValueError if
+    the run directory holds a run of another workflow, or the results of other settings or data, and Damaged if the
+    newest manifest is."""
     run_dir, checked = session.run_dir, session.checked
     if not (run_dir / "commits").is_dir() or not Commits(run_dir, Files(), 1).numbers():
         return []
@@ -34,6 +35,8 @@ def finished(session: Session) -> list[str]:
     warnings = check_newest([newest], now, agenda, workflow)
     result = read_result(run_dir)
     if not result or result["stopped"] or not agrees(result, newest.state["epochs"], newest.state["trained"]):
+        return []
+    if not is_tested(result, agenda.num_examples, checked.source.identity):
         return []
     if any(check_outputs(run_dir, newest)) or not (run_dir / WORKFLOW).is_file():
         return []

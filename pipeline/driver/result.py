@@ -95,13 +95,25 @@ def table_and_model(crew: Crew) -> tuple[str, int]:
     return crew.first(Worker.fingerprint, table), sum(num_rows for _, num_rows in hashes)
 
 
-def earlier_result(run_dir: Path, crew: Crew, history: History) -> dict[str, Any] | None:
-    """Return the result of an earlier session if it is unchanged, agrees with the newest commit, and has the
-    fingerprint of the present rows and model; else None."""
+def earlier_result(
+    run_dir: Path, crew: Crew, history: History, num_examples: Mapping[str, int], identity: Identity
+) -> dict[str, Any] | None:
+    """Return the result of an earlier session if it is unchanged, agrees with the newest commit, has a test of the
+    present test split if there is one, and has the fingerprint of the present rows and model; else None."""
     earlier = read_result(run_dir)
     if earlier is None or not agrees(earlier, json_value(history.epochs), history.trained):
         return None
+    if not earlier["stopped"] and not is_tested(earlier, num_examples, identity):
+        return None
     return earlier if earlier["fingerprint"] == table_and_model(crew)[0] else None
+
+
+def is_tested(result: Mapping[str, Any], num_examples: Mapping[str, int], identity: Identity) -> bool:
+    """True if a result has a test of the present test split, or the split has no examples."""
+    tests = [epoch for epoch in result["epochs"] if epoch["split"] == "test"]
+    return not num_examples.get("test") or any(
+        test.get("data", identity["test"].digest) == identity["test"].digest for test in tests
+    )
 
 
 def agrees(result: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], trained: int) -> bool:

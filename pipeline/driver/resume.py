@@ -108,6 +108,9 @@ def check_same_run(
     imported.
     """
     other, types = differences(before["data"], now["data"]), now["data"]["train"]["types"]
+    if not before["data"]["test"]["files"]:
+        # The test follows all training, so it can be added to a run without one, even to one that has ended.
+        other.pop("test", None)
     workflow_before = _plain(_completed(before["workflow"]), types, kind, now["workflow"])
     workflow_now = _plain(now["workflow"], types, kind, now["workflow"])
     changes = list(_differences(workflow_before, workflow_now, ""))

@@ -25,6 +25,8 @@ from pipeline.init.labels import is_binary, labelled_rows
 from pipeline.init.look import look_at_labelled
 from pipeline.init.roles import ask, choose_roles, fit_to_splits, shared_table
 from pipeline.init.sequences import note_of, sequences_of
+from pipeline.machine import limits
+from pipeline.machine.allocator import return_freed_memory
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.uris import cut, is_remote, uri_of
@@ -40,12 +42,17 @@ from pipeline.prepare.draft import (
 )
 from pipeline.prepare.layout import KEPT, MANIFEST
 from pipeline.prepare.lines import BadLines
+from pipeline.prepare.main import MEMORY_PER_BYTE, PROCESS_BYTES
 from pipeline.prepare.main import main as prepare_main
 from pipeline.prepare.statistics import write_numbers
 from pipeline.storage.durable import replacing
 
 RANGE_WIDTH = 24
 """Width of the ranges in the table of columns."""
+MEMORY, SHARE = 1 << 30, 16
+"""Memory of a preparation: this many bytes, or this part of what is free if that is more."""
+PIECE_BYTES = 64 << 20
+"""Bytes of a part that `prepare` makes, by default."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -274,7 +281,12 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], op
         schema, kind = [str(path)], "csv" if look.delimiter else "json"
     argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, *options]
     print(f"a copy in Parquet, with its splits, is made by: pipeline prepare {shlex.join(argv)}", flush=True)
-    return prepare_main(argv)
+    # The columns of times that were read are not needed any more.
+    pa.default_memory_pool().release_unused()
+    return_freed_memory()
+    most = max(MEMORY, limits.free_memory() // SHARE) - PROCESS_BYTES
+    workers = max(1, min(limits.cpus(), most // (MEMORY_PER_BYTE * PIECE_BYTES)))
+    return prepare_main([*argv, "--workers", str(workers)])
 
 
 def shown(file: DataFile) -> str:

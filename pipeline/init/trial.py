@@ -28,7 +28,7 @@ from pipeline.driver.session import open_session, plan_session
 from pipeline.errors import PipelineError, error_text
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
-from pipeline.files.types import concatenated
+from pipeline.files.types import concatenated, is_list
 from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import codes_of
 from pipeline.init.division import HELD_OUT, moments_of
@@ -128,7 +128,7 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
         for label in draft.labels:
             if pc.count_distinct(part.column(label)).as_py() < 2:
                 raise Untried(f"{label} has one value in {where}")
-    num_columns = len(draft.numbers) + len(draft.categories)
+    names = [*draft.numbers, *(category.name for category in draft.categories)]
     with tempfile.TemporaryDirectory(prefix="pipeline_init_") as scratch:
         folder = Path(scratch)
         for name, part in ((TRAIN, rows.train), (HELD, rows.held)):
@@ -143,7 +143,7 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
         if small.numbers:
             small = replace(small, numbers=write_numbers(small, folder, folder / small.statistics))
         drafts = candidates(small)
-        seconds = SECONDS_OF_EPOCH + SECONDS_OF_CELL * num_columns * (len(rows.train) + len(rows.held))
+        seconds = SECONDS_OF_EPOCH + SECONDS_OF_CELL * (num_values(rows.train, names) + num_values(rows.held, names))
         minutes = max(1, math.ceil(len(drafts) * MAX_EPOCHS * seconds / 60))
         print(
             f"{len(drafts)} candidates are tried on {len(rows.train):,} training rows, in about {minutes} minutes at "
@@ -166,6 +166,15 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
     notes = report_of(trials, winner, rows, draft)
     print(f"taken: {trials[winner].draft.recipe}")
     return replace(candidates(draft)[winner], epochs=epochs, notes=notes)
+
+
+def num_values(table: pa.Table, names: Sequence[str]) -> int:
+    """Number of values in these columns, of lists all that are in them."""
+    columns = [table.column(name) for name in names if name in table.column_names]
+    return sum(
+        pc.sum(pc.list_value_length(column), min_count=0).as_py() if is_list(column.type) else len(column)
+        for column in columns
+    )
 
 
 def rows_of(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequence[Choice]) -> Rows:

@@ -18,6 +18,7 @@ NUM_SHOWN = 3
 WORST_NE = 2.0
 """Normalized entropy above which there is a warning. Always predicting the mean label has 1; a model may begin with a
 little more."""
+NOT_EVALUATED = "no metrics: there is no validation or test split, and no span was scored"
 OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
 """Metrics that a label may have."""
 
@@ -27,12 +28,14 @@ def summary(result: Mapping[str, Any]) -> str:
     within groups; of a label that is any number its errors; with several labels a line for each), and of the
     fingerprint."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
-    split, (_, by_label) = result["split"] or "test", of_labels(last)
+    split, (_, by_label) = result["split"], of_labels(last)
     main = ("auc", "logloss", "gauc")
     trained, seconds = number(result["examples"], ",.0f"), number(result["seconds"], ",.1f")
     speed = f"{number(result['examples_per_second'], ',.0f')} a second with evaluation and commits"
     head = f"{result['name']}: {trained} training examples in {seconds} s, {speed}"
     fingerprint = f"fingerprint {result['fingerprint'] or '-'}"
+    if split is None:
+        return "\n".join([head, NOT_EVALUATED, fingerprint])
     if by_label:
         shown = {
             label: {name: of[name] for name in (*main, *OF_NUMBERS) if name in of} for label, of in by_label.items()

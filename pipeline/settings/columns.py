@@ -61,8 +61,8 @@ class Sequence(Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     """Name by which the model gets it."""
     items: Annotated[dict[str, str], Field(min_length=1)]
-    """Of each column of lists its candidate: the category of single values whose table, rules for rare values included,
-    the values of the lists share."""
+    """Each key is a column of lists, and its value is the candidate: the category of single values whose table, with
+    its rules for rare values, the values of the lists share."""
     numbers: tuple[str, ...] = ()
     """Columns of lists of numbers, such as ratings or the times between two events."""
     max_length: Annotated[int, Field(ge=1, le=1 << 20)] = 100

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline import models
 from pipeline.own_code.code import arguments_of
 from pipeline.own_code.modules import run_file
 from pipeline.settings.changes import kind_name
 from pipeline.settings.tuning import Between, Tune
-from pipeline.workflow import MODELS, Workflow
+from pipeline.workflow import MODELS, Model, Workflow
 
 Space = Mapping[str, Between | tuple[Any, ...]]
 """Ranges and choices by the path of a setting, or by BUCKETS and RARE."""
 BUCKETS, RARE = "buckets", "rare"
-KIND = "model.kind"
-ONE_LABEL, SEVERAL_LABELS = ("DeepFM", "DCNv2", "DNN", "FinalNet", "FM"), ("SharedBottom", "MMoE", "PLE")
+KIND, DIM = "model.kind", "model.embedding_dim"
+ONE_LABEL, SEVERAL_LABELS = ("DeepFM", "DCNv2", "DNN", "FinalNet", "FM", "LR"), ("SharedBottom", "MMoE", "PLE")
 """Models that are tried in place of each other: those of other classes have no equal."""
 RATE_FACTOR = 10.0
 L2, L2_FACTOR = Between(low=1e-7, high=1e-1, log=True), 30.0
 """L2 of rows: its range if the workflow has none, else the factor by which it is made less and more."""
+LINEAR_FACTOR = 10.0
+"""Factor by which the rows' rate of a linear model is larger than that of other models, and its L2 smaller, since its
+weights are ten times as large as those of embeddings. On two made logs, where a deep model had logloss .510 and .594, a
+linear one had .584 and .600 with the deep model's rate and L2, and .520 and .594 with ten times the rate and a tenth of
+the L2; a deep one needed 12 epochs and more with the linear model's rate, and 2 with a tenth of it."""
 MIN_EDGES = 8
 """Least number of edges of a `Bucket` for which fewer of them are tried."""
 ABSENT = {"model.args.dropout": 0.0, "model.args.batch_norm": False}
@@ -52,20 +59,22 @@ def derived(workflow: Workflow) -> Space:
     """Space of a workflow that gives none."""
     space: dict[str, Between | tuple[Any, ...]] = {}
     rows, model, kind = workflow.optimizer.rows, workflow.model, workflow.model.kind
-    name, is_ours = kind.__name__, kind_name(kind).startswith(f"{MODELS}.")
-    for group in (ONE_LABEL, SEVERAL_LABELS):
-        if is_ours and name in group:
-            space[KIND] = (name, *(other for other in group if other != name))
+    kinds = _kinds(workflow)
+    if len(kinds) > 1:
+        space[KIND] = tuple(kinds)
     space["optimizer.rows.lr"] = _around(rows.lr, RATE_FACTOR)
     space["optimizer.dense.lr"] = _around(workflow.optimizer.dense.lr, RATE_FACTOR)
     space["optimizer.rows.l2"] = _around(rows.l2, L2_FACTOR) if rows.l2 else L2
     # The same L2 is many times stronger with dense semantics: a known one is varied with its own semantics alone.
     if not rows.l2 and rows.kind != "ftrl" and not getattr(rows, "clip", None):
         space["optimizer.rows.semantics"] = (rows.semantics, *{"lazy", "dense"} - {rows.semantics})
-    if dim := model.embedding_dim:
+    dim = model.embedding_dim
+    if kind is models.LR and len(kinds) > 1:
+        dim = dim or Model.model_fields["embedding_dim"].default
+    if dim:
         least = max([2, *(category.width or 0 for category in workflow.data.categories)])
-        space["model.embedding_dim"] = (dim, *(d for d in (dim // 4, dim // 2, 2 * dim) if d >= least))
-    known = arguments_of(kind) or ()
+        space[DIM] = (dim, *(d for d in (dim // 4, dim // 2, 2 * dim) if d >= least))
+    known = {name for one in kinds.values() for name in arguments_of(one) or ()}
     if "dropout" in known:
         space["model.args.dropout"] = Between(low=0.0, high=0.6)
     if "batch_norm" in known:
@@ -77,6 +86,22 @@ def derived(workflow: Workflow) -> Space:
     if counts := [feature.at_least for feature in workflow.data.features if feature.kind == "rare"]:
         space[RARE] = (counts[0], *(n for n in (2, 5, 10, 20) if n != counts[0]))
     return space
+
+
+def _kinds(workflow: Workflow) -> dict[str, Any]:
+    """Model classes that are tried, by their names: the workflow's own first, then those that may take its place."""
+    kind = workflow.model.kind
+    found = {kind.__name__: kind}
+    for group in (ONE_LABEL, SEVERAL_LABELS):
+        if kind_name(kind).startswith(f"{MODELS}.") and kind.__name__ in group:
+            found |= {other: getattr(models, other) for other in group}
+    if kind is models.LR and workflow.optimizer.rows.kind == "ftrl":
+        # Embeddings cannot begin at 0, as all weights of Ftrl do.
+        return {kind.__name__: kind}
+    if any(category.width for category in workflow.data.categories):
+        # Widths are those of embeddings, and a linear model has none.
+        found.pop("LR", None)
+    return found
 
 
 def _around(value: float, factor: float) -> Between:
@@ -120,18 +145,38 @@ def own_values(workflow: Workflow, space: Space) -> dict[str, Any]:
     return found
 
 
+def other_kinds(workflow: Workflow, space: Space, seed: int) -> list[dict[str, Any]]:
+    """The workflow's own values with each other kind of model once, in an order drawn by the seed. Between a linear
+    model and others the rows' rate and L2 change by LINEAR_FACTOR, within their ranges."""
+    own, found = own_values(workflow, space), []
+    kinds = space.get(KIND, ())
+    assert not isinstance(kinds, Between)
+    for label in [label_of(kind) for kind in kinds]:
+        was, now = (workflow.with_settings({KIND: name}).model.kind is models.LR for name in (own[KIND], label))
+        factor, values = LINEAR_FACTOR ** (now - was), own | {KIND: label}
+        for path, by in (("optimizer.rows.lr", factor), ("optimizer.rows.l2", 1 / factor)):
+            if isinstance(of := space.get(path), Between) and by != 1 and isinstance(of.high, float):
+                values[path] = of.nearest(float(f"{own[path] * by:.3g}"))
+        found += [values] if label != own[KIND] else []
+    random.Random(seed).shuffle(found)
+    return found
+
+
 def settings_of(workflow: Workflow, params: Mapping[str, Any], space: Space) -> dict[str, Any]:
     """Settings by their paths, for `Workflow.with_settings`, of a trial's values. An argument that the trial's model
     does not have is left out."""
     values = {name: _choice(params[name], space[name]) for name in params}
     kind = workflow.with_settings({KIND: values[KIND]}).model.kind if KIND in values else workflow.model.kind
-    known = arguments_of(kind)
+    known, is_linear = arguments_of(kind), kind is models.LR and KIND in values
     settings = {
         path: value
         for path, value in values.items()
         if path not in (BUCKETS, RARE)
         and not (path.startswith("model.args.") and known is not None and path.split(".")[2] not in known)
     }
+    if is_linear:
+        # Its embeddings would be trained by nothing.
+        settings[DIM] = workflow.model.embedding_dim if workflow.model.kind is kind else 0
     if {BUCKETS, RARE} & values.keys():
         features = [feature.model_dump(mode="json") for feature in workflow.data.features]
         settings["data.features"] = [_feature(feature, values) for feature in features]

@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pipeline.settings import Strict
 from pipeline.settings.tuning import Between
 from pipeline.tune.records import QUARTERS, Order, Record, best_so_far, less_is_better
-from pipeline.tune.space import Space, label_of, own_values, settings_of
+from pipeline.tune.space import Space, label_of, other_kinds, own_values, settings_of
 from pipeline.workflow import Workflow
 
 NAME = "study"
@@ -40,7 +40,9 @@ DRAWN_NEAR = 10
 drawn at random, nearly every trial is worse than a workflow that somebody has thought about."""
 CHANGED = 1 / 3
 FIRST_TRIALS = 4
-"""Number of complete trials of earlier rounds without which none is pruned."""
+"""Number of complete trials of earlier rounds without which none is pruned. Replayed in random orders, studies of 24
+trials on two made logs trained a quarter of their epochs with it; with 2 they would have trained an eighth to a sixth,
+and ended 2.3 times as far from the best trial's logloss."""
 STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
@@ -68,6 +70,8 @@ class Study:
         """`shares`: settings of a trial's caps and threads. `args`: of the command, whose --set `workflow` has."""
         self.out, self.fixed, self.workflow, self.space, self._shares = out, fixed, workflow, space, shares
         self.file, self.set, self._keep = str(args.workflow.absolute()), tuple(args.set), args.keep_tables
+        self._kinds = other_kinds(workflow, space, fixed.seed)
+        """Values of the first trials after trial 0, which has the workflow's."""
         self.direction = "minimize" if less_is_better(fixed.metric) else "maximize"
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mend(path := out / "journal.jsonl")
@@ -117,7 +121,9 @@ class Study:
             self._add(number)
         found = [trial for trial in self.trials[first:] if not trial.state.is_finished()]
         for trial in found:
-            self.record(trial.number).write(self.order(trial, self.run_dir(trial.number), {"data.test": []}, True))
+            # With the settings of another kind a model may need more epochs, and each is seen once.
+            prunes = trial.number > len(self._kinds)
+            self.record(trial.number).write(self.order(trial, self.run_dir(trial.number), {"data.test": []}, prunes))
         return found
 
     def _before(self, number: int) -> list[FrozenTrial]:
@@ -126,7 +132,9 @@ class Study:
 
     def _add(self, number: int) -> None:
         drawn, distributions = own_values(self.workflow, self.space), distributions_of(self.space)
-        if number:
+        if 0 < number <= len(self._kinds):
+            drawn = self._kinds[number - 1]
+        elif number:
             seed = int.from_bytes(hashlib.sha256(f"{self.fixed.seed},{number}".encode()).digest()[:4])
             sampler = TPESampler(seed=seed, constant_liar=False, n_startup_trials=DRAWN_NEAR)
             seen = optuna.create_study(direction=self.direction, sampler=sampler)
@@ -164,6 +172,11 @@ class Study:
         for trial in self.trials:
             if trial.state.is_finished() and trial.number not in kept:
                 delete_table(self.run_dir(trial.number))
+
+
+def has_table(run_dir: Path) -> bool:
+    """True if `delete_table` was not called for a run."""
+    return (run_dir / "table.zarr").is_dir()
 
 
 def delete_table(run_dir: Path) -> None:

@@ -17,7 +17,7 @@ from pipeline.monitor.runs import FILE_COLUMNS
 from pipeline.tune.processes import Processes
 from pipeline.tune.records import Record, Verdict
 from pipeline.tune.report import counts_of, line_of, table_of, write_best, write_page
-from pipeline.tune.study import Study, delete_table
+from pipeline.tune.study import Study, delete_table, has_table
 
 CONFIRMED = 3
 """Number of best trials that --confirm trains again."""
@@ -88,9 +88,9 @@ class Tuning:
                 f"({min(values):.5f} to {max(values):.5f})"
             )
         if study.workflow.data.test:
-            run_dir = study.out / f"best-{best.number:03}"
-            if not self._score_test(best, run_dir):
+            if (tested_in := self._score_test(best)) is None:
                 return False
+            run_dir = tested_in
             tested = len(list((study.out / "records").glob("best-*/verdict.json")))
             times = "once" if tested == 1 else f"as model {tested} of this study, of which the first was the honest one"
             lines.append(f"tested {times}: {evaluated(test)}" if (test := self._found["test"]) else "its test failed")
@@ -122,23 +122,28 @@ class Tuning:
                 self._found["confirmed"].setdefault(number, []).append(verdict.value)
         return True
 
-    def _score_test(self, best: FrozenTrial, run_dir: Path) -> bool:
-        """Train the best trial once more, to the same bits, with the test split. Returns False after a signal."""
-        for other in self.study.out.glob("best-*"):
-            if other != run_dir:
+    def _score_test(self, best: FrozenTrial) -> Path | None:
+        """Test the best trial on the test split: its run if the table was kept, else a run that is trained once more,
+        to the same bits. Returns the folder of the run that was tested; None after a signal."""
+        study, name = self.study, f"best-{best.number:03}"
+        for other in study.out.glob("best-*"):
+            if other.name != name:
                 delete_table(other)
-        record = Record(self.study.out, run_dir.name)
+        record = Record(study.out, name)
         if record.verdict() is None:
-            say("the best trial once more, with the test split")
-            record.write(self.study.order(best, run_dir, {}))
+            # A test that was interrupted goes on in its run.
+            once_more, kept = study.out / name, study.run_dir(best.number)
+            is_kept = has_table(kept) and not once_more.is_dir()
+            say(f"the best trial {'on' if is_kept else 'once more, with'} the test split")
+            record.write(study.order(best, kept if is_kept else once_more, {}))
             if not self._train([record]):
-                return False
-        verdict = record.verdict()
+                return None
+        verdict, run_dir = record.verdict(), Path(record.order().run_dir)
         assert verdict
         if verdict.fingerprint != best.user_attrs["fingerprint"]:
             say(f"warning: {run_dir} has other bits than trial {best.number}: {verdict.text or record.output}")
         self._found["test"] = verdict.test or {}
-        return True
+        return run_dir
 
     def as_json(self) -> dict[str, Any]:
         trials = [

@@ -16,6 +16,7 @@ from pipeline.driver.finished import finished
 from pipeline.driver.resume import check_same_run, description
 from pipeline.driver.session import plan_session
 from pipeline.models import DeepFM
+from pipeline.settings.optimizer import Plateau
 from pipeline.storage.files import Damaged
 from pipeline.worker.stage_runner import StageRunner
 from pipeline.workflow import Commit, Metrics
@@ -308,6 +309,29 @@ def test_an_edited_model_goes_on_with_a_warning(workflow, described):
     )
     for unknown in ("", "2.7 0123456789abcdef"):
         assert check_same_run(before | {"code": unknown}, described(), Position(0, "train", 3)) == []
+
+
+@pytest.mark.parametrize("plateau", [None, Plateau(metric="logloss", stop_after=1)], ids=["the last", "the best"])
+def test_a_test_split_that_is_added_later_is_tested_as_at_once(workflow, tmp_path, plateau):
+    workflow = workflow.with_settings({"schedule.plateau": plateau, "schedule.epochs": 3})
+    run_dir, whole = tmp_path / "run", run(workflow, **SIZES)
+    without = make_driver(workflow.with_settings({"data.test": ()}), run_dir, **SIZES).run()
+    assert without["epochs"] == whole["epochs"][:-1]
+
+    def say_finished():
+        return finished(plan_session(workflow, run_dir, True, None, None, print))
+
+    assert not say_finished()
+    driver = make_driver(workflow, run_dir, **SIZES)
+    assert driver.warnings == []
+    found = driver.run()
+    assert (found["epochs"], found["fingerprint"]) == (whole["epochs"], whole["fingerprint"])
+    assert say_finished()
+    assert make_driver(workflow, run_dir, **SIZES).run() == found
+    other = changed(workflow, **rewritten_test(workflow, tmp_path))
+    again = make_driver(other, run_dir, **SIZES).run()
+    assert again["epochs"][:-1] == found["epochs"][:-1]
+    assert again["epochs"][-1]["examples"] == found["epochs"][-1]["examples"] - 2
 
 
 def rewritten_test(workflow, tmp_path):

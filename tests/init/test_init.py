@@ -15,9 +15,11 @@ from support.depth import some
 
 from pipeline.files.find import named
 from pipeline.init.look import look_at_files
-from pipeline.init.main import main, table_of
+from pipeline.init.main import PIECE_BYTES, main, table_of
 from pipeline.init.roles import choose_roles, shared_table
+from pipeline.machine import limits
 from pipeline.models import SharedBottom
+from pipeline.prepare.arguments import read_arguments
 from pipeline.prepare.main import main as prepare
 from pipeline.run import main as run
 from pipeline.workflow import load
@@ -255,6 +257,18 @@ def test_another_label_needs_only_fresh(tmp_path, capsys):
     (tmp_path / "my.py").unlink()
     assert init([*order, "won"]) == 2
     assert "my_schema.json is there already; --fresh moves it aside" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("free", "workers"), [(1, 1), (16, 1), (32, 4), (64, 9), (1024, 40)])
+def test_a_preparation_takes_1_gib_or_a_sixteenth_of_what_is_free(tmp_path, monkeypatch, free, workers):
+    pq.write_table(table(), tmp_path / "log.parquet")
+    given = []
+    monkeypatch.setattr("pipeline.init.main.prepare_main", lambda argv: given.append(read_arguments(argv)) or 1)
+    monkeypatch.setattr(limits, "free_memory", lambda: free << 30)
+    monkeypatch.setattr(limits, "cpus", lambda: 40)
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 1
+    assert [one.workers for one in given] == [workers]
+    assert given[0].piece_size == PIECE_BYTES
 
 
 def test_fresh_leaves_a_folder_of_data_in_its_place(tmp_path):

@@ -68,6 +68,21 @@ def test_validation_chooses_the_model_that_fits_the_log(tmp_path, capsys, two, i
         assert out.read_text() == text
 
 
+def test_the_predicted_minutes_count_all_values_of_lists(tmp_path, monkeypatch, two, capsys):
+    monkeypatch.setattr(trial, "SECONDS_OF_EPOCH", 0.0)
+    # A minute for each value of a row, of both candidates in all epochs.
+    monkeypatch.setattr(trial, "SECONDS_OF_CELL", 60 / (2 * trial.MAX_EPOCHS * (ROWS + 500)))
+    monkeypatch.setattr(trial, "trained", lambda draft, *_: trial.Trial(draft, np.zeros(500), 0.5, 1))
+    tables = [log(False), log(False, 500, 1)]
+    for length in (None, 10):
+        if length:
+            lists = [pa.array([[n, *range(9)] for n in range(len(table))]) for table in tables]
+            tables = [table.append_column("tags", tags) for table, tags in zip(tables, lists, strict=True)]
+        data = write_splits(tmp_path / "data", train=tables[0], valid=tables[1])
+        assert main([str(data), "--out", str(tmp_path / "my.py"), "--fresh"]) == 0
+        assert f"in about {3 + (length or 0)} minutes at most" in capsys.readouterr().out
+
+
 def test_the_sample_is_drawn_by_a_seed_and_keeps_the_order(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "MOST_ROWS", 100)
     files = []

@@ -152,3 +152,10 @@ def test_missing_numbers_show_as_dashes(result, nothing):
         result[name] = nothing
     result["fingerprint"] = None
     assert summary(result).splitlines()[-2:] == ["test: auc -, logloss -", "fingerprint -"]
+
+
+def test_a_run_without_an_evaluation_says_why_it_has_no_metrics(result):
+    result |= {"split": None, "auc": None, "logloss": None, "gauc": None, "epochs": []}
+    assert summary(result).splitlines()[1:-1] == [
+        "no metrics: there is no validation or test split, and no span was scored"
+    ]

@@ -139,6 +139,9 @@ def test_the_guard_stops_before_a_bad_span_and_keeps_the_commit(days, capsys):
 
 def test_scores_can_be_switched_off(days, capsys):
     assert main(["days.py", "--serial", "--no-score"]) == 0
+    out = capsys.readouterr().out
+    assert "no metrics: there is no validation or test split, and no span was scored" in out
+    assert "auc" not in out
     assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
     assert main(["days.py", "--serial", "--no-score", "--extend", str(days[2])]) == 0
     result = json.loads(Path("runs/days/result.json").read_text())

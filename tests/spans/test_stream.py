@@ -76,6 +76,10 @@ def test_validation_and_test_follow_the_spans(tmp_path: Path) -> None:
     result = one_by_one(workflow, [files[:2], files[2:]], tmp_path / "run", **THREE_TIERS)
     assert [e["split"] for e in result["epochs"]] == 2 * ["span", "validation"] + ["test", "span", "validation", "test"]
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+    without = workflow.with_settings({"data.test": ()})
+    one_by_one(without, [files[:2], files[2:]], tmp_path / "later", **THREE_TIERS)
+    later = one_by_one(workflow, [files], tmp_path / "later", **THREE_TIERS)
+    assert later["epochs"][-1] == result["epochs"][-1]
 
 
 def test_labels_that_come_late_are_waited_for(tmp_path: Path) -> None:

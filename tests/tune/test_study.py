@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 from support.depth import some
@@ -13,6 +14,7 @@ pytest.importorskip("optuna")
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
+from pipeline.driver.result import read_result
 from pipeline.monitor.history import History
 from pipeline.monitor.runs import find_runs
 from pipeline.storage.files import Files
@@ -24,7 +26,8 @@ from pipeline.workflow import load
 TRIALS, PARALLEL = 14, 2
 SPACE = """
 from pipeline.api import Between, Tune
-tune = Tune(space={"optimizer.rows.lr": Between(low=1e-4, high=1e-1, log=True), "model.embedding_dim": [2, 4, 8]})
+tune = Tune(space={"optimizer.rows.lr": Between(low=1e-4, high=1e-1, log=True), "model.embedding_dim": [2, 4, 8],
+                   "model.kind": ["DeepFM", "FM"]})
 """
 
 
@@ -78,7 +81,8 @@ def test_a_study_killed_again_and_again_equals_an_undisturbed_one(study_file, un
 
 def test_the_study_has_all_kinds_of_trials(undisturbed):
     assert {state for _, state, *_ in undisturbed} == {"COMPLETE", "PRUNED", "FAIL"}
-    assert undisturbed[0][2] == {"optimizer.rows.lr": 0.001, "model.embedding_dim": 2}, "the workflow's own values"
+    own = {"optimizer.rows.lr": 0.001, "model.embedding_dim": 2, "model.kind": "DeepFM"}
+    assert [params for _, _, params, *_ in undisturbed[:2]] == [own, own | {"model.kind": "FM"}]
 
 
 def test_a_study_in_two_sessions_equals_one_in_a_single_session(study_file, undisturbed, tmp_path):
@@ -114,6 +118,26 @@ def test_the_first_trials_differ_from_the_workflow_in_few_values(workflow_file, 
     assert {*changes[: DRAWN_NEAR - 1]} == {2}
     assert max(changes[DRAWN_NEAR - 1 :]) > 2
     assert len({name for params in others[: DRAWN_NEAR - 1] for name in names if params[name] != own[name]}) > 4
+
+
+def test_the_first_trials_see_each_kind_of_model_once(workflow_file, tmp_path, monkeypatch):
+    bounds = {}
+
+    def verdict(order, record):
+        bounds[int(record.name)] = order.bounds
+        return Verdict(state="complete", value=1.0, reports={4: 1.0})
+
+    start_with(monkeypatch, verdict)
+    orders = set()
+    for seed in range(3):
+        bounds.clear()
+        tune(workflow_file, tmp_path / f"{seed}", "--trials", 8, "--parallel", PARALLEL, "--seed", seed)
+        kinds = [params["model.kind"] for _, _, params, *_ in trials_of(tmp_path / f"{seed}")][:6]
+        orders.add(tuple(kinds))
+        assert kinds[0] == "DeepFM", "the workflow's own"
+        assert sorted(kinds) == ["DCNv2", "DNN", "DeepFM", "FM", "FinalNet", "LR"]
+        assert [bool(bounds[number]) for number in range(8)] == [False] * 6 + [True] * 2
+    assert len(orders) > 1
 
 
 def test_the_table_is_in_the_order_of_what_trials_are_judged_by(workflow_file, tmp_path, monkeypatch, capsys):
@@ -184,8 +208,38 @@ def test_the_best_trial_is_tested_once_and_another_best_is_counted(study_file, t
     out, err = capsys.readouterr()
     assert "tested once: " in out
     assert "once more" not in err
-    tune(study_file, tmp_path / "out", "--trials", TRIALS, *options)
+    tune(study_file, tmp_path / "out", "--trials", 2 * TRIALS, *options)
     assert "tested as model 2 of this study" in capsys.readouterr().out
+
+
+PLATEAU = 'schedule.plateau={"metric": "logloss", "stop_after": 1}'
+
+
+@pytest.mark.parametrize("more", some([(), ("--set", PLATEAU)], ("--set", PLATEAU)), ids=len)
+def test_a_kept_run_is_tested_to_the_bits_of_one_trained_once_more(workflow_file, tmp_path, monkeypatch, capsys, more):
+    run_here(monkeypatch)
+    space = 'tune = Tune(space={"optimizer.rows.lr": [0.01, 0.02, 0.03]})'
+    workflow_file.write_text(f"{workflow_file.read_text()}\nfrom pipeline.api import Tune\n{space}\n")
+    options = ("--trials", 2, "--set", 'data.test=["test.parquet"]', "--set", "schedule.epochs=3", *more)
+    found, folders = [], []
+    for name in ("kept", "deleted"):
+        if name == "deleted":
+            monkeypatch.setattr("pipeline.tune.tuning.has_table", lambda run_dir: False)
+        tune(workflow_file, tmp_path / name, *options, "--json")
+        out, err = capsys.readouterr()
+        found.append(json.loads(out))
+        folders.append(Path(found[-1]["best"]["run_dir"]).relative_to(tmp_path / name))
+        assert f"the best trial {'on' if name == 'kept' else 'once more, with'} the test split" in err
+        assert "warning" not in err
+        tune(workflow_file, tmp_path / name, *options)
+        assert f"its run: {tmp_path / name / folders[-1]}" in capsys.readouterr().out
+    number = found[0]["best"]["number"]
+    assert found[0]["test"] == found[1]["test"] != {}
+    assert folders == [Path(f"trials/{number:03}"), Path(f"best-{number:03}")]
+    results = [read_result(tmp_path / name / folder) for name, folder in zip(("kept", "deleted"), folders, strict=True)]
+    assert [results[0][key] for key in ("epochs", "fingerprint")] == [
+        results[1][key] for key in ("epochs", "fingerprint")
+    ]
 
 
 def test_confirmed_trials_are_chosen_by_the_mean_over_other_seeds(study_file, tmp_path, monkeypatch, capsys):

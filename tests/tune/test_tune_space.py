@@ -5,8 +5,10 @@ from conftest import make_workflow
 from support.runs.studies import make_up, tune
 
 from pipeline.api import FM, Between, Bucket, Rare, Tune
+from pipeline.preflight.check_model import check_model
+from pipeline.training.build import row_layout
 from pipeline.tune.main import main
-from pipeline.tune.space import derived, own_values, settings_of, space_of
+from pipeline.tune.space import derived, other_kinds, own_values, settings_of, space_of
 
 pytest.importorskip("optuna")
 
@@ -32,10 +34,49 @@ def test_the_space_comes_from_the_types_of_the_workflow(workflow, featured):
     assert space["model.embedding_dim"] == (8, 2, 4, 16)
     assert space["schedule.batch_size"] == (6, 1, 3, 12, 24)
     assert {*derived(featured)} - {*space} == {"buckets", "rare"}
-    assert "model.embedding_dim" not in derived(workflow.with_settings({"model.embedding_dim": 0, "model.kind": "LR"}))
     assert "optimizer.rows.semantics" not in derived(
         workflow.with_settings({"model.init_std": 0.0, "optimizer.rows.kind": "ftrl"})
     )
+
+
+LINEAR = {"model.kind": "LR", "model.embedding_dim": 0, "model.args": {}}
+
+
+def test_a_linear_model_is_tried_for_a_deep_one_and_the_reverse(workflow):
+    linear = workflow.with_settings(LINEAR)
+    for own, other, dim in ((workflow, "LR", 0), (linear, "DeepFM", 16)):
+        space = derived(own)
+        assert {own.model.kind.__name__, other} < {*space["model.kind"]}
+        params = own_values(own, space)
+        assert own.with_settings(settings_of(own, params, space)).model.embedding_dim == own.model.embedding_dim
+        trial = own.with_settings(settings_of(own, params | {"model.kind": other}, space))
+        assert (trial.model.kind.__name__, trial.model.embedding_dim) == (other, dim)
+        check_model(trial, row_layout(trial))
+    assert derived(linear)["model.embedding_dim"] == (16, 4, 8, 32)
+    assert "model.args.dropout" in derived(linear)
+    # Ftrl's weights begin at 0, and a linear model has no embeddings for a width to be of.
+    ftrl = linear.with_settings({"optimizer.rows.kind": "ftrl"})
+    assert not {"model.kind", "model.embedding_dim"} & {*derived(ftrl)}
+    wide = workflow.with_settings(
+        {"data.categories": [c.model_copy(update={"width": 4}) for c in workflow.data.categories]}
+    )
+    assert "LR" not in derived(wide)["model.kind"]
+
+
+def test_another_kind_keeps_the_values_but_for_the_scale_of_a_linear_model(workflow):
+    workflow = workflow.with_settings({"optimizer.rows.l2": 3e-4})
+    space = derived(workflow)
+    own, found = own_values(workflow, space), other_kinds(workflow, space, 0)
+    assert {values["model.kind"] for values in found} == {*space["model.kind"]} - {"DeepFM"}
+    scaled = {"optimizer.rows.lr": 0.5, "optimizer.rows.l2": 3e-5}
+    for values in found:
+        kind = values["model.kind"]
+        assert values == own | {"model.kind": kind} | (scaled if kind == "LR" else {})
+    linear = workflow.with_settings(LINEAR)
+    own, found = own_values(linear, derived(linear)), other_kinds(linear, derived(linear), 0)
+    scaled = {"optimizer.rows.lr": 0.005, "optimizer.rows.l2": 3e-3}
+    assert all(values == own | {"model.kind": values["model.kind"]} | scaled for values in found)
+    assert len(found) == 5
 
 
 def test_l2_that_the_workflow_has_is_varied_around_it_with_its_semantics(workflow):
