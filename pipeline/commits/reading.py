@@ -43,8 +43,8 @@ class HeldCommit:
         return self.manifest.number
 
     def check(self) -> None:
-        """Raises GivenUp if the commit is gone. If it is not, what was read before this call is the commit's: its
-        manifest goes before its chunks do. Raises ValueError if this object is closed."""
+        """Raises GivenUp if the commit was deleted. Otherwise everything that was read before this call belongs to the
+        commit, since its manifest is deleted before its chunks. Raises ValueError if this object is closed."""
         if self._descriptor < 0:
             raise ValueError(f"commit {self.number} of {self.run_dir} is closed; open it again")
         try:

@@ -47,7 +47,7 @@ def stretches(
     """Yield stretches from block `begin` on, each of which the caller runs before it asks for the next one.
 
     `reduce`: take a smaller pace, unless it is at its minimum. `commit`: take a commit. The iterator ends after the
-    last block, or if neither a smaller pace nor a commit helped: the last stretch then has the refusal.
+    last block, or if neither a smaller pace nor a commit helped; the last stretch then has the refusal.
     """
     refused: list[Refusal] = []
     while begin:

@@ -1,7 +1,7 @@
 """Places of files, on a local disk or in an object store, through pyarrow's file systems.
 
 Credentials come from the standard chain of each store's library (environment, configuration files, the machine's role),
-never from an address. What fails for a moment is tried again, and nothing waits without bound.
+never from an address. Transient failures are retried, and every wait is bounded.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ RANGE_WIDTH = 24
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 for an error before anything was written, 1 if `prepare` ended early,
-    130 if it was interrupted."""
+    """Run the command. Returns exit code 0 on success, 2 for an error before anything was written, 1 if `prepare` ended
+    early, and 130 if it was interrupted."""
     args = init_arguments().parse_args(argv)
     try:
         heed_interrupts()

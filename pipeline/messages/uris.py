@@ -98,5 +98,5 @@ def uri_of(place: str | Path) -> str:
 
 
 def path_or_uri(place: str | Path) -> str | Path:
-    """A place as a path, or as it is if it is an address."""
+    """A place as a Path; an address (URI) is returned unchanged."""
     return uri_of(place) if is_remote(place) else Path(place)

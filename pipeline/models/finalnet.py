@@ -66,8 +66,8 @@ class FinalNet(nn.Module):
 
 
 class FactorizedInteraction(nn.Module):
-    """[a, a * b] of the halves a and b of a linear layer of the output's width, if `residual` is "concat"; of one twice
-    as wide a + a * b, if it is "sum"."""
+    """Interaction of the halves a and b of a linear layer: [a, a * b] if `residual` is "concat" (the layer is as wide
+    as the output), a + a * b if it is "sum" (the layer is twice as wide)."""
 
     def __init__(self, num_inputs: int, width: int, residual: str):
         super().__init__()

@@ -23,9 +23,9 @@ OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Lines of the name and speed, of the metrics of the last evaluation (AUC, logloss and, if groups are used, AUC
-    within groups; of a label that is any number its errors; with several labels a line for each), and of the
-    fingerprint."""
+    """Lines with the name and speed, the metrics of the last evaluation, and the fingerprint. The metrics are AUC,
+    logloss and, if groups are used, AUC within groups; for a label that is any number, its errors; with several labels,
+    there is one line for each."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
     split, (_, by_label) = result["split"] or "test", of_labels(last)
     main = ("auc", "logloss", "gauc")

@@ -127,7 +127,7 @@ def check_bytes(text: Text, format: Format) -> None:
 
 def _ends_in_quote(text: Text, format: Format, read: Parser) -> bool:
     """True if the last line has an open quote, so that an empty line appended to it would become part of it.
-    pyarrow.csv takes the end of a text as the end of a quote."""
+    pyarrow.csv treats the end of a text as the end of a quote."""
     begin = int(line_starts(text, True)[-2]) if format.newlines else text.rfind(b"\n", 0, len(text) - 1) + 1
     return bool(read(bytes(text[begin:]).removesuffix(b"\n") + b"\n\n").num_rows != 2)
 

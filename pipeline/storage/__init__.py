@@ -1,8 +1,8 @@
 """The three tiers, the key map, and the policies that choose victims.
 
 `plan` works on `Places` (key map, free slots, uses, the end of the log) and moves no bytes; the other stages move rows
-between `Slab` (device and host) and `Log` (disk) at the places that `plan` chose. A single stage writes each tier, so there
-are no locks (DESIGN.md).
+between `Slab` (device and host) and `Log` (disk) at the places that `plan` chose. A single stage writes each tier, so
+there are no locks (DESIGN.md).
 
 A row of the log has a checksum in its last word, which every read verifies. Two rows share one read if the disk
 streams over the gap between them in less time than another read costs (`Reader`; both constants are measured,

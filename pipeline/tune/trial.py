@@ -1,5 +1,5 @@
-"""The process of one training of a study: `python -m pipeline.tune.trial STUDY NAME`. It ends with a verdict; killed
-and started again, the training goes on from its last commit, and the verdict is the same."""
+"""The process of one training of a study: `python -m pipeline.tune.trial STUDY NAME`. It ends with a verdict. If it is
+killed and started again, the training continues from its last commit, and the verdict is the same."""
 
 from __future__ import annotations
 
