@@ -292,8 +292,8 @@ def with_settings(workflow: object, settings: Mapping[str, Any] | None = None) -
     if a setting is wrong."""
     if not isinstance(workflow, Workflow | str | Path):
         raise ValueError(
-            f"pipeline.train takes a workflow or the file of one, got a {type(workflow).__name__}; for a table of "
-            "data, write it to a Parquet file, and `pipeline init FILE` writes its workflow"
+            f"pipeline.train takes a workflow or the file of one, got a {type(workflow).__name__}; to train on "
+            "a table, write it to a Parquet file; `pipeline init FILE` then writes a workflow"
         )
     found = workflow if isinstance(workflow, Workflow) else load(workflow)
     return found.with_settings(settings or {})

@@ -136,7 +136,7 @@ def tune_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "tune",
         "Try other settings of a workflow, by Optuna, and write the best workflow. Trials are judged by the validation "
-        "split, and the best one is tested once. After an interruption, or a kill, the same command goes on.",
+        "split, and the best one is tested once. After an interruption, or a kill, the same command resumes.",
     )
     parser.add_argument(
         "workflow", type=Path, metavar="WORKFLOW", help="as for `pipeline run`; a value named `tune` in it, a "

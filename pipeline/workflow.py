@@ -123,8 +123,8 @@ class Data(Strict):
                 )
             if task.where is not None and not self.task_of(task.where).is_binary:
                 raise ValueError(
-                    f"data.tasks[{n}].where is {task.where!r}, which is any number, as its loss says; name a label "
-                    "that is 0 or 1"
+                    f"data.tasks[{n}].where is {task.where!r}, which may be any number, as its loss says; name a "
+                    "label that is 0 or 1"
                 )
         return self
 
@@ -369,8 +369,8 @@ class Workflow(Strict):
             raise ValueError("metrics.guard needs spans that are scored; set data.time or data.span, and score_spans")
         if self.metrics.guard is not None and not self.data.all_tasks[0].is_binary:
             raise ValueError(
-                f"metrics.guard compares normalized entropies, and {self.data.labels[0]!r} may be any number; leave it "
-                "out"
+                f"metrics.guard compares normalized entropies, and {self.data.labels[0]!r} may be any number; leave "
+                "the guard out"
             )
         if self.metrics.top and not self.metrics.group:
             raise ValueError(

@@ -82,7 +82,7 @@ def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, expec
     assert process.returncode == 128 + number, err
     assert f"{signal.Signals(number).name}: the planned blocks finish, then a commit; once more: stops at once" in err
     assert "commit 1 is kept, up to epoch 1, train, batch " in out
-    assert "the same command goes on from there" in out
+    assert "the same command resumes from there" in out
     assert "Traceback" not in out + err
     assert not (run_dir / "result.json").exists()
     resumed = make_driver(

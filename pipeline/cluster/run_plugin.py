@@ -172,7 +172,7 @@ def two_levels(join_request: JoinRequest, meet: Callable[[str, Rank], Group]) ->
     if len({len(ranks) for ranks in machines}) > 1:
         raise ValueError(
             f"optimizer.merge.inner needs the same number of workers on every machine, and the machines have "
-            f"{[len(ranks) for ranks in machines]}; leave it out, or start as many on each"
+            f"{[len(ranks) for ranks in machines]}; leave it out, or start the same number on each"
         )
     number = next(n for n, ranks in enumerate(machines) if rank in ranks)
     place = machines[number].index(rank)

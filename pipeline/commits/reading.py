@@ -119,7 +119,7 @@ def _choose(commits: Commits, which: str | int | None) -> int:
                     return number
         if which:
             raise ValueError(
-                f"{run_dir} has no best commit, since no epoch was validated ({there_are}); name last, or a number"
+                f"{run_dir} has no best commit, since no epoch was validated ({there_are}); use last, or a number"
             )
     return numbers[-1]
 

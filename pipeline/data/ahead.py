@@ -98,8 +98,8 @@ def _whole(pieces: Pieces, parts: list[Future[bytes]]) -> list[tuple[int, bytes]
     was, now = pieces.file.stamp, stamp_of(pieces.file.place)
     if now != was:
         raise ValueError(
-            f"{pieces.file.place} was changed during the run: its ETag was {was.version}, is {now.version}; put back "
-            "the file as it was"
+            f"{pieces.file.place} was changed during the run: its ETag was {was.version}, is {now.version}; restore "
+            "the original file"
         )
     return [(begin, part.result()) for (begin, _), part in zip(pieces.ranges, parts, strict=True)]
 

@@ -75,7 +75,7 @@ def init_command(args: argparse.Namespace) -> int:
         )
     there = next(path for path in out.parents if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"--out {args.out}: nothing can be written to {there}; name a file in another folder")
+        raise ValueError(f"--out {args.out}: cannot write to {there}; name a file in another folder")
     files, left_out = sources_of(args.data)
     # Kaggle's form for predictions has a column of labels that are none.
     forms = [file for file in files if file.stem.lower().replace("_", "").startswith("samplesubmission")]

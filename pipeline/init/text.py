@@ -68,8 +68,8 @@ def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) ->
             check_heads(paths, format)
         except ValueError as error:
             raise ValueError(
-                f"{error}; `init` takes files with the same columns, and those without a --label"
-                " that is named are left out"
+                f"{error}; `init` needs files with the same columns, and leaves out only files without the"
+                " column that --label names"
             ) from error
         chosen = spaced(range(len(paths)), most)
         format, table = _with_quotes(paths, chosen, format, bad)

@@ -197,11 +197,12 @@ class FileWatch(Thread):
             text = f"no answer for {seconds:.0f} s, {self._what(REPORT_SECONDS)}: see whether that disk or mount works"
             _gave_up.append(f"{text}; this process may hold what it waits for until its end")
             if self._ends:
-                _say(f"error: {text}; what is committed or finished stays, and the same command goes on")
+                _say(f"error: {text}; commits and finished files stay, and the same command resumes")
                 os._exit(1)
         elif seconds >= REPORT_SECONDS and self._awake - self._reported >= REPORT_SECONDS:
             self._reported = self._awake
-            _say(f"no answer for {seconds:.0f} s, {self._what(REPORT_SECONDS)}; after {END_SECONDS:.0f} s this ends")
+            what = self._what(REPORT_SECONDS)
+            _say(f"no answer for {seconds:.0f} s, {what}; after {END_SECONDS:.0f} s the process ends")
 
     def _heed_signals(self) -> None:
         (number, asked), last = self._signals[0], self._signals[-1]

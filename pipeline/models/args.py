@@ -17,7 +17,7 @@ def widths(name: str, values: Sequence[int], minimum: int = 0) -> tuple[int, ...
     """Return the layer widths as a tuple. Raises ValueError if `values` are not positive integers for at least
     `minimum` layers."""
     if not isinstance(values, list | tuple) or len(values) < minimum:
-        raise ValueError(f"{name} is {values!r}; expected the widths of {minimum} layers or more, such as [400, 400]")
+        raise ValueError(f"{name} is {values!r}; expected the widths of at least {minimum} layers, such as [400, 400]")
     return tuple(whole(f"{name}[{layer}]", width) for layer, width in enumerate(values))
 
 

@@ -73,7 +73,9 @@ class FactorizedInteraction(nn.Module):
         super().__init__()
         self.joins = one_of("residual", residual, ("concat", "sum")) == "concat"
         if self.joins and width % 2:
-            raise ValueError(f"a layer's width is {width}; with residual 'concat' it is two halves: take an even one")
+            raise ValueError(
+                f"a layer's width is {width}; with residual 'concat' it is cut into halves: use an even one"
+            )
         self.linear = nn.Linear(num_inputs, width if self.joins else 2 * width)
 
     def forward(self, x_BI: Tensor) -> Tensor:

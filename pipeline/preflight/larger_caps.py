@@ -44,7 +44,7 @@ class Larger:
 
     text: str
     flags: str
-    """Arguments with which the same command goes on, such as --set 'storage.disk=96 MiB'; empty if none are known."""
+    """Arguments with which the same command resumes, such as --set 'storage.disk=96 MiB'; empty if none are known."""
 
 
 def larger_caps(refusal: Refusal, setup: Setup, look_ahead: int, seen: Seen) -> Larger:

@@ -117,7 +117,7 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
                 "another place"
             )
     elif _holds_anything(out):
-        raise ValueError(f"{out} holds something else; --fresh moves it aside, --out names another place")
+        raise ValueError(f"{out} holds other files; --fresh moves it aside, --out names another folder")
     else:
         Files().make_folder(path.parent)
         is_new = True

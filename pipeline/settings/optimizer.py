@@ -260,9 +260,7 @@ def _metric(value: object) -> object:
         metric = re.split("[:_]", value)[0]
         close, _ = did_you_mean(metric, JUDGED)
         hint = f"; did you mean {value.replace(metric, close, 1)!r}?" if close else ";"
-        raise ValueError(
-            f"no metric {value!r}{hint} Metrics: {', '.join(JUDGED)} of the first label, METRIC:LABEL of another"
-        )
+        raise ValueError(f"no metric {value!r}{hint} Metrics: {', '.join(JUDGED)} for the first label, or METRIC:LABEL")
     return f"{found[1]}:{found[2]}" if found[2] else value
 
 

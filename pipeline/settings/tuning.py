@@ -25,7 +25,7 @@ class Between(Strict):
                 f"low is {self.low} and high {self.high}; low must be less, or give one choice: [{self.low}]"
             )
         if self.log and self.low <= 0:
-            raise ValueError(f"low is {self.low}, and a logarithmic scale has no such number; set it above 0")
+            raise ValueError(f"low is {self.low}, but a logarithmic scale needs a number above 0; raise low")
         return self
 
     def nearest(self, value: float) -> int | float:

@@ -191,7 +191,7 @@ class CalendarMaker:
             if column.null_count:
                 at = row + pc.index(column.is_null(), True).as_py()
                 raise ValueError(
-                    f"{path}, row {at:,}: column {time.name!r} (data.time) is null, so that the row belongs to no "
+                    f"{path}, row {at:,}: column {time.name!r} (data.time) is null, so the row belongs to no "
                     "span; fill it, or leave the row out"
                 )
             row += len(column)

@@ -21,8 +21,8 @@ from pipeline.workflow import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 with a best workflow, 1 if no trial was complete, 2 if anything was wrong before the
-    first one, 130 after SIGINT and 143 after SIGTERM; the same command goes on."""
+    """Run the command. Exit code 0 with a best workflow, 1 if no trial completed, 2 if anything was wrong before the
+    first one, 130 after SIGINT and 143 after SIGTERM; the same command resumes."""
     argv = sys.argv[1:] if argv is None else list(argv)
     args = tune_arguments().parse_args(argv)
     again = shlex.join(["pipeline", "tune", *(word for word in argv if word != "--fresh")])
@@ -54,6 +54,6 @@ def tune_command(args: argparse.Namespace, again: str) -> str | int:
             parts = (
                 f"1/{args.parallel} of the workflow's caps, and 1/{args.parallel + args.keep_tables} of storage.disk"
             )
-            say(f"error: no trial was complete; {said}{f' (a trial has {parts})' if 'storage.' in said else ''}")
+            say(f"error: no trial completed; {said}{f' (a trial has {parts})' if 'storage.' in said else ''}")
             return 1
         return json.dumps(tuning.as_json(), indent=1) if args.json else tuning.text

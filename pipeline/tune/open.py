@@ -33,7 +33,7 @@ def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> 
         raise ValueError("trials are judged by the validation split, and data.validation names no files; name some")
     path = out / "study.json"
     if not path.is_file() and out.is_dir() and any(out.iterdir()):
-        raise ValueError(f"{out} holds something else than a study; {WAYS_OUT}")
+        raise ValueError(f"{out} is not empty and holds no study; {WAYS_OUT}")
     fixed = Fixed(
         workflow=described(workflow), space=json.loads(json.dumps(dict(space), default=lambda of: of.model_dump())),
         metric=metric_of(workflow), seed=args.seed, parallel=parallel, workers=workers, examples=num_examples(workflow),

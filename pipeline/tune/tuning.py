@@ -53,7 +53,7 @@ class Tuning:
             study.delete_tables()
             if hours is not None and time.monotonic() - begun >= 3600 * hours:
                 if len(study.trials) < most:
-                    say(f"{hours:g} hours are over; the same command goes on for as long")
+                    say(f"{hours:g} hours are over; the same command continues for as long again")
                 break
         return True
 

@@ -288,7 +288,7 @@ def test_a_list_shares_the_table_of_the_column_of_its_values(tmp_path):
     ("labels", "said"),
     [
         (["clik"], "there is no such column; there are click"),
-        (["colour"], "a label holds 0 and 1 and nothing else, and this column has 3 different values such as r, g, b"),
+        (["colour"], "a label holds only 0 and 1, and this column has 3 different values such as r, g, b"),
         (["size"], "different values such as 1, 2; name the value that is to be 1: --label size=2"),
         (["price"], r"add a column .* whether price is above some limit.*Task\(label=\"price\", loss=\"squared\"\)"),
         (["size=3"], "the values of this column are 1 and 2"),
@@ -393,7 +393,7 @@ def test_the_bias_is_the_rate_of_the_training_files(tmp_path):
 def test_a_folder_that_takes_no_file_is_named_before_reading(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
     assert main(["missing.csv", "--out", str(tmp_path / "new" / "w.py")]) == 2
-    assert f"nothing can be written to {tmp_path}; name a file in another folder" in capsys.readouterr().err
+    assert f"cannot write to {tmp_path}; name a file in another folder" in capsys.readouterr().err
 
 
 def test_the_range_of_large_numbers_is_shown_whole(tmp_path, capsys):
