@@ -57,7 +57,7 @@ def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) ->
     check_heads(paths, Format("csv", "text", ()))
     if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
         if first.startswith("["):
-            raise ValueError(f"{paths[0]}: is a JSON array; write one object per line, as `jq -c '.[]'` does")
+            raise ValueError(f"{paths[0]} is a JSON array; write one object per line, as `jq -c '.[]'` does")
         chosen = spaced(range(len(paths)), most)
         format, forms = _of_json([paths[number] for number in chosen], bad)
         options: dict[str, Any] = {"nulls": SPELLINGS}
@@ -165,7 +165,7 @@ def _delimited(path: DataFile) -> Format:
     lines = _lines(path)
     if lines and all(VOWPAL.fullmatch(line.rstrip("\r\n")) for line in lines):
         raise ValueError(
-            f"{path}: is text of Vowpal Wabbit; write a column for each namespace, as CSV, or `label index:value ...` "
+            f"{path} is text of Vowpal Wabbit; write a column for each namespace, as CSV, or `label index:value ...` "
             "for `pipeline prepare libsvm`"
         )
     delimiter = _delimiter(lines)

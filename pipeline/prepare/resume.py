@@ -48,7 +48,7 @@ def check_parts_are_those(job: Job, step: str, pieces: Sequence[Piece]) -> None:
             file, number = file + 1, 0
         path = job.records(step).path(record.name)
         if (record.file, record.number) != (file, number) or file > pieces[-1].file:
-            raise ValueError(f"{path}: is the record of a part that the sources do not have; remove it")
+            raise ValueError(f"{path} is the record of a part that the sources do not have; remove it")
         number, last = number + 1, record.last
 
 

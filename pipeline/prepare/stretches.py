@@ -85,7 +85,7 @@ def _naming_damage(path: DataFile, line: Callable[[], int]) -> Iterator[None]:
     except OSError as error:
         if codec_of(path) is None:
             raise
-        raise ValueError(f"{path}: is cut off or damaged after line {line():,} ({error}); is it complete?") from error
+        raise ValueError(f"{path} is cut off or damaged after line {line():,} ({error}); is it complete?") from error
 
 
 def _line(file: io.BufferedReader, path: DataFile, number: Callable[[], int]) -> bytes:

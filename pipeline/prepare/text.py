@@ -166,7 +166,7 @@ def _in_words(error: str, names: Sequence[str], has_schema: bool) -> str:
         column, kind, value = found.groups()
         name = names[int(column)]
         if value is None:
-            return f"column {name!r}: is not UTF-8 (type `binary` takes any bytes)"
+            return f"column {name!r} is not UTF-8 (type `binary` takes any bytes)"
         if name.startswith(NAMELESS):
             return f"{value[:80]!r} is in {name}; name it in the header"
         way = f" ({name}:category in the schema takes any text; its `nulls` are the texts that are null)"

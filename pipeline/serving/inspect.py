@@ -38,7 +38,7 @@ def _check_content(opened: OpenedServable) -> Iterator[str]:
     for name, digest in manifest.files.items():
         path = folder / name
         if not path.is_file():
-            yield f"{path}: is missing"
+            yield f"{path} is missing"
         elif checksum_of(path) != digest:
             yield f"{path}: its checksum is not that of the manifest"
     yield from _check_rows(opened)
@@ -67,7 +67,7 @@ def _check_rows(opened: OpenedServable) -> Iterator[str]:
     ends_N = np.append(fences_N[1:], [1 << 32]).astype(np.uint64)
     for number, digest in enumerate(manifest.parts):
         if not (path := part_file(folder, number)).is_file():
-            yield f"{path}: is missing"
+            yield f"{path} is missing"
         elif checksum_of(path) != digest:
             yield f"{path}: its checksum is not that of the manifest"
     try:

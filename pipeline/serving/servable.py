@@ -132,7 +132,7 @@ def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise Damaged(f"{path}: is missing; {AGAIN}") from error
+        raise Damaged(f"{path} is missing; {AGAIN}") from error
     if checksum(content) != manifest.files[name]:
         raise Damaged(f"{path}: its checksum is not that of {SERVABLE_MANIFEST}; {AGAIN}")
     return content

@@ -352,7 +352,7 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n", b"1,2\n"), "b.csv: has no header, "),
         (
             lambda f: write_texts(f / "data", gzip.compress(b"click,n\n")),
-            "a.csv: is compressed as .gz, which its name does not say",
+            "a.csv is compressed as .gz, which its name does not say",
         ),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
         (

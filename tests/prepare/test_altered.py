@@ -185,7 +185,7 @@ def test_a_forged_manifest_is_refused(source, finished, monkeypatch, capsys, wha
     finally:
         manifest.write_bytes(before)
     said = capsys.readouterr().err
-    assert said.startswith(f"error: {manifest}: is damaged (")
+    assert said.startswith(f"error: {manifest} is damaged (")
     assert said.endswith("); remove it, and the same command makes the output again\n")
 
 
@@ -229,7 +229,7 @@ def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monk
     records.write(more)
     capsys.readouterr()
     assert altered.prepare(monkeypatch, source, out) == 1
-    assert f"{records.path(more.name)}: is the record of a part that the sources do not have; remove it" in (
+    assert f"{records.path(more.name)} is the record of a part that the sources do not have; remove it" in (
         capsys.readouterr().err
     )
 
@@ -245,4 +245,4 @@ def test_a_damaged_command_is_refused_with_the_way_out(source, tmp_path, monkeyp
     command = tmp_path / "out/.prepare/command.json"
     command.write_text("{")
     assert altered.prepare(monkeypatch, source, tmp_path / "out") == 2
-    assert f"{command}: is damaged; --fresh moves {tmp_path / 'out'} aside" in capsys.readouterr().err
+    assert f"{command} is damaged; --fresh moves {tmp_path / 'out'} aside" in capsys.readouterr().err
