@@ -357,7 +357,7 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
         (
             lambda f: write_texts(f / "data", b"1 |user 5 |item 7:0.5\n-1 'tag |user 6 |item 8 9\n"),
-            "a.csv: is text of Vowpal Wabbit; write a column for each namespace, as CSV",
+            "a.csv is text of Vowpal Wabbit; write a column for each namespace, as CSV",
         ),
     ],
     ids=["file", "empty", "types", "columns", "widths", "header", "packed", "ragged", "Vowpal Wabbit"],
