@@ -112,7 +112,7 @@ class Data(Strict):
         for n, task in enumerate(self.tasks):
             if task.label not in self.labels:
                 hint = did_you_mean(task.label, self.labels)[1].replace("it has", "there are")
-                raise ValueError(f"data.tasks[{n}].label is {task.label!r}, which is none of data.labels{hint}")
+                raise ValueError(f"data.tasks[{n}].label is {task.label!r}, which is not in data.labels{hint}")
             if task.label in (other.label for other in self.tasks[:n]):
                 raise ValueError(f"data.tasks[{n}] is a second one of label {task.label!r}; make them one")
             before = self.labels[: self.labels.index(task.label)]
@@ -379,7 +379,8 @@ class Workflow(Strict):
         grouped = [f"metrics.{name}" for name in ("group", "slices") if getattr(self.metrics, name)]
         if grouped and not any(task.is_binary for task in self.data.all_tasks):
             raise ValueError(
-                f"{grouped[0]} is set, and none of data.labels is 0 or 1, as its metrics need; leave it out"
+                f"{grouped[0]} is set, but its metrics need a label that is 0 or 1, and data.labels has none; leave it "
+                "out"
             )
         if len(set(self.metrics.slices)) < len(self.metrics.slices):
             raise ValueError(f"metrics.slices names a column twice: {', '.join(self.metrics.slices)}")

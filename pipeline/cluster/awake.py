@@ -20,7 +20,7 @@ LOOK_SECONDS = 1.0
 ANSWER_SECONDS = 30.0
 """Time limit for answers to small queries."""
 NOTE_SECONDS = 20.0
-"""Time after which a wait that goes on says what it waits for."""
+"""Time after which a waiting call says what it waits for."""
 
 
 class NoAnswer(PipelineError):

@@ -99,7 +99,7 @@ Identity = Mapping[str, SplitIdentity]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The data of a run that goes on, as its last commit has them, and what is added to them."""
+    """The data of a resumed run: those of its last commit, and the files that are added to them."""
 
     splits: Identity = field(default_factory=dict)
     extend: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ def _looked_at(seen: SeenRows) -> str:
         if files:
             parts.append(f"{sum(file.num_seen for file in files):,} of {split} ({len(files)} files)")
     whole = "all" if seen.num_rows == seen.total_rows else f"{seen.num_rows:,} of {seen.total_rows:,}"
-    return f"looked at {whole} rows: {', '.join(parts)}; {len(seen.features)} features"
+    return f"read {whole} rows: {', '.join(parts)}; {len(seen.features)} features"
 
 
 def _model_auc(workflow: Workflow, evaluations: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, str]]:

@@ -12,7 +12,7 @@ from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 from pipeline.records import F32, I32
 
 LEAK_AREA = 0.95
-"""AUC of a column by itself from which on it is taken for a leak."""
+"""Minimum AUC of a single column that counts as a leak."""
 BEATS_BY = 4.0
 """Standard errors by which a column alone must beat the model."""
 PURE_ROWS = 100

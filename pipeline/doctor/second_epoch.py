@@ -1,4 +1,4 @@
-"""Second-epoch collapse: validation is worse from the second epoch on, while training goes on learning."""
+"""Second-epoch collapse: validation is worse from the second epoch on, while the training loss still falls."""
 
 from __future__ import annotations
 

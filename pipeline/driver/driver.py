@@ -54,7 +54,7 @@ class CapTooSmall(PipelineError):
     """A block that needs a larger cap ended the run."""
 
     def __init__(self, text: str, kept: str) -> None:
-        """`kept`: what is committed, and how to go on."""
+        """`kept`: what is committed, and how to resume."""
         super().__init__(text)
         self.kept = kept
 

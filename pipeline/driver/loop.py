@@ -29,7 +29,7 @@ class DueCommit:
     """A commit that must be taken now. See `Committer.commit`."""
 
     begin: Block | None
-    """Block with which the run goes on; None: it is over."""
+    """Next block of the run; None: the run is over."""
     at_least: int = 0
     give_up: bool = False
 

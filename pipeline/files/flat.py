@@ -117,7 +117,8 @@ class FlatFile(pq.ParquetFile):
         return self._schema
 
     def inputs(self, names: Iterable[str]) -> list[str]:
-        """Columns that are read for columns of these names, of which some may be made of others."""
+        """Columns of the file that must be read for columns of these names, some of which may be computed from
+        others."""
         return self._derived.inputs(names) if self._derived else list(dict.fromkeys(names))
 
     def leaf(self, name: str) -> int | None:

@@ -53,7 +53,7 @@ def check_whole(place: str) -> None:
         if "=" not in os.path.basename(folder):
             return
         folder = os.path.dirname(folder)
-    raise ValueError(f"{place} is in a Delta table, of which some files may be deleted rows; name the folder {folder}")
+    raise ValueError(f"{place} is in a Delta table, and may hold deleted rows; name the folder {folder}")
 
 
 def _delta(folder: str, begun: Mapping[str, int | None]) -> Table:

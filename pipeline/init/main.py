@@ -166,14 +166,14 @@ def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
 
 
 def table_of(look: Look, choices: Sequence[Choice]) -> str:
-    """Table of the columns and what they are taken for, and a line for each column that is in doubt, with the option
-    that changes its role."""
+    """Table of the columns and their roles, and a line for each doubtful column, with the option that changes its
+    role."""
     rows = sum(look.rows)
     about = "" if look.delimiter is None else "about "
-    lines = [f"{about}{rows:,} rows in {files_of(look)}; {look.sample.num_rows:,} rows were looked at"]
+    lines = [f"{about}{rows:,} rows in {files_of(look)}; {look.sample.num_rows:,} rows were inspected"]
     width = max(len(choice.column.name) for choice in choices)
     lines.append(
-        f"{'column':{width}}  {'taken for':9}  {'different':>9}  {'null':>6}  {'range or values':{RANGE_WIDTH}}  why"
+        f"{'column':{width}}  {'role':9}  {'different':>9}  {'null':>6}  {'range or values':{RANGE_WIDTH}}  why"
     )
     for choice in choices:
         column = choice.column
@@ -195,21 +195,19 @@ def files_of(look: Look) -> str:
 
 
 def _note(choice: Choice) -> str:
-    """Doubt about a column, and the option that changes it; empty if there is none, or a warning says it."""
+    """Doubt about the role of a column, and the option that changes it; empty if there is none, or a warning has it."""
     column = choice.column
     if choice.role in ("category", "skip") and column.note and column.kind != "time":
         return column.note
     if choice.given or choice.warning or choice.role not in ("number", "category"):
         return ""
     if is_binary(column):
-        return (
-            f"{column.name}: 0 and 1, as of an outcome; if known only after the label, {as_option(column, 'nothing')}"
-        )
+        return f"{column.name}: 0 and 1, like an outcome; if known only after the label, {as_option(column, 'nothing')}"
     if not choice.either:
         return ""
     if choice.role == "number":
-        return f"{column.name}: taken for amounts; if they are names of things, {as_option(column, 'category')}"
-    return f"{column.name}: taken for names of things; if they are amounts, {as_option(column, 'number')}"
+        return f"{column.name}: treated as amounts; if they are ids, {as_option(column, 'category')}"
+    return f"{column.name}: treated as ids; if they are amounts, {as_option(column, 'number')}"
 
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> tuple[Path, Draft]:

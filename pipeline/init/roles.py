@@ -202,7 +202,7 @@ def _number(column: Column, why: str) -> Choice:
 
 
 def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
-    """Warn of a feature that goes with a label by itself: it may be known only after the label is."""
+    """Warn of a feature that predicts a label alone: it may be known only after the label."""
     column = choice.column
     if not labels or choice.role not in ("number", "category") or (column.kind or "").startswith("lists"):
         return choice
@@ -212,22 +212,22 @@ def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
     by_name = bool(OUTCOME_WORDS.search(words_of(column.name)))
     if auc < (TWIN_AUC if by_name or is_binary(column) else SUSPECT_AUC):
         return choice
-    alone = f"by itself it goes with the label (AUC {auc:.3f} on rows that its rates were not counted on)"
+    alone = f"it predicts the label alone (AUC {auc:.3f} on held-out rows)"
     said = (
-        f"{column.name} looks by its name like what is known only after the label, and {alone}: leave it out, "
+        f"{column.name} seems, by its name, to be known only after the label, and {alone}: leave it out, "
         f"{as_option(column, 'nothing')}, unless it is known before"
         if by_name
-        else f"{column.name} is taken, and {alone}: if it is known only after it, {as_option(column, 'nothing')}"
+        else f"{column.name} is kept, but {alone}: if it is known only after the label, {as_option(column, 'nothing')}"
     )
     said = "; ".join(filter(None, (said, choice.warning)))
     return replace(choice, warning=said, after_label=by_name, is_suspect=True)
 
 
 def ask(choices: Sequence[Choice]) -> list[Choice]:
-    """Ask on the terminal whether each column that by itself goes with the label is kept; without a terminal, and
-    without an answer, it is. Raises ValueError if no category is left."""
+    """Ask on the terminal whether to keep each column that predicts the label alone; without a terminal, or without an
+    answer, it is kept. Raises ValueError if no category is left."""
     if not sys.stdin.isatty():
-        print("--ask: the input is no terminal, so nothing is asked, and all columns are kept")
+        print("--ask: the input is not a terminal, so all columns are kept without asking")
         return list(choices)
     return _with_category([_kept(choice) if choice.is_suspect else choice for choice in choices])
 

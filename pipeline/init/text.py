@@ -257,8 +257,8 @@ def _of_json(paths: Sequence[DataFile], bad: BadLines) -> tuple[Format, dict[str
         table = read_objects(text)
     except RefusedLine as error:
         raise ValueError(
-            f"{paths[0]}: {error}, in the lines looked at of all files; write the field alike in all, or name the "
-            "others to `pipeline prepare json --schema`"
+            f"{paths[0]}: {error}, in a sample of the lines of all files; write the field in one form in all files, or "
+            "give only the other fields to `pipeline prepare json --schema`"
         ) from error
     while any(pa.types.is_struct(field.type) for field in table.schema):
         table = table.flatten()

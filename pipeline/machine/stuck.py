@@ -27,7 +27,7 @@ END_SECONDS = 600.0
 SIGNAL_SECONDS = 5.0
 """Time after a signal at which the process says what it is still doing."""
 GRACE_SECONDS = 2.0
-"""Time that the process has to end by itself after a second signal."""
+"""Time within which the process must end after a second signal."""
 
 _CALLS = {
     "x86_64": {
@@ -246,7 +246,7 @@ def watch_process(signals: bool = True) -> None:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Watch meanwhile, for a call in a process that must not end by itself: `check_stuck` raises instead."""
+    """Watch during a call in a process that must not be ended: `check_stuck` raises instead."""
     if _watches:
         yield
         return

@@ -1,4 +1,4 @@
-"""Observers: objects that the driver calls for each event of a run. The driver knows nothing else about them."""
+"""Observers: objects that the driver calls for each event of a run."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ class Larger:
 
 
 def larger_caps(refusal: Refusal, setup: Setup, look_ahead: int, seen: Seen) -> Larger:
-    """Find caps with which a run goes on from the block that it refused, with room for the keys that may still come."""
+    """Find caps with which a run can continue from the block that it refused, with room for the keys that may still
+    come."""
     if not (name := CAPS.get(refusal.cap)):
         return Larger(refusal.message, "")
     holds = partial(_holds, refusal, look_ahead)

@@ -16,7 +16,7 @@ from pipeline.serving.workflows import checked_workflow, has_own_model
 from pipeline.storage.files import checksum_of
 
 PAGES_AT_ONCE = 64
-"""Pages that are read at a time; of several damaged ones among them, the first is named."""
+"""Number of pages that are read together; if several of them are damaged, the first one is named."""
 PAGES_TO_OPEN = 64
 """Pages that the memory for an opening has room for, which is more than the smallest cache takes."""
 

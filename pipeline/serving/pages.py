@@ -57,7 +57,7 @@ class PageFormat:
 
     @property
     def page_bytes(self) -> int:
-        """Smallest multiple of PAGE_BYTES of which full rows take up at least 1 / 1.025."""
+        """Smallest multiple of PAGE_BYTES of which at least 1 / 1.025 holds full rows."""
         num_bytes = PAGE_BYTES
         while 1025 * self._rows_in(num_bytes) * self.row_bytes < 1000 * num_bytes:
             num_bytes += PAGE_BYTES

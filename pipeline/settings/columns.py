@@ -138,7 +138,7 @@ def check_sequences(sequences: abc.Sequence[Sequence], categories: abc.Sequence[
             if candidate not in known:
                 hint = did_you_mean(candidate, known)[1].replace("it has", "there are")
                 raise ValueError(
-                    f"{where}, which is none of data.categories{hint}; name the category whose values they hold"
+                    f"{where}, which is not in data.categories{hint}; name the category whose values they hold"
                 )
     names = [sequence.name for sequence in sequences]
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -61,8 +61,8 @@ def row_of(places_U: I64) -> I64:
 
 
 class KeyMap:
-    """Hash table in 256 partitions. A partition that is 92.5 % full grows by 15 % by itself, at other sizes than the
-    other partitions, so that few of them grow at a time.
+    """Hash table in 256 partitions. A partition that is 92.5 % full grows by 15 %, at other sizes than the other
+    partitions, so that few of them grow at the same time.
 
     The map takes 12.4 bytes per key from 7 million keys on, at most 15.4 from 1 million on, and at least 640 KiB.
     """
@@ -124,7 +124,7 @@ class KeyMap:
         self.threads.split(num_keys, work, MIN_PART)
 
     def _by_partition(self, num_keys: int, work: Callable[[int, int], None]) -> None:
-        """Do work on keys, divided by their partitions: each part looks at all keys."""
+        """Do work on keys, divided by their partitions: each part scans all keys."""
         if num_keys:
             num_parts = min(self.threads.num_threads, -(-num_keys // MIN_PART))
             self.threads.split(NUM_PARTITIONS, work, -(-NUM_PARTITIONS // num_parts))

@@ -86,8 +86,8 @@ def max_rows(num_slots: int, map_bytes: int) -> int:
 
 
 class Places:
-    """All that `plan` knows about rows: key map, slots, policies, the log's tail. It belongs to `plan` and runs ahead
-    of the bytes; it agrees with them once the pipeline is drained."""
+    """All metadata of `plan`: key map, slots, policies, the log's tail. It belongs to `plan` and runs ahead of the
+    bytes; it agrees with them once the pipeline is drained."""
 
     def __init__(
         self, device_rows: int, host_rows: int, policies: tuple[str, str], caps: Caps, chunks: Chunks,

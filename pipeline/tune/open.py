@@ -1,4 +1,5 @@
-"""Opening a study: what it needs of the workflow, a trial's share of the caps, and whether an earlier one goes on."""
+"""Opening a study: the requirements on its workflow, a trial's share of the caps, and whether an earlier study
+resumes."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> 
 
 
 def described(workflow: Workflow) -> dict[str, Any]:
-    """The workflow in JSON, without what may change while a study goes on."""
+    """The workflow in JSON, without the settings that may change when a study resumes."""
     fields = json.loads(workflow.model_dump_json(exclude={*MAY_CHANGE}))
     del fields["schedule"]["threads"]
     return dict(fields)

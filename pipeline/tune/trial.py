@@ -136,7 +136,7 @@ def complete(order: Order, record: Record, workflow: Workflow) -> Verdict:
 
 
 def die_with(parent: int) -> None:
-    """Have the system end this process when the study's does, so that none goes on without it."""
+    """Make the system end this process when the study's process ends, so that no trial outlives its study."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         raise SystemExit("the study's process has ended")

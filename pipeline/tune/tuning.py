@@ -1,4 +1,4 @@
-"""A study as it goes on: its rounds, and what it ends with."""
+"""The course of a study: its rounds, and what it writes at its end."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ class Tuning:
             if not self._score_test(best, run_dir):
                 return False
             tested = len(list((study.out / "records").glob("best-*/verdict.json")))
-            times = "once" if tested == 1 else f"as model {tested} of this study, of which the first was the honest one"
+            times = (
+                "once" if tested == 1 else f"as model {tested} of this study; only the test of the first was unbiased"
+            )
             lines.append(f"tested {times}: {evaluated(test)}" if (test := self._found["test"]) else "its test failed")
         self.text = "\n".join([*lines, f"its run: {run_dir}", f"its workflow: {path}"])
         self.text += f"\n{write_page(study, self.text)}"

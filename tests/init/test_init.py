@@ -213,9 +213,9 @@ def test_a_doubtful_role_is_reported_with_its_option(tmp_path):
     pq.write_table(table(**more), tmp_path / "all.parquet")
     look = look_at_files([tmp_path / "all.parquet"])
     said = table_of(look, choose_roles(look, ["click"]))
-    assert "note: a: taken for names of things; if they are amounts, --as a=number" in said
-    assert "note: b: taken for amounts; if they are names of things, --as b=category" in said
-    assert "note: won: 0 and 1, as of an outcome; if known only after the label, --as won=nothing" in said
+    assert "note: a: treated as ids; if they are amounts, --as a=number" in said
+    assert "note: b: treated as amounts; if they are ids, --as b=category" in said
+    assert "note: won: 0 and 1, like an outcome; if known only after the label, --as won=nothing" in said
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_the_doctor_looks_at_the_files_that_the_run_still_has(days, capsys):
     assert main(["days.py", "--serial", "--extend", str(days[1]), str(days[2])]) == 0
     for left, rows in ((3, 64), (2, 44)):
         assert doctor(["runs/days"]) in (0, 1)
-        assert f"looked at all rows: {rows} of train ({left} files)" in capsys.readouterr().out
+        assert f"read all rows: {rows} of train ({left} files)" in capsys.readouterr().out
         days[0].unlink(missing_ok=True)
     days[1].unlink()
     days[2].unlink()

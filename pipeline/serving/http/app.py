@@ -31,7 +31,7 @@ MEDIA_TYPES = ("application/json", "application/octet-stream")
 DESCRIPTION = {"name": "pipeline", "version": version("ctr-pipeline"), "extensions": ["binary_tensor_data"]}
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BODY_SECONDS = 60
-"""Time for a body of which more comes all the time."""
+"""Maximum time for a body that keeps arriving."""
 LEFT = 499
 """Status under which a request is counted whose client left before its body was read."""
 
