@@ -114,7 +114,7 @@ class Data(Strict):
                 hint = did_you_mean(task.label, self.labels)[1].replace("it has", "there are")
                 raise ValueError(f"data.tasks[{n}].label is {task.label!r}, which is not in data.labels{hint}")
             if task.label in (other.label for other in self.tasks[:n]):
-                raise ValueError(f"data.tasks[{n}] is a second one of label {task.label!r}; make them one")
+                raise ValueError(f"data.tasks[{n}] is a second task of label {task.label!r}; make them one")
             before = self.labels[: self.labels.index(task.label)]
             if task.where is not None and task.where not in before:
                 raise ValueError(
@@ -284,7 +284,7 @@ class Workflow(Strict):
             table = one.table_name if isinstance(one, FromParquet) else None
             if table is not None and table not in tables:
                 hint = did_you_mean(table, tables)[1].replace("it has", "there are")
-                raise ValueError(f"init_from.table is {table!r}, which is no table of data.categories{hint}")
+                raise ValueError(f"init_from.table is {table!r}, which is not a table of data.categories{hint}")
         if (
             self.init_from
             and self.optimizer.rows.kind == "ftrl"

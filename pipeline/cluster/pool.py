@@ -106,7 +106,7 @@ class WorkerPool:
             except BaseException:
                 self.close()
                 raise
-        raise NoWorkers(f"{self.world} workers did not come up: {failed}") from failed
+        raise NoWorkers(f"{self.world} workers did not start: {failed}") from failed
 
     def _connect(self) -> None:
         if self.spec.scheduler is None:

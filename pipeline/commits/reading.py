@@ -53,7 +53,7 @@ class HeldCommit:
             there = None
         if there is None or not os.path.samestat(there, os.fstat(self._descriptor)):
             raise GivenUp(
-                f"commit {self.number} of {self.run_dir} is gone: training needed its room on the disk, the "
+                f"commit {self.number} of {self.run_dir} is gone: training needed its disk space, the "
                 "run was moved aside, or `verify --repair` found it damaged; raise storage.disk of that run, or read "
                 "another commit"
             )

@@ -110,5 +110,5 @@ def stamp_of(file: DataFile | str) -> Stamp:
         return stores.stamp_of(str(file))
     except OSError as error:
         raise ValueError(
-            f"{file} was there when the run began, and is gone ({error}); put it back, and resume"
+            f"{file} existed when the run began, and is gone ({error}); put it back, and resume"
         ) from error

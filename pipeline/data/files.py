@@ -197,7 +197,7 @@ class SchemaCheck:
             if NOTHING in kind:
                 self._empty[column.name] = max(kind, self._empty.get(column.name, ""), key=len)
             elif self.kinds.setdefault(column.name, kind) != kind:
-                way = "write the column alike in all files, or remove the file from the patterns"
+                way = "write the column with one type in all files, or remove the file from the patterns"
                 before = "the training data" if self.is_trained else self._first[column.name]
                 raise ValueError(
                     f"{path}: column {column.name!r} ({column.setting}) holds {kind}, expected "

@@ -218,7 +218,7 @@ def open_file(
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:
             way = (
-                f"; make Parquet of the text first: pipeline prepare csv {path} --schema SCHEMA.json "
+                f"; convert the text to Parquet first: pipeline prepare csv {path} --schema SCHEMA.json "
                 "--out FOLDER, with --no-label if its rows are to be scored"
             )
         raise ValueError(f"{path}: cannot be read as Parquet{way} ({error})") from error

@@ -145,7 +145,7 @@ def retried(what: str, place: str, call: Callable[[], T]) -> T:
             if not is_remote(place):
                 raise
             if pause is None or IN_VAIN.search(str(error)):
-                way = f"tried {number} times; look at the network and the store, and repeat the command"
+                way = f"tried {number} times; check the network and the store, and repeat the command"
                 if IN_VAIN.search(str(error)):
                     way = "correct the address, or the credentials and the region in the environment"
                 raise OSError(f"{place}: could not {what} ({_one_line(error)}); {way}") from error

@@ -40,9 +40,9 @@ def table_files(folder: str, begun: Mapping[str, int | None] = MappingProxyType(
     if os.path.isdir(os.path.join(folder, DELTA)):
         return _delta(folder, {at: version for at, version in begun.items() if at.startswith(f"{folder.rstrip('/')}/")})
     if glob.glob(os.path.join(glob.escape(folder), "metadata", "*.metadata.json")):
-        raise ValueError(f"{folder} is an Iceberg table, which is not read; {COPY.format('iceberg', folder)}")
+        raise ValueError(f"{folder} is an Iceberg table, which is not supported; {COPY.format('iceberg', folder)}")
     if os.path.isdir(os.path.join(folder, ".hoodie")):
-        raise ValueError(f"{folder} is a Hudi table, which is not read; {COPY.format('hudi', folder)}")
+        raise ValueError(f"{folder} is a Hudi table, which is not supported; {COPY.format('hudi', folder)}")
     return None
 
 
@@ -102,7 +102,7 @@ def _live(table: Any, folder: str) -> dict[str, Partitions]:
         way = "rewrite it without" if used == ["deletionVectors"] else "copy it to one without"
         purge = " (REORG TABLE ... APPLY (PURGE))" if used == ["deletionVectors"] else ""
         raise ValueError(
-            f"{folder} is a Delta table with {', '.join(used)}, which is not read; {way}{purge}, or "
+            f"{folder} is a Delta table with {', '.join(used)}, which is not supported; {way}{purge}, or "
             f"{COPY.format('delta', folder)}"
         )
     names = table.metadata().partition_columns

@@ -74,7 +74,7 @@ def found_label(look: Look, others: Container[str] = ()) -> Choice:
         return named_label(unfit[0].name, look)
     names = ", ".join(column.name for column in binary + paired)
     there = f"columns of 0 and 1 are {names}" if names else "no column holds only 0 and 1"
-    raise ValueError(f"which column is the label? {there}; name it by --label COLUMN")
+    raise ValueError(f"which column is the label? {there}; name it with --label COLUMN")
 
 
 def _label(column: Column, why: str, values: tuple[str, str] | None) -> Choice:

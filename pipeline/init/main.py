@@ -71,7 +71,7 @@ def init_command(args: argparse.Namespace) -> int:
         raise ValueError(f"--out {args.out}: a workflow is a Python file; give a name such as {out.stem}.py")
     if out.exists() and not args.fresh:
         raise ValueError(
-            f"{args.out} is there already; --fresh moves it aside, and the data prepared for it; or name another file"
+            f"{args.out} already exists; --fresh moves it aside, and the data prepared for it; or name another file"
         )
     there = next(path for path in out.parents if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
@@ -265,7 +265,7 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], op
         kind = "parquet"
     else:
         if path.exists():
-            raise ValueError(f"{path} is there already; --fresh moves it aside; or name another file by --out")
+            raise ValueError(f"{path} already exists; --fresh moves it aside; or name another file by --out")
         content = {"columns": [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices], **look.options}
         with replacing(path) as file:
             file.write(json.dumps(content, indent=1).encode() + b"\n")

@@ -161,7 +161,7 @@ def _unless_absent(choice: Choice, look: Look, division: Division) -> Choice:
     name, lacking = choice.column.name, look.lacking.get(choice.column.name, frozenset())
     for split, paths in division.items():
         if lacking.issuperset(paths):
-            said = f"{name} is in no file of {split}: left out; to take it, add it to one of them"
+            said = f"{name} is in no file of {split}, so it is left out; to use it, add it to one of them"
             return Choice(choice.column, "skip", f"in no file of {split}", said)
     return choice
 
@@ -180,7 +180,7 @@ def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Cho
     if pc.mean(pc.is_in(held, known).cast(pa.int8())).as_py() > UNSEEN_SHARE:
         return choice
     said = (
-        f"{choice.column.name} has other values in the held-out files: what is learned of it is of no use there; "
+        f"{choice.column.name} has different values in the held-out files: what is learned from it is useless there; "
         f"to leave it out, {as_option(choice.column, 'nothing')}"
     )
     return replace(choice, warning="; ".join(filter(None, (choice.warning, said))))
@@ -190,8 +190,8 @@ def _unless_unique(column: Column, unique: bool, why: str) -> Choice:
     if not unique:
         return Choice(column, "category", why)
     said = (
-        f"{column.name} is different in every row: a key that does not come again teaches nothing; to take it "
-        f"nevertheless, {as_option(column, 'category')}"
+        f"{column.name} is different in every row: nothing can be learned from a key that never repeats; to "
+        f"use it anyway, {as_option(column, 'category')}"
     )
     return Choice(column, "skip", "unique per row", said)
 

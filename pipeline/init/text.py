@@ -155,8 +155,8 @@ def _refuse_total(path: DataFile, table: pa.Table) -> None:
         column, text = table.column(name), table.column(name)[-1].as_py()
         if isinstance(text, str) and TOTAL.fullmatch(text) and pc.sum(pc.equal(column, text)).as_py() == 1:
             raise ValueError(
-                f"{path}: the last line sums up the others: column {name!r} is {text!r} there and nowhere else; "
-                "take the line out of the file"
+                f"{path}: the last line is a total of the others: column {name!r} is {text!r} there and nowhere else; "
+                "remove the line from the file"
             )
 
 

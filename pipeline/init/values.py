@@ -163,7 +163,7 @@ class WholeNumbers:
         # Amounts in steps of five are multiples of five; numbers of things may begin anywhere.
         is_even = len(steps) >= 8 and times.max() >= len(steps) / 2 and least % sizes[times.argmax()] == 0
         if num >= SCALES[0] and is_even and _likeness(counts_M) > SMOOTH and not self._jumps(name):
-            return "neighbouring values are about as frequent, as of counts"
+            return "neighbouring values are about as frequent, like counts"
         rest = values_M[values_M != 0]
         if least == 0 and counts_M[0] >= ZERO * known and _distance(rest) > max(UNEVEN, 2 / len(rest) ** 0.5):
             return f"{counts_M[0] / known:.0%} are 0, and the others far from evenly spread, like amounts"

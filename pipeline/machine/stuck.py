@@ -194,7 +194,9 @@ class FileWatch(Thread):
         }
         seconds = self._awake - min((since for _, _, since in self._waits.values()), default=self._awake)
         if seconds >= END_SECONDS:
-            text = f"no answer for {seconds:.0f} s, {self._what(REPORT_SECONDS)}: see whether that disk or mount works"
+            text = (
+                f"no answer for {seconds:.0f} s, {self._what(REPORT_SECONDS)}: check whether that disk or mount works"
+            )
             _gave_up.append(f"{text}; this process may hold what it waits for until its end")
             if self._ends:
                 _say(f"error: {text}; commits and finished files stay, and the same command resumes")
@@ -214,7 +216,7 @@ class FileWatch(Thread):
             self._look()
             _say(
                 f"{signal.Signals(number).name} came {self._awake - asked:.0f} s ago, and this is not finished: "
-                f"{self._what(0.0)}; once more: ends at once"
+                f"{self._what(0.0)}; a second signal ends the process at once"
             )
 
     def _what(self, seconds: float) -> str:

@@ -62,7 +62,7 @@ def has_rows(path: DataFile, format: Format | None) -> bool:
 
 def _check_kind(path: DataFile) -> None:
     if not stamp_of(str(path)).size:
-        raise ValueError(f"{path} is empty; is it complete? Leave it out if it should be")
+        raise ValueError(f"{path} is empty; is it complete? Leave it out if it should be empty")
     with open_bytes(str(path)) as file:
         head = file.read(8)
     if head.startswith(b"PAR1"):
@@ -70,7 +70,7 @@ def _check_kind(path: DataFile) -> None:
             f"{path} is a Parquet file, not lines of text; give the format parquet, with --schema NAME:ROLE ..."
         )
     if other := next((what for begin, what in OTHERS.items() if head.startswith(begin)), None):
-        raise ValueError(f"{path} is {other}, which is not read; write it as Parquet, with the tool that wrote it")
+        raise ValueError(f"{path} is {other}, which is not supported; write it as Parquet, with the tool that wrote it")
     if head.startswith(UTF_16):
         raise ValueError(f"{path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8")
     if head.startswith(b"sep="):

@@ -51,7 +51,7 @@ class FromParquet(Strict):
         if (self.value is None) == (self.key is None):
             raise ValueError("give the column of values (value=) or that of keys (key=), one of the two")
         if self.table is not None and self.value is None:
-            raise ValueError("a table is one of values, and key= names a column of keys; leave table out")
+            raise ValueError("table is for values, but key= names a column of keys; leave table out")
         return self
 
     @property

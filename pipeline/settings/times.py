@@ -17,7 +17,7 @@ def known_zone(zone: str | None) -> str | None:
     try:
         ZoneInfo(zone or "UTC")
     except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f"there is no time zone {zone!r}; give a name as Europe/Berlin") from error
+        raise ValueError(f"there is no time zone {zone!r}; give a name such as Europe/Berlin") from error
     return zone
 
 

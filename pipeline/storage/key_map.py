@@ -162,8 +162,8 @@ def _table(num_lines: int) -> tuple[U64, tuple[int, int]]:
 def _check_room(was_enough: bool) -> None:
     if not was_enough:
         raise ValueError(
-            f"more than {5 * SPARE_LINES} keys are alike in the bits that choose their place in the key map, as only "
-            "keys made for it are; hash their values to other ones"
+            f"more than {5 * SPARE_LINES} keys agree in the bits that choose their place in the key map, which happens "
+            "only if keys are constructed for it; hash the values differently"
         )
 
 

@@ -76,7 +76,7 @@ class Processes:
 
     def _stop(self, name: str) -> None:
         self.signal = name
-        os.write(2, f"\n{name}: the trials stop at a commit; once more: stops at once\n".encode())
+        os.write(2, f"\n{name}: the trials stop at a commit; a second signal stops at once\n".encode())
         for process in self._running.values():
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGINT)

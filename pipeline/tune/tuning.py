@@ -138,7 +138,7 @@ class Tuning:
         verdict = record.verdict()
         assert verdict
         if verdict.fingerprint != best.user_attrs["fingerprint"]:
-            say(f"warning: {run_dir} has other bits than trial {best.number}: {verdict.text or record.output}")
+            say(f"warning: {run_dir} differs in its bits from trial {best.number}: {verdict.text or record.output}")
         self._found["test"] = verdict.test or {}
         return True
 

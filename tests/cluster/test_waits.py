@@ -169,7 +169,7 @@ def test_only_lost_connections_are_left_out_of_the_log(error, shown, logger):
 def test_a_call_that_does_not_return_ends_with_a_message(monkeypatch):
     monkeypatch.setattr(awake, "LOOK_SECONDS", 0.02)
     never = threading.Event()
-    with pytest.raises(NoAnswer, match="no answer from Dask in 0 s, waiting for nothing: see whether"):
+    with pytest.raises(NoAnswer, match="no answer from Dask in 0 s, waiting for nothing: check whether"):
         in_time("waiting for nothing", never.wait, 0.1)
     never.set()
     with pytest.raises(ZeroDivisionError):
@@ -190,7 +190,7 @@ def test_a_pause_or_clock_step_counts_as_two_looks_at_most(monkeypatch):
     ("addresses", "error", "kind", "said"),
     [
         ((), None, WorkerLost, "worker 0 .tcp://a. is gone"),
-        (("tcp://a",), None, WorkerLost, "worker 0 .tcp://a. was not heard of for 0 s"),
+        (("tcp://a",), None, WorkerLost, "worker 0 .tcp://a. has not been heard from for 0 s"),
         (("tcp://a",), KeyError("rows"), PipelineError, "KeyError: 'rows'"),
     ],
 )
@@ -243,7 +243,7 @@ def stopped_watch(monkeypatch, status):
             "; worker 0 .tcp://a. was paused by Dask",
             "worker 0 .tcp://a. was paused by Dask 0 s ago, .*larger",
         ),
-        ("running", "$", "no worker ran a task of this run for 1 s; end what else"),
+        ("running", "$", "no worker ran a task of this run for 1 s; end whatever else"),
     ],
 )
 @pytest.mark.timeout(20)
@@ -307,5 +307,5 @@ def test_a_worker_that_does_not_meet_the_others_says_its_number(small_workflow, 
         store_folder="", timeout_seconds=1.0, rank=SimpleNamespace(number=1), check=False, token="run",
         hosts=("127.0.0.1",),
     )  # fmt: skip
-    with pytest.raises(LostTouch, match="worker 1 did not meet the others: nobody came in 5 s"):
+    with pytest.raises(LostTouch, match="worker 1 could not connect to the others: nobody came in 5 s"):
         RunPlugin(ours=False).join(request, None)

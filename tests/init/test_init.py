@@ -254,7 +254,7 @@ def test_another_label_needs_only_fresh(tmp_path, capsys):
     assert (tmp_path / "my_schema.json.1").exists()
     (tmp_path / "my.py").unlink()
     assert init([*order, "won"]) == 2
-    assert "my_schema.json is there already; --fresh moves it aside" in capsys.readouterr().err
+    assert "my_schema.json already exists; --fresh moves it aside" in capsys.readouterr().err
 
 
 def test_fresh_leaves_a_folder_of_data_in_its_place(tmp_path):
@@ -269,7 +269,9 @@ def test_a_column_that_no_file_of_a_split_has_is_left_out(tmp_path, capsys):
     pq.write_table(table(99), tmp_path / "train.parquet")
     pq.write_table(table(99, seed=1).drop(["price"]), tmp_path / "test.parquet")
     assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
-    assert "warning: price is in no file of test: left out; to take it, add it to one" in capsys.readouterr().out
+    assert (
+        "warning: price is in no file of test, so it is left out; to use it, add it to one" in capsys.readouterr().out
+    )
     assert load(tmp_path / "my.py").data.numbers == ()
     pq.write_table(table(99, seed=1).drop(["user_id", "colour"]), tmp_path / "test.parquet")
     assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--fresh"]) == 2
@@ -335,7 +337,7 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (lambda f: (f / "my.py").write_text(""), "is there already"),
+        (lambda f: (f / "my.py").write_text(""), "already exists"),
         (lambda f: pq.write_table(table(0), f / "data" / "a.parquet"), "there are no rows"),
         (
             lambda f: [

@@ -111,6 +111,6 @@ def test_categories_with_new_values_in_held_out_files_stay(tmp_path, capsys):
         pq.write_table(pa.table(columns | {"day_id": np.full(300, day)}), tmp_path / f"day_{day}.parquet")
     assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--label", "click"]) == 0
     said = capsys.readouterr().out
-    assert "warning: day_id has other values in the held-out files" in said
+    assert "warning: day_id has different values in the held-out files" in said
     assert "to leave it out, --as day_id=nothing" in said
     assert "day_id" in {category.name for category in load(tmp_path / "my.py").data.categories}

@@ -264,7 +264,7 @@ def test_backslashes_before_quotes_are_found(tmp_path):
         (
             ["click", "user", "price"],
             ["150", "TOTAL", ""],
-            "the last line sums up the others: column 'user' is 'TOTAL'",
+            "the last line is a total of the others: column 'user' is 'TOTAL'",
         ),
         (["click", "user", ""], ["1", "2", "3"], "'3' is in column without a name 3; name it in the header"),
     ],

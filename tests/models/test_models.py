@@ -408,7 +408,7 @@ def test_a_model_that_returns_probabilities_brings_a_warning(tmp_path):
         check_model(workflow, row_layout(workflow), (lines := []).append)
         said[kind] = lines
     assert said[Normalized] == []
-    assert "warning: model.kind Squashed: forward gives values from 0 to 1 alone" in said[Squashed][0]
+    assert "warning: model.kind Squashed: forward returns only values from 0 to 1" in said[Squashed][0]
     assert "return logits, without a sigmoid (" in said[Squashed][0]
     assert "test_models.py, line " in said[Squashed][0]
 
