@@ -1,4 +1,5 @@
-"""The loop above the pipeline: stretches of blocks, and a commit after each. Runs and their simulation share it."""
+"""The loop above the pipeline: stretches of blocks, and a commit after each one that did not end only because the pace
+was too large. Runs and their simulation share it."""
 
 from __future__ import annotations
 
