@@ -288,8 +288,8 @@ def _file_or_value(workflow: AnyWorkflow | None) -> Workflow | Path | None:
 
 
 def with_settings(workflow: object, settings: Mapping[str, Any] | None = None) -> Workflow:
-    """Return the workflow, or that of a file, with values of fields by their paths. Raises ValueError if it is none, or
-    if a setting is wrong."""
+    """Return the workflow, or that of a file, with values of fields by their paths. Raises ValueError if it is not a
+    workflow, or if a setting is wrong."""
     if not isinstance(workflow, Workflow | str | Path):
         raise ValueError(
             f"pipeline.train takes a workflow or the file of one, got a {type(workflow).__name__}; to train on "

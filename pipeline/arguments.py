@@ -474,7 +474,7 @@ def add_follow(parser: argparse.ArgumentParser) -> None:
 
 
 def size_argument(text: str) -> int:
-    """Number of bytes of a size such as "512 MiB". Raises ArgumentTypeError if it is none."""
+    """Number of bytes of a size such as "512 MiB". Raises ArgumentTypeError if it is not a size."""
     try:
         found = parse_size(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Opening of a commit for reading while training goes on: nothing is written, repaired or deleted.
+"""Opening of a commit for reading while training continues: nothing is written, repaired or deleted.
 
 A reader holds a shared lock on the manifest, never the run's lock. Training keeps the commits whose manifest is locked
 (`Commits.kept`), until the disk's cap would end the run; then it deletes the manifest, and the reader ends.

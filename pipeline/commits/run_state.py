@@ -25,7 +25,7 @@ REPORTED = (("auc", "logloss"), ("mse", "rmse"))
 
 Figure = int | float | str | None
 EpochMetrics = dict[str, Figure | list[dict[str, Figure]]]
-"""An entry of `History.epochs`, as JSON has it."""
+"""An entry of `History.epochs`, in JSON."""
 
 
 class SavedPosition(Strict):

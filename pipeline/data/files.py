@@ -60,7 +60,7 @@ class InputColumn:
 
     @property
     def may_be_missing(self) -> bool:
-        """True for a label that not every example has, so that its nulls are no error by themselves."""
+        """True for a label that some examples lack, so that a null is not an error."""
         return self.task is not None and (self.task.nulls or self.task.where is not None)
 
     @property

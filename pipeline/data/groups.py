@@ -44,7 +44,7 @@ class RowGroup:
         return f"{self.file}: row group {self.index}"
 
     def with_empty(self, num_columns: int) -> RowGroup:
-        """The row group with so many more columns of lists, each of which is null."""
+        """The row group with this many more columns of lists, all null."""
         values = self.num_list_values + num_columns * self.num_rows
         return replace(self, num_list_values=values) if num_columns else self
 

@@ -230,7 +230,7 @@ def name_of(file: DataFile, root: Path) -> str:
 
 
 def begun_in(data: Mapping[str, Any]) -> Begun:
-    """The data of a run, of an identity in the form of `as_json`. Raises ValueError if it is none."""
+    """The data of a run, from an identity in the form of `as_json`. Raises ValueError if it has another form."""
     return Begun({split: read_json(SplitIdentity, json.dumps(one)) for split, one in data.items()})
 
 

@@ -107,7 +107,7 @@ class FlatFile(pq.ParquetFile):
 
     @cached_property
     def _read_whole(self) -> frozenset[str]:
-        """Names of columns that Arrow reads in whole row groups only, one at a time."""
+        """Names of columns that Arrow can read only as whole row groups, one column after another."""
         schema = self.reader.schema_arrow
         return frozenset(name for name, (place, _) in self._flat.items() if is_read_whole(schema.field(place[0]).type))
 
@@ -226,7 +226,7 @@ def open_file(
 
 @dataclass(frozen=True, slots=True)
 class United:
-    """A column of several files that may have it in several types."""
+    """A column that may have different types in different files."""
 
     name: str
     type: pa.DataType

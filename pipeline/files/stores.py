@@ -35,7 +35,7 @@ TRIES = 3
 PAUSES = (1.0, 4.0, 10.0)
 """Seconds before each of our own further tries."""
 PIECE = 8 << 20
-"""Bytes of a file that are sent, or fetched, at a time."""
+"""Number of bytes of a file that are sent, or fetched, in one request."""
 TAIL = 1 << 16
 """Bytes at the end of a Parquet file that are read at first; most footers are shorter."""
 IN_VAIN = re.compile(

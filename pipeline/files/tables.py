@@ -16,7 +16,7 @@ DELTA = "_delta_log"
 READ = frozenset(
     {"deletionVectors", "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-"""Features of Delta tables that change no row; of the first two, those of which a table makes no use."""
+"""Features of Delta tables that change no row; the first two count only if a table does not use them."""
 COPY = (
     "write it as plain Parquet, and name that folder: in Spark "
     'spark.read.format("{0}").load("{1}").write.parquet(FOLDER)'

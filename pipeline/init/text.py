@@ -197,7 +197,7 @@ def header_of(path: DataFile) -> list[str]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """The character by which all first lines have as many columns."""
+    """The character that divides all first lines into the same number of columns."""
     if OF_HIVE in lines[0]:
         return OF_HIVE
     same = []

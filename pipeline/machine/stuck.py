@@ -220,7 +220,7 @@ class FileWatch(Thread):
             )
 
     def _what(self, seconds: float) -> str:
-        """Name the waits of at least so many seconds, and what is being done."""
+        """Name the waits of at least this many seconds, and what is being done."""
         waits = {t: (what, self._awake - since) for t, (_, what, since) in self._waits.items()}
         long = {t: what for t, (what, lasts) in waits.items() if lasts >= seconds}
         texts = list(dict.fromkeys(long.values()))

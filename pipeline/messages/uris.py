@@ -93,7 +93,7 @@ def cut(place: str) -> tuple[str, str]:
 
 
 def uri_of(place: str | Path) -> str:
-    """An address with two slashes, of which a path keeps one."""
+    """An address with two slashes, although pathlib keeps only one of them."""
     return re.sub(":/+", "://", str(place), count=1)
 
 

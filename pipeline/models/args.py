@@ -22,7 +22,7 @@ def widths(name: str, values: Sequence[int], minimum: int = 0) -> tuple[int, ...
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:
-    """Return the value. Raises ValueError if it is none of the choices."""
+    """Return the value. Raises ValueError if it is not one of the choices."""
     if value not in (known := tuple(choices)):
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
     return value

@@ -68,7 +68,7 @@ def calibration_of(one: Mapping[str, Any]) -> str:
 
 
 def slice_cells(worst: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Cells of a table of slices, of which the first row has the heads."""
+    """Cells of a table of slices; the first row has the headings."""
     heads: tuple[str, ...] = ("value", "examples", "positives", "auc", "ne", "calibration (95 %)")
     return [heads] + [
         (

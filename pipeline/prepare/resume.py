@@ -1,4 +1,4 @@
-"""What holds of an unfinished output, and what is made again: the parts, of which each has its record.
+"""Decision which parts of an unfinished output are still valid, and which are made again; each part has a record.
 
 A part is made again if its files, or the record itself, are not as they were written; and by a corrected command if its
 source has changed, if rows are divided in another way, if more of its lines were left out than may be now, or if ids

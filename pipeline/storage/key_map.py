@@ -111,7 +111,7 @@ class KeyMap:
         return _bytes_of(np.maximum(_lines_for(self._counts_P + _counts_of(new_keys_U)), self._tables_P2[:, 1]))
 
     def reserve(self, num_keys: int) -> None:
-        """Take an empty map to the size of so many keys at once: growing there would copy a key 7 times."""
+        """Grow an empty map to this many keys at once: growing step by step would copy a key 7 times."""
         assert not len(self)
         self._make(_lines_for(np.full(NUM_PARTITIONS, num_keys / NUM_PARTITIONS)))
 
@@ -136,13 +136,13 @@ class KeyMap:
             self._words[p][:] = 0
 
     def _resize(self, partitions: I64, lines_P: I64) -> None:
-        """Give these partitions so many home lines."""
+        """Give these partitions this many home lines."""
         while len(partitions):
             self._copy(partitions, np.minimum(lines_P[partitions], MAX_GROWTH * self._tables_P2[partitions, 1]))
             partitions = partitions[self._tables_P2[partitions, 1] != lines_P[partitions]]
 
     def _copy(self, partitions: I64, lines_N: I64) -> None:
-        """Copy these partitions into tables of so many home lines, MAX_GROWTH times as many as now at most."""
+        """Copy these partitions into tables with this many home lines, at most MAX_GROWTH times the present number."""
         tables_P2, words = self._tables_P2.copy(), self._words.copy()
         for p, num_lines in zip(partitions.tolist(), lines_N.tolist(), strict=True):
             words[p], tables_P2[p] = _table(num_lines)
@@ -154,7 +154,7 @@ class KeyMap:
 
 
 def _table(num_lines: int) -> tuple[U64, tuple[int, int]]:
-    """Memory of a table of so many home lines, and its entry in `_tables_P2`."""
+    """Memory of a table with this many home lines, and its entry in `_tables_P2`."""
     words_L8 = aligned_empty((num_lines + SPARE_LINES, 8), np.uint64)
     return words_L8, (words_L8.ctypes.data, num_lines)
 

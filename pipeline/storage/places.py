@@ -21,7 +21,7 @@ from pipeline.storage.window import Window
 
 NO_COPIES: I64 = np.empty(0, np.int64)
 SCANNED = 1 << 16
-"""Number of slots that `Slots.changed` looks at in one pass, and that are worth another thread to look at."""
+"""Number of slots that `Slots.changed` scans in one pass, and that make another thread worthwhile."""
 
 
 class Slots:
