@@ -23,7 +23,7 @@ def known_zone(zone: str | None) -> str | None:
 
 def seconds_of(text: str, setting: str) -> float:
     """Seconds of a length of time such as "3 d", "36 h", "90 min" or "10 s". Raises ValueError, with `setting`, if it
-    is none."""
+    is not a length of time."""
     found = LENGTH.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{setting} is {text!r}; give a number and a unit, such as '3 d', '36 h', '90 min' or '10 s'")
