@@ -21,7 +21,7 @@ class Choice:
     after_label: bool = False
     """True if the warning is of a column that by its name is known only after the label; such warnings come first."""
     is_suspect: bool = False
-    """True if it predicts the label alone, so that it may be known only after the label; `warning` says so."""
+    """True if it alone predicts the label, so that it may be known only after the label; `warning` says so."""
     either: bool = False
     """True for whole numbers that may be ids as well as amounts, as far as names and values show."""
     given: str = ""

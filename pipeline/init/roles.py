@@ -202,7 +202,7 @@ def _number(column: Column, why: str) -> Choice:
 
 
 def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
-    """Warn of a feature that predicts a label alone: it may be known only after the label."""
+    """Warn of a feature that alone predicts a label: it may be known only after the label."""
     column = choice.column
     if not labels or choice.role not in ("number", "category") or (column.kind or "").startswith("lists"):
         return choice
@@ -212,7 +212,7 @@ def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
     by_name = bool(OUTCOME_WORDS.search(words_of(column.name)))
     if auc < (TWIN_AUC if by_name or is_binary(column) else SUSPECT_AUC):
         return choice
-    alone = f"it predicts the label alone (AUC {auc:.3f} on held-out rows)"
+    alone = f"it alone predicts the label (AUC {auc:.3f} on held-out rows)"
     said = (
         f"{column.name} seems, by its name, to be known only after the label, and {alone}: leave it out, "
         f"{as_option(column, 'nothing')}, unless it is known before"
@@ -224,7 +224,7 @@ def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
 
 
 def ask(choices: Sequence[Choice]) -> list[Choice]:
-    """Ask on the terminal whether to keep each column that predicts the label alone; without a terminal, or without an
+    """Ask on the terminal whether to keep each column that alone predicts the label; without a terminal, or without an
     answer, it is kept. Raises ValueError if no category is left."""
     if not sys.stdin.isatty():
         print("--ask: the input is not a terminal, so all columns are kept without asking")

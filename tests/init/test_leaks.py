@@ -93,7 +93,7 @@ def test_a_null_that_reveals_the_label_is_noticed(tmp_path):
     ]
     choices, lines = looked_at(columns | {"campaign": pa.array(values)}, tmp_path)
     assert choices["campaign"].role == "category"
-    assert "warning: campaign is kept, but it predicts the label alone" in lines[0]
+    assert "warning: campaign is kept, but it alone predicts the label" in lines[0]
 
 
 def test_the_worst_of_several_labels_decides(tmp_path):
@@ -102,7 +102,7 @@ def test_the_worst_of_several_labels_decides(tmp_path):
     pq.write_table(pa.table(columns | {"won": bought, "x1": bought * 7 + 1}), tmp_path / "all.parquet")
     look = look_at_files([tmp_path / "all.parquet"])
     (found,) = [c for c in choose_roles(look, ["won", "click"]) if c.column.name == "x1"]
-    assert "x1 is kept, but it predicts the label alone (AUC 1.000" in found.warning
+    assert "x1 is kept, but it alone predicts the label (AUC 1.000" in found.warning
 
 
 def test_categories_with_new_values_in_held_out_files_stay(tmp_path, capsys):
