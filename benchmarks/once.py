@@ -86,7 +86,7 @@ def train(workflow: Workflow, run_dir: Path, progress: Progress, serial: bool = 
             driver = Driver(setup, source, folder_of(setup, run_dir), crew, device.model, progress)
             result = driver.open().run()
         if result is None:
-            raise SystemExit("stopped at a commit; the same command goes on from there")
+            raise SystemExit("stopped at a commit; the same command resumes from there")
         if not keep:
             shutil.rmtree(run_dir)
         lock.path.unlink()

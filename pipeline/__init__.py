@@ -1,5 +1,5 @@
-"""Trains CTR models whose embedding tables are larger than GPU memory and RAM. `pipeline.api` is the Python interface;
-what is used most can be imported from here."""
+"""Training of CTR models whose embedding tables are larger than GPU memory and RAM. `pipeline.api` is the Python
+interface; its most used names can also be imported from `pipeline`."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Workflow", "explain", "export", "load", "open_run", "open_servable", "score", "train"]
 
-# `python -m pipeline...` started this process, which is thus a command's, and whose imports take seconds. At this point
+# If `python -m pipeline...` started this process, it runs a command, and its imports take seconds. At this point
 # sys.argv[0] is still "-m": Python imports the package before it knows the script's name.
 if sys.argv[:1] == ["-m"] and any(arg.removeprefix("-m").split(".")[0] == __name__ for arg in sys.orig_argv):
     from pipeline.machine.process import begin_command

@@ -12,7 +12,7 @@ from pipeline.machine.process import begin_command
 
 GROUPS = {
     "data": {
-        "init": ("pipeline.init.main", "look at Parquet, CSV or JSON files, and write a workflow that trains on them"),
+        "init": ("pipeline.init.main", "inspect Parquet, CSV or JSON files, and write a workflow that trains on them"),
         "prepare": ("pipeline.prepare.main", "make Parquet files and a workflow from raw logs"),
         "doctor": ("pipeline.doctor.main", "find faults in the data of a workflow, or of a run"),
         "schema": ("pipeline.init.schema", "print the JSON schema of workflows, for editors"),
@@ -26,7 +26,7 @@ GROUPS = {
     "looking at runs": {
         "runs": ("pipeline.monitor.runs", "list runs, best first: metrics, and the settings that differ"),
         "watch": ("pipeline.monitor.page.watch", "serve a web page that shows a run, while it trains and afterwards"),
-        "report": ("pipeline.monitor.page.report", "write one HTML file that shows all of a run"),
+        "report": ("pipeline.monitor.page.report", "write everything about a run to one HTML file"),
         "compare": ("pipeline.monitor.page.compare", "write one HTML file that compares runs"),
         "trace": ("pipeline.monitor.tools.trace", "write a timeline of a run, for Perfetto"),
         "to-tensorboard": ("pipeline.monitor.tools.tensorboard", "write a run's curves for TensorBoard"),
@@ -89,8 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser_of(name: str, argv: Sequence[str] = ()) -> ArgumentParser:
     """Parser of a command's arguments, without the imports of the command. `argv`: those of `prepare` depend on it."""
     if name == "prepare":
-        from pipeline.prepare.arguments import TAKES, prepare_arguments
+        from pipeline.prepare.arguments import TAKES, prepare_arguments, statistics_arguments
 
+        if argv[:1] == ["statistics"]:
+            return statistics_arguments()
         return prepare_arguments(next((word for word in argv if word in TAKES), None))
     make: Callable[[], ArgumentParser] = getattr(
         import_module("pipeline.arguments"), PARSERS.get(name, f"{name}_arguments")

@@ -131,20 +131,20 @@ def train(
 ) -> OpenRun:  # fmt: skip
     """Train, and return the run opened at its best commit; close it, or use it in a `with` block.
 
-    `run_dir`: folder of all that the run writes (default: runs/NAME). `settings`: values of fields by their paths, such
-    as {"optimizer.rows.lr": 0.01, "model.kind": MyModel}. `verbose`: False prints warnings only; the process's standard
-    output is discarded meanwhile. `observers`: called for each event of the training. `extend`: files, folders or
-    patterns that follow those that the run has, whose data has spans of time; `known_ok` leaves out those of them that
-    it has trained on. The others are the options of
-    `pipeline run`. The call resumes what an earlier one began.
+    `run_dir`: folder for everything that the run writes (default: runs/NAME). `settings`: values of fields by their
+    paths, such as {"optimizer.rows.lr": 0.01, "model.kind": MyModel}. `verbose`: False prints warnings only; the
+    process's standard output is discarded meanwhile. `observers`: called for each event of the training. `extend`:
+    files, folders or patterns with which the run continues; its data must have spans. `known_ok`: skip those that the
+    run has already trained on. The other arguments are the options of `pipeline run`. The call resumes what an earlier
+    one began.
 
     For the rest of the process the C allocator keeps freed memory and uses one arena. Signal handlers and the
     environment are restored at the end.
 
     Raises ValueError if anything is wrong before the training, PipelineError if it fails (GuardStopped of
-    `pipeline.spans.guard` if `metrics.guard` ends it), and after Ctrl-C
-    KeyboardInterrupt (after SIGTERM SystemExit, with code 143), once the planned blocks are trained and committed: the
-    same call resumes from there, and `open_run(run_dir)` opens what there is.
+    `pipeline.spans.guard` if `metrics.guard` ends it), and after Ctrl-C KeyboardInterrupt (after SIGTERM SystemExit,
+    with code 143), once the planned blocks are trained and committed: the same call resumes from there, and
+    `open_run(run_dir)` opens what is committed.
     """
     if getattr(current_process(), "_inheriting", False):
         # A worker's process imports the script that started it, and nobody waits for what it would train.
@@ -209,10 +209,10 @@ def doctor(
     target: AnyWorkflow, *, settings: Mapping[str, Any] | None = None, workflow: AnyWorkflow | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Finding]:  # fmt: skip
-    """Look for faults of the data of a workflow, or of a run, given its folder; returns faults, then remarks.
+    """Look for faults in the data of a workflow, or of a run, given its folder; returns faults, then remarks.
 
-    `workflow`: that of a run which defines its own model class. `say`: called with lines that report what was looked
-    at. Raises ValueError if the files do not fit the workflow, or the folder holds no run."""
+    `workflow`: the workflow of a run that defines its own model class. `say`: called with lines that report what was
+    read. Raises ValueError if the files do not fit the workflow, or the folder holds no run."""
     from pipeline.doctor.diagnose import diagnose
     from pipeline.doctor.main import target_of
 
@@ -254,12 +254,12 @@ def export(
     negatives: float = 1.0, memory: str | int = "1 GiB", publish: bool | str = False,
     workflow: AnyWorkflow | None = None,
 ) -> ServableManifest:  # fmt: skip
-    """Write a servable of a run into the folder `out`: what scores need without the run. The call resumes one that was
-    interrupted, and does nothing if the servable is there.
+    """Write a servable of a run into the folder `out`: everything that scoring needs without the run. The call resumes
+    an interrupted one, and does nothing if the servable exists.
 
-    `negatives`: share of the negative examples that the training data kept; scores are those for all of them.
-    `memory`: for sorting rows. `publish`: name the servable in the file `current` of the folder that `out` is in, where
-    a server looks; or the address of a folder in an object store to copy it to. `commit`, `workflow`: see `score`.
+    `negatives`: share of the negative examples that the training data kept; scores are corrected to all negatives.
+    `memory`: for sorting rows. `publish`: name the servable in the file `current` of the folder that contains `out`,
+    which servers read; or the address of a folder in an object store to copy it to. `commit`, `workflow`: see `score`.
     Raises ValueError if an argument does not fit the run or `out` holds something else, and Damaged if the commit is
     damaged.
     """
@@ -288,12 +288,12 @@ def _file_or_value(workflow: AnyWorkflow | None) -> Workflow | Path | None:
 
 
 def with_settings(workflow: object, settings: Mapping[str, Any] | None = None) -> Workflow:
-    """Return the workflow, or that of a file, with values of fields by their paths. Raises ValueError if it is none, or
-    if a setting is wrong."""
+    """Return the workflow, or that of a file, with values of fields by their paths. Raises ValueError if it is not a
+    workflow, or if a setting is wrong."""
     if not isinstance(workflow, Workflow | str | Path):
         raise ValueError(
-            f"pipeline.train takes a workflow or the file of one, got a {type(workflow).__name__}; for a table of "
-            "data, write it to a Parquet file, and `pipeline init FILE` writes its workflow"
+            f"pipeline.train takes a workflow or the file of one, got a {type(workflow).__name__}; to train on "
+            "a table, write it to a Parquet file; `pipeline init FILE` then writes a workflow"
         )
     found = workflow if isinstance(workflow, Workflow) else load(workflow)
     return found.with_settings(settings or {})

@@ -15,7 +15,7 @@ from pipeline.messages.uris import path_or_uri
 MAX_BODY_BYTES = (1 << 31) - 1
 """Maximum of `serve --max-bytes`: offsets of texts and lists have 32 bits."""
 MAX_RUNS = 8
-"""Number of runs that `compare` can show: as many as there are colours that are easy to distinguish."""
+"""Number of runs that `compare` can show: the number of colours that are easy to distinguish."""
 REPORT = "report.html"
 TRACE = "trace.json"
 SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its subfolder _scoring"
@@ -32,8 +32,8 @@ def command_parser(name: str, text: str) -> argparse.ArgumentParser:
 def train_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "run",
-        "Train the model that a workflow file describes. Everything is checked first. Ctrl-C stops the training at a "
-        "commit; the same command resumes it, and a finished training is not repeated.",
+        "Train the model that a workflow file describes. Workflow, data and machine are checked first. Ctrl-C stops "
+        "the training at a commit; the same command resumes it, and a finished training is not repeated.",
     )
     parser.add_argument(
         "workflow", type=Path, metavar="WORKFLOW", help="a Python file with a value named `workflow` (FILE.py:NAME for "
@@ -45,20 +45,20 @@ def train_arguments() -> argparse.ArgumentParser:
         dest="run_dir",
         type=Path,
         metavar="DIR",
-        help="folder for all that the run writes (default: runs/NAME)",
+        help="folder for everything that the run writes (default: runs/NAME)",
     )
     parser.add_argument("--run-dir", type=Path, help=argparse.SUPPRESS)
     add_fresh(parser, "an earlier run")
     parser.add_argument(
         "--extend", nargs="+", metavar="DATA",
-        help="go on with these files, folders or patterns after those that the run has; its data has spans of time",
+        help="continue the run with these files, folders or patterns; its data must have spans (data.time, data.span)",
     )  # fmt: skip
     parser.add_argument(
-        "--known-ok", action="store_true", help="with --extend: leave out files that the run has trained on"
+        "--known-ok", action="store_true", help="with --extend: skip files that the run has already trained on"
     )
     parser.add_argument(
         "--watch", type=path_or_uri, metavar="FOLDER",
-        help="go on, then wait for complete files in FOLDER, extend the run by them, and wait again, until Ctrl-C",
+        help="resume, then wait for complete files in FOLDER, train on them, and wait again, until Ctrl-C",
     )  # fmt: skip
     parser.add_argument(
         "--complete", default="rename", metavar="RULE",
@@ -73,17 +73,17 @@ def train_arguments() -> argparse.ArgumentParser:
     add_scheduler(parser)
     parser.add_argument(
         "--dashboard", metavar="ADDRESS",
-        help="where Dask's dashboard listens: PORT (this machine only), HOST:PORT, :PORT (any address of this "
-        "machine), or off; the next free port if it is taken (default: any port, this machine only)",
+        help="address of Dask's dashboard: PORT (this machine only), HOST:PORT, :PORT (any address of this machine), "
+        "or off; if the port is taken, the next free one (default: any port, this machine only)",
     )  # fmt: skip
     parser.add_argument(
         "--no-baselines", action="store_true",
         help="do not compare a first run with logistic regression and with the rates of single columns, which takes "
-        "some seconds (of more than a million training rows it is never done)",
+        "some seconds (and is never done with more than a million training rows)",
     )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true",
-        help="do not train: show what the run does and what space it takes, and predict its speed, memory and disk",
+        help="do not train: show what the run does and how much space it takes, and predict speed, memory and disk",
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer and worker")
     add_json(parser, "with --explain: print the same, and the workflow, as JSON")
@@ -91,28 +91,28 @@ def train_arguments() -> argparse.ArgumentParser:
         "--price",
         type=float,
         metavar="X",
-        help="with --explain: price of an hour on this machine, to predict the cost of the run",
+        help="with --explain: price of this machine per hour, to predict the cost of the run",
     )
     return parser
 
 
 def init_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
-        "init", "Look at Parquet, CSV or JSON files, and write a workflow file that trains on them."
+        "init", "Inspect Parquet, CSV or JSON files, and write a workflow file that trains on them."
     )
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet, CSV or JSON files, folders, or patterns")
     parser.add_argument(
         "--label", action="append", default=[], metavar="COLUMN",
-        help="the column of 0 and 1 to predict (default: the one that looks like it); repeat it for several",
+        help="the column of 0 and 1 to predict (default: chosen by names and values); repeat it for several",
     )  # fmt: skip
     parser.add_argument(
         "--as", dest="roles", action="append", default=[], metavar="COLUMN=ROLE",
-        help="role of a column, whatever it looks like: label, number, category, list, time, group (metrics are also "
-        "computed within its values), weight (of the rows) or nothing; repeat it for several",
+        help="set the role of a column: label, number, category, list, time, group (metrics are also computed within "
+        "its values), weight (of the rows) or nothing; repeat it for several",
     )  # fmt: skip
     parser.add_argument(
         "--ask", action="store_true",
-        help="ask whether each column that nearly decides the label is kept; without a terminal all are",
+        help="ask whether to keep each column that nearly determines the label; without a terminal, all are kept",
     )  # fmt: skip
     parser.add_argument(
         "--skip-bad", type=float, metavar="SHARE",
@@ -120,8 +120,8 @@ def init_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--try", dest="tries", action=argparse.BooleanOptionalAction, default=True,
-        help="train a few candidates, a linear model among them, on at most 200,000 rows, and write the one that the "
-        "validation split chooses, which takes minutes; --no-try writes the first draft at once (default: --try)",
+        help="train a few candidates, including a linear model, on at most 200,000 rows, and write the one that is "
+        "best on the validation split, which takes minutes; --no-try writes the first draft at once (default: --try)",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE",
@@ -135,12 +135,12 @@ def init_arguments() -> argparse.ArgumentParser:
 def tune_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "tune",
-        "Try other settings of a workflow, by Optuna, and write the best workflow. Trials are judged by the validation "
-        "split, and the best one is tested once. After an interruption, or a kill, the same command goes on.",
+        "Try other settings of a workflow with Optuna, and write the best workflow. Trials are judged on the "
+        "validation split, and the best one is tested once. After an interruption or a kill, the same command resumes.",
     )
     parser.add_argument(
         "workflow", type=Path, metavar="WORKFLOW", help="as for `pipeline run`; a value named `tune` in it, a "
-        "Tune(space=...), says what is tried (default: what its types suggest)",
+        "Tune(space=...), defines the search space (default: derived from the workflow)",
     )  # fmt: skip
     add_set(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the study (default: tuning/NAME)")
@@ -151,7 +151,7 @@ def tune_arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--hours", type=_number(float, 0, 1 << 20, "hours, above 0"), metavar="X",
-        help="begin no round of trials after this time (default: none but that of --trials ends the study)",
+        help="start no round of trials after this time (default: no limit)",
     )  # fmt: skip
     parser.add_argument(
         "--parallel",
@@ -182,7 +182,7 @@ def doctor_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "doctor",
         "Look for faults in the data of a workflow: columns that give the label away, rows that training and test "
-        "share, broken columns, drift. For a trained run, show also how much each column contributes.",
+        "share, broken columns, drift. For a trained run, also show how much each column contributes.",
     )
     add_target(parser)
     add_set(parser)
@@ -201,7 +201,7 @@ def replay_arguments() -> argparse.ArgumentParser:
     add_set(parser)
     add_workflow(parser)
     add_workers(parser, "number of workers (default: 1, or those of the run)")
-    parser.add_argument("--sample", default="1", metavar="SHARE", help="share of the keys to look at, such as 1/16")
+    parser.add_argument("--sample", default="1", metavar="SHARE", help="share of the keys to use, such as 1/16")
     parser.add_argument(
         "--policies", nargs="+", default=[], metavar="DEVICE:HOST",
         help="policies that choose which rows stay in GPU memory and in RAM, such as lru:lfu, or all (default: those "
@@ -233,7 +233,7 @@ def watch_arguments() -> argparse.ArgumentParser:
 
 
 def report_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("report", "Write one HTML file that shows all of a run, and needs no network.")
+    parser = command_parser("report", "Write everything about a run to one HTML file, which needs no network.")
     add_run(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"file to write (default: RUN/{REPORT})")
     return parser
@@ -251,7 +251,7 @@ def compare_arguments() -> argparse.ArgumentParser:
 
 
 def trace_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("trace", "Write a timeline of a run, which https://ui.perfetto.dev opens.")
+    parser = command_parser("trace", "Write a timeline of a run, for https://ui.perfetto.dev.")
     add_run(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"file to write (default: RUN/{TRACE})")
     return parser
@@ -279,8 +279,8 @@ def mlflow_arguments() -> argparse.ArgumentParser:
 def score_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "score",
-        "Score Parquet files with a trained model, and write a file with the scores of each. If the files have labels, "
-        "print the metrics, too. After an interruption, the same command scores the rest.",
+        "Score Parquet files with a trained model, and write one file of scores for each. If the files have labels, "
+        "also print the metrics. After an interruption, the same command scores the rest.",
     )
     add_run(parser)
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet files, folders, or patterns")
@@ -316,13 +316,13 @@ def export_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--prior-correction", default=1.0, metavar="SHARE", type=_number(float, 0, 1, "a share above 0 and up to 1"),
-        help="share of the negative examples that the training data kept; scores are then those for all of them",
+        help="share of the negative examples that the training data kept; scores are corrected to all negatives",
     )  # fmt: skip
     parser.add_argument(
         "--publish",
         type=path_or_uri,
         metavar="FOLDER",
-        help="make servers of FOLDER, which must contain DIR, switch to it; or copy DIR to a folder in an object store",
+        help="switch servers of FOLDER, which must contain DIR, to DIR; or copy DIR to a folder in an object store",
     )
     add_workflow(parser)
     parser.add_argument(
@@ -354,13 +354,13 @@ def serve_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--max-bytes", type=_body_size, default="64 MiB", metavar="SIZE",
-        help="maximum size of a request's body, and of all held at a time; JSON takes ten times as much memory "
+        help="maximum size of a request's body, and of all bodies in memory; JSON takes ten times as much memory "
         "(default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--deadline", default=5.0, metavar="SECONDS",
         type=_number(float, 0, 86_400, "seconds, above 0 and up to a day"),
-        help="drop a request that has not begun to read rows after this time, or whose body pauses for as long; a "
+        help="drop a request that has not begun to read rows after this time, or whose body pauses that long; a "
         "request may ask for less (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
@@ -375,12 +375,12 @@ def serve_arguments() -> argparse.ArgumentParser:
 def why_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "why",
-        "Show what each kept commit of a run has stored for one value of a column: how often the value was trained, "
-        "and when last, the norm of its weights, and where they are.",
+        "Show what each kept commit of a run stores for one value of a column: how often and when last the value was "
+        "trained, the norm of its weights, and where they are.",
     )
     add_run(parser)
     parser.add_argument(
-        "value", metavar="COLUMN=VALUE", help="a categorical column and a value of it; null is a missing value, "
+        "value", metavar="COLUMN=VALUE", help="a categorical column and a value of it; null means a missing value, "
         'COLUMN=\'"null"\' the text',
     )  # fmt: skip
     add_json(parser, "print the same, and the weights, as JSON")
@@ -455,26 +455,26 @@ def add_address(parser: argparse.ArgumentParser, port: int) -> None:
 
 def add_commit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--commit", help="which saved state: best, last, or a number (default: best if there is one, else last)"
+        "--commit", help="which commit: best, last, or a number (default: best if there is one, else last)"
     )
 
 
 def add_bad_values(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bad-values", choices=BAD_VALUES, default="clip",
-        help="what to do with a number that its column cannot hold, such as infinity: use the nearest one that it can, "
-        "give the row no score, or refuse all rows (default: %(default)s); such numbers are counted and reported",
+        help="what to do with a number that its column cannot hold, such as infinity: use the nearest one that it can "
+        "hold, give the row no score, or refuse all rows (default: %(default)s); such numbers are counted and reported",
     )  # fmt: skip
 
 
 def add_follow(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--follow", action="store_true", help="wait for what training adds, until it ends or Ctrl-C is pressed"
+        "--follow", action="store_true", help="continue while the run trains, until it ends or Ctrl-C is pressed"
     )
 
 
 def size_argument(text: str) -> int:
-    """Number of bytes of a size such as "512 MiB". Raises ArgumentTypeError if it is none."""
+    """Number of bytes of a size such as "512 MiB". Raises ArgumentTypeError if it is not a size."""
     try:
         found = parse_size(text)
     except ValueError as error:

@@ -39,7 +39,7 @@ def error_text(error: Exception, lower: str = "storage's caps") -> str:
 
 def system_text(error: BaseException) -> str:
     """Text of an error of the operating system: the path, the reason, how much of the disk is free if that is the
-    reason, and what to do. Empty for another error, or one of which nothing is known."""
+    reason, and what to do. Empty for any other error."""
     if not isinstance(error, OSError) or error.errno not in ADVICE:
         return ""
     where = " and ".join(_printed(name) for name in (error.filename, error.filename2) if name is not None)

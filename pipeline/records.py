@@ -168,7 +168,7 @@ class Examples:
     """Per batch the starts of the item lists' values and their end, as in `bags`: L + 1 numbers, which are on the host
     also where `bags` are not; empty without sequences."""
     list_numbers: tuple[tuple[F32, ...], ...] = ()
-    """Per batch the values of each list of numbers of the sequences, which has as many as its sequence's item lists."""
+    """For each batch, the values of each list of numbers; each has as many values as the item lists of its sequence."""
     num_cut: int = 0
     """Number of sequences of the block's examples that were longer than their `max_length`."""
 

@@ -83,7 +83,7 @@ def train_command(args: argparse.Namespace) -> int:
                 explain_command(args, workflow, say)
                 return 0
             if args.price is not None:
-                raise ValueError("--price is for a prediction; give --explain, too")
+                raise ValueError("--price needs a prediction; add --explain")
             cluster = args.serial, args.workers, args.scheduler
             added = args.extend or (), args.known_ok
             session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh, *added)

@@ -48,8 +48,8 @@ FilePath = Annotated[
 
 class Data(Strict):
     root: FilePath = Path(".")
-    """Folder, or address of one in an object store, that the patterns below are relative to. `~` is expanded; a
-    relative root is relative to the current directory."""
+    """Folder, or its address in an object store, to which the patterns below are relative. `~` is expanded; a relative
+    root is relative to the current directory."""
     train: Annotated[tuple[str, ...], Field(min_length=1)]
     """Parquet files, directories or globs."""
     validation: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Data(Strict):
     labels: Annotated[tuple[str, ...], Field(min_length=1)]
     tasks: tuple[Task, ...] = ()
     """Weights of labels in the loss, and the examples that have them; a label without a task has weight 1 and is in
-    every example. With none at all the loss is the mean over the examples of the sum over the labels."""
+    every example. Without any task, the loss is the mean over the examples of the sum over the labels."""
     weight: str | None = None
     numbers: tuple[Number, ...] = ()
     categories: Annotated[tuple[Category, ...], Field(min_length=1)]
@@ -72,14 +72,14 @@ class Data(Strict):
     """Number of examples that are shuffled together; 0 keeps the order of the files."""
     synthetic: Synthetic | None = None
     time: Time | None = None
-    """Event time of the training data, in whose order it is trained: span after span, `schedule.epochs` passes over
+    """Event time of the training data. Training follows its order: span after span, with `schedule.epochs` passes over
     each."""
     span: SpanKind | None = None
     """Extent of a span: a "day" (the default with `time`) or an "hour" of `time`, a "value" of a column that the path
-    names, or one "file". Every span is scored before it is trained on, and no batch has examples of two."""
+    names, or one "file". Every span is scored before it is trained on, and no batch has examples of two spans."""
     label_delay: str | None = None
     """Time after the end of a day or hour until its labels are known, such as "3 d" or "36 h": the span is trained on
-    once data up to then have come. By default as soon as it has come."""
+    once data up to that time have arrived; by default, as soon as the span has arrived."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -112,9 +112,9 @@ class Data(Strict):
         for n, task in enumerate(self.tasks):
             if task.label not in self.labels:
                 hint = did_you_mean(task.label, self.labels)[1].replace("it has", "there are")
-                raise ValueError(f"data.tasks[{n}].label is {task.label!r}, which is none of data.labels{hint}")
+                raise ValueError(f"data.tasks[{n}].label is {task.label!r}, which is not in data.labels{hint}")
             if task.label in (other.label for other in self.tasks[:n]):
-                raise ValueError(f"data.tasks[{n}] is a second one of label {task.label!r}; make them one")
+                raise ValueError(f"data.tasks[{n}] is a second task of label {task.label!r}; make them one")
             before = self.labels[: self.labels.index(task.label)]
             if task.where is not None and task.where not in before:
                 raise ValueError(
@@ -123,8 +123,8 @@ class Data(Strict):
                 )
             if task.where is not None and not self.task_of(task.where).is_binary:
                 raise ValueError(
-                    f"data.tasks[{n}].where is {task.where!r}, which is any number, as its loss says; name a label "
-                    "that is 0 or 1"
+                    f"data.tasks[{n}].where is {task.where!r}, which may be any number, as its loss says; name a "
+                    "label that is 0 or 1"
                 )
         return self
 
@@ -149,7 +149,7 @@ class Data(Strict):
 
     @property
     def all_tasks(self) -> tuple[Task, ...]:
-        """A task for each label, in order; of a label without one the default."""
+        """A task for each label, in order; the default task for a label without one."""
         return tuple(map(self.task_of, self.labels))
 
     @model_validator(mode="after")
@@ -170,9 +170,9 @@ STAND_IN = "builtins.object"
 
 
 def _dotted(kind: object, info: ValidationInfo) -> object:
-    """Convert the short name of a model of this package to its dotted name. Raises ValueError if it has none of that
-    name. A name that the context of the validation knows is the object that it has: imports find another one if the
-    user's code was changed since."""
+    """Convert the short name of a model of this package to its dotted name. Raises ValueError if there is no such
+    model. If the context of the validation has a class for the name, that class is used, since an import would find
+    another one if the user's code has changed."""
     if isinstance(kind, str) and kind in (info.context or {}):
         return (info.context or {})[kind]
     if not isinstance(kind, str) and not hasattr(kind, "__name__"):
@@ -196,8 +196,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 class Model(Strict):
     kind: Annotated[ImportString[Any], BeforeValidator(_dotted), PlainSerializer(kind_name, str, when_used="json")]
-    """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, which describes the
-    requirements of such a class. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
+    """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, whose docstring
+    describes what a class needs. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=0)] = 16
     """Number of embedding weights of a row, and width of the embeddings that the model sees; a field may use fewer
     (`Category.width`). 0: first-order weights only."""
@@ -206,8 +206,8 @@ class Model(Strict):
     args: dict[str, Any] = Field(default_factory=dict)
     initial_bias: Finite | dict[str, Finite] = 0.0
     """Constant that is added to the model's logits, in training and afterwards: log(rate / (1 - rate)) of the labels'
-    positive rate, so that training begins at that rate. Several labels: by label; one that is left out has 0. Neither
-    trained nor regularized."""
+    positive rate, so that training begins at that rate. With several labels, one constant by label; a label that is
+    left out has 0. Neither trained nor regularized."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the dense model's matrix products (torch.autocast). Rows, their gradients and all optimizer state
     are always float32."""
@@ -215,7 +215,7 @@ class Model(Strict):
     """Compile the forward and backward pass of full training batches (torch.compile), while the first blocks are read.
     Needs a C++ compiler. It affects the result's bits, and so do the compiler and the number of threads."""
     compile_cache: FilePath | None = None
-    """Folder that keeps compiled code from run to run. `~` is expanded. By default torch's own."""
+    """Folder that keeps compiled code for later runs. `~` is expanded. By default torch's cache."""
 
 
 class Schedule(Strict):
@@ -254,16 +254,16 @@ class Workflow(Strict):
     metrics: Metrics = Metrics()
     workers: Workers = Workers()
     init_from: Beginnings = ()
-    """Rows and layers that training begins with, of another run (FromRun) or of Parquet files (FromParquet). Read once,
-    before the first commit; a run that goes on reads them no more. Several are taken in order."""
+    """Rows and layers with which training begins, from another run (FromRun) or from Parquet files (FromParquet). They
+    are read once, before the first commit, and not when the run resumes. Several sources are taken in order."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Location of the device tier and of training; "auto" takes a GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
 
     def with_settings(self, settings: Mapping[str, Any]) -> Workflow:
-        """Return the workflow with other values of these fields, each by its dotted path, such as
-        {"optimizer.rows.lr": 0.01, "model.kind": MyModel}. The result is validated, unlike that of pydantic's
-        `model_copy`. Another kind of row optimizer or model keeps the fields, or the arguments, that it has as well.
+        """Return the workflow with other values of these fields, each by its dotted path, such as {"optimizer.rows.lr":
+        0.01, "model.kind": MyModel}. The result is validated, unlike that of pydantic's `model_copy`. If the kind of
+        the row optimizer or of the model changes, fields and arguments that both kinds have are kept.
 
         Raises ValueError, with the path, the value, the rule and the closest name, if a path or a value is wrong."""
         changed: Workflow = change(self, settings.items(), "settings: ")
@@ -284,7 +284,7 @@ class Workflow(Strict):
             table = one.table_name if isinstance(one, FromParquet) else None
             if table is not None and table not in tables:
                 hint = did_you_mean(table, tables)[1].replace("it has", "there are")
-                raise ValueError(f"init_from.table is {table!r}, which is no table of data.categories{hint}")
+                raise ValueError(f"init_from.table is {table!r}, which is not a table of data.categories{hint}")
         if (
             self.init_from
             and self.optimizer.rows.kind == "ftrl"
@@ -369,8 +369,8 @@ class Workflow(Strict):
             raise ValueError("metrics.guard needs spans that are scored; set data.time or data.span, and score_spans")
         if self.metrics.guard is not None and not self.data.all_tasks[0].is_binary:
             raise ValueError(
-                f"metrics.guard compares normalized entropies, and {self.data.labels[0]!r} may be any number; leave it "
-                "out"
+                f"metrics.guard compares normalized entropies, and {self.data.labels[0]!r} may be any number; leave "
+                "the guard out"
             )
         if self.metrics.top and not self.metrics.group:
             raise ValueError(
@@ -379,7 +379,8 @@ class Workflow(Strict):
         grouped = [f"metrics.{name}" for name in ("group", "slices") if getattr(self.metrics, name)]
         if grouped and not any(task.is_binary for task in self.data.all_tasks):
             raise ValueError(
-                f"{grouped[0]} is set, and none of data.labels is 0 or 1, as its metrics need; leave it out"
+                f"{grouped[0]} is set, but its metrics need a label that is 0 or 1, and data.labels has none; leave it "
+                "out"
             )
         if len(set(self.metrics.slices)) < len(self.metrics.slices):
             raise ValueError(f"metrics.slices names a column twice: {', '.join(self.metrics.slices)}")
@@ -390,7 +391,7 @@ class Workflow(Strict):
 
 def without_removed(kept: Any) -> Any:
     """Return a kept workflow, as JSON values, without settings that earlier versions of this package had and that
-    change no bit. Values that are no workflow are returned as they are."""
+    change no bit. Values that are not a workflow are returned unchanged."""
     parts = {part: kept[part] for part in REMOVED if isinstance(kept.get(part), dict)} if isinstance(kept, dict) else {}
     left = {part: {n: value for n, value in of.items() if n not in REMOVED[part]} for part, of in parts.items()}
     return kept | left if left else kept
@@ -428,7 +429,7 @@ def load(path: Path) -> Workflow:
 
 
 def _load_text(path: Path) -> Workflow:
-    """Load a workflow in JSON or TOML. Raises ValueError, with the file and the field, if it is none."""
+    """Load a workflow in JSON or TOML. Raises ValueError, with the file and the field, if it is not a workflow."""
     try:
         content = path.read_text()
     except (OSError, UnicodeError) as error:

@@ -94,7 +94,7 @@ def test_a_value_nested_too_deeply_is_refused_in_one_message(refused, workflow_f
         ('storage={"memory":"900 TiB"}', ["storage.memory is 900 TiB, and this machine has", "lower it"]),
         ("storage.device=900 TiB", ["storage.device, host, read and map add up to", "this machine has"]),
         ("model.kind=math.pi", "model.kind 3.14159"),
-        ("model.kind=builtins.dict", "model.kind dict cannot be made with model.args: it makes a dict"),
+        ("model.kind=builtins.dict", "model.kind dict cannot be made with model.args: it returns a dict"),
         ('model.args={"hidden":[-1]}', "model.kind DeepFM cannot be made with model.args: hidden[0] is -1"),
         ("storage.map=0 B", "raise storage.map to"),
         ("storage.map=64 KiB", "storage.map is 64 KiB"),

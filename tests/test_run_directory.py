@@ -72,7 +72,7 @@ def test_a_folder_that_holds_no_run_is_refused_and_kept_by_fresh(refused, workfl
     run_dir = tmp_path / "thesis"
     run_dir.mkdir()
     (run_dir / "chapter-1.txt").write_text("years of work")
-    assert f"{run_dir} holds something else than a run; --fresh" in refused(workflow_file, "--run-dir", run_dir)
+    assert f"{run_dir} is not empty and holds no run; --fresh" in refused(workflow_file, "--run-dir", run_dir)
     assert [path.name for path in run_dir.iterdir()] == ["chapter-1.txt"]
     assert main([str(workflow_file), "--serial", "--run-dir", str(run_dir), "--fresh"]) == 0
     assert (tmp_path / "thesis.1" / "chapter-1.txt").read_text() == "years of work"
@@ -96,7 +96,7 @@ def test_a_run_that_ends_early_has_a_result_and_exit_code_1(workflow_file, tmp_p
     err = capsys.readouterr().err
     assert "error: stopped before block 0" in err
     assert "storage.map is 64 KiB, needed now 644 KiB" in err
-    assert "the same command with --set 'storage.map=644 KiB' goes on from there" in err
+    assert "the same command with --set 'storage.map=644 KiB' resumes from there" in err
     assert json.loads((tmp_path / "runs" / "tiny" / "result.json").read_text())["stopped"]
     assert (tmp_path / "runs" / "tiny" / "result.json").exists()
 

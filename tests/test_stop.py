@@ -80,9 +80,12 @@ def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, expec
     process.send_signal(number)
     out, err = process.communicate(timeout=50)
     assert process.returncode == 128 + number, err
-    assert f"{signal.Signals(number).name}: the planned blocks finish, then a commit; once more: stops at once" in err
+    assert (
+        f"{signal.Signals(number).name}: finishing the planned blocks, then a commit; a second signal stops at once"
+        in err
+    )
     assert "commit 1 is kept, up to epoch 1, train, batch " in out
-    assert "the same command goes on from there" in out
+    assert "the same command resumes from there" in out
     assert "Traceback" not in out + err
     assert not (run_dir / "result.json").exists()
     resumed = make_driver(
@@ -99,7 +102,7 @@ def test_a_second_signal_ends_the_process_at_once_by_that_signal(workflow, tmp_p
     while (line := process.stdout.readline()) != "training\n":
         assert line
     process.send_signal(number)
-    while "once more" not in (line := process.stderr.readline()):
+    while "a second signal" not in (line := process.stderr.readline()):
         assert line
     process.send_signal(number)
     process.communicate(timeout=4)

@@ -12,7 +12,7 @@ HEAVY = ("torch", "distributed", "dask", "numba", "pyarrow")
 
 
 @pytest.mark.parametrize(
-    "argv", [["--help"], ["run", "--help"], ["verify", "--help"], ["run", "missing.py"]], ids=" ".join
+    "argv", [["--help"], ["run", "--help"], ["prepare", "statistics", "--help"], ["run", "missing.py"]], ids=" ".join
 )
 def test_help_and_a_missing_file_import_nothing_heavy(argv):
     code = (

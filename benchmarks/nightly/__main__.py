@@ -8,7 +8,7 @@ have the same fields. The settings of each are those of its grid with the least 
 spans of the log. The figures are means over the other spans, with 95 % intervals of the differences by a bootstrap of
 the examples within each span. --python: the interpreter of an environment with vowpalwabbit and river; without it they
 are left out. Without --shared, a synthetic log. Scores of each learner and setting are kept in the folder of --data, so
-that the same command goes on after it was stopped; remove `nightly` in it to score again.
+that the same command resumes after it was stopped; remove `nightly` in it to score again.
 
 The last line is JSON: LOG_LEARNER_auc, LOG_LEARNER_ne, and for each other learner LOG_LEARNER_auc_less, the difference
 of ours to it (positive is better for AUC, negative for NE), and the ends of its interval, _low and _high.

@@ -2,7 +2,7 @@
 
 kill: a random worker is killed with SIGKILL at a random instant of the run, its start included
 stop: the same with SIGSTOP, so that the worker exists but is silent
-driver: the driver is killed with SIGKILL; its workers must be gone soon, and the same command goes on
+driver: the driver is killed with SIGKILL; its workers must be gone soon, and the same command resumes
 resize: a run is interrupted and goes on with another number of workers, or in the driver's process alone
 scheduler: the workers belong to a Dask cluster that was started before, and one of them is killed
 cut: one worker of such a cluster is in a network namespace, and its link goes down, forever or for a while
@@ -68,7 +68,7 @@ def worker_dies(job: Job, undisturbed: Ended, number: signal.Signals) -> Callabl
 
 
 def driver_dies(job: Job, undisturbed: Ended) -> Callable[[Path], str]:
-    """Make a trial in which the driver is killed, and the same command goes on."""
+    """Make a trial in which the driver is killed, and the same command resumes."""
 
     def trial(run_dir: Path) -> str:
         with job.start(run_dir) as run:
@@ -81,7 +81,7 @@ def driver_dies(job: Job, undisturbed: Ended) -> Callable[[Path], str]:
             gone = until("workers outlive their driver", lambda: not any(map(_lives, workers)), GONE_SECONDS)
         with job.start(run_dir) as again:
             ended = again.end()
-        goes_on = "goes on from there" in ended.said
+        goes_on = "resumes from there" in ended.said
         print(f"  driver {at}: {len(workers)} workers gone after {gone:.1f} s, a commit stood: {goes_on}", flush=True)
         wrong = ended.differs(undisturbed)
         return f"driver killed {at}: {wrong}" if wrong else verified(run_dir)

@@ -83,7 +83,7 @@ class Arrivals:
         for name in sorted(place_of, key=natural_order):
             if (place := place_of[name]) in known:
                 continue
-            why = self._why_incomplete(place, name, done) if place else "is named by the manifest and not there"
+            why = self._why_incomplete(place, name, done) if place else "is named by the manifest, but does not exist"
             if why:
                 waits_for.append((name, why))
             elif not waits_for:
@@ -121,7 +121,7 @@ class Arrivals:
             return ""
         # An object in a store appears as a whole.
         if self.rule.kind == RENAME and not is_remote(place) and before != stamp:
-            return "is new, or has changed since the last look"
+            return "is new, or has changed since the last check"
         if not _is_whole(place, stamp.size):
             return "has no end of a Parquet file"
         self._whole[place] = stamp

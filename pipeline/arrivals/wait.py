@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pipeline.arrivals.complete import Arrivals
 
 LOOK_SECONDS = 5.0
-"""Time from one look at the folder to the next."""
+"""Time from one check of the folder to the next."""
 SILENT_SECONDS = 60.0
 """Time after which a wait is reported."""
 NAMED = 3

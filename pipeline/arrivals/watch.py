@@ -1,7 +1,7 @@
-"""Training on files as they become complete: go on or begin, wait for files, extend the run by them, and wait again.
+"""Training on files as they become complete: begin or resume, wait for files, extend the run with them, and wait again.
 
 Nothing is kept of the wait itself. Which files were trained is in the run's commits, so after Ctrl-C or a power failure
-the same command goes on: first with what the last commit has not finished, then with the files that it has not.
+the same command resumes: first with what the last commit has not finished, then with the files that it has not.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def watch(
 ) -> int:  # fmt: skip
     """Train until a signal comes or a training does not succeed, and return the exit code.
 
-    `train`: extends the run by files and returns the exit code; without files it goes on, or begins. `known`: returns
-    the places of the files that the run has.
+    `train`: extends the run with files and returns the exit code; without files, it begins or resumes the run. `known`:
+    returns the places of the files that the run has.
     """
     code, given = train(()), set[str]()
     while not code:
@@ -33,7 +33,7 @@ def watch(
         with on_signal(signals.append):
             files = wait_for_files(arrivals, {*known(), *given}, say, lambda: bool(signals), look_seconds)  # noqa: B023
         if not files:
-            say(f"stopped waiting for files in {arrivals.folder}: all that came is committed; the same command goes on")
+            say(f"stopped waiting for files in {arrivals.folder}: all that came is committed; the same command resumes")
             return exit_code(signals[0])
         say(f"{len(files)} new {'file' if len(files) == 1 else 'files'}: {files[0]}{' ...' if len(files) > 1 else ''}")
         code = train(files)

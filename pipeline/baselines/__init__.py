@@ -1,1 +1,1 @@
-"""Loglosses of models without interactions on a workflow's data, with which its first run is compared."""
+"""Loglosses of models without interactions on a workflow's data, for comparison with the workflow's first run."""

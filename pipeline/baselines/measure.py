@@ -20,7 +20,7 @@ SAMPLE_ROWS, SAMPLE_VALUES = 200_000, 4_000_000
 """Training rows, and values of all their columns, that baselines are computed from at most: a few seconds, and half a
 GiB of memory."""
 L2 = (50.0, 10.0, 2.0)
-"""L2 of the logistic regressions of which the best one counts, in units of one example's logloss."""
+"""L2 of each logistic regression, in units of one example's logloss; the best of them counts."""
 PRIOR_ROWS = 20.0
 """Rows with the mean rate that are added to the rows of each value."""
 NAMES = {"base_rate": "the mean label", "logistic_regression": "logistic regression", "best_column": "the rates of"}
@@ -133,7 +133,7 @@ def _loss(chances_N: F64, labels_N: F64, weights_N: F64) -> float:
 
 
 def _rounded(value: Any) -> Any:
-    """A number as the result has it: libraries of linear algebra differ in the last digits."""
+    """Number, rounded for the result: libraries of linear algebra differ in the last digits."""
     return round(value, 6) if isinstance(value, float) and math.isfinite(value) else value
 
 

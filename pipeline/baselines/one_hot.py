@@ -74,7 +74,7 @@ class Encoder:
     numbers have about as many of these rows each."""
 
     def __init__(self, source: Source, most_rows: int) -> None:
-        """Read at most so many training rows, evenly spaced in the first epoch's order: they are `train`."""
+        """Read at most this many training rows, evenly spaced in the order of the first epoch, into `train`."""
         self._source = source
         self._feature_of = np.zeros(0, np.int64)
         step = -(-source.num_examples["train"] // most_rows)

@@ -35,11 +35,11 @@ def free_address(wanted: str, say: Callable[[str], None]) -> str:
             if error.errno == errno.EADDRINUSE:
                 continue
             raise ValueError(
-                f"--dashboard {wanted}: this machine cannot listen there: {error.strerror}; give a port from 1024 on, "
-                f"and a host of this machine, such as 127.0.0.1:{max(first, 8787)}"
+                f"--dashboard {wanted}: this machine cannot listen there: {error.strerror}; give a port of at least "
+                f"1024, and a host of this machine, such as 127.0.0.1:{max(first, 8787)}"
             ) from error
         if port != first:
-            say(f"port {first} is taken: the dashboard listens at port {port}")
+            say(f"port {first} is taken: the dashboard listens on port {port}")
         if warning := warning_of(f"--dashboard {wanted}", host, "sees the run and its files' names"):
             say(warning)
         return f"{host}:{port}"

@@ -20,7 +20,7 @@ LOOK_SECONDS = 1.0
 ANSWER_SECONDS = 30.0
 """Time limit for answers to small queries."""
 NOTE_SECONDS = 20.0
-"""Time after which a wait that goes on says what it waits for."""
+"""Time after which a waiting call says what it waits for."""
 
 
 class NoAnswer(PipelineError):
@@ -62,7 +62,9 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
         if before <= NOTE_SECONDS < now < seconds and thread.is_alive():
             print(f"waiting for Dask, {what}: {now:.0f} s of at most {seconds:.0f}", flush=True)
         if thread.is_alive() and now > seconds:
-            raise NoAnswer(f"no answer from Dask in {seconds:.0f} s, {what}: see whether its scheduler and workers run")
+            raise NoAnswer(
+                f"no answer from Dask in {seconds:.0f} s, {what}: check whether its scheduler and workers run"
+            )
     if raised:
         raise raised[0]
     return outcome[0]

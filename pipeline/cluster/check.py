@@ -13,8 +13,8 @@ from pipeline.storage.chunks import max_chunks
 from pipeline.storage.places import max_rows
 
 MIN_THREADS = 4
-"""Minimum number of threads of a Dask worker. Up to three tasks may wait for other workers at a time (`train`, `unite`,
-a call of the driver), and one thread must be left to make progress."""
+"""Minimum number of threads of a Dask worker. Up to three tasks may wait for other workers at the same time (`train`,
+`unite`, a call of the driver), and one thread must be left to make progress."""
 SHARE_OF_LIMIT = 0.6
 """Share of Dask's memory limit above which Dask would spill, pause or end the worker."""
 

@@ -73,7 +73,7 @@ class Crew(Protocol):
         """Run the pipeline for these blocks, or up to the first refused one; nothing is in flight afterwards."""
 
     def pause(self, why: str | None) -> None:
-        """Stop planning blocks, for the reason `why`; None: go on. May be called from any thread."""
+        """Stop planning blocks, for the reason `why`; None: continue. May be called from any thread."""
 
     def interrupt(self, why: str) -> None:
         """Same as `pause`, but callable from a signal handler. Does nothing if that would take long: the driver then

@@ -103,8 +103,8 @@ class NotYet(web.Application):
 
 
 def mount_page(client: Client, run_dir: Path) -> str | None:
-    """Have the HTTP server of a scheduler in this process show a run on demand, and return the page's link; None if the
-    dashboard is off. The page of an earlier run of the same scheduler goes."""
+    """Make the HTTP server of a scheduler in this process show a run on demand. Returns the page's link, or None if the
+    dashboard is off. Replaces the page of an earlier run of the same scheduler."""
     scheduler = client.cluster.scheduler
     applications = scheduler.http_application.applications
     if not applications:

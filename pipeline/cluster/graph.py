@@ -14,8 +14,8 @@ from distributed import Client, Future
 
 
 class StageGraph:
-    """Tasks whose keys are STAGE-BLOCK-RANK-RUN: the dashboard groups them by the stage's name, and each runs in its
-    stage's thread of the worker of its rank. Keys are global to a scheduler."""
+    """Tasks whose keys are STAGE-BLOCK-RANK-RUN. The dashboard groups them by stage; each runs on the worker of its
+    rank, in the thread of its stage. Keys are global to a scheduler."""
 
     def __init__(self, client: Client, addresses: Sequence[str]) -> None:
         """`addresses`: addresses of the workers, by rank."""

@@ -93,11 +93,11 @@ class InProcessCluster:
             self._seen, self._since = last, now
         self._check()
         if now - self._since > ANSWER_SECONDS:
-            raise PipelineError(f"Dask has tasks for this process, and has run none of them for {ANSWER_SECONDS:.0f} s")
+            raise PipelineError(f"Dask has tasks for this process, but has run none of them for {ANSWER_SECONDS:.0f} s")
 
     def _check(self) -> None:
         if self.worker is None or self.worker.address not in self._scheduler.workers:
-            raise PipelineError("Dask has taken the worker in this process for lost")
+            raise PipelineError("Dask considers the worker in this process lost")
         if self._client.status != "running":
             raise PipelineError(f"the connection to Dask's scheduler in this process is {self._client.status}")
 

@@ -106,7 +106,7 @@ class WorkerPool:
             except BaseException:
                 self.close()
                 raise
-        raise NoWorkers(f"{self.world} workers did not come up: {failed}") from failed
+        raise NoWorkers(f"{self.world} workers did not start: {failed}") from failed
 
     def _connect(self) -> None:
         if self.spec.scheduler is None:
@@ -139,8 +139,8 @@ class WorkerPool:
                     f"{len(workers)}; the run ends after {START_SECONDS:.0f} s", flush=True,
                 )  # fmt: skip
         raise NoWorkers(
-            f"{len(workers)} workers came in {START_SECONDS:.0f} s, and {self.world} are needed; start more, or give a "
-            "smaller --workers"
+            f"{len(workers)} workers joined within {START_SECONDS:.0f} s, but {self.world} are needed; start more, or "
+            "lower --workers"
         )
 
     def devices(self, name: str) -> list[str]:

@@ -126,7 +126,7 @@ class RunPlugin(WorkerPlugin):
             if merge and merge.inner:
                 levels = two_levels(join_request, partial(Group, store, settings=for_steps, traffic=group.traffic))
         except RuntimeError as error:
-            raise LostTouch(f"worker {rank.number} did not meet the others: {error}") from error
+            raise LostTouch(f"worker {rank.number} could not connect to the others: {error}") from error
         membership = Membership(rank, join_request.owner_of_shard, group, key_group, levels, on_gpus)
         threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
         begun = begun_in(json.loads(join_request.data))
@@ -172,7 +172,7 @@ def two_levels(join_request: JoinRequest, meet: Callable[[str, Rank], Group]) ->
     if len({len(ranks) for ranks in machines}) > 1:
         raise ValueError(
             f"optimizer.merge.inner needs the same number of workers on every machine, and the machines have "
-            f"{[len(ranks) for ranks in machines]}; leave it out, or start as many on each"
+            f"{[len(ranks) for ranks in machines]}; leave it out, or start the same number on each"
         )
     number = next(n for n, ranks in enumerate(machines) if rank in ranks)
     place = machines[number].index(rank)

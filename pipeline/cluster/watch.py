@@ -95,11 +95,11 @@ class Watch:
             if address not in silent:
                 raise WorkerLost(f"worker {rank} ({address}) is gone")
             if silent[address] > self._longest_silent:
-                raise WorkerLost(f"worker {rank} ({address}) was not heard of for {silent[address]:.0f} s")
+                raise WorkerLost(f"worker {rank} ({address}) has not been heard from for {silent[address]:.0f} s")
             if (paused := self._silence.paused().get(address, 0.0)) > PAUSED_SECONDS:
                 raise PipelineError(paused_text(f"worker {rank} ({address})", paused))
         if self._silence.idle_seconds > IDLE_SECONDS:
             raise PipelineError(
-                f"no worker ran a task of this run for {IDLE_SECONDS:.0f} s; end what else uses the threads of their "
-                "cluster"
+                f"no worker ran a task of this run for {IDLE_SECONDS:.0f} s; end whatever else uses the threads of "
+                "their cluster"
             )

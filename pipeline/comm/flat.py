@@ -1,7 +1,7 @@
 """Flat storage of a model's parameters, gradients and buffers in one vector, so that a message is one call without a
 copy.
 
-Q is the number of values of all parameters, each of which begins at a multiple of 64 bytes.
+Q is the number of values of all parameters; each parameter begins at a multiple of 64 bytes.
 """
 
 from __future__ import annotations

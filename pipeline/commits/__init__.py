@@ -1,9 +1,9 @@
 """Commits, which outlive a run: manifests, writing a commit, opening one, checking files for damage.
 
-A commit exists from the rename of its manifest on. Everything that the manifest names was fsynced before, with the
-folders that hold it; files that no kept commit names are deleted after. A failed write or fsync is not repeated, since
-the kernel may have dropped the pages. A manifest's bytes follow from its values, one of which is a checksum of the
-others.
+A commit exists once its manifest has been renamed. Everything that the manifest names, and the folders that hold it,
+are fsynced before the rename; files that no kept commit names are deleted after it. A failed write or fsync is not
+repeated, since the kernel may have dropped the pages. A manifest's bytes are a function of its values, one of which is
+a checksum of the others.
 
 What is read back is checked against strict models, because a correct checksum does not show that nobody changed the
 values. Nothing that a file names is imported or followed.

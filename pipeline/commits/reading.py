@@ -1,4 +1,4 @@
-"""Opening of a commit for reading while training goes on: nothing is written, repaired or deleted.
+"""Opening of a commit for reading while training continues: nothing is written, repaired or deleted.
 
 A reader holds a shared lock on the manifest, never the run's lock. Training keeps the commits whose manifest is locked
 (`Commits.kept`), until the disk's cap would end the run; then it deletes the manifest, and the reader ends.
@@ -43,8 +43,8 @@ class HeldCommit:
         return self.manifest.number
 
     def check(self) -> None:
-        """Raises GivenUp if the commit is gone. If it is not, what was read before this call is the commit's: its
-        manifest goes before its chunks do. Raises ValueError if this object is closed."""
+        """Raises GivenUp if the commit was deleted. Otherwise everything that was read before this call belongs to the
+        commit, since its manifest is deleted before its chunks. Raises ValueError if this object is closed."""
         if self._descriptor < 0:
             raise ValueError(f"commit {self.number} of {self.run_dir} is closed; open it again")
         try:
@@ -53,7 +53,7 @@ class HeldCommit:
             there = None
         if there is None or not os.path.samestat(there, os.fstat(self._descriptor)):
             raise GivenUp(
-                f"commit {self.number} of {self.run_dir} is gone: training needed its room on the disk, the "
+                f"commit {self.number} of {self.run_dir} is gone: training needed its disk space, the "
                 "run was moved aside, or `verify --repair` found it damaged; raise storage.disk of that run, or read "
                 "another commit"
             )
@@ -119,7 +119,7 @@ def _choose(commits: Commits, which: str | int | None) -> int:
                     return number
         if which:
             raise ValueError(
-                f"{run_dir} has no best commit, since no epoch was validated ({there_are}); name last, or a number"
+                f"{run_dir} has no best commit, since no epoch was validated ({there_are}); use last, or a number"
             )
     return numbers[-1]
 

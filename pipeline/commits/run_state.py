@@ -25,7 +25,7 @@ REPORTED = (("auc", "logloss"), ("mse", "rmse"))
 
 Figure = int | float | str | None
 EpochMetrics = dict[str, Figure | list[dict[str, Figure]]]
-"""An entry of `History.epochs`, as JSON has it."""
+"""An entry of `History.epochs`, in JSON."""
 
 
 class SavedPosition(Strict):
@@ -152,7 +152,7 @@ def read_state(state: Mapping[str, Any]) -> RunState:
     if ((read.position.span is None) != (read.steps is None)) or (read.position.span is None) != (
         read.data["train"].spans is None
     ):
-        raise ValueError("position: a run with spans has the number of a span, and of steps, and no other has")
+        raise ValueError("position: a run with spans has a span and a number of steps, and any other run has neither")
     if not (read.speed.seconds_per_read and read.speed.bytes_per_second):
         raise ValueError("speed: seconds_per_read and bytes_per_second must be above 0")
     return read

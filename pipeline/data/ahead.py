@@ -11,7 +11,7 @@ from pipeline.files.find import DataFile
 from pipeline.files.stores import PIECE, Stamp, StoredFile
 
 REQUESTS = 8
-"""Maximum number of requests at a time. At 20 ms each of 1 MB they take what a line of 400 MB/s carries."""
+"""Maximum number of concurrent requests. With 1 MB and 20 ms each, they use a bandwidth of 400 MB/s."""
 HOLE = 1 << 18
 """Maximum number of bytes between two column chunks that are fetched for nothing, as their request costs more."""
 
@@ -39,7 +39,7 @@ def bytes_in_stores(groups: Sequence[tuple[Pieces, int]], window: int) -> tuple[
 
 
 def ranges_of(chunks: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Ranges of the pieces that hold these column chunks, each of which is in one piece."""
+    """Ranges of the pieces that hold these column chunks; no chunk is cut."""
     found: list[tuple[int, int]] = []
     for begin, end in sorted(set(chunks)):
         if found and begin - found[-1][1] <= HOLE and end - found[-1][0] <= PIECE:
@@ -98,8 +98,8 @@ def _whole(pieces: Pieces, parts: list[Future[bytes]]) -> list[tuple[int, bytes]
     was, now = pieces.file.stamp, stamp_of(pieces.file.place)
     if now != was:
         raise ValueError(
-            f"{pieces.file.place} was changed during the run: its ETag was {was.version}, is {now.version}; put back "
-            "the file as it was"
+            f"{pieces.file.place} was changed during the run: its ETag was {was.version}, is {now.version}; restore "
+            "the original file"
         )
     return [(begin, part.result()) for (begin, _), part in zip(pieces.ranges, parts, strict=True)]
 
@@ -110,5 +110,5 @@ def stamp_of(file: DataFile | str) -> Stamp:
         return stores.stamp_of(str(file))
     except OSError as error:
         raise ValueError(
-            f"{file} was there when the run began, and is gone ({error}); put it back, and resume"
+            f"{file} existed when the run began, and is gone ({error}); put it back, and resume"
         ) from error

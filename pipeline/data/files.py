@@ -60,7 +60,7 @@ class InputColumn:
 
     @property
     def may_be_missing(self) -> bool:
-        """True for a label that not every example has, so that its nulls are no error by themselves."""
+        """True for a label that some examples lack, so that a null is not an error."""
         return self.task is not None and (self.task.nulls or self.task.where is not None)
 
     @property
@@ -197,7 +197,7 @@ class SchemaCheck:
             if NOTHING in kind:
                 self._empty[column.name] = max(kind, self._empty.get(column.name, ""), key=len)
             elif self.kinds.setdefault(column.name, kind) != kind:
-                way = "write the column alike in all files, or remove the file from the patterns"
+                way = "write the column with one type in all files, or remove the file from the patterns"
                 before = "the training data" if self.is_trained else self._first[column.name]
                 raise ValueError(
                     f"{path}: column {column.name!r} ({column.setting}) holds {kind}, expected "

@@ -44,7 +44,7 @@ class RowGroup:
         return f"{self.file}: row group {self.index}"
 
     def with_empty(self, num_columns: int) -> RowGroup:
-        """The row group with so many more columns of lists, each of which is null."""
+        """The row group with this many more columns of lists, all null."""
         values = self.num_list_values + num_columns * self.num_rows
         return replace(self, num_list_values=values) if num_columns else self
 
@@ -179,7 +179,7 @@ class GroupReader:
                 was = self._identities[path]
                 found = look_at(path, was.path, file, self._check.trained, self._check.targets)
                 if said := file_difference(was, found, was.types, found.types):
-                    raise ValueError(f"{path} was changed during the run: {said}; put back the file as it was")
+                    raise ValueError(f"{path} was changed during the run: {said}; restore the original file")
                 texts = self._texts_with_dictionary(file)
             self._files[path] = open_file(path, stored=stored, read_dictionary=texts), stamp
         self._files.move_to_end(path)

@@ -99,7 +99,7 @@ Identity = Mapping[str, SplitIdentity]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The data of a run that goes on, as its last commit has them, and what is added to them."""
+    """The data of a resumed run: those of its last commit, and the files that are added to them."""
 
     splits: Identity = field(default_factory=dict)
     extend: tuple[str, ...] = ()
@@ -230,7 +230,7 @@ def name_of(file: DataFile, root: Path) -> str:
 
 
 def begun_in(data: Mapping[str, Any]) -> Begun:
-    """The data of a run, of an identity in the form of `as_json`. Raises ValueError if it is none."""
+    """The data of a run, from an identity in the form of `as_json`. Raises ValueError if it has another form."""
     return Begun({split: read_json(SplitIdentity, json.dumps(one)) for split, one in data.items()})
 
 

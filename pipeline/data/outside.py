@@ -16,7 +16,7 @@ SCORED_AS = {"clip": "scored with the nearest value inside", "null": "its row ha
 
 
 def check_rule(rule: str) -> None:
-    """Raises ValueError if it is none of `BadValues`."""
+    """Raises ValueError if it is not one of `BadValues`."""
     if rule not in (names := get_args(BadValues)):
         raise ValueError(f"bad_values is {rule!r}; expected one of {', '.join(names)}")
 

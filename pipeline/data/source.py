@@ -27,7 +27,7 @@ from pipeline.spans.passes import Leg
 from pipeline.workflow import Data, Metrics
 
 FILE_ORDER_WINDOW = 1 << 16
-"""Examples decoded at a time if nothing is shuffled."""
+"""Number of examples that are decoded together if nothing is shuffled."""
 LIST_MARGIN = 1.1
 """Factor that predictions of bytes apply to the average length of lists, since a block's lists may be longer."""
 ALL = Rank()

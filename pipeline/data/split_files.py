@@ -1,4 +1,4 @@
-"""The files of each split of a run, and of each of them what a run knows before it reads rows."""
+"""The files of each split of a run, and their properties that are known before rows are read."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ListedSplit:
     """Row groups that have rows, file by file."""
     files: dict[DataFile, FileIdentity]
     empty: dict[DataFile, frozenset[str]]
-    """Names of the columns of which a file has no values."""
+    """Names of the columns without any values in a file."""
     notes: list[str]
 
 

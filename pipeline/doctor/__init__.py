@@ -1,1 +1,1 @@
-"""Doctor: what is wrong with the data or the run of a workflow, found in one bounded pass over the files."""
+"""Doctor: faults in the data or in the run of a workflow, found in one bounded pass over the files."""

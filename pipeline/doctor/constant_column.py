@@ -33,8 +33,8 @@ def _everywhere(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
         but = f"all but {rest:,} of the {seen.num_rows:,}" if rest else f"all {seen.num_rows:,}"
         yield Finding(
             "constant_column", "remark" if rest else "fault", (column.name,),
-            f"{column.name} is {value} in {but} rows: nothing can be learned from it; correct the files, or take it "
-            "out of the workflow",
+            f"{column.name} is {value} in {but} rows: nothing can be learned from it; correct the files, or "
+            "remove it from the workflow",
         )  # fmt: skip
 
 
@@ -50,9 +50,9 @@ def _in_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
         if not np.isin(column.codes_N[judged], column.codes_N[train]).any():
             yield Finding(
                 "constant_column", "fault", (column.name,),
-                f"{column.name} is one value in each file ({seen.shown(column, tops[0][0])} in "
-                f"{seen.files[0].path.name}), and validation and test have none of train's: what is learned of it "
-                "is of no use; take it out of the workflow",
+                f"{column.name} has a single value in each file ({seen.shown(column, tops[0][0])} in "
+                f"{seen.files[0].path.name}), and validation and test have none of train's values: what is learned "
+                "from it is useless there; remove it from the workflow",
             )  # fmt: skip
         return
     for number, (code, share) in enumerate(tops):
@@ -66,6 +66,6 @@ def _in_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
             yield Finding(
                 "constant_column", "fault", (column.name,),
                 f"{column.name} is {seen.shown(column, code)} in {share:.1%} of the rows of "
-                f"{seen.files[number].path.name}, and in {rate:.1%} elsewhere: was the file made in another way? "
+                f"{seen.files[number].path.name}, and in {rate:.1%} elsewhere: was the file made differently? "
                 "Correct it, or leave it out",
             )  # fmt: skip

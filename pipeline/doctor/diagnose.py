@@ -35,7 +35,7 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
     seen = look_at_rows(workflow, None if run_dir is None else begun_of(run_dir))
     say(_looked_at(seen))
     if run_dir is None:
-        say("without a run: what needs a model is left out (second_epoch, importance, calibration)")
+        say("without a run, checks that need a model are left out (second_epoch, importance, calibration)")
     evaluations = [] if run_dir is None else metrics_lines(run_dir)
     validation_N = seen.rows_of("validation")
     rate = float(seen.labels_NT[validation_N, 0].mean()) if validation_N.any() else 0.0
@@ -62,7 +62,7 @@ def _of_model(seen: SeenRows, workflow: Workflow, run_dir: Path, say: Callable[[
 
     judged = judged_rows(seen, workflow.data.features)
     if judged is None:
-        say("neither test nor validation: what needs rows to judge the model on is left out (importance, calibration)")
+        say("without test and validation, checks that judge the model are left out (importance, calibration)")
         return []
     with open_run(run_dir, workflow=workflow) as run:
         rows = f"{judged.num_rows:,} rows of {judged.split}"
@@ -79,7 +79,7 @@ def _looked_at(seen: SeenRows) -> str:
         if files:
             parts.append(f"{sum(file.num_seen for file in files):,} of {split} ({len(files)} files)")
     whole = "all" if seen.num_rows == seen.total_rows else f"{seen.num_rows:,} of {seen.total_rows:,}"
-    return f"looked at {whole} rows: {', '.join(parts)}; {len(seen.features)} features"
+    return f"read {whole} rows: {', '.join(parts)}; {len(seen.features)} features"
 
 
 def _model_auc(workflow: Workflow, evaluations: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, str]]:

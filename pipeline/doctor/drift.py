@@ -36,8 +36,8 @@ def find_drift(seen: SeenRows) -> list[Finding]:
     ordered = sorted(moved, key=lambda name: moved[name][1] - moved[name][0])
     said = listed([f"{name} {moved[name][0]:.1%} ({moved[name][1]:.1%})" for name in ordered])
     text = (
-        f"from {seen.files[0].path.name} to {seen.files[-1].path.name} the values of these fields have moved; the "
-        "share of the rows that would have to have another value (in parentheses: by chance alone): "
+        f"the values of these fields have changed from {seen.files[0].path.name} to {seen.files[-1].path.name}; share "
+        "of the rows whose value would have to change (in parentheses: by chance alone): "
         f"{said}. Where values come and go, train on the latest files, and retrain often"
     )
     return [Finding("drift", "remark", tuple(ordered), text)]

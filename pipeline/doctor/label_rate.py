@@ -28,8 +28,8 @@ LEAST_LABELS = 10
 """Expected labels of the rarer kind in a unit that is judged."""
 STRETCHES, BUCKETS = 20, 200
 WAY = (
-    "Were labels lost, set, or joined too early there? Make them again, or leave these rows out; if it is another "
-    "population, nothing is wrong"
+    "Were labels lost, set, or joined too early there? Compute them again, or leave these rows out; if these rows are "
+    "another population, nothing is wrong"
 )
 
 

@@ -12,7 +12,7 @@ from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 from pipeline.records import F32, I32
 
 LEAK_AREA = 0.95
-"""AUC of a column by itself from which on it is taken for a leak."""
+"""Minimum AUC of a single column that counts as a leak."""
 BEATS_BY = 4.0
 """Standard errors by which a column alone must beat the model."""
 PURE_ROWS = 100
@@ -24,7 +24,7 @@ it must shrink once 1 is taken off the values with the label: the label is then 
 SURPRISE_NATS = 30.0
 """Negative logarithm of the chance that rows of the mean label rate all have one label: 1e-13, less than one in the
 number of values that are tried."""
-WAY = "if it is known only after the label is, take it out of the workflow; else ask how it was made"
+WAY = "if it is known only after the label, remove it from the workflow; else find out how it was computed"
 
 
 def find_leaks(seen: SeenRows, model_auc: Mapping[str, tuple[float, str]]) -> list[Finding]:
@@ -65,8 +65,8 @@ def _of_column(
     text = ""
     if alone >= LEAK_AREA:
         text = (
-            f"{column.name} alone predicts {label}: the label rates of its values have AUC {alone:.4f} on rows that "
-            f"they were not counted on; {WAY}"
+            f"{column.name} alone predicts {label}: the label rates of its values have AUC {alone:.4f} on "
+            f"held-out rows; {WAY}"
         )
     elif model and alone > model[0] + BEATS_BY * error:
         text = (

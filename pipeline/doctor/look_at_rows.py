@@ -83,7 +83,7 @@ def _files_of(workflow: Workflow, begun: Begun) -> dict[str, Sequence[DataFile]]
     files = files_of_splits(workflow.data, begun)
     there = [file for file in files["train"] if is_remote(file.place) or os.path.exists(file.place)]
     if not there:
-        raise ValueError(f"none of the {len(files['train']):,} training files of the run is still there; put some back")
+        raise ValueError(f"none of the {len(files['train']):,} training files of the run still exists; restore some")
     return {**files, "train": there}
 
 
@@ -128,7 +128,7 @@ def _seen(
     table = concatenated(tables)
     labels = [column for column in columns if column.setting == "data.labels" and not column.is_number_label]
     if not labels:
-        raise ValueError("none of data.labels is 0 or 1: the doctor judges by such a label alone")
+        raise ValueError("the doctor needs a label that is 0 or 1, and data.labels has none")
     features = [column for column in columns if column.number or column.has_rows]
     starts = np.cumsum([0, *(file.num_seen for file in files)])
     where = [str(file.path) for file in files]

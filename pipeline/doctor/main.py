@@ -40,8 +40,8 @@ def doctor_command(args: Namespace) -> int:
 
 
 def target_of(target: Path, of_run: Workflow | Path | None) -> tuple[Workflow, Path | None]:
-    """The workflow to look at, and the run directory if the target is one. `of_run`: the workflow, or its file, of a
-    run that defines its own model class. Raises ValueError if the target is neither."""
+    """The workflow to check, and the run directory if the target is one. `of_run`: the workflow, or its file, of a run
+    that defines its own model class. Raises ValueError if the target is neither."""
     if not target.is_dir():
         if of_run is not None:
             raise ValueError(f"--workflow is for a run, and {target} is not a folder; name the workflow's file alone")

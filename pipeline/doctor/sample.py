@@ -18,7 +18,7 @@ PLACES = 16
 
 
 def spaced(items: Sequence[T], most: int) -> list[T]:
-    """At most so many items, evenly spaced."""
+    """At most this many items, evenly spaced."""
     return list(items) if len(items) <= most else [items[n * len(items) // most] for n in range(most)]
 
 

@@ -1,4 +1,4 @@
-"""Second-epoch collapse: validation is worse from the second epoch on, while training goes on learning."""
+"""Second-epoch collapse: validation is worse from the second epoch on, while the training loss still falls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find_second_epoch(evaluations: Sequence[Mapping[str, Any]], label_rate: floa
     auc, logloss = (", then ".join(f"{line[name]:.4f}" for line in shown) for name in ("auc", "logloss"))
     said = (
         f"validation is worse from the second epoch on: AUC {auc}{until}; logloss {logloss}{until}{falls}. "
-        "The model learns rare ids by heart: train for one epoch, or raise optimizer.rows.l2, lower "
+        "The model memorizes rare ids: train for one epoch, or raise optimizer.rows.l2, lower "
         "optimizer.rows.lr, or give rare ids one key (docs/tuning.md)"
     )
     return [Finding("second_epoch", "fault", (), said)]

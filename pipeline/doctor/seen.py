@@ -49,7 +49,7 @@ class SeenColumn:
     raw_N: F64 | None = None
     """Values of a column of numbers as the file has them, NaN for null."""
     input_N: F32 | None = None
-    """The same as the model gets them: filled, shifted, and with log1p if the workflow says so."""
+    """The same values in the model's form: filled, shifted, and with log1p if the workflow says so."""
     refused: str = ""
     """Message of training about values that it refuses; then `input_N` is None."""
     lists: tuple[I64, I32] | None = None

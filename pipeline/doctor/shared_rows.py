@@ -61,7 +61,7 @@ def _of_split(seen: SeenRows, split: str, hashes_N: U64, train_U: U64, by_chance
     yield Finding(
         "shared_rows", "fault" if excess / len(rows) / part >= MIN_SHARE else "remark", (),
         f"{share:.2%} of the rows of {split} are rows of train, with the same label ({about}{len(shared):,} of "
-        f"{len(rows):,} looked at), where {by_chance:.2%} of train's own rows occur twice; for example "
+        f"{len(rows):,} read), where {by_chance:.2%} of train's own rows occur twice; for example "
         f"{seen.place(example)}, which is {seen.place(other)}. The metrics of {split} are too good: take these rows "
         "out of one of them",
     )  # fmt: skip

@@ -27,11 +27,11 @@ def find_unseen_keys(seen: SeenRows) -> list[Finding]:
     ordered = sorted(shares, key=lambda name: -shares[name][0])
     said = listed([f"{name} {shares[name][0]:.1%} ({shares[name][1]:.1%})" for name in ordered])
     part = seen.share_of("train")
-    limit = "" if part == 1 else f"; at most so many, since only {part:.1%} of train was looked at"
+    limit = "" if part == 1 else f"; these are upper bounds, since only {part:.1%} of train was read"
     text = (
         f"share of the rows of {split} whose key was never in train (in parentheses: share of its different keys): "
-        f"{said}{limit}. What a model knows of such a row comes from its other fields; `prepare --minimum` gives "
-        "all rare values one key, which is learned"
+        f"{said}{limit}. For such rows, a model can use only the other fields; `prepare --minimum` gives all rare "
+        "values one key, which is learned"
     )
     return [Finding("unseen_keys", "remark", tuple(ordered), text)]
 

@@ -78,7 +78,7 @@ class BestEpoch:
             change += ", or schedule.plateau.metric to logloss"
         return (
             f"warning: {self._named} of validation is undefined in epoch {len(before) + 1}, since "
-            f"{WHY_UNDEFINED[self._metric]}; such an epoch is neither better nor worse, and ends no training. "
+            f"{WHY_UNDEFINED[self._metric]}; such an epoch is neither better nor worse, and does not end training. "
             f"Change {change}"
         )
 

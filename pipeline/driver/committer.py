@@ -57,7 +57,7 @@ class Committer:
         number, at = self.newest.number, self.position
         if not is_over:
             where = f"{place_of(at)}, {at.split}, batch {at.batch}" if at.split != SPAN else place_of(at)
-            return f"commit {number} is kept, up to {where}: {command} goes on from there"
+            return f"commit {number} is kept, up to {where}: {command} resumes from there"
         on = "name more data with --extend" if at.span is not None else "raise schedule.epochs"
         others = f"writes missing results; {on} to train on from it, or start over with --fresh"
         then = "tests the best epoch" if best_is_tested else others

@@ -1,4 +1,4 @@
-"""One run, from an opened workflow to its result: stretches of the pipeline, and a commit after each."""
+"""One run, from an opened workflow to its result: stretches of the pipeline, and commits between them."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class CapTooSmall(PipelineError):
     """A block that needs a larger cap ended the run."""
 
     def __init__(self, text: str, kept: str) -> None:
-        """`kept`: what is committed, and how to go on."""
+        """`kept`: what is committed, and how to resume."""
         super().__init__(text)
         self.kept = kept
 
 
 class Driver:
-    """Trains one run: runs stretches of blocks on the crew, and commits after each. Call `open` first."""
+    """Trains one run: runs stretches of blocks on the crew, and commits between them. Call `open` first."""
 
     def __init__(
         self, setup: Setup, source: Source, folder: Folder, crew: MakeCrew, model: str = "cpu", progress: Any = None

@@ -39,8 +39,8 @@ def extended(
     again = [name for name in given if name in known]
     if again and begun.is_over and not known_ok:
         raise ValueError(
-            f"--extend names {_some(again)}, which the run has and has trained on; name new files only, or leave known "
-            "ones out with --known-ok"
+            f"--extend names {_some(again)}, which the run has already trained on; name only new files, or skip "
+            "known ones with --known-ok"
         )
     if known and (others := _matched(workflow.data) - known - {*given}):
         say(f"data.train matches {_some(sorted(others))}, which the run does not have; --extend trains on them")

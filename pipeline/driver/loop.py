@@ -1,4 +1,5 @@
-"""The loop above the pipeline: stretches of blocks, and a commit after each. Runs and their simulation share it."""
+"""The loop above the pipeline: stretches of blocks, and a commit after each one that did not end only because the pace
+was too large. Runs and their simulation share it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class DueCommit:
     """A commit that must be taken now. See `Committer.commit`."""
 
     begin: Block | None
-    """Block with which the run goes on; None: it is over."""
+    """Next block of the run; None: the run is over."""
     at_least: int = 0
     give_up: bool = False
 
@@ -47,7 +48,7 @@ def stretches(
     """Yield stretches from block `begin` on, each of which the caller runs before it asks for the next one.
 
     `reduce`: take a smaller pace, unless it is at its minimum. `commit`: take a commit. The iterator ends after the
-    last block, or if neither a smaller pace nor a commit helped: the last stretch then has the refusal.
+    last block, or if neither a smaller pace nor a commit helped; the last stretch then has the refusal.
     """
     refused: list[Refusal] = []
     while begin:

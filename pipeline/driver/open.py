@@ -94,7 +94,7 @@ def make_run_dir(run_dir: Path, fresh: bool) -> None:
             print(move_aside(run_dir))
         elif not (run_dir / "commits").is_dir():
             raise ValueError(
-                f"{run_dir} holds something else than a run; --fresh moves it aside, --out names another folder"
+                f"{run_dir} is not empty and holds no run; --fresh moves it aside, --out names another folder"
             )
     for folder in (run_dir.absolute().parent, run_dir):
         Files().make_folder(folder)

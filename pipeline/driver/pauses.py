@@ -22,7 +22,9 @@ class Pauses:
     def stop(self, signal: str) -> None:
         """Ask the run to end at a commit, and say so. Called from a signal handler."""
         # The leading newline ends the progress display's unfinished line.
-        os.write(2, f"\n{signal}: the planned blocks finish, then a commit; once more: stops at once\n".encode())
+        os.write(
+            2, f"\n{signal}: finishing the planned blocks, then a commit; a second signal stops at once\n".encode()
+        )
         self.ask(signal)
 
     def ask(self, signal: str) -> None:

@@ -188,7 +188,7 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
 
 def check_outputs(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:
     """Yield (name, problem) for each damaged output file of a finished run. Outputs of an older commit than `newest`
-    are not compared with it: the run goes on, and replaces them at its end."""
+    are not compared with it: the run continues, and replaces them at its end."""
     if not (run_dir / RESULT).exists():
         return
     result = read_result(run_dir)

@@ -1,5 +1,5 @@
-"""The check whether a workflow may go on from a commit: which settings must be the same, which may differ, and the
-warnings about those that differ."""
+"""Check whether a workflow may resume from a commit: the settings that must be the same, those that may differ, and the
+warnings about differences."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ CHANGE_LATER_BITS = (
 )  # fmt: skip
 """Settings that may differ, with a warning: the result is then not that of a single workflow."""
 DECIDE_THE_RESULT = ("optimizer", "metrics", "schedule.plateau", "model.compile")
-"""Settings of which a run that has ended must have the present values: its results are no answer to others. Threads do
-not count, since by default they are those of the machine."""
+"""Settings that must be unchanged since a run ended: with other values, its results would not be those of the workflow.
+Threads do not count, since by default they are those of the machine."""
 SCORE_SPANS = ("metrics.score_spans", "metrics.guard")
 """Settings that decide how later spans are scored, and change no earlier score."""
 MAX_NAMED, MAX_VALUE = 8, 60
@@ -257,8 +257,8 @@ def begun_of(run_dir: Path) -> Begun:
 def check_newest(
     kept: Sequence[Manifest], described: Mapping[str, Any], agenda: Agenda, workflow: Workflow
 ) -> list[str]:
-    """Check that the run may go on from the last of `kept`, or that its results are the workflow's if nothing is left
-    to train, and return warnings. Raises ValueError if this run may not, and Damaged if no run can."""
+    """Check that the run may resume from the last of `kept`, or, if nothing is left to train, that its results are
+    those of the workflow. Returns warnings. Raises ValueError if this run may not resume, and Damaged if no run can."""
     newest, history = newest_state(kept), History()
     history.load(kept[-1].state)
     ended = newest.at == agenda.end or BestEpoch(workflow).stops(history)
@@ -272,7 +272,7 @@ def read_commits(
     commits: Commits, identity: Identity, described: Mapping[str, Any], setup: Setup
 ) -> tuple[list[Manifest], History, list[str]]:
     """Return the kept commits, the history up to the last one, and warnings. Raises ValueError if this run, which is
-    `described`, may not go on from it."""
+    `described`, may not resume from it."""
     kept = commits.kept()
     values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, Begun(identity)).of
     history = History({split: of_split.digest for split, of_split in identity.items()}, values)

@@ -2,6 +2,6 @@
 
 A workflow lists them in `data.features`, one class a file here. A feature reads columns of the data, or those that
 features before it make, and makes columns that `data.numbers`, `data.categories` and `metrics` name like any
-other. `Derived` adds them to files and tables, so that training, scoring, serving and the doctor have one definition.
+other. `Derived` adds them to files and tables, so that training, scoring, serving and the doctor share one definition.
 What a feature makes of an example depends on that example and the feature's settings alone.
 """

@@ -11,8 +11,8 @@ from pipeline.features.any import AnyFeature
 def check_features(
     features: Sequence[AnyFeature], categories: Collection[str], labels: Collection[str], weight: str | None
 ) -> None:
-    """Raises ValueError if a feature reads what is made later, or makes a column that there is, or a rule for rare
-    values is of no category."""
+    """Raises ValueError if a feature reads a column that a later one makes, or makes an existing column, or a rule for
+    rare values is of no category."""
     seen: dict[str, int] = {}
     for n, feature in enumerate(features):
         where = f"data.features[{n}] ({feature.kind})"
@@ -28,7 +28,7 @@ def check_features(
             seen[name] = n
         if feature.kind == "rare" and feature.column not in categories:
             hint = did_you_mean(feature.column, categories)[1].replace("it has", "there are")
-            raise ValueError(f"{where}.column is {feature.column!r}, which is none of data.categories{hint}")
+            raise ValueError(f"{where}.column is {feature.column!r}, which is not in data.categories{hint}")
     rare = [feature.column for feature in features if feature.kind == "rare"]
     if twice := sorted({name for name in rare if rare.count(name) > 1}):
         raise ValueError(f"data.features has several rules for rare values of {twice[0]!r}; leave one")

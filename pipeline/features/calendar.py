@@ -47,7 +47,7 @@ class Calendar(SeveralColumns):
     @model_validator(mode="after")
     def _has_one_form(self) -> Calendar:
         if self.unit is not None and self.form is not None:
-            raise ValueError("unit is for integers since 1970, form for text and digits; give one of them")
+            raise ValueError("unit is for integers since 1970, form for text and digits; give only one of them")
         return self
 
     def types(self, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:

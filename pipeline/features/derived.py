@@ -87,8 +87,8 @@ class Derived:
     def columns(
         self, names: Iterable[str], given: Callable[[str], pa.ChunkedArray], where: object
     ) -> dict[str, pa.ChunkedArray]:
-        """Columns of these names, each as it is given or made. `given`: called for columns of the data, which it
-        returns in their plain types. `where`: the file or table, for messages."""
+        """Columns of these names, read from the data or computed by features. `given`: called for columns of the data;
+        returns them in their plain types. `where`: the file or table, for messages."""
         found: dict[str, pa.ChunkedArray] = {}
         for name in names:
             self._find(name, given, where, found)

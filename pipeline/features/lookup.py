@@ -41,7 +41,7 @@ class Lookup(SeveralColumns):
         if str(value_of(found[0])) in ("float", "double", "halffloat"):
             raise ValueError(f"column {self.column!r} has type {found[0]}, expected {key_kind(found[0])} as in {side}")
         if lists := [name for name in self.take if is_list(attributes[name].type)]:
-            raise ValueError(f"{side}: column {lists[0]!r} has lists, of which no column is made")
+            raise ValueError(f"{side}: column {lists[0]!r} has lists, and a lookup makes columns of single values only")
         return [attributes[name].type for name in self.take]
 
     def compute(self, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:

@@ -26,7 +26,7 @@ class Standardize(OneColumn):
     mean: float | None = None
     std: Annotated[float, Field(gt=0.0)] | None = None
     log1p: bool = False
-    """Take sign(x) ln(1 + |x|) in place of x, of which mean and standard deviation are then."""
+    """Use sign(x) ln(1 + |x|) in place of x; mean and standard deviation are then those of this value."""
     clip: Annotated[float, Field(gt=0.0)] | None = None
     computed: bool = False
     """True if mean and standard deviation are from `data.statistics`."""

@@ -232,7 +232,7 @@ def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Ma
     if not chosen:
         has = f", but has {some(files)}" if files else ""
         if form == "Parquet" and any(form_of(file) for file in files):
-            way = "make Parquet of text first, by `pipeline prepare`"
+            way = "convert text to Parquet first, with `pipeline prepare`"
         raise ValueError(f"{said} matches no {what} (looked for {place}){has}; {way}")
     places = {file.place for file in chosen}
     for folder, paths in below.items():

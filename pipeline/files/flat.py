@@ -107,7 +107,7 @@ class FlatFile(pq.ParquetFile):
 
     @cached_property
     def _read_whole(self) -> frozenset[str]:
-        """Names of columns that Arrow reads in whole row groups only, one at a time."""
+        """Names of columns that Arrow can read only as whole row groups, one column after another."""
         schema = self.reader.schema_arrow
         return frozenset(name for name, (place, _) in self._flat.items() if is_read_whole(schema.field(place[0]).type))
 
@@ -117,7 +117,8 @@ class FlatFile(pq.ParquetFile):
         return self._schema
 
     def inputs(self, names: Iterable[str]) -> list[str]:
-        """Columns that are read for columns of these names, of which some may be made of others."""
+        """Columns of the file that must be read for columns of these names, some of which may be computed from
+        others."""
         return self._derived.inputs(names) if self._derived else list(dict.fromkeys(names))
 
     def leaf(self, name: str) -> int | None:
@@ -217,7 +218,7 @@ def open_file(
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:
             way = (
-                f"; make Parquet of the text first: pipeline prepare csv {path} --schema SCHEMA.json "
+                f"; convert the text to Parquet first: pipeline prepare csv {path} --schema SCHEMA.json "
                 "--out FOLDER, with --no-label if its rows are to be scored"
             )
         raise ValueError(f"{path}: cannot be read as Parquet{way} ({error})") from error
@@ -225,7 +226,7 @@ def open_file(
 
 @dataclass(frozen=True, slots=True)
 class United:
-    """A column of several files that may have it in several types."""
+    """A column that may have different types in different files."""
 
     name: str
     type: pa.DataType

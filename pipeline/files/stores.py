@@ -1,7 +1,7 @@
 """Places of files, on a local disk or in an object store, through pyarrow's file systems.
 
 Credentials come from the standard chain of each store's library (environment, configuration files, the machine's role),
-never from an address. What fails for a moment is tried again, and nothing waits without bound.
+never from an address. Transient failures are retried, and every wait is bounded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRIES = 3
 PAUSES = (1.0, 4.0, 10.0)
 """Seconds before each of our own further tries."""
 PIECE = 8 << 20
-"""Bytes of a file that are sent, or fetched, at a time."""
+"""Number of bytes of a file that are sent, or fetched, in one request."""
 TAIL = 1 << 16
 """Bytes at the end of a Parquet file that are read at first; most footers are shorter."""
 IN_VAIN = re.compile(
@@ -145,7 +145,7 @@ def retried(what: str, place: str, call: Callable[[], T]) -> T:
             if not is_remote(place):
                 raise
             if pause is None or IN_VAIN.search(str(error)):
-                way = f"tried {number} times; look at the network and the store, and repeat the command"
+                way = f"tried {number} times; check the network and the store, and repeat the command"
                 if IN_VAIN.search(str(error)):
                     way = "correct the address, or the credentials and the region in the environment"
                 raise OSError(f"{place}: could not {what} ({_one_line(error)}); {way}") from error

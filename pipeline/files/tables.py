@@ -16,7 +16,7 @@ DELTA = "_delta_log"
 READ = frozenset(
     {"deletionVectors", "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-"""Features of Delta tables that change no row; of the first two, those of which a table makes no use."""
+"""Features of Delta tables that change no row; the first two count only if a table does not use them."""
 COPY = (
     "write it as plain Parquet, and name that folder: in Spark "
     'spark.read.format("{0}").load("{1}").write.parquet(FOLDER)'
@@ -40,9 +40,9 @@ def table_files(folder: str, begun: Mapping[str, int | None] = MappingProxyType(
     if os.path.isdir(os.path.join(folder, DELTA)):
         return _delta(folder, {at: version for at, version in begun.items() if at.startswith(f"{folder.rstrip('/')}/")})
     if glob.glob(os.path.join(glob.escape(folder), "metadata", "*.metadata.json")):
-        raise ValueError(f"{folder} is an Iceberg table, which is not read; {COPY.format('iceberg', folder)}")
+        raise ValueError(f"{folder} is an Iceberg table, which is not supported; {COPY.format('iceberg', folder)}")
     if os.path.isdir(os.path.join(folder, ".hoodie")):
-        raise ValueError(f"{folder} is a Hudi table, which is not read; {COPY.format('hudi', folder)}")
+        raise ValueError(f"{folder} is a Hudi table, which is not supported; {COPY.format('hudi', folder)}")
     return None
 
 
@@ -53,7 +53,7 @@ def check_whole(place: str) -> None:
         if "=" not in os.path.basename(folder):
             return
         folder = os.path.dirname(folder)
-    raise ValueError(f"{place} is in a Delta table, of which some files may be deleted rows; name the folder {folder}")
+    raise ValueError(f"{place} is in a Delta table, and may hold deleted rows; name the folder {folder}")
 
 
 def _delta(folder: str, begun: Mapping[str, int | None]) -> Table:
@@ -102,7 +102,7 @@ def _live(table: Any, folder: str) -> dict[str, Partitions]:
         way = "rewrite it without" if used == ["deletionVectors"] else "copy it to one without"
         purge = " (REORG TABLE ... APPLY (PURGE))" if used == ["deletionVectors"] else ""
         raise ValueError(
-            f"{folder} is a Delta table with {', '.join(used)}, which is not read; {way}{purge}, or "
+            f"{folder} is a Delta table with {', '.join(used)}, which is not supported; {way}{purge}, or "
             f"{COPY.format('delta', folder)}"
         )
     names = table.metadata().partition_columns

@@ -1,1 +1,1 @@
-"""First workflow for files of one's own: what is in their columns, what to take them for, and a file to train."""
+"""Draft of a first workflow for a user's files: what their columns hold, the role of each column, and the file."""

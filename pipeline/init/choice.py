@@ -21,9 +21,9 @@ class Choice:
     after_label: bool = False
     """True if the warning is of a column that by its name is known only after the label; such warnings come first."""
     is_suspect: bool = False
-    """True if by itself it goes with the label, so that it may be known only after it; `warning` says so."""
+    """True if it alone predicts the label, so that it may be known only after the label; `warning` says so."""
     either: bool = False
-    """True for whole numbers that may be names of things as well as amounts, by all that is seen."""
+    """True for whole numbers that may be ids as well as amounts, as far as names and values show."""
     given: str = ""
     """Role that the user gives, if any; of a "weight" `role` is "number", of a "group" it is "category"."""
     values: tuple[str, str] | None = None

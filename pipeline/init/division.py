@@ -173,7 +173,7 @@ def shown_time(time: pa.Scalar) -> str:
 
 
 def _last(paths: Sequence[DataFile], rows: dict[DataFile, int], wanted: float) -> list[DataFile]:
-    """The fewest last files, one at least, that have so many rows."""
+    """The smallest number of last files, at least one, that have this many rows."""
     found: list[DataFile] = []
     for path in reversed(paths):
         if found and sum(rows[one] for one in found) >= wanted:

@@ -70,28 +70,30 @@ def form_of(name: str, texts: pa.ChunkedArray) -> Form:
         return Form({"time": times[0], "category": "string"}, note)
     if times:
         either = " or ".join(f"{name}:time:{form}" for form in times)
-        note = f"{name}: day or month first? taken for text; write {either} in the schema"
+        note = f"{name}: day or month first? read as text; write {either} in the schema"
     elif _thousands(known):
-        note = f"{name}: commas of thousands? taken for text; if they are decimal, {name}:number:comma in the schema"
+        note = (
+            f"{name}: thousands separators? read as text; if the commas are decimal, {name}:number:comma in the schema"
+        )
     elif kind := _lists(known):
         note = f"{name}: {len(known):,} texts are lists, {kind}; as one value each: {name}:category in the schema"
         return Form({"category": kind}, note)
     elif _all(known, SIGNED):
-        note = f"{name}: {known[0].as_py()!r} is taken for text; write amounts as plain numbers, without signs"
+        note = f"{name}: {known[0].as_py()!r} is read as text; write amounts as plain numbers, without signs"
     elif _all(known, TIME_OF_DAY):
         note = (
-            f"{name}: {known[0].as_py()!r} is taken for text; write times as 2026-11-24 10:30:00 to divide rows by them"
+            f"{name}: {known[0].as_py()!r} is read as text; write times as 2026-11-24 10:30:00 to divide rows by them"
         )
     elif _all(known, POINT) and len(beyond := known.filter(_beyond(known))):
         note = (
-            f"{name}: {beyond[0]} is beyond the range of float32, 3.4e38: taken for text; scale the numbers in the "
-            f"files, or if few are so large, {name}:number in the schema, and --skip-bad leaves out their rows"
+            f"{name}: {beyond[0]} is beyond the range of float32, 3.4e38: read as text; scale the numbers in the "
+            f"files, or if only a few are that large, {name}:number in the schema, and --skip-bad leaves out their rows"
         )
     elif MOSTLY <= pc.mean(_match(known, POINT).cast(pa.int8())).as_py() < 1:
         other = known.filter(pc.invert(_match(known, POINT)))[0].as_py()
         note = (
-            f"{name}: most texts are numbers, but {other[:40]!r} is none: taken for text; if it means nothing, "
-            f"{name}:number in the schema, with it in `nulls`"
+            f"{name}: most values are numbers, but {other[:40]!r} is not: read as text; if it marks missing "
+            f"values, {name}:number in the schema, with it in `nulls`"
         )
     return Form({"category": "string", "time": "string"}, note)
 

@@ -51,7 +51,7 @@ def named_label(label: str, look: Look) -> Choice:
                 f'{quoted(name)}, loss="squared"),), as "Labels that are any number" in docs/models.md says'
             )
         raise ValueError(
-            f"--label {name}: a label holds 0 and 1 and nothing else, and this column has "
+            f"--label {name}: a label holds only 0 and 1, and this column has "
             f"{column.num_different:,} different values such as {_shown(column)}"
             + (f" and {nulls:,} nulls" if nulls else "")
             + f"; {way}"
@@ -73,8 +73,8 @@ def found_label(look: Look, others: Container[str] = ()) -> Choice:
         # The refusal of the column says what is wrong with it.
         return named_label(unfit[0].name, look)
     names = ", ".join(column.name for column in binary + paired)
-    there = f"columns of 0 and 1 are {names}" if names else "no column holds 0 and 1 and nothing else"
-    raise ValueError(f"which column is the label? {there}; name it by --label COLUMN")
+    there = f"columns of 0 and 1 are {names}" if names else "no column holds only 0 and 1"
+    raise ValueError(f"which column is the label? {there}; name it with --label COLUMN")
 
 
 def _label(column: Column, why: str, values: tuple[str, str] | None) -> Choice:

@@ -56,8 +56,8 @@ PIECE_BYTES = 64 << 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 for an error before anything was written, 1 if `prepare` ended early,
-    130 if it was interrupted."""
+    """Run the command. Returns exit code 0 on success, 2 for an error before anything was written, 1 if `prepare` ended
+    early, and 130 if it was interrupted."""
     args = init_arguments().parse_args(argv)
     try:
         heed_interrupts()
@@ -78,11 +78,11 @@ def init_command(args: argparse.Namespace) -> int:
         raise ValueError(f"--out {args.out}: a workflow is a Python file; give a name such as {out.stem}.py")
     if out.exists() and not args.fresh:
         raise ValueError(
-            f"{args.out} is there already; --fresh moves it aside, and the data prepared for it; or name another file"
+            f"{args.out} already exists; --fresh moves it aside, and the data prepared for it; or name another file"
         )
     there = next(path for path in out.parents if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"--out {args.out}: nothing can be written to {there}; name a file in another folder")
+        raise ValueError(f"--out {args.out}: cannot write to {there}; name a file in another folder")
     files, left_out = sources_of(args.data)
     # Kaggle's form for predictions has a column of labels that are none.
     forms = [file for file in files if file.stem.lower().replace("_", "").startswith("samplesubmission")]
@@ -173,14 +173,14 @@ def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
 
 
 def table_of(look: Look, choices: Sequence[Choice]) -> str:
-    """Table of the columns and what they are taken for, and a line for each column that is in doubt, with the option
-    that changes its role."""
+    """Table of the columns and their roles, and a line for each doubtful column, with the option that changes its
+    role."""
     rows = sum(look.rows)
     about = "" if look.delimiter is None else "about "
-    lines = [f"{about}{rows:,} rows in {files_of(look)}; {look.sample.num_rows:,} rows were looked at"]
+    lines = [f"{about}{rows:,} rows in {files_of(look)}; {look.sample.num_rows:,} rows were inspected"]
     width = max(len(choice.column.name) for choice in choices)
     lines.append(
-        f"{'column':{width}}  {'taken for':9}  {'different':>9}  {'null':>6}  {'range or values':{RANGE_WIDTH}}  why"
+        f"{'column':{width}}  {'role':9}  {'different':>9}  {'null':>6}  {'range or values':{RANGE_WIDTH}}  why"
     )
     for choice in choices:
         column = choice.column
@@ -202,21 +202,19 @@ def files_of(look: Look) -> str:
 
 
 def _note(choice: Choice) -> str:
-    """Doubt about a column, and the option that changes it; empty if there is none, or a warning says it."""
+    """Doubt about the role of a column, and the option that changes it; empty if there is none, or a warning has it."""
     column = choice.column
     if choice.role in ("category", "skip") and column.note and column.kind != "time":
         return column.note
     if choice.given or choice.warning or choice.role not in ("number", "category"):
         return ""
     if is_binary(column):
-        return (
-            f"{column.name}: 0 and 1, as of an outcome; if known only after the label, {as_option(column, 'nothing')}"
-        )
+        return f"{column.name}: 0 and 1, like an outcome; if known only after the label, {as_option(column, 'nothing')}"
     if not choice.either:
         return ""
     if choice.role == "number":
-        return f"{column.name}: taken for amounts; if they are names of things, {as_option(column, 'category')}"
-    return f"{column.name}: taken for names of things; if they are amounts, {as_option(column, 'number')}"
+        return f"{column.name}: treated as amounts; if they are ids, {as_option(column, 'category')}"
+    return f"{column.name}: treated as ids; if they are amounts, {as_option(column, 'number')}"
 
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> tuple[Path, Draft]:
@@ -274,7 +272,7 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], op
         kind = "parquet"
     else:
         if path.exists():
-            raise ValueError(f"{path} is there already; --fresh moves it aside; or name another file by --out")
+            raise ValueError(f"{path} already exists; --fresh moves it aside; or name another file by --out")
         content = {"columns": [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices], **look.options}
         with replacing(path) as file:
             file.write(json.dumps(content, indent=1).encode() + b"\n")

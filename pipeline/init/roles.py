@@ -161,7 +161,7 @@ def _unless_absent(choice: Choice, look: Look, division: Division) -> Choice:
     name, lacking = choice.column.name, look.lacking.get(choice.column.name, frozenset())
     for split, paths in division.items():
         if lacking.issuperset(paths):
-            said = f"{name} is in no file of {split}: left out; to take it, add it to one of them"
+            said = f"{name} is in no file of {split}, so it is left out; to use it, add it to one of them"
             return Choice(choice.column, "skip", f"in no file of {split}", said)
     return choice
 
@@ -180,7 +180,7 @@ def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Cho
     if pc.mean(pc.is_in(held, known).cast(pa.int8())).as_py() > UNSEEN_SHARE:
         return choice
     said = (
-        f"{choice.column.name} has other values in the held-out files: what is learned of it is of no use there; "
+        f"{choice.column.name} has different values in the held-out files: what is learned from it is useless there; "
         f"to leave it out, {as_option(choice.column, 'nothing')}"
     )
     return replace(choice, warning="; ".join(filter(None, (choice.warning, said))))
@@ -190,8 +190,8 @@ def _unless_unique(column: Column, unique: bool, why: str) -> Choice:
     if not unique:
         return Choice(column, "category", why)
     said = (
-        f"{column.name} is different in every row: a key that does not come again teaches nothing; to take it "
-        f"nevertheless, {as_option(column, 'category')}"
+        f"{column.name} is different in every row: nothing can be learned from a key that never repeats; to "
+        f"use it anyway, {as_option(column, 'category')}"
     )
     return Choice(column, "skip", "unique per row", said)
 
@@ -202,7 +202,7 @@ def _number(column: Column, why: str) -> Choice:
 
 
 def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
-    """Warn of a feature that goes with a label by itself: it may be known only after the label is."""
+    """Warn of a feature that alone predicts a label: it may be known only after the label."""
     column = choice.column
     if not labels or choice.role not in ("number", "category") or (column.kind or "").startswith("lists"):
         return choice
@@ -212,22 +212,22 @@ def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
     by_name = bool(OUTCOME_WORDS.search(words_of(column.name)))
     if auc < (TWIN_AUC if by_name or is_binary(column) else SUSPECT_AUC):
         return choice
-    alone = f"by itself it goes with the label (AUC {auc:.3f} on rows that its rates were not counted on)"
+    alone = f"it alone predicts the label (AUC {auc:.3f} on held-out rows)"
     said = (
-        f"{column.name} looks by its name like what is known only after the label, and {alone}: leave it out, "
+        f"{column.name} seems, by its name, to be known only after the label, and {alone}: leave it out, "
         f"{as_option(column, 'nothing')}, unless it is known before"
         if by_name
-        else f"{column.name} is taken, and {alone}: if it is known only after it, {as_option(column, 'nothing')}"
+        else f"{column.name} is kept, but {alone}: if it is known only after the label, {as_option(column, 'nothing')}"
     )
     said = "; ".join(filter(None, (said, choice.warning)))
     return replace(choice, warning=said, after_label=by_name, is_suspect=True)
 
 
 def ask(choices: Sequence[Choice]) -> list[Choice]:
-    """Ask on the terminal whether each column that by itself goes with the label is kept; without a terminal, and
-    without an answer, it is. Raises ValueError if no category is left."""
+    """Ask on the terminal whether to keep each column that alone predicts the label; without a terminal, or without an
+    answer, it is kept. Raises ValueError if no category is left."""
     if not sys.stdin.isatty():
-        print("--ask: the input is no terminal, so nothing is asked, and all columns are kept")
+        print("--ask: the input is not a terminal, so all columns are kept without asking")
         return list(choices)
     return _with_category([_kept(choice) if choice.is_suspect else choice for choice in choices])
 

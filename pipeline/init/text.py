@@ -57,7 +57,7 @@ def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) ->
     check_heads(paths, Format("csv", "text", ()))
     if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
         if first.startswith("["):
-            raise ValueError(f"{paths[0]}: is a JSON array; write one object per line, as `jq -c '.[]'` does")
+            raise ValueError(f"{paths[0]} is a JSON array; write one object per line, as `jq -c '.[]'` does")
         chosen = spaced(range(len(paths)), most)
         format, forms = _of_json([paths[number] for number in chosen], bad)
         options: dict[str, Any] = {"nulls": SPELLINGS}
@@ -68,8 +68,8 @@ def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) ->
             check_heads(paths, format)
         except ValueError as error:
             raise ValueError(
-                f"{error}; `init` takes files with the same columns, and those without a --label"
-                " that is named are left out"
+                f"{error}; `init` needs files with the same columns, and leaves out only files without the"
+                " column that --label names"
             ) from error
         chosen = spaced(range(len(paths)), most)
         format, table = _with_quotes(paths, chosen, format, bad)
@@ -155,8 +155,8 @@ def _refuse_total(path: DataFile, table: pa.Table) -> None:
         column, text = table.column(name), table.column(name)[-1].as_py()
         if isinstance(text, str) and TOTAL.fullmatch(text) and pc.sum(pc.equal(column, text)).as_py() == 1:
             raise ValueError(
-                f"{path}: the last line sums up the others: column {name!r} is {text!r} there and nowhere else; "
-                "take the line out of the file"
+                f"{path}: the last line is a total of the others: column {name!r} is {text!r} there and nowhere else; "
+                "remove the line from the file"
             )
 
 
@@ -165,7 +165,7 @@ def _delimited(path: DataFile) -> Format:
     lines = _lines(path)
     if lines and all(VOWPAL.fullmatch(line.rstrip("\r\n")) for line in lines):
         raise ValueError(
-            f"{path}: is text of Vowpal Wabbit; write a column for each namespace, as CSV, or `label index:value ...` "
+            f"{path} is text of Vowpal Wabbit; write a column for each namespace, as CSV, or `label index:value ...` "
             "for `pipeline prepare libsvm`"
         )
     delimiter = _delimiter(lines)
@@ -197,7 +197,7 @@ def header_of(path: DataFile) -> list[str]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """The character by which all first lines have as many columns."""
+    """The character that divides all first lines into the same number of columns."""
     if OF_HIVE in lines[0]:
         return OF_HIVE
     same = []
@@ -257,8 +257,8 @@ def _of_json(paths: Sequence[DataFile], bad: BadLines) -> tuple[Format, dict[str
         table = read_objects(text)
     except RefusedLine as error:
         raise ValueError(
-            f"{paths[0]}: {error}, in the lines looked at of all files; write the field alike in all, or name the "
-            "others to `pipeline prepare json --schema`"
+            f"{paths[0]}: {error}, in a sample of the lines of all files; write the field in one form in all files, or "
+            "give only the other fields to `pipeline prepare json --schema`"
         ) from error
     while any(pa.types.is_struct(field.type) for field in table.schema):
         table = table.flatten()

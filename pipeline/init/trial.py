@@ -76,7 +76,7 @@ class Interrupt:
         """Handle the first signal."""
         self.signal = signal
         # The leading newline ends the line with the terminal's ^C.
-        os.write(2, f"\n{signal}: no more is tried; once more ends `init` at once, and writes nothing\n".encode())
+        os.write(2, f"\n{signal}: no more is tried; a second signal ends `init` at once and writes nothing\n".encode())
         if self.driver:
             self.driver.pauses.ask(signal)
 

@@ -1,7 +1,7 @@
 """Roles of whole numbers by their values: names of things, amounts, or times of a clock.
 
-A name that is taken for an amount costs accuracy, an amount that is taken for a name only memory. So columns are names
-of things unless their values show that they are amounts.
+An id that is treated as an amount costs accuracy; an amount that is treated as an id costs only memory. So columns are
+names of things unless their values show that they are amounts.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class WholeNumbers:
         values_M, counts_M = self._counts(name)
         known, num, (least, greatest) = int(counts_M.sum()), len(values_M), values_M[[0, -1]]
         if least < -1:
-            return "number", "some are negative, as of amounts", True
+            return "number", "some are negative, like amounts", True
         if num >= DENSE * (greatest - least + 1):
             if SCALES[0] <= num <= SCALES[1] and self._is_scale(name):
                 return "number", f"without gaps from {least:,.0f} on, and the label rises or falls with it", True
-            return "category", f"whole numbers without gaps from {least:,.0f} on, as of numbered things", num > FEW
+            return "category", f"whole numbers without gaps from {least:,.0f} on, like numbered things", num > FEW
         if reason := self._amounts(name):
             return "number", reason, True
         if other := self._also_in(name):
@@ -107,8 +107,8 @@ class WholeNumbers:
         if self.are_unique(num, known):
             if _distance(values_M) < EVEN:
                 return "skip", "unique per row, and evenly spread like a key", True
-            return "number", "hardly any value comes again, as of amounts", True
-        return "category", f"{num:,} different whole numbers with gaps, as of names of things", True
+            return "number", "hardly any value repeats, like amounts", True
+        return "category", f"{num:,} different whole numbers with gaps, like ids", True
 
     def _counts(self, name: str) -> tuple[F8, I8]:
         """[M] different values, without null and what is not finite, and how often each occurs."""
@@ -163,15 +163,15 @@ class WholeNumbers:
         # Amounts in steps of five are multiples of five; numbers of things may begin anywhere.
         is_even = len(steps) >= 8 and times.max() >= len(steps) / 2 and least % sizes[times.argmax()] == 0
         if num >= SCALES[0] and is_even and _likeness(counts_M) > SMOOTH and not self._jumps(name):
-            return "neighbouring values are about as frequent, as of counts"
+            return "neighbouring values are about as frequent, like counts"
         rest = values_M[values_M != 0]
         if least == 0 and counts_M[0] >= ZERO * known and _distance(rest) > max(UNEVEN, 2 / len(rest) ** 0.5):
-            return f"{counts_M[0] / known:.0%} are 0, and the others far from evenly spread, as of amounts"
+            return f"{counts_M[0] / known:.0%} are 0, and the others far from evenly spread, like amounts"
         median = values_M[np.searchsorted(np.cumsum(counts_M), known / 2)]
         digit = np.bincount((np.abs(rest) % 10).astype(int)).max() / len(rest)
         is_rounded = digit > 0.2 and (digit - 0.1) * len(rest) ** 0.5 > 1.5
         if median - least <= LOW * (greatest - least) and (is_rounded or known < 3 * num):
-            return f"half of them are at most {median:,.0f}, and the greatest is {greatest:,.0f}, as of amounts"
+            return f"half of them are at most {median:,.0f}, and the greatest is {greatest:,.0f}, like amounts"
         return None
 
     def _jumps(self, name: str) -> bool:

@@ -16,8 +16,8 @@ def keep_freed_memory() -> None:
     """Make the C allocator reuse large freed blocks instead of returning them to the system.
 
     A training step frees the gradients of its embeddings and allocates them again (14 MB for 8,192 examples of 26
-    fields of 16). Without this setting every step pays for their page faults: measured, 7 of 29 ms, and almost half of
-    the step with batches of 32,768. A no-op without glibc.
+    fields of 16). Without this setting, every step pays for their page faults: 7 of 29 ms as measured, and almost half
+    of the step with batches of 32,768. Does nothing without glibc.
     """
     mmap_max, trim_threshold = -4, -1
     _mallopt((mmap_max, 0), (trim_threshold, 2**31 - 1))

@@ -15,7 +15,7 @@ ALLOW = "PIPELINE_ALLOW_HOSTS"
 
 def warning_of(option: str, host: str, what: str) -> str | None:
     """Return a warning if a server listens at an address that other machines may reach; None if only this one does.
-    `option`: what put it there; `what`: what whoever reaches it can do."""
+    `option`: the option that chose the address; `what`: what anyone who reaches it can do."""
     if _is_loopback(host):
         return None
     return (

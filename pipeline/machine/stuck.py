@@ -27,7 +27,7 @@ END_SECONDS = 600.0
 SIGNAL_SECONDS = 5.0
 """Time after a signal at which the process says what it is still doing."""
 GRACE_SECONDS = 2.0
-"""Time that the process has to end by itself after a second signal."""
+"""Time within which the process must end after a second signal."""
 
 _CALLS = {
     "x86_64": {
@@ -194,14 +194,17 @@ class FileWatch(Thread):
         }
         seconds = self._awake - min((since for _, _, since in self._waits.values()), default=self._awake)
         if seconds >= END_SECONDS:
-            text = f"no answer for {seconds:.0f} s, {self._what(REPORT_SECONDS)}: see whether that disk or mount works"
+            text = (
+                f"no answer for {seconds:.0f} s, {self._what(REPORT_SECONDS)}: check whether that disk or mount works"
+            )
             _gave_up.append(f"{text}; this process may hold what it waits for until its end")
             if self._ends:
-                _say(f"error: {text}; what is committed or finished stays, and the same command goes on")
+                _say(f"error: {text}; commits and finished files stay, and the same command resumes")
                 os._exit(1)
         elif seconds >= REPORT_SECONDS and self._awake - self._reported >= REPORT_SECONDS:
             self._reported = self._awake
-            _say(f"no answer for {seconds:.0f} s, {self._what(REPORT_SECONDS)}; after {END_SECONDS:.0f} s this ends")
+            what = self._what(REPORT_SECONDS)
+            _say(f"no answer for {seconds:.0f} s, {what}; after {END_SECONDS:.0f} s the process ends")
 
     def _heed_signals(self) -> None:
         (number, asked), last = self._signals[0], self._signals[-1]
@@ -213,11 +216,11 @@ class FileWatch(Thread):
             self._look()
             _say(
                 f"{signal.Signals(number).name} came {self._awake - asked:.0f} s ago, and this is not finished: "
-                f"{self._what(0.0)}; once more: ends at once"
+                f"{self._what(0.0)}; a second signal ends the process at once"
             )
 
     def _what(self, seconds: float) -> str:
-        """Name the waits of at least so many seconds, and what is being done."""
+        """Name the waits of at least this many seconds, and what is being done."""
         waits = {t: (what, self._awake - since) for t, (_, what, since) in self._waits.items()}
         long = {t: what for t, (what, lasts) in waits.items() if lasts >= seconds}
         texts = list(dict.fromkeys(long.values()))
@@ -245,7 +248,7 @@ def watch_process(signals: bool = True) -> None:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Watch meanwhile, for a call in a process that must not end by itself: `check_stuck` raises instead."""
+    """Watch during a call in a process that must not be ended: `check_stuck` raises instead."""
     if _watches:
         yield
         return

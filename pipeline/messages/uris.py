@@ -93,10 +93,10 @@ def cut(place: str) -> tuple[str, str]:
 
 
 def uri_of(place: str | Path) -> str:
-    """An address with two slashes, of which a path keeps one."""
+    """An address with two slashes, although pathlib keeps only one of them."""
     return re.sub(":/+", "://", str(place), count=1)
 
 
 def path_or_uri(place: str | Path) -> str | Path:
-    """A place as a path, or as it is if it is an address."""
+    """A place as a Path; an address (URI) is returned unchanged."""
     return uri_of(place) if is_remote(place) else Path(place)

@@ -33,7 +33,7 @@ class GroupMetrics:
     The result has the same bits for every `bound` and every order of the examples."""
 
     def __init__(self, spill_dir: Path, bound: int = GROUP_BOUND, top: int = 0) -> None:
-        """`top`: number of ranks K that recall and ndcg look at; 0: without them."""
+        """`top`: number of ranks K for recall and ndcg; 0: leave them out."""
         self._top = top
         self.entries = SortedSpill(spill_dir, bound, num_words=2)
 

@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.records import U64
 
 MERGED = 1 << 18
-"""Entries merged at a time; their temporary arrays take about 25 MiB."""
+"""Number of entries that are merged together; their temporary arrays take about 25 MiB."""
 
 
 class SortedSpill:

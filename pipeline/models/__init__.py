@@ -16,19 +16,20 @@ categories, D the embedding width, T labels; all tensors are float32:
             self.scale = scale
 
         # logits [B], with several labels [B, T], of numbers [B, X], embeddings [B, F, D] (lists are pooled already),
-        # and first-order weights [B, F] ([B, 0] without first_order). In training it may return a tuple whose first
-        # value they are, for the loss
+        # and first-order weights [B, F] ([B, 0] without first_order). In training it may return a tuple for the loss;
+        # its first value must be the logits
         def forward(self, numbers, embeddings, first_order):
             flat = torch.cat([embeddings.flatten(1), numbers], 1)
             return self.scale * self.out(flat).squeeze(1) + first_order.sum(1)
 
-        # optional: a scalar of what forward returned, labels [B, T], and weights [B], or None without data.weight. It
-        # is the mean over the examples, weighted if there are weights: each of several workers has a part of a batch
+        # optional: the loss, a scalar, from what forward returned, labels [B, T], and weights [B] (None without
+        # data.weight). It must be a mean over the examples, weighted if there are weights, since each of several
+        # workers has only a part of a batch
         def loss(self, output, labels, weights):
             losses = (torch.sigmoid(output) - labels[:, 0]).square()
             return losses.mean() if weights is None else (losses * weights).sum() / weights.sum()
 
-Without `loss`, the loss of an example is binary cross-entropy, of several labels their sum.
+Without `loss`, the loss of an example is its binary cross-entropy, summed over the labels.
 """
 
 from pipeline.models.aitm import AITM

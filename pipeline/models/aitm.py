@@ -16,9 +16,8 @@ from pipeline.models.shared_bottom import Towers
 
 
 class AITM(nn.Module):
-    """Model of labels each of which presupposes the one before it, such as click and conversion: a label's MLP attends
-    to what the one before hands on. `calibrator` weighs the penalty of a label that is likelier than the one before
-    it."""
+    """Model for labels that each presuppose the label before, such as click and conversion: a label's MLP attends to
+    what the one before hands on. `calibrator` weighs the penalty of a label that is likelier than the one before it."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, num_labels: int = 2,

@@ -17,12 +17,12 @@ def widths(name: str, values: Sequence[int], minimum: int = 0) -> tuple[int, ...
     """Return the layer widths as a tuple. Raises ValueError if `values` are not positive integers for at least
     `minimum` layers."""
     if not isinstance(values, list | tuple) or len(values) < minimum:
-        raise ValueError(f"{name} is {values!r}; expected the widths of {minimum} layers or more, such as [400, 400]")
+        raise ValueError(f"{name} is {values!r}; expected the widths of at least {minimum} layers, such as [400, 400]")
     return tuple(whole(f"{name}[{layer}]", width) for layer, width in enumerate(values))
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:
-    """Return the value. Raises ValueError if it is none of the choices."""
+    """Return the value. Raises ValueError if it is not one of the choices."""
     if value not in (known := tuple(choices)):
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
     return value

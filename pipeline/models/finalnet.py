@@ -66,14 +66,16 @@ class FinalNet(nn.Module):
 
 
 class FactorizedInteraction(nn.Module):
-    """[a, a * b] of the halves a and b of a linear layer of the output's width, if `residual` is "concat"; of one twice
-    as wide a + a * b, if it is "sum"."""
+    """Interaction of the halves a and b of a linear layer: [a, a * b] if `residual` is "concat" (the layer is as wide
+    as the output), a + a * b if it is "sum" (the layer is twice as wide)."""
 
     def __init__(self, num_inputs: int, width: int, residual: str):
         super().__init__()
         self.joins = one_of("residual", residual, ("concat", "sum")) == "concat"
         if self.joins and width % 2:
-            raise ValueError(f"a layer's width is {width}; with residual 'concat' it is two halves: take an even one")
+            raise ValueError(
+                f"a layer's width is {width}; with residual 'concat' it is cut into halves: use an even one"
+            )
         self.linear = nn.Linear(num_inputs, width if self.joins else 2 * width)
 
     def forward(self, x_BI: Tensor) -> Tensor:

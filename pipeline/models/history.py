@@ -76,7 +76,7 @@ class History:
 
 
 class MeanPooling(HistoryModel):
-    """The mean of an example's values, whatever the candidate is: what attention is compared with."""
+    """The mean of an example's values, whatever the candidate is: the baseline of attention."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,

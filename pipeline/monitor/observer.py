@@ -1,4 +1,4 @@
-"""Observers: objects that the driver calls for each event of a run. The driver knows nothing else about them."""
+"""Observers: objects that the driver calls for each event of a run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Observer:
         """Called after a commit was published."""
 
     def on_early_end(self, left: int) -> None:
-        """Called when training ends before its last epoch. `left`: examples of the test, which is still to come."""
+        """Called when training ends before its last epoch. `left`: number of test examples that are still to be
+        scored."""
 
     def on_line(self, text: str) -> None:
         """Called with a line of text for the user."""

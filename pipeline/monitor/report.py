@@ -24,9 +24,9 @@ OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Lines of the name and speed, of the metrics of the last evaluation (AUC, logloss and, if groups are used, AUC
-    within groups; of a label that is any number its errors; with several labels a line for each), and of the
-    fingerprint."""
+    """Lines with the name and speed, the metrics of the last evaluation, and the fingerprint. The metrics are AUC,
+    logloss and, if groups are used, AUC within groups; for a label that is any number, its errors; with several labels,
+    there is one line for each."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
     split, (_, by_label) = result["split"], of_labels(last)
     main = ("auc", "logloss", "gauc")
@@ -71,7 +71,7 @@ def calibration_of(one: Mapping[str, Any]) -> str:
 
 
 def slice_cells(worst: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Cells of a table of slices, of which the first row has the heads."""
+    """Cells of a table of slices; the first row has the headings."""
     heads: tuple[str, ...] = ("value", "examples", "positives", "auc", "ne", "calibration (95 %)")
     return [heads] + [
         (

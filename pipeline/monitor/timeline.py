@@ -16,7 +16,7 @@ F64 = NDArray[np.float64]
 Interval = tuple[str, float, float]
 """Stage, start and stop of one call."""
 CALLS_KEPT = 2048
-"""Number of the last calls that are kept: more than there are in the blocks that are in flight at a time."""
+"""Number of the last calls that are kept: more than the blocks in flight can have."""
 
 
 class StageTimes:

@@ -28,7 +28,7 @@ SCALING_RULES = {
 
 
 def scale_batch(workflow: Workflow, batch_size: int, rule: str = "cowclip") -> Workflow:
-    """Return a copy of the workflow with batches of `batch_size` examples, s times as many as before, and the rule's
+    """Return a copy of the workflow with batches of `batch_size` examples, s times the previous number, and the rule's
     settings.
 
     s need not be an integer and may be below 1. A block keeps about its number of examples but has at least one batch,

@@ -1,1 +1,1 @@
-"""Code of users, next to this package's: modules named by a digest of their text, and a digest of what a class runs."""
+"""User code: modules named by a digest of their text, and a digest of all code that a class runs."""

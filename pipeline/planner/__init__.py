@@ -5,9 +5,9 @@ rest is extrapolated, new keys by Heaps' law. Costs of the machine (disk, copies
 cached; costs of the workflow (`read`, `dedup`, a step, a scored batch) are measured on its first batches with its own
 model, in a temporary folder.
 
-A block takes as long as its slowest part: training, which other stages slow down if cores are missing; or another stage
-alone; or the CPU time of all stages divided by the cores.
+A block takes as long as the slowest of these: training, which other stages slow down if there are too few cores;
+another stage alone; the CPU time of all stages divided by the number of cores.
 
-Not predicted: early stopping, the growth of rows to catch up under dense semantics, waits of several workers for each
-other, and other load on the machine.
+Not predicted: early stopping, the growing number of rows to catch up under dense semantics, the time that several
+workers wait for each other, and other load on the machine.
 """

@@ -71,7 +71,7 @@ def basis_of(session: Session, setup: Setup, serial: bool, price: float | None, 
     start = start_of(session)
     if start.at != START:
         left = sum(size for _, size in start.legs(setup.agenda))
-        report(f"the run goes on: {left:,} examples are to come, and {len(start.keys_U):,} keys have a row")
+        report(f"the run resumes: {left:,} examples are left, and {len(start.keys_U):,} keys have a row")
     work = measure_work(setup, session.checked.source, session.device, folder, machine, start.at)
     report("replaying the plans of the run on its keys ...")
     counts = forecast(setup, work.values_of_example, start=start)

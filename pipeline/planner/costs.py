@@ -25,7 +25,7 @@ part twice, and their sizes."""
 SCAN_SHARE = 0.6
 """CPU time of reading an example's keys ahead, relative to that of `read` and `dedup` (measured in Criteo's shape)."""
 FILES_OF_CHUNK = 2
-"""Number of files of a chunk, each of which is made durable."""
+"""Number of files of a chunk, which are all made durable."""
 MEASURED_BYTES = 32 << 20
 """RAM with which a new run measures the disk, 64 MiB, which the C allocator keeps and uses again in part."""
 
@@ -82,20 +82,20 @@ def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
 
 
 def copying(of: Basis, rows: float) -> Cost:
-    """Cost of copying so many scattered rows within RAM, with one thread."""
+    """Cost of copying this many scattered rows within RAM, with one thread."""
     seconds = rows * of.row_bytes / of.machine.copy_bytes_per_second
     return Cost(seconds, seconds)
 
 
 def writing(of: Basis, rows: float) -> Cost:
-    """Cost of writing so many rows to the log in whole chunks, gathered before."""
+    """Cost of writing this many rows, gathered before, to the log in whole chunks."""
     num_bytes, chunks = rows * (of.row_bytes + KEY_BYTES), rows / of.setup.fit.sizes.chunk_rows
     seconds = num_bytes / of.machine.disk_write_bytes_per_second
     return Cost(seconds + FILES_OF_CHUNK * chunks * of.machine.fsync_seconds, copying(of, 2 * rows).cpu_seconds)
 
 
 def reading(of: Basis, rows: float) -> Cost:
-    """Cost of reading so many rows of the log, at random positions.
+    """Cost of reading this many rows of the log, at random positions.
 
     Neighbours share a read if the disk streams over the gap between them in less time than another read costs; gaps are
     distributed exponentially. Without direct I/O the page cache holds as much of the log as RAM is left for.

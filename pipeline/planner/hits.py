@@ -134,7 +134,7 @@ class Replay:
         self._ended = False
 
     def run(self, max_examples: float) -> None:
-        """Replay blocks until so many examples were read, or MAX_BLOCKS blocks planned."""
+        """Replay blocks until this many examples are read, or MAX_BLOCKS blocks are planned."""
         seen, trained = 0, self._trained
         for planned, block in enumerate(self._simulation.steps()):
             if seen >= max_examples or planned == MAX_BLOCKS:
@@ -181,7 +181,8 @@ class Replay:
         )  # fmt: skip
 
     def _leg(self, leg: Leg, examples: int, series: Sequence[BlockMoves], steady: dict[str, float]) -> LegForecast:
-        """Counts of so many examples of a leg: those that were replayed, and for the others the steady ones."""
+        """Counts for this many examples of a leg: replayed counts, and for the other examples those of the steady
+        state."""
         rows = self._rows(series)
         seen = sum(of.block.num_examples for of in series)
         batches = -(-examples // self._batch_size)

@@ -33,7 +33,7 @@ class Machine(Strict):
     plan_row_seconds: Positive
     """Seconds of `plan` beyond that for a key whose row comes to the device, where another leaves it."""
     victim_seconds: Positive
-    """Seconds of a slot that `plan` looks at to choose victims."""
+    """Seconds per slot that `plan` scans to choose victims."""
     block_seconds: Amount
     """CPU seconds of a block's empty tasks under Dask."""
     dask_bytes: Size

@@ -39,8 +39,8 @@ class Start:
 
 
 def start_of(session: Session) -> Start:
-    """Where a session begins. Of a run over spans that goes on it reads the keys of the last commit, since the files
-    that they came from may be gone; any other run is predicted as a whole. Raises Damaged if the commit is."""
+    """Where a session begins. For a resumed run over spans, it reads the keys of the last commit, since the files that
+    they came from may be gone; any other run is predicted as a whole. Raises Damaged if the commit is."""
     begun = Begun(session.checked.source.identity)
     if not session.checked.begun or session.checked.begun.at is None:
         return Start(begun)

@@ -1,1 +1,1 @@
-"""Checks before a run: whether it fits, the space it will take, and what is unusual about its data."""
+"""Checks before a run: whether it fits, how much space it will take, and what is unusual about its data."""

@@ -22,7 +22,7 @@ def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
     if device.on_gpu and (wanted := in_ram.pop("device")) > (free := device.free_bytes()):
         raise ValueError(
             f"storage.device is {format_size_down(wanted)}, and {format_size_down(free)} of the GPU's memory are free; "
-            f'lower it to "{format_size_down(free * 4 // 5)}", so that the model has room, or less'
+            f'lower it to "{format_size_down(free * 4 // 5)}" or less, so that the model has room'
         )
     there_is = limits.memory()
     if (wanted := workers * sum(in_ram.values())) > there_is:
@@ -30,7 +30,7 @@ def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
         of_all = f" of {workers} workers" if workers > 1 else ""
         raise ValueError(
             f"storage.{', '.join(names)} and {last}{of_all} add up to {format_size_up(wanted)}, and this machine has "
-            f"{format_size_down(there_is)}, limits of control groups counted; lower one of them"
+            f"{format_size_down(there_is)} within the limits of its control groups; lower one of them"
         )
 
 

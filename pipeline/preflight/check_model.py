@@ -92,8 +92,8 @@ def check_model(workflow: Workflow, row: RowLayout, say: Callable[[str], None] =
         )
     if bounded and not numbers:
         say(
-            f"warning: model.kind {kind}: forward gives values from 0 to 1 alone, whatever its weights and inputs are; "
-            f"return logits, without a sigmoid{defined_at(own_model(model).forward)}"
+            f"warning: model.kind {kind}: forward returns only values from 0 to 1, whatever its weights and inputs "
+            f"are; return logits, without a sigmoid{defined_at(own_model(model).forward)}"
         )
     return replace(facts_of(workflow, model), activation_bytes=num_bytes / NUM_EXAMPLES)
 
@@ -172,7 +172,8 @@ def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> int:
                 f"num_labels {len(labels)} in model.args, name a single label, or see docs/models.md, Several labels"
             )
         raise ValueError(
-            f"forward gives an output of shape {tuple(logits.shape)}, expected {wanted}: one logit per label{of_labels}"
+            f"forward returns an output of shape {tuple(logits.shape)}, expected {wanted}: one logit per "
+            f"label{of_labels}"
         )
     targets = torch.zeros(NUM_EXAMPLES, len(labels))
     weights = torch.ones_like(targets) if workflow.data.tasks else None

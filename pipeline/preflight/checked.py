@@ -47,7 +47,7 @@ class Checked:
     run_dir: Path | None = None
     """Run directory, whose disk limits the log; None: no limit."""
     begun: Begun | None = None
-    """Data of the run that goes on (see `files_of_splits`)."""
+    """Data of the run that is resumed (see `files_of_splits`)."""
     scoring: Scoring | None = None
     """Input of a scoring; None: training on the splits of the workflow."""
     storage: Storage
@@ -65,8 +65,8 @@ class Checked:
     """Keys that a worker's map holds from the beginning: those of a commit that is scored."""
 
     def first_blocks(self, num_blocks: int, block_batches: int) -> Iterator[Block]:
-        """The first blocks that are trained or scored, of a run with spans from where it goes on; if it is over, those
-        of its last pass, since the files of earlier spans may be gone."""
+        """The first blocks that are trained or scored; of a run with spans, those from its present position on; if it
+        is over, those of its last pass, since the files of earlier spans may be gone."""
         at, last = self.begun.at if self.begun else None, self.agenda.legs[-1]
         if at and not (begin := self.agenda.block_at(at, block_batches)):
             begin = self.agenda.block_at(Position(last.epoch, last.split, 0, last.span), block_batches)

@@ -44,11 +44,12 @@ class Larger:
 
     text: str
     flags: str
-    """Arguments with which the same command goes on, such as --set 'storage.disk=96 MiB'; empty if none are known."""
+    """Arguments with which the same command resumes, such as --set 'storage.disk=96 MiB'; empty if none are known."""
 
 
 def larger_caps(refusal: Refusal, setup: Setup, look_ahead: int, seen: Seen) -> Larger:
-    """Find caps with which a run goes on from the block that it refused, with room for the keys that may still come."""
+    """Find caps with which a run can continue from the block that it refused, with room for the keys that may still
+    come."""
     if not (name := CAPS.get(refusal.cap)):
         return Larger(refusal.message, "")
     holds = partial(_holds, refusal, look_ahead)

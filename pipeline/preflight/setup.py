@@ -62,8 +62,8 @@ def processor(c: Checked) -> Checked:
         check_compiler(c.device.on_gpu)
     if c.workflow.model.precision == "bfloat16" and not (c.device.on_gpu or fast_in_bfloat16()):
         c.say(
-            "warning: model.precision is bfloat16, and this processor has no instructions for it, so that the dense "
-            "model may be ten times slower and more; set float32"
+            "warning: model.precision is bfloat16, but this processor has no instructions for it, so the dense model "
+            "may be ten or more times slower; set it to float32"
         )
     return c
 

@@ -42,7 +42,7 @@ SCHEMA = {
 SCHEMA["sequences"] = f"columns of the examples that are kept, next to their histories: {SCHEMA['parquet']}"
 SPLIT = (
     "ratio:validation=0.1,test=0.1,seed=0, or time:COLUMN,validation_from=VALUE,test_from=VALUE, or "
-    "file:validation=PATTERN,test=PATTERN; ratio with user=COLUMN keeps the rows of each of its values together; for "
+    "file:validation=PATTERN,test=PATTERN; ratio with user=COLUMN keeps rows with the same COLUMN together; for "
     "sequences also `last`: each user's last example is for test, the one before it for validation (default: all rows "
     "are for training)"
 )
@@ -56,6 +56,15 @@ EPILOG = (
     f"{PROG} FORMAT --help shows the options of a format. {PROG} statistics WORKFLOW computes the means, edges and "
     "counts that the workflow's features need."
 )
+
+
+def statistics_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"{PROG} statistics", allow_abbrev=False,
+        description="Compute the statistics of the training data that the features of a workflow need.",
+    )  # fmt: skip
+    parser.add_argument("workflow", type=Path, metavar="WORKFLOW", help="the workflow's file")
+    return parser
 
 
 def duckdb_size(text: str) -> int:
@@ -100,10 +109,10 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--numbers", nargs="+", type=int, default=[], metavar="N", help="indices (fields) whose values become columns")
     add("--ignore-values", action="store_true", help="ignore values other than 1")
     add("--user", metavar="COLUMN", help="the column of events and examples that names the user")
-    add("--time", metavar="COLUMN", help="their column of times; a history has the events with strictly earlier times")
+    add("--time", metavar="COLUMN", help="their column of times; a history has the events before this time")
     add("--items", nargs="+", default=[], metavar="COLUMN", help="columns of the events; hist_COLUMN has their values")
-    add("--last", type=int, metavar="N", help="maximum number of events of a history, latest last (default: 50)")
-    add("--least", type=int, metavar="N", help="leave out the examples of users with fewer events")
+    add("--last", type=int, metavar="N", help="maximum number of events in a history: the latest ones (default: 50)")
+    add("--least", type=int, metavar="N", help="leave out the examples of users with fewer than N events")
     add("--examples", nargs="+", default=[], metavar="FILE", help="files of examples (default: the events themselves)")
     add("--memory", type=duckdb_size, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
     add("--no-label", action="store_true", help="rows to score: leave out labels, and put all rows into test/")
@@ -121,6 +130,6 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     piece = "32 MiB" if format == "sequences" else "64 MiB"
     what = "lists" if format == "sequences" else "text"
     add("--piece-size", type=size_argument, default=piece, metavar="SIZE", help=f"{what} per part (default: {piece})")
-    add_workers(parser, "number of parts made at a time (default: one per CPU)", cpus())
+    add_workers(parser, "number of parts made in parallel (default: one per CPU)", cpus())
     add_fresh(parser, "what is in DIR")
     return parser

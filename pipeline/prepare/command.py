@@ -44,13 +44,13 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     format, split = format_of(args, paths), ToScore() if args.no_label else parse(args.split)
     if args.no_label and (args.split or args.vocabulary):
         raise ValueError(
-            "--no-label: rows to be scored are not split, and have the ids of the training data's vocabulary, which "
-            "cannot be made of them; leave out --split and --vocabulary"
+            "--no-label: rows to be scored are not split, and get the ids of the training data's vocabulary; "
+            "leave out --split and --vocabulary"
         )
     if args.format == "sequences":
         format = with_histories(format, args, out, paths, events)
     elif isinstance(split, Last):
-        raise ValueError(f"--split last: {args.format} has no users with times; sequences has")
+        raise ValueError(f"--split last: {args.format} has no users with times; only sequences has")
     if not parquet:
         paths = [path for path in found if has_rows(path, format)] or found
     check_heads(paths, format)

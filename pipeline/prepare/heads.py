@@ -62,30 +62,28 @@ def has_rows(path: DataFile, format: Format | None) -> bool:
 
 def _check_kind(path: DataFile) -> None:
     if not stamp_of(str(path)).size:
-        raise ValueError(f"{path}: is empty; is it complete? Leave it out if it should be")
+        raise ValueError(f"{path} is empty; is it complete? Leave it out if it should be empty")
     with open_bytes(str(path)) as file:
         head = file.read(8)
     if head.startswith(b"PAR1"):
         raise ValueError(
-            f"{path}: is a Parquet file, not lines of text; give the format parquet, with --schema NAME:ROLE ..."
+            f"{path} is a Parquet file, not lines of text; give the format parquet, with --schema NAME:ROLE ..."
         )
     if other := next((what for begin, what in OTHERS.items() if head.startswith(begin)), None):
-        raise ValueError(f"{path}: is {other}, which is not read; write it as Parquet, with the tool that wrote it")
+        raise ValueError(f"{path} is {other}, which is not supported; write it as Parquet, with the tool that wrote it")
     if head.startswith(UTF_16):
-        raise ValueError(f"{path}: is UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8")
+        raise ValueError(f"{path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8")
     if head.startswith(b"sep="):
-        raise ValueError(f"{path}: line 1 is a mark of a spreadsheet, sep=; take it out")
+        raise ValueError(f"{path}: line 1 is a spreadsheet's mark, sep=; remove it")
     if path.suffix in (".xlsx", ".ods"):
-        raise ValueError(f"{path}: is a spreadsheet; save it as CSV in UTF-8")
+        raise ValueError(f"{path} is a spreadsheet; save it as CSV in UTF-8")
     packed = next((suffix for begin, suffix in PACKED.items() if head.startswith(begin)), None)
     if packed and packed not in COMPRESSED:
-        raise ValueError(f"{path}: is compressed ({packed}); decompress it, or compress it as .gz or .zst")
+        raise ValueError(f"{path} is compressed ({packed}); decompress it, or compress it as .gz or .zst")
     if packed and packed != path.suffix:
-        raise ValueError(
-            f"{path}: is compressed as {packed}, which its name does not say; rename it to end in {packed}"
-        )
+        raise ValueError(f"{path} is compressed as {packed}, which its name does not say; rename it to end in {packed}")
     if not packed and path.suffix in COMPRESSED:
-        raise ValueError(f"{path}: is not compressed, although its name ends in {path.suffix}; rename it")
+        raise ValueError(f"{path} is not compressed, although its name ends in {path.suffix}; rename it")
 
 
 def _check_headers(paths: Sequence[DataFile], format: Format) -> None:

@@ -80,7 +80,7 @@ def read_objects(text: Text, schema: pa.Schema | None = None) -> pa.Table:
 
 
 def nested(fields: Sequence[Field]) -> pa.Schema:
-    """Schema of the objects with these fields, each of which may be within another object."""
+    """Schema of the objects with these fields, which may lie within other objects."""
     tree: dict[str, Any] = {field.name: _read_type(field) for field in fields}
     for field in fields:
         *path, last = field.name.split(".")

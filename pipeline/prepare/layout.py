@@ -18,7 +18,7 @@ COMMAND, MANIFEST, STUB, STATISTICS = "command.json", "_prepared.json", "_workfl
 COUNT, COUNTS, WRITE = "count", "counts", "write"
 """Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS what the first one saves for each part."""
 SORTED = "events"
-"""Folder in KEPT with sorted events, of which histories are made."""
+"""Folder in KEPT with the sorted events from which histories are made."""
 VOCABULARY = "_vocabulary"
 REFUSED_DATA = "refused"
 """File in KEPT whose existence says that the data were refused, so that a corrected command may resume."""

@@ -59,7 +59,7 @@ class Stop:
     def ask(self, name: str) -> None:
         if self.job is None:
             raise KeyboardInterrupt
-        print(f"{name}: ending after the parts that are being made; once more ends it at once", file=sys.stderr)
+        print(f"{name}: ending after the parts that are being made; a second signal ends it at once", file=sys.stderr)
         self.asked.set()
         self.job.stop.set()
 
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 way = (
                     f"the command resumes {CORRECTED}" if isinstance(error, ValueError) else "the same command resumes"
                 )
-                print(f"what is done stays: {way}", file=sys.stderr)
+                print(f"finished parts stay: {way}", file=sys.stderr)
             return 1 if stop.begun else 2
         except KeyboardInterrupt:
             print("interrupted before anything was made", file=sys.stderr)
@@ -117,7 +117,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
                     (job.kept / REFUSED_DATA).touch()
                 raise
             if not finished:
-                print("stopped: what is done stays, and the same command resumes")
+                print("stopped: finished parts stay, and the same command resumes")
                 return 1
             prepared = read_prepared(out, command)
         for line in report_lines(job, prepared):

@@ -117,7 +117,7 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
                 "another place"
             )
     elif _holds_anything(out):
-        raise ValueError(f"{out} holds something else; --fresh moves it aside, --out names another place")
+        raise ValueError(f"{out} holds other files; --fresh moves it aside, --out names another folder")
     else:
         Files().make_folder(path.parent)
         is_new = True
@@ -163,7 +163,7 @@ def _read(path: Path) -> Command:
         # Parsed by json, not by pydantic: an option may be invalid UTF-8, which pydantic refuses.
         return Command.model_validate(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is damaged; --fresh moves {path.parent.parent} aside") from error
+        raise ValueError(f"{path} is damaged; --fresh moves {path.parent.parent} aside") from error
 
 
 def read_prepared(out: Path, command: Command) -> Prepared:
@@ -179,7 +179,7 @@ def read_prepared(out: Path, command: Command) -> Prepared:
             if file.split not in SPLITS or not re.fullmatch(rf"{file.split}/{PART}\.parquet", file.name):
                 raise ValueError(f"it names {shortened(file.name)}, which is not a file of the output")
     except ValueError as error:
-        raise ValueError(f"{path}: is damaged ({error}); remove it, and {again}") from error
+        raise ValueError(f"{path} is damaged ({error}); remove it, and {again}") from error
     for file in prepared.files:
         if not file.has_size(out):
             raise ValueError(

@@ -118,7 +118,7 @@ class Records:
         ours = [(split, f"{split}/{name}.parquet") for split in SPLITS]
         if record.name != name or places != [place for place in ours if place in places]:
             raise ValueError(
-                f"{self.path(name)}: is the record of another part; remove it, and the same command makes it again"
+                f"{self.path(name)} is the record of another part; remove it, and the same command makes it again"
             )
         return record
 

@@ -65,7 +65,7 @@ def _pieces_of(file: int, path: DataFile, format: Format, piece_bytes: int) -> I
 
 
 def _row_groups(file: int, path: DataFile, format: Format, piece_bytes: int) -> Iterator[Piece]:
-    """Pieces of consecutive row groups of at most `piece_bytes` together; a larger row group is a piece by itself."""
+    """Pieces of consecutive row groups of at most `piece_bytes` together; a larger row group is a separate piece."""
     with open_file(path) as opened:
         metadata = opened.metadata
     sizes = [bytes_of(metadata.row_group(g), format) for g in range(metadata.num_row_groups)]
@@ -90,6 +90,6 @@ def bytes_of(group: pq.RowGroupMetaData, format: Format) -> int:
 
 
 def rows_a_part(group: pq.RowGroupMetaData, format: Format, part_bytes: int) -> int:
-    """Rows per part, of about `part_bytes` each, of a row group that is a piece by itself."""
+    """Rows per part, of about `part_bytes` each, of a row group that is a separate piece."""
     num_parts = max(1, math.ceil(bytes_of(group, format) / part_bytes))
     return max(1, math.ceil(group.num_rows / num_parts))

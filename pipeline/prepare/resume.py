@@ -1,4 +1,4 @@
-"""What holds of an unfinished output, and what is made again: the parts, of which each has its record.
+"""Decision which parts of an unfinished output are still valid, and which are made again; each part has a record.
 
 A part is made again if its files, or the record itself, are not as they were written; and by a corrected command if its
 source has changed, if rows are divided in another way, if more of its lines were left out than may be now, or if ids
@@ -48,7 +48,7 @@ def check_parts_are_those(job: Job, step: str, pieces: Sequence[Piece]) -> None:
             file, number = file + 1, 0
         path = job.records(step).path(record.name)
         if (record.file, record.number) != (file, number) or file > pieces[-1].file:
-            raise ValueError(f"{path}: is the record of a part that the sources do not have; remove it")
+            raise ValueError(f"{path} is the record of a part that the sources do not have; remove it")
         number, last = number + 1, record.last
 
 

@@ -81,7 +81,7 @@ def check_done(job: Job, step: str, tasks: TaskThreads, stop: threading.Event) -
         if stop.is_set():
             return
     if lost := len(names) - len(job.records(step).names()):
-        print(f"{lost:,} of {len(names):,} parts are damaged, or not all there: they are made again", file=sys.stderr)
+        print(f"{lost:,} of {len(names):,} parts are damaged or incomplete, and are made again", file=sys.stderr)
 
 
 def run_step(
@@ -112,7 +112,7 @@ def run_step(
                 return False
     check_sources(command, (piece.path for piece in pieces))
     if still := unfinished(pieces, records):
-        raise PipelineError(f"{what}: {len(still)} of {len(pieces)} pieces were not done; the same command resumes")
+        raise PipelineError(f"{what}: {len(still)} of {len(pieces)} pieces are not finished; the same command resumes")
     return True
 
 
@@ -175,5 +175,5 @@ def check_rows(job: Job, command: Command, splits: Mapping[str, Mapping[str, Any
         text = f"--split {command.options['split']}: " if command.options["split"] else ""
         why = reaches(job.split, joined_span(split.get("span") for split in splits.values()))
         raise ValueError(
-            f"{text}no row is for {' or '.join(empty)}{why}; give another --split, without what no row can be for"
+            f"{text}no row is for {' or '.join(empty)}{why}; give another --split, or leave out what no row is for"
         )

@@ -95,7 +95,7 @@ def read_schema(schema: Path | Sequence[str]) -> Schema:
         if len(read.delimiter.encode()) != 1:
             raise ValueError(f"delimiter: expected one character of ASCII, got {read.delimiter!r}")
     except (ValueError, OSError, RecursionError) as error:
-        raise ValueError(system_text(error) or f"{schema}: is no schema of columns: {error}") from error
+        raise ValueError(system_text(error) or f"{schema} is not a schema of columns: {error}") from error
     return read
 
 
@@ -127,6 +127,6 @@ def _label_values(column: str, given: str) -> tuple[str, str]:
     negative, _, positive = given.partition("/")
     if not negative or not positive or "/" in positive or negative.lower() == positive.lower():
         raise ValueError(
-            f"{column!r}: a label has type int8, or the two values that become 0 and 1, as in no/yes; got {given!r}"
+            f"{column!r}: a label has type int8, or the two values that become 0 and 1, such as no/yes; got {given!r}"
         )
     return negative, positive

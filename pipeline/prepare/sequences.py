@@ -62,7 +62,7 @@ def with_histories(
     missing, has a type that does not fit, or has a user or time that is null."""
     _duckdb()
     if args.vocabulary:
-        raise ValueError("--vocabulary: ids of a history would be others than those of its column; leave it out")
+        raise ValueError("--vocabulary: ids in a history would differ from those of its column; leave it out")
     args.memory = args.memory or MEMORY
     args.workers = max(1, min(args.workers, args.memory // (PART_FACTOR * args.piece_size)))
     for name, lowest in (("last", 1), ("least", 0), ("memory", LEAST_MEMORY)):
@@ -118,7 +118,9 @@ def _types(paths: Sequence[DataFile], names: Sequence[str]) -> list[pa.DataType]
         try:
             found = pa.unify_schemas([found, here], promote_options="permissive")
         except pa.ArrowException as error:
-            raise ValueError(f"{path}: {error}, which {paths[0]} has; write the column alike in all files") from error
+            raise ValueError(
+                f"{path}: {error}, which {paths[0]} has; write the column with one type in all files"
+            ) from error
     return list(found.types)
 
 

@@ -27,7 +27,7 @@ FORMAT_WORDS = {
 
 
 TEXT_BLOCK_BYTES = 1 << 20
-"""Bytes of text parsed at a time: the tokens of a line take six times its size during parsing."""
+"""Number of bytes of text that are parsed together: the tokens of a line take six times its size during parsing."""
 
 
 def sparse_parser(format: Format) -> Parser:

@@ -6,7 +6,6 @@ the rules for rare values. Nothing else is written, and a run reads them as they
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ from pipeline.files.find import DataFile, find, place_of, typed
 from pipeline.files.flat import open_file
 from pipeline.files.stores import is_remote
 from pipeline.files.types import has_no_values, unified
+from pipeline.prepare.arguments import statistics_arguments
 from pipeline.prepare.counts import Counts, counted, summed
 from pipeline.prepare.draft import NUM_BUCKETS, WIDEST, Draft, suffixes
 from pipeline.storage.durable import replacing
@@ -38,18 +38,13 @@ from pipeline.storage.files import Files
 from pipeline.workflow import Category, Data, load
 
 MOST_VALUES = 1 << 22
-"""Number of values of which quantiles are taken; of longer columns it is every second, third, ... value."""
+"""Maximum number of values from which quantiles are taken; of longer columns, every second, third, ... value."""
 ROWS_AT_ONCE = 1 << 18
 
 
 def statistics_command(argv: Sequence[str]) -> int:
     """Return the exit code: 0 on success, 2 for an error, which prints one message."""
-    parser = argparse.ArgumentParser(
-        prog="pipeline prepare statistics", allow_abbrev=False,
-        description="Compute the statistics of the training data that the features of a workflow need.",
-    )  # fmt: skip
-    parser.add_argument("workflow", type=Path, metavar="WORKFLOW", help="the workflow's file")
-    args = parser.parse_args(argv)
+    args = statistics_arguments().parse_args(argv)
     try:
         for line in write_statistics(load(args.workflow).data):
             print(line)

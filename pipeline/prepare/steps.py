@@ -121,7 +121,7 @@ def _saved_part(job: Job, piece: Piece, made: Made) -> Iterator[SourcePart]:
         record = job.records(COUNT).read(name)
         content = path.read_bytes()
         if checksum(content) != record.rows:
-            raise ValueError(f"{path}: is damaged; the same command makes it again")
+            raise ValueError(f"{path} is damaged; the same command makes it again")
         table = pa.ipc.open_stream(content).read_all()
         yield SourcePart(record.file, record.number, table, record.lines, record.skipped, record.last)
     with suppress(FileNotFoundError):

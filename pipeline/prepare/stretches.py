@@ -85,11 +85,11 @@ def _naming_damage(path: DataFile, line: Callable[[], int]) -> Iterator[None]:
     except OSError as error:
         if codec_of(path) is None:
             raise
-        raise ValueError(f"{path}: is cut off or damaged after line {line():,} ({error}); is it complete?") from error
+        raise ValueError(f"{path} is cut off or damaged after line {line():,} ({error}); is it complete?") from error
 
 
 def _line(file: io.BufferedReader, path: DataFile, number: Callable[[], int]) -> bytes:
-    """Rest of a line with its line end, which a file's last line may lack."""
+    """Rest of a line, with its line end; the last line of a file may have none."""
     line = file.readline(LONGEST_LINE + 1)
     if len(line) > LONGEST_LINE:
         raise ValueError(

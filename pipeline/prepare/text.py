@@ -127,7 +127,7 @@ def check_bytes(text: Text, format: Format) -> None:
 
 def _ends_in_quote(text: Text, format: Format, read: Parser) -> bool:
     """True if the last line has an open quote, so that an empty line appended to it would become part of it.
-    pyarrow.csv takes the end of a text as the end of a quote."""
+    pyarrow.csv treats the end of a text as the end of a quote."""
     begin = int(line_starts(text, True)[-2]) if format.newlines else text.rfind(b"\n", 0, len(text) - 1) + 1
     return bool(read(bytes(text[begin:]).removesuffix(b"\n") + b"\n\n").num_rows != 2)
 
@@ -166,7 +166,7 @@ def _in_words(error: str, names: Sequence[str], has_schema: bool) -> str:
         column, kind, value = found.groups()
         name = names[int(column)]
         if value is None:
-            return f"column {name!r}: is not UTF-8 (type `binary` takes any bytes)"
+            return f"column {name!r} is not UTF-8 (type `binary` takes any bytes)"
         if name.startswith(NAMELESS):
             return f"{value[:80]!r} is in {name}; name it in the header"
         way = f" ({name}:category in the schema takes any text; its `nulls` are the texts that are null)"

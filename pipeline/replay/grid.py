@@ -153,7 +153,7 @@ class Grid:
                     uses.add(keys_U, block.trains)
 
     def run(self, say: Callable[[str], None] = lambda line: None) -> None:
-        """Run all simulations side by side: the one that is farthest behind goes on, so that blocks are read about
+        """Run all simulations side by side: the one that is farthest behind continues, so that blocks are read about
         once. `say` is called at every tenth of the examples that all have passed."""
         behind = [(0, n) for n in range(len(self._runs))]
         total, said = self._traces[0].agenda.total_examples, 0

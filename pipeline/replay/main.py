@@ -42,7 +42,7 @@ def say(line: str) -> None:
 
 
 def share_of_keys(text: str) -> float:
-    """Share of a text such as "1/16". Raises ValueError if it is none."""
+    """Share of a text such as "1/16". Raises ValueError if it is not a share."""
     try:
         share = float(Fraction(text))
     except (ValueError, ZeroDivisionError):

@@ -16,7 +16,7 @@ from pipeline.serving.workflows import checked_workflow, has_own_model
 from pipeline.storage.files import checksum_of
 
 PAGES_AT_ONCE = 64
-"""Pages that are read at a time; of several damaged ones among them, the first is named."""
+"""Number of pages that are read together; if several of them are damaged, the first one is named."""
 PAGES_TO_OPEN = 64
 """Pages that the memory for an opening has room for, which is more than the smallest cache takes."""
 
@@ -38,7 +38,7 @@ def _check_content(opened: OpenedServable) -> Iterator[str]:
     for name, digest in manifest.files.items():
         path = folder / name
         if not path.is_file():
-            yield f"{path}: is missing"
+            yield f"{path} is missing"
         elif checksum_of(path) != digest:
             yield f"{path}: its checksum is not that of the manifest"
     yield from _check_rows(opened)
@@ -67,7 +67,7 @@ def _check_rows(opened: OpenedServable) -> Iterator[str]:
     ends_N = np.append(fences_N[1:], [1 << 32]).astype(np.uint64)
     for number, digest in enumerate(manifest.parts):
         if not (path := part_file(folder, number)).is_file():
-            yield f"{path}: is missing"
+            yield f"{path} is missing"
         elif checksum_of(path) != digest:
             yield f"{path}: its checksum is not that of the manifest"
     try:

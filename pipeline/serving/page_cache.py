@@ -28,8 +28,8 @@ class ReadCounts:
 
 
 class PageCache:
-    """Pages by number, in as many slots as `memory_bytes` has room for, bookkeeping included, and at most
-    `num_pages` rounded up to a whole set. A page that is new takes the slot of one that was not used lately."""
+    """Pages by number. `memory_bytes` covers the slots and their bookkeeping; there are at most `num_pages` slots,
+    rounded up to a whole set. A new page takes the slot of a page that was not used recently."""
 
     def __init__(self, memory_bytes: int, num_pages: int, format: PageFormat) -> None:
         num_sets = min(memory_bytes // set_bytes(format.page_bytes), -(-num_pages // WAYS))

@@ -26,7 +26,7 @@ MAX_READS = 256
 SCRATCH_SHARE = 8
 """The scratches together take at most one part in SCRATCH_SHARE of the memory, but room for a page each."""
 KEYS_AT_ONCE = 1 << 14
-"""Keys for which the cache is locked at a time, for a few milliseconds."""
+"""Number of keys that are looked up under one lock of the cache, which takes a few milliseconds."""
 
 
 class PageTable:

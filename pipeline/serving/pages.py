@@ -57,7 +57,7 @@ class PageFormat:
 
     @property
     def page_bytes(self) -> int:
-        """Smallest multiple of PAGE_BYTES of which full rows take up at least 1 / 1.025."""
+        """Smallest multiple of PAGE_BYTES of which at least 1 / 1.025 holds full rows."""
         num_bytes = PAGE_BYTES
         while 1025 * self._rows_in(num_bytes) * self.row_bytes < 1000 * num_bytes:
             num_bytes += PAGE_BYTES
@@ -131,7 +131,7 @@ def _cut(keys_N: U64, format: PageFormat) -> I64:
             shared = int(begins[np.searchsorted(begins, end, side="right")]) - end
             raise ValueError(
                 f"{shared} keys share their top 32 bits ({int(prefixes_N[end]):#010x}) and so must share a page, which "
-                f"has {format.max_rows} rows at most; export in a precision with smaller rows"
+                f"holds at most {format.max_rows} rows; export in a precision with smaller rows"
             )
         starts.append(end)
     return np.array(starts[:-1], np.int64)

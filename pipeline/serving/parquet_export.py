@@ -39,7 +39,7 @@ from pipeline.training.dense_state import merge_dense
 SOURCE = b"pipeline.manifest"
 """Checksum of the commit's manifest, in the metadata of each file."""
 ROWS_AT_ONCE = 1 << 18
-"""Rows of the training data whose values are sorted at a time."""
+"""Number of rows of the training data whose values are sorted together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def warn_of(outside: Outside, stacklevel: int) -> None:
 
 
 class _Lane:
-    """Buffers of one call at a time."""
+    """Buffers, used by one call at a time."""
 
     def __init__(
         self, workflow: Workflow, features: Features, row: RowLayout, fields: FieldLayout, dense: DensePart,

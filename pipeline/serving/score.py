@@ -44,7 +44,7 @@ def score_command(args: argparse.Namespace) -> str | None:
     return None if metrics is None else "\n".join(filter(None, (metrics, f"written to {args.out}")))
 
 
-STAYS = "files that are scored stay, and the same command scores the others; --workflow FILE gives other caps"
+STAYS = "scored files stay, and the same command scores the others; --workflow FILE sets other caps"
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Scorer:
     def __init__(
         self, opened: OpenedCommit, setup: Setup, crew: Crew, files: Sequence[ScoredFile], writer: ScoreWriter
     ) -> None:
-        """`files`: all files, of which `writer` writes those that are left."""
+        """`files`: all files; `writer` writes those that are not finished."""
         self._opened, self._setup, self._crew, self._writer = opened, setup, crew, writer
         self._pace = Pace(setup.fit.look_ahead, setup.fit.block_batches)
         before = sum(file.num_rows for file in files) - writer.num_rows
@@ -198,7 +198,7 @@ def _score(
 
 
 def most_keys(manifest: Manifest, world: int) -> int:
-    """Maximum number of keys of the commit that one of so many workers owns."""
+    """Maximum number of keys of the commit that one of this many workers owns."""
     keys = sorted(manifest.part([shard]).live_rows for shard in range(manifest.num_shards))
     return sum(keys[-len(keys) // world :])
 

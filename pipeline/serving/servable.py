@@ -132,7 +132,7 @@ def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise Damaged(f"{path}: is missing; {AGAIN}") from error
+        raise Damaged(f"{path} is missing; {AGAIN}") from error
     if checksum(content) != manifest.files[name]:
         raise Damaged(f"{path}: its checksum is not that of {SERVABLE_MANIFEST}; {AGAIN}")
     return content
@@ -179,7 +179,7 @@ def _misfits(opened: OpenedServable) -> Iterator[str]:
         if getattr(features, name) != value:
             yield f"workflow: its {name} is not that of {FEATURES_FILE}"
     if features.kinds.keys() != {*with_keys(features.categories, features.sequences)}:
-        yield f"workflow: its categories are not those of which {FEATURES_FILE} has kinds"
+        yield f"workflow: its categories are not those in {FEATURES_FILE}"
     rows = workflow.optimizer.rows
     if layout != (fitting := RowLayout(features.embedding_dim, features.first_order, rows.kind, formats_of_rows(rows))):
         yield f"row: it is {layout}, and the features and the optimizer have {fitting}"

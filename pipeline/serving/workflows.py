@@ -45,7 +45,7 @@ def checked_workflow(
             )
         known = {kind: given.model.kind}
         if is_other_code(code, now):
-            print(f"warning: {EDITED.format(kind=kind)}, so its results may be others", file=sys.stderr)
+            print(f"warning: {EDITED.format(kind=kind)}, so its results may differ", file=sys.stderr)
     try:
         return read_json(Workflow, json.dumps(without_removed(saved)), known)
     except ValueError as error:

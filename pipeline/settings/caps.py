@@ -37,8 +37,8 @@ class Storage(Strict):
     free."""
     device: SizeOrShare | None = None
     """A size, or a share of the memory that is free when the run begins: the GPU's memory, or without a GPU the RAM
-    that this process may use. Each of several workers takes it of the whole: without GPUs give a
-    size."""
+    that this process may use. Each of several workers computes the share from the whole memory, so give a size if they
+    have no GPUs."""
     host: Size | None = None
     disk: Size | None = None
     """Covers the chunks of all kept commits, the chunks written since, the dense models, and the space reserved for one
@@ -58,15 +58,15 @@ class Storage(Strict):
     """Read the log with direct I/O, and drop written pages from the page cache. Otherwise the page cache acts as one
     more tier, which no cap covers."""
     device_policy: PolicyName = "clock"
-    """Policy that chooses which rows leave the device: "clock" takes rows that were not used lately, "lru" those not
-    used for longest, "lfu" those used by the fewest blocks ("lfu_aged": lately), "foresight" those whose next use is
-    farthest. It changes the speed and no bit of the result."""
+    """Policy that chooses which rows leave the device: "clock" evicts rows that were not used recently, "lru" the least
+    recently used ones, "lfu" those used by the fewest blocks ("lfu_aged": recent blocks count more), "foresight" those
+    whose next use is farthest away. It changes the speed, but no bit of the result."""
     host_policy: PolicyName = "clock"
-    """Policy that chooses which rows leave the host for the disk. HierPS has "lru" on the device and "lfu" here."""
+    """Policy that chooses which rows leave the host for the disk. HierPS uses "lru" on the device and "lfu" here."""
     known_examples: Annotated[int, Field(ge=0)] = 1 << 23
     """Number of coming examples whose keys the policy "foresight" knows; they are read twice for it."""
     known: Size = 512 << 20
-    """Covers the keys that the policy "foresight" knows; it knows fewer examples if they take more."""
+    """Covers the keys that the policy "foresight" knows; if they take more, it knows fewer examples."""
 
     @property
     def foresees(self) -> bool:
@@ -102,7 +102,7 @@ class Storage(Strict):
 
 
 class CapSizes(Storage):
-    """Caps of which each is a number of bytes."""
+    """Caps that are all numbers of bytes."""
 
     device: int
     host: int

@@ -27,7 +27,7 @@ def unfilled(feature: dict[str, Any]) -> dict[str, Any]:
 
 
 def kind_name(kind: Any) -> str:
-    """Dotted name of a model class, as texts have it: without the digest of its module's text."""
+    """Dotted name of a model class for messages: without the digest of its module's text."""
     return f"{plain_name(kind.__module__)}.{kind.__name__}"
 
 
@@ -98,8 +98,8 @@ def parsed(settings: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _in_json(value: object, where: str, classes: dict[str, Any]) -> object:
-    """Return a value of Python as JSON has it, and add model classes in it to `classes`, by their names. Raises
-    ValueError if JSON has no such value."""
+    """Convert a value of Python to JSON, and add model classes in it to `classes`, by their names. Raises ValueError if
+    JSON has no such value."""
 
     def plain(part: object) -> object:
         if isinstance(part, Strict):

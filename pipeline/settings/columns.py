@@ -40,8 +40,9 @@ class Category(Column):
     pooling: Literal["sum", "mean"] = "sum"
     """Operation that turns the rows of a list of values into one embedding; no effect on a column of single values."""
     width: Annotated[int, Field(ge=1)] | None = None
-    """Number of a row's weights that the field uses, the first ones; a learned projection makes `model.embedding_dim`
-    of them. All fields of a table have the same. By default all weights, without a projection."""
+    """Number of weights of a row that the field uses (the first ones); a learned projection maps them to
+    `model.embedding_dim` values. All fields of a table have the same width. By default all weights, without a
+    projection."""
 
     @model_serializer(mode="wrap")
     def _without_default_width(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -59,14 +60,14 @@ class Sequence(Strict):
     null list is an empty one."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """Name by which the model gets it."""
+    """Name of the sequence in the model's inputs."""
     items: Annotated[dict[str, str], Field(min_length=1)]
     """Each key is a column of lists, and its value is the candidate: the category of single values whose table, with
     its rules for rare values, the values of the lists share."""
     numbers: tuple[str, ...] = ()
     """Columns of lists of numbers, such as ratings or the times between two events."""
     max_length: Annotated[int, Field(ge=1, le=1 << 20)] = 100
-    """Number of values that are kept of a longer list: the latest ones."""
+    """Maximum number of values that are used; of a longer list, the latest ones."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -95,15 +96,16 @@ class Task(Strict):
 
     label: str
     loss: Literal["cross_entropy", "squared", "huber"] = "cross_entropy"
-    """Loss of an example. "cross_entropy" is for labels that are 0 or 1, of which the model gives the logit. With the
-    others the label may be any finite number, and what the model gives is its prediction: "squared" is the error
-    squared; "huber" is half of that up to an error of `delta`, and grows with the error itself beyond it."""
+    """Loss of an example. "cross_entropy" is for labels that are 0 or 1; the model returns the logit. With the other
+    losses, the label may be any finite number, and the model returns its prediction: "squared" is the error squared;
+    "huber" is half of that up to an error of `delta`, and grows with the error itself beyond it."""
     delta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
     """Error, in units of the label, from which the loss "huber" grows linearly."""
     weight: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
     """Factor of the label's loss, which is the mean over the examples of a batch that have the label."""
     where: str | None = None
-    """A label before this one: only examples in which that one is 1 have this one; elsewhere it may be 0, 1 or null."""
+    """Name of an earlier label: only examples in which that label is 1 have this label; elsewhere this label may be 0,
+    1 or null."""
     nulls: bool = False
     """True if examples with a null (or NaN) do not have the label; False if that is an error."""
 
@@ -130,7 +132,7 @@ class Synthetic(Strict):
 
 
 def check_sequences(sequences: abc.Sequence[Sequence], categories: abc.Sequence[Category]) -> None:
-    """Raises ValueError if the candidate of a list is no category, or two sequences have one name."""
+    """Raises ValueError if the candidate of a list is not a category, or two sequences have the same name."""
     known = {category.name for category in categories}
     for n, sequence in enumerate(sequences):
         for column, candidate in sequence.items.items():
@@ -138,7 +140,7 @@ def check_sequences(sequences: abc.Sequence[Sequence], categories: abc.Sequence[
             if candidate not in known:
                 hint = did_you_mean(candidate, known)[1].replace("it has", "there are")
                 raise ValueError(
-                    f"{where}, which is none of data.categories{hint}; name the category whose values they hold"
+                    f"{where}, which is not in data.categories{hint}; name the category whose values they hold"
                 )
     names = [sequence.name for sequence in sequences]
     if twice := sorted({name for name in names if names.count(name) > 1}):

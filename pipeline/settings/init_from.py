@@ -24,13 +24,13 @@ class FromRun(Strict):
     layers: bool = True
     """Take the dense part's parameters and buffers that have equal names and shapes; False: a new dense part."""
     optimizer_state: bool = False
-    """Take the optimizer's state of rows and of the layers taken, too. Steps, and what counts them (warm-up, bias
-    correction of rows), begin at 0 all the same."""
+    """Take the optimizer's state of rows and of the layers taken, too. Steps start at 0 in any case, and so do warm-up
+    and the bias correction of rows."""
 
 
 class FromParquet(Strict):
-    """Begin with embeddings from Parquet files, such as pretrained ones. A row of them is found by its value or by its
-    key; rows with a null are left out, and of several with one key the last is used."""
+    """Begin with embeddings from Parquet files, such as pretrained ones. Each of their rows belongs to a value or to a
+    key; rows with a null are left out, and of several rows with the same key the last one is used."""
 
     kind: Literal["parquet"] = "parquet"
     files: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
@@ -51,7 +51,7 @@ class FromParquet(Strict):
         if (self.value is None) == (self.key is None):
             raise ValueError("give the column of values (value=) or that of keys (key=), one of the two")
         if self.table is not None and self.value is None:
-            raise ValueError("a table is one of values, and key= names a column of keys; leave table out")
+            raise ValueError("table is for values, but key= names a column of keys; leave table out")
         return self
 
     @property
@@ -69,4 +69,4 @@ def _as_tuple(given: object) -> object:
 Beginning = Annotated[FromRun | FromParquet, Field(discriminator="kind")]
 # What a validator returns is no longer JSON, of which a list is a tuple.
 Beginnings = Annotated[tuple[Beginning, ...], BeforeValidator(_as_tuple), Field(strict=False)]
-"""One source, or several in order: of several rows with one key, the last is used. A text is the folder of a run."""
+"""One source, or several in order: of several rows with one key, the last is used. A string is the folder of a run."""

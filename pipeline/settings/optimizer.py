@@ -68,7 +68,7 @@ class Rows(Strict):
     l2: NotNegative = 0.0
     semantics: Literal["lazy", "dense"] = "lazy"
     """"lazy": a row is updated only by steps whose batch holds its key; L2 is then added once, whatever the key's
-    count. "dense": rows have the values as if every row of a table in memory were updated at every step; a row that
+    count. "dense": rows have the same values as if every row were in memory and updated at every step; a row that
     missed steps is caught up before training reads it again."""
     storage: Annotated[RowStorage, BeforeValidator(_stored_as)] = RowStorage()
     """Formats of stored rows, or the name of one: "float32", "bfloat16" or "float16" weights, the latter two with the
@@ -169,9 +169,9 @@ class DenseAdam(Strict):
     warm_up_epochs: NotNegative = 0.0
     """Number of epochs in which the learning rate rises linearly, step by step, to `lr`."""
     average: Annotated[int, Field(ge=1)] | None = None
-    """Number N of last steps over which the weights are averaged for evaluation, export and serving; training goes on
-    from the plain ones. The mean of all steps up to step N, after it an exponential mean in which the newest weights
-    have the share 1 / N. Rows are not averaged. None: no average."""
+    """Number N of last steps over which the weights are averaged for evaluation, export and serving; training continues
+    from the plain ones. Up to step N, this is the mean of all steps; after it, an exponential mean in which the newest
+    weights have the share 1 / N. Rows are not averaged. None: no average."""
 
 
 class KStep(Strict):
@@ -252,7 +252,7 @@ JUDGED = ("auc", "logloss", "ne", "gauc", "recall", "ndcg", *OF_NUMBERS)
 
 
 def _metric(value: object) -> object:
-    """Write METRIC_LABEL as METRIC:LABEL. Raises ValueError for a name that begins with no metric."""
+    """Write METRIC_LABEL as METRIC:LABEL. Raises ValueError for a name that does not begin with a metric."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(rf"({'|'.join(JUDGED)})(?:[:_](.+))?", value)
@@ -260,9 +260,7 @@ def _metric(value: object) -> object:
         metric = re.split("[:_]", value)[0]
         close, _ = did_you_mean(metric, JUDGED)
         hint = f"; did you mean {value.replace(metric, close, 1)!r}?" if close else ";"
-        raise ValueError(
-            f"no metric {value!r}{hint} Metrics: {', '.join(JUDGED)} of the first label, METRIC:LABEL of another"
-        )
+        raise ValueError(f"no metric {value!r}{hint} Metrics: {', '.join(JUDGED)} for the first label, or METRIC:LABEL")
     return f"{found[1]}:{found[2]}" if found[2] else value
 
 
@@ -272,9 +270,9 @@ class Plateau(Strict):
     test of the best epoch's weights."""
 
     metric: Annotated[str, BeforeValidator(_metric)] = "auc"
-    """Metric of the first label, or METRIC:LABEL of any, also written METRIC_LABEL as the metrics are named; gauc, the
-    AUC within groups, needs metrics.group; recall and ndcg also metrics.top; mse, rmse, mae and r2 are of labels that
-    are any number."""
+    """Metric of the first label, or METRIC:LABEL for another label (METRIC_LABEL, as metrics are named, means the
+    same). gauc, the AUC within groups, needs metrics.group; recall and ndcg also need metrics.top; mse, rmse, mae and
+    r2 are for labels that are any number."""
     min_gain: NotNegative = 1e-6
     """Minimum by which a better epoch's metric exceeds the best one so far."""
     lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0

@@ -48,17 +48,17 @@ class Workers(Strict):
 
 
 class Metrics(Strict):
-    """Additional metrics. Always reported are AUC, logloss, normalized entropy and calibration of the evaluated splits,
-    of a label that is any number MSE, RMSE, MAE and R2 in place of them and, with CowClip, the share of an epoch's row
+    """Additional metrics. AUC, logloss, normalized entropy and calibration of the evaluated splits are always reported
+    (for a label that is any number, MSE, RMSE, MAE and R2 instead), and with CowClip the share of an epoch's row
     gradients that were clipped."""
 
     group: str | None = None
     """A column of integers or strings, such as a user id: reports the AUC within each of its values, averaged."""
     top: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Number of highest scores of each group that recall and NDCG, reported then, look at."""
+    """Number K of highest scores of each group for recall and NDCG, which are reported if it is set."""
     slices: tuple[str, ...] = ()
     """Columns of integers or strings, each of few values, such as the category of a site: reports the metrics of the
-    ten values of each that are predicted worst, in validation and test."""
+    ten worst predicted values of each column, on validation and test."""
     progressive: bool = False
     """Report the same metrics for the training split, each batch scored before its update. The scores are those of the
     training forward pass, so dropout and batch norm are as in training. A commit within an epoch holds its scores so
@@ -67,7 +67,7 @@ class Metrics(Strict):
     """Score each span of the training data (see `data.span`) with the model of the spans before it."""
     guard: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None
     """Maximum by which the normalized entropy of a span may exceed the mean of the seven spans scored before it. The
-    run stops before it trains on a worse one."""
+    run stops before it trains on a worse span."""
 
     @model_serializer(mode="wrap")
     def _without_default_spans(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -17,13 +17,13 @@ def known_zone(zone: str | None) -> str | None:
     try:
         ZoneInfo(zone or "UTC")
     except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f"there is no time zone {zone!r}; give a name as Europe/Berlin") from error
+        raise ValueError(f"there is no time zone {zone!r}; give a name such as Europe/Berlin") from error
     return zone
 
 
 def seconds_of(text: str, setting: str) -> float:
     """Seconds of a length of time such as "3 d", "36 h", "90 min" or "10 s". Raises ValueError, with `setting`, if it
-    is none."""
+    is not a length of time."""
     found = LENGTH.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{setting} is {text!r}; give a number and a unit, such as '3 d', '36 h', '90 min' or '10 s'")

@@ -25,7 +25,7 @@ class Between(Strict):
                 f"low is {self.low} and high {self.high}; low must be less, or give one choice: [{self.low}]"
             )
         if self.log and self.low <= 0:
-            raise ValueError(f"low is {self.low}, and a logarithmic scale has no such number; set it above 0")
+            raise ValueError(f"low is {self.low}, but a logarithmic scale needs a number above 0; raise low")
         return self
 
     def nearest(self, value: float) -> int | float:
@@ -44,8 +44,8 @@ Values = Annotated[Between | Annotated[tuple[Any, ...], Field(min_length=1)], Be
 
 
 class Tune(Strict):
-    """What `pipeline tune` tries, in place of the space that it derives from the workflow."""
+    """Search space of `pipeline tune`, in place of the one that it derives from the workflow."""
 
     space: Annotated[dict[str, Values], Field(min_length=1)]
-    """By the dotted path of a setting a range, or a list of choices. `buckets`: n keeps every n-th edge of all `Bucket`
+    """Range, or list of choices, by the dotted path of a setting. `buckets`: n keeps every n-th edge of all `Bucket`
     features; `rare`: `at_least` of all `Rare` features."""

@@ -96,14 +96,13 @@ class CalendarMaker:
         where = f"{path}, row {row:,}: span {label}"
         if label in self.labels[: self._num_known]:
             return (
-                f"{where} is in the run already, which trains on a span once, and whole; leave these rows out, or make "
-                "them a span of their own"
+                f"{where} is already in the run, which trains on each span once and as a whole; leave these rows out, "
+                "or make them a separate span"
             )
         if len(self.labels) == self._num_known:
             return (
-                f"{where} lies before span {self.labels[-1]}, the last one that the run has, and a run goes on with "
-                "later spans only; leave the file out, or train another run (--out) on all files in the order of their "
-                "times"
+                f"{where} lies before span {self.labels[-1]}, the last one of the run, and only later spans can be "
+                "added; leave the file out, or train another run (--out) on all files in the order of their times"
             )
         last = f"{self.labels[-1]} (in {self._last_file or path})"
         return (
@@ -191,7 +190,7 @@ class CalendarMaker:
             if column.null_count:
                 at = row + pc.index(column.is_null(), True).as_py()
                 raise ValueError(
-                    f"{path}, row {at:,}: column {time.name!r} (data.time) is null, so that the row belongs to no "
+                    f"{path}, row {at:,}: column {time.name!r} (data.time) is null, so the row belongs to no "
                     "span; fill it, or leave the row out"
                 )
             row += len(column)

@@ -48,7 +48,7 @@ def why_stopped(epochs: Sequence[Mapping[str, Any]], guard: float | None) -> str
         return None
     spans = f"the {len(known)} spans" if len(known) > 1 else "the span"
     return (
-        f"stopped by the guard: span {last['span']} has a normalized entropy of {last['ne']:.5f}, and the mean of "
-        f"{spans} before it is {mean:.5f}, which is exceeded by more than metrics.guard, {guard}. The span is not "
-        "trained on; look at its data (`pipeline doctor`), or train on it all the same with --set metrics.guard=null"
+        f"stopped by the guard: span {last['span']} has a normalized entropy of {last['ne']:.5f}, which exceeds the "
+        f"mean of {spans} before it, {mean:.5f}, by more than metrics.guard, {guard}. The span was not trained on; "
+        "check its data (`pipeline doctor`), or train on it anyway with --set metrics.guard=null"
     )

@@ -56,7 +56,8 @@ class SpanPasses:
     """True if each span is scored when it comes."""
 
     def legs(self, num_examples: Mapping[str, int]) -> list[tuple[int, Leg]]:
-        """Each pass, with the number of the span that must have come. `num_examples`: those of each other split."""
+        """Each pass, with the number of the last span that must have arrived before it. `num_examples`: number of
+        examples of each other split."""
         legs: list[tuple[int, Leg]] = []
         for arrival, due in enumerate(self.arrivals):
             passes = [Leg(SPAN, 0, arrival)] if self.scored else []

@@ -63,7 +63,7 @@ def dedup(examples: Examples | Refusal, work: Workspace) -> Unique | Refusal:
     """Find the block's unique keys, in order of first appearance, and index its batches. Overwrites the block's keys: a
     batch's inverse takes the first half of the bytes of its keys, its sources the second half.
 
-    Each batch is deduplicated by itself, in a table that fits into a cache. Then the unique keys of the batches, in
+    Each batch is deduplicated separately, in a table that fits into a cache. Then the unique keys of the batches, in
     order, are deduplicated to those of the block.
     """
     if isinstance(examples, Refusal):

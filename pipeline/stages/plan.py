@@ -41,8 +41,8 @@ class RingRows:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Current places of the working set, and the arrivals, all keys that are not on the device, in the order of
-    staging: as many new ones as `new` says, then those from the host, then those from the disk."""
+    """Current places of the working set, and the arrivals: all keys that are not on the device, in the order of
+    staging. The first `new` arrivals are new keys; the `host` next ones come from the host, the rest from the disk."""
 
     unique: Unique | OwnedKeys
     places_U: I64

@@ -30,7 +30,7 @@ class Scanner:
         None if it always had."""
 
     def begin(self, blocks: Iterable[Block], next_uses: NextUses) -> None:
-        """Go on with these blocks, of which the first may be known already. Known blocks before them are forgotten: a
+        """Continue with these blocks; the first of them may be known already. Known blocks before them are forgotten: a
         run that ends early never plans them. A block that begins before the known ones end is left out."""
         blocks = list(blocks)
         next_uses.forget_before(blocks[0].agenda_batch)

@@ -67,7 +67,7 @@ class KeyReader:
         return self._block.keys_U.copy()
 
     def _without_repeats(self, columns: Sequence[U64], at_N: I64) -> list[U64]:
-        """Keys at these places of each column, without most of the repeated ones."""
+        """Keys at these places of each column; most duplicates are left out."""
         kept: list[U64] = [np.empty(0, np.uint64)] * len(columns)
 
         def some(begin: int, end: int) -> None:

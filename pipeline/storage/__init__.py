@@ -1,13 +1,13 @@
 """The three tiers, the key map, and the policies that choose victims.
 
 `plan` works on `Places` (key map, free slots, uses, the end of the log) and moves no bytes; the other stages move rows
-between `Slab` (device and host) and `Log` (disk) by positions that `plan` gave them. Each writer is a single stage, so
+between `Slab` (device and host) and `Log` (disk) at the places that `plan` chose. A single stage writes each tier, so
 there are no locks (DESIGN.md).
 
-A row of the log has a checksum in its last word, which every read verifies. Two wanted rows share one read if the disk
+A row of the log has a checksum in its last word, which every read verifies. Two rows share one read if the disk
 streams over the gap between them in less time than another read costs (`Reader`; both constants are measured,
-`DiskSpeed`). Chunks that hold no live row are deleted, and chunks that are less than half live are copied, with a
-commit.
+`DiskSpeed`). A commit deletes chunks without live rows, and copies the live rows out of chunks that are less than half
+live.
 
 All columns have one width, `model.embedding_dim`. A width per table would need a layout per table in `Setup`, a table
 number for each key (the hash has none), slabs, rings and chunks by size class, a log of several arrays per shard, and

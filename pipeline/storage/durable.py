@@ -91,7 +91,7 @@ def read_sealed(path: Path, kind: type[T]) -> T:
     try:
         return read_json(kind, RECORD.open(path.read_bytes()))
     except ValueError as error:
-        raise ValueError(f"{path}: is damaged: {error}") from error
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def size_of(path: Path) -> int | None:
@@ -127,4 +127,4 @@ def damage_told(path: Path) -> Iterator[None]:
     except (MemoryError, OSError):
         raise
     except Exception as error:
-        raise ValueError(f"{path}: is damaged ({error}); the same command makes it again") from error
+        raise ValueError(f"{path} is damaged ({error}); the same command makes it again") from error

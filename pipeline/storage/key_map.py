@@ -61,8 +61,8 @@ def row_of(places_U: I64) -> I64:
 
 
 class KeyMap:
-    """Hash table in 256 partitions. A partition that is 92.5 % full grows by 15 % by itself, at other sizes than the
-    other partitions, so that few of them grow at a time.
+    """Hash table in 256 partitions. A partition that is 92.5 % full grows by 15 %, at other sizes than the other
+    partitions, so that few of them grow at the same time.
 
     The map takes 12.4 bytes per key from 7 million keys on, at most 15.4 from 1 million on, and at least 640 KiB.
     """
@@ -111,7 +111,7 @@ class KeyMap:
         return _bytes_of(np.maximum(_lines_for(self._counts_P + _counts_of(new_keys_U)), self._tables_P2[:, 1]))
 
     def reserve(self, num_keys: int) -> None:
-        """Take an empty map to the size of so many keys at once: growing there would copy a key 7 times."""
+        """Grow an empty map to this many keys at once: growing step by step would copy a key 7 times."""
         assert not len(self)
         self._make(_lines_for(np.full(NUM_PARTITIONS, num_keys / NUM_PARTITIONS)))
 
@@ -124,7 +124,7 @@ class KeyMap:
         self.threads.split(num_keys, work, MIN_PART)
 
     def _by_partition(self, num_keys: int, work: Callable[[int, int], None]) -> None:
-        """Do work on keys, divided by their partitions: each part looks at all keys."""
+        """Do work on keys, divided by their partitions: each part scans all keys."""
         if num_keys:
             num_parts = min(self.threads.num_threads, -(-num_keys // MIN_PART))
             self.threads.split(NUM_PARTITIONS, work, -(-NUM_PARTITIONS // num_parts))
@@ -136,13 +136,13 @@ class KeyMap:
             self._words[p][:] = 0
 
     def _resize(self, partitions: I64, lines_P: I64) -> None:
-        """Give these partitions so many home lines."""
+        """Give these partitions this many home lines."""
         while len(partitions):
             self._copy(partitions, np.minimum(lines_P[partitions], MAX_GROWTH * self._tables_P2[partitions, 1]))
             partitions = partitions[self._tables_P2[partitions, 1] != lines_P[partitions]]
 
     def _copy(self, partitions: I64, lines_N: I64) -> None:
-        """Copy these partitions into tables of so many home lines, MAX_GROWTH times as many as now at most."""
+        """Copy these partitions into tables with this many home lines, at most MAX_GROWTH times the present number."""
         tables_P2, words = self._tables_P2.copy(), self._words.copy()
         for p, num_lines in zip(partitions.tolist(), lines_N.tolist(), strict=True):
             words[p], tables_P2[p] = _table(num_lines)
@@ -154,7 +154,7 @@ class KeyMap:
 
 
 def _table(num_lines: int) -> tuple[U64, tuple[int, int]]:
-    """Memory of a table of so many home lines, and its entry in `_tables_P2`."""
+    """Memory of a table with this many home lines, and its entry in `_tables_P2`."""
     words_L8 = aligned_empty((num_lines + SPARE_LINES, 8), np.uint64)
     return words_L8, (words_L8.ctypes.data, num_lines)
 
@@ -162,8 +162,8 @@ def _table(num_lines: int) -> tuple[U64, tuple[int, int]]:
 def _check_room(was_enough: bool) -> None:
     if not was_enough:
         raise ValueError(
-            f"more than {5 * SPARE_LINES} keys are alike in the bits that choose their place in the key map, as only "
-            "keys made for it are; hash their values to other ones"
+            f"more than {5 * SPARE_LINES} keys agree in the bits that choose their place in the key map, which happens "
+            "only if keys are constructed for it; hash the values differently"
         )
 
 

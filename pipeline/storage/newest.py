@@ -1,4 +1,4 @@
-"""Newest occurrence of each key in a sequence of blocks, of which the first ones are forgotten in order."""
+"""Newest occurrence of each key in a sequence of blocks; the first blocks are forgotten in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Newest:
         return earlier_U
 
     def bytes_with(self, num_keys: int) -> int:
-        """Bytes of the table once so many keys are added."""
+        """Bytes of the table after this many keys are added."""
         return ENTRY_BYTES * self._entries_for(num_keys)
 
     def _is_full(self, num_new: int) -> bool:

@@ -36,7 +36,7 @@ class Ordinals:
         self._chunk_O[given] = chunks
 
     def keep(self, chunks: Collection[int]) -> None:
-        """Take the ordinals of all other chunks back."""
+        """Free the ordinals of all other chunks."""
         held = np.flatnonzero(self._chunk_O != NONE)
         gone = held[~np.isin(self._chunk_O[held], np.fromiter(chunks, np.int64, len(chunks)))]
         self._of_C[self._chunk_O[gone]] = NONE

@@ -21,7 +21,7 @@ from pipeline.storage.window import Window
 
 NO_COPIES: I64 = np.empty(0, np.int64)
 SCANNED = 1 << 16
-"""Number of slots that `Slots.changed` looks at in one pass, and that are worth another thread to look at."""
+"""Number of slots that `Slots.changed` scans in one pass, and that make another thread worthwhile."""
 
 
 class Slots:
@@ -86,8 +86,8 @@ def max_rows(num_slots: int, map_bytes: int) -> int:
 
 
 class Places:
-    """All that `plan` knows about rows: key map, slots, policies, the log's tail. It belongs to `plan` and runs ahead
-    of the bytes; it agrees with them once the pipeline is drained."""
+    """All metadata of `plan`: key map, slots, policies, the log's tail. It belongs to `plan` and runs ahead of the
+    bytes; it agrees with them once the pipeline is drained."""
 
     def __init__(
         self, device_rows: int, host_rows: int, policies: tuple[str, str], caps: Caps, chunks: Chunks,

@@ -39,7 +39,7 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
             **workflow.model.args,
         )
         if not isinstance(model, torch.nn.Module):
-            raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
+            raise TypeError(f"it returns a {type(model).__name__}, not a torch.nn.Module")
         if widths := widths_of(workflow):
             tables = [category.table_name for category in workflow.data.categories]
             model = Projected(model, tables, widths, workflow.model.embedding_dim)
@@ -49,8 +49,8 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
 
 
 def sequence_sizes(workflow: Workflow) -> dict[str, dict[str, tuple[int, int]]]:
-    """The argument `sequences` of a model class that has it: of each sequence by name the numbers of its list columns
-    and of its lists of numbers."""
+    """The argument `sequences` of a model class that has it: for each sequence, by name, the numbers of its list
+    columns and of its lists of numbers."""
     try:
         parameters = inspect.signature(workflow.model.kind).parameters
     except ValueError:

@@ -69,7 +69,7 @@ class Compiled:
             self._thread.start()
 
     def settle(self) -> None:
-        """Wait until it is compiled."""
+        """Wait until the pass is compiled."""
         if self._thread:
             self._thread.join()
 

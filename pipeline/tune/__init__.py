@@ -1,1 +1,1 @@
-"""`pipeline tune`: a study of trainings with other settings, by Optuna."""
+"""`pipeline tune`: studies, in which Optuna proposes settings and each trial trains with them."""

@@ -21,16 +21,16 @@ from pipeline.workflow import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 with a best workflow, 1 if no trial was complete, 2 if anything was wrong before the
-    first one, 130 after SIGINT and 143 after SIGTERM; the same command goes on."""
+    """Run the command. Exit code 0 with a best workflow, 1 if no trial completed, 2 if anything was wrong before the
+    first one, 130 after SIGINT and 143 after SIGTERM; the same command resumes."""
     argv = sys.argv[1:] if argv is None else list(argv)
     args = tune_arguments().parse_args(argv)
     again = shlex.join(["pipeline", "tune", *(word for word in argv if word != "--fresh")])
-    return run_command(lambda: tune_command(args, again), f"to go on: {again}")
+    return run_command(lambda: tune_command(args, again), f"to resume: {again}")
 
 
 def tune_command(args: argparse.Namespace, again: str) -> str | int:
-    """Run the study as the arguments say. `again`: the command that goes on with it."""
+    """Run the study as the arguments say. `again`: the command that resumes it."""
     refuse_remote("--out", args.out)
     workflow = override(load(args.workflow), args.set)
     check_extra("optuna")
@@ -46,7 +46,7 @@ def tune_command(args: argparse.Namespace, again: str) -> str | int:
         study = open_study(out, workflow, space_of(workflow, args.workflow), args)
         tuning = Tuning(study)
         if not tuning.try_all(args.trials, args.hours) or not tuning.finish(args.confirm):
-            say(f"{tuning.best_so_far()}\nto go on: {again}")
+            say(f"{tuning.best_so_far()}\nto resume: {again}")
             assert tuning.processes.signal
             return exit_code(tuning.processes.signal)
         if not study.ranked():
@@ -54,6 +54,6 @@ def tune_command(args: argparse.Namespace, again: str) -> str | int:
             parts = (
                 f"1/{args.parallel} of the workflow's caps, and 1/{args.parallel + args.keep_tables} of storage.disk"
             )
-            say(f"error: no trial was complete; {said}{f' (a trial has {parts})' if 'storage.' in said else ''}")
+            say(f"error: no trial completed; {said}{f' (a trial has {parts})' if 'storage.' in said else ''}")
             return 1
         return json.dumps(tuning.as_json(), indent=1) if args.json else tuning.text

@@ -1,4 +1,5 @@
-"""Opening a study: what it needs of the workflow, a trial's share of the caps, and whether an earlier one goes on."""
+"""Opening a study: the requirements on its workflow, a trial's share of the caps, and whether an earlier study
+resumes."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> 
         raise ValueError("trials are judged by the validation split, and data.validation names no files; name some")
     path = out / "study.json"
     if not path.is_file() and out.is_dir() and any(out.iterdir()):
-        raise ValueError(f"{out} holds something else than a study; {WAYS_OUT}")
+        raise ValueError(f"{out} is not empty and holds no study; {WAYS_OUT}")
     fixed = Fixed(
         workflow=described(workflow), space=json.loads(json.dumps(dict(space), default=lambda of: of.model_dump())),
         metric=metric_of(workflow), seed=args.seed, parallel=parallel, workers=workers, examples=num_examples(workflow),
@@ -49,7 +50,7 @@ def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> 
 
 
 def described(workflow: Workflow) -> dict[str, Any]:
-    """The workflow in JSON, without what may change while a study goes on."""
+    """The workflow in JSON, without the settings that may change when a study resumes."""
     fields = json.loads(workflow.model_dump_json(exclude={*MAY_CHANGE}))
     del fields["schedule"]["threads"]
     return dict(fields)

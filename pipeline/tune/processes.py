@@ -22,7 +22,7 @@ LAST_LINES = 3
 
 
 class Processes:
-    """Runs the trainings of a study, as many at a time as it is given."""
+    """Runs the trainings of a study, all those of a call at the same time."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -32,7 +32,7 @@ class Processes:
 
     def run(self, records: Sequence[Record], judged: Callable[[Record, Verdict], None]) -> bool:
         """Run those without a verdict, all at the same time, and call `judged` with each as it gets one. Returns False
-        if a signal came before all had one: those that are left have committed, and go on at the next call."""
+        if a signal came before all had one: those that are left have committed, and resume at the next call."""
         starts = dict.fromkeys((record.name for record in records if record.verdict() is None), 0)
         waiting = {record.name: record for record in records if record.name in starts}
         with on_signal(self._stop):
@@ -76,7 +76,7 @@ class Processes:
 
     def _stop(self, name: str) -> None:
         self.signal = name
-        os.write(2, f"\n{name}: the trials stop at a commit; once more: stops at once\n".encode())
+        os.write(2, f"\n{name}: the trials stop at a commit; a second signal stops at once\n".encode())
         for process in self._running.values():
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGINT)

@@ -32,7 +32,7 @@ class Order(Strict):
     marks: tuple[int, ...]
     """Numbers of examples of the first epoch after which its loss is judged."""
     bounds: dict[int, float]
-    """Worst value at a step with which the training goes on."""
+    """Worst value at a step with which the training is not pruned."""
 
 
 class Verdict(Strict):
@@ -69,7 +69,7 @@ class Record:
         return read_json(Order, (self.folder / "order.json").read_bytes())
 
     def verdict(self) -> Verdict | None:
-        """None while the training goes on. Raises ValueError if the file is damaged."""
+        """None while the training runs. Raises ValueError if the file is damaged."""
         path = self.folder / "verdict.json"
         return read_json(Verdict, path.read_bytes()) if path.is_file() else None
 

@@ -7,7 +7,7 @@
 
 Trials come in rounds of `parallel`. What a trial does depends on the trials of earlier rounds alone: the values that
 its sampler draws, whose seed is a function of the study's and the trial's number, and the bounds beyond which it is
-pruned. Both are durable before it starts, so a study that was killed goes on to the trials of an undisturbed one.
+pruned. Both are durable before it starts, so a study that is killed and resumed runs the trials of an undisturbed one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed"
 
 
 class Fixed(Strict):
-    """Contents of `study.json`: a study that goes on must have the same."""
+    """Contents of `study.json`; a resumed study must have the same."""
 
     workflow: dict[str, Any]
     space: dict[str, Any]
@@ -58,7 +58,7 @@ class Fixed(Strict):
     examples: int
     """Number of training examples."""
     memory: int
-    """Bytes of RAM of all trials that run at a time, if the workflow does not say."""
+    """Bytes of RAM of all trials that run at the same time, if the workflow does not set it."""
     threads: int
     """Number of threads of a trial, which affects its bits."""
 
@@ -219,9 +219,9 @@ def rounded(value: Any, distribution: BaseDistribution) -> Any:
 
 
 def bounds_of(trials: Sequence[FrozenTrial], metric: str) -> dict[int, float]:
-    """Worst value at each step with which a trial goes on: the median of the best validation so far of the complete
-    ones of `trials`, and within the first epoch the quartile of their losses, since dropout and L2 make these larger
-    but may make validation better."""
+    """Worst value at each step with which a trial is not pruned: the median of the best validation so far of the
+    complete ones of `trials`, and within the first epoch the quartile of their losses, since dropout and L2 make these
+    larger but may make validation better."""
     complete = [
         best_so_far(trial.intermediate_values, metric) for trial in trials if trial.state == TrialState.COMPLETE
     ]

@@ -1,5 +1,5 @@
-"""The process of one training of a study: `python -m pipeline.tune.trial STUDY NAME`. It ends with a verdict; killed
-and started again, the training goes on from its last commit, and the verdict is the same."""
+"""The process of one training of a study: `python -m pipeline.tune.trial STUDY NAME`. It ends with a verdict. If it is
+killed and started again, the training continues from its last commit, and the verdict is the same."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def complete(order: Order, record: Record, workflow: Workflow) -> Verdict:
 
 
 def die_with(parent: int) -> None:
-    """Have the system end this process when the study's does, so that none goes on without it."""
+    """Make the system end this process when the study's process ends, so that no trial outlives its study."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         raise SystemExit("the study's process has ended")

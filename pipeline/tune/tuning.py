@@ -1,4 +1,4 @@
-"""A study as it goes on: its rounds, and what it ends with."""
+"""The course of a study: its rounds, and what it writes at its end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Tuning:
             study.delete_tables()
             if hours is not None and time.monotonic() - begun >= 3600 * hours:
                 if len(study.trials) < most:
-                    say(f"{hours:g} hours are over; the same command goes on for as long")
+                    say(f"{hours:g} hours are over; the same command continues for as long again")
                 break
         return True
 
@@ -92,7 +92,9 @@ class Tuning:
                 return False
             run_dir = tested_in
             tested = len(list((study.out / "records").glob("best-*/verdict.json")))
-            times = "once" if tested == 1 else f"as model {tested} of this study, of which the first was the honest one"
+            times = (
+                "once" if tested == 1 else f"as model {tested} of this study; only the test of the first was unbiased"
+            )
             lines.append(f"tested {times}: {evaluated(test)}" if (test := self._found["test"]) else "its test failed")
         self.text = "\n".join([*lines, f"its run: {run_dir}", f"its workflow: {path}"])
         self.text += f"\n{write_page(study, self.text)}"
@@ -141,7 +143,7 @@ class Tuning:
         verdict, run_dir = record.verdict(), Path(record.order().run_dir)
         assert verdict
         if verdict.fingerprint != best.user_attrs["fingerprint"]:
-            say(f"warning: {run_dir} has other bits than trial {best.number}: {verdict.text or record.output}")
+            say(f"warning: {run_dir} differs in its bits from trial {best.number}: {verdict.text or record.output}")
         self._found["test"] = verdict.test or {}
         return run_dir
 

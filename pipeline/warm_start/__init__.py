@@ -1,4 +1,4 @@
-"""Beginning of a run from another run or from Parquet files (`Workflow.init_from`).
+"""Start of a run from the rows of another run or of Parquet files (`Workflow.init_from`).
 
 Before anything is trained, the rows and layers are written as the run's first commit, at step 0, and the run opens it
 as it opens any commit. So no stage, tier or worker knows of the source, and once that commit is published it is not

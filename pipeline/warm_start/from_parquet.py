@@ -110,7 +110,7 @@ class ParquetOrigin:
         if given.key:
             keys_U: U64 = table[given.key].to_numpy().astype(np.uint64)
             if (keys_U == RESERVED).any():
-                raise ValueError(f"init_from: {where}: {int(RESERVED)} is no key of a value; leave that row out")
+                raise ValueError(f"init_from: {where}: {int(RESERVED)} is not the key of any value; leave that row out")
             return keys_U
         spec = InputColumn(str(given.value), "data.categories", table=str(given.table_name))
         column = plain(table[given.value], spec, None, where).combine_chunks()

@@ -67,11 +67,11 @@ class RunOrigin:
         )
         if others := [name for name in there if name not in here]:
             yield (
-                f"warning: init_from: {self.name} has tables that this workflow has not: {', '.join(others)}; their "
-                "rows are taken, too, and never used"
+                f"warning: init_from: {self.name} has tables that this workflow does not have: {', '.join(others)}; "
+                "their rows are taken, too, but never used"
             )
         if new := [name for name in here if name not in there]:
-            yield f"init_from: tables that {self.name} has not, whose rows are all new: {', '.join(new)}"
+            yield f"init_from: tables that {self.name} does not have; their rows are all new: {', '.join(new)}"
         if there.keys().isdisjoint(here):
             raise ValueError(
                 f"init_from: {self.name} has no table of this workflow: it has {', '.join(there)}, and data.categories "
@@ -82,8 +82,8 @@ class RunOrigin:
             was, now = types_there.get(there[table], ""), types.get(here[table], "")
             if was and now and is_text(was) != is_text(now):
                 yield (
-                    f"warning: init_from: table {table!r} holds {was} in {self.name} and {now} here: a text and a "
-                    "number never have one key, so none of its rows fits"
+                    f"warning: init_from: table {table!r} holds {was} in {self.name} and {now} here: text and "
+                    "numbers never have the same keys, so none of its rows matches"
                 )
 
     @property

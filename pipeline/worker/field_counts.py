@@ -58,7 +58,7 @@ def _of_index(unique: Unique, layout: FieldLayout, ends: I64) -> tuple[U64, I32]
 
 
 def _of_values(examples: Examples, values: Sequence[int], fields: Sequence[int]) -> tuple[U64, I32]:
-    """The same from the keys of all values: so many consecutive ones of each of these fields."""
+    """The same from the keys of all values: each of these fields has this many consecutive ones."""
     keys_P, first_P = np.unique(examples.keys_V[: examples.batch_starts[1]], return_index=True)
     field_P: I32 = np.array(fields, np.int32)[np.searchsorted(np.cumsum(values), first_P, side="right")]
     return keys_P, field_P

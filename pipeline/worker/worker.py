@@ -95,7 +95,7 @@ class Worker:
         return self.stages.drain()
 
     def pause(self, why: str | None) -> None:
-        """Stop planning blocks, for the reason `why`; None: go on planning."""
+        """Stop planning blocks, for the reason `why`; None: continue planning."""
         self.stages.pause = why
 
     def set_learning_rates(self, rows: float, dense: float) -> None:
@@ -127,7 +127,7 @@ class Worker:
         self._hold_reserve()
 
     def release_reserve(self) -> None:
-        """Give back the disk space held for the next commit; `tidy` reserves it again when the run goes on."""
+        """Give back the disk space held for the next commit; `tidy` reserves it again when the run resumes."""
         self._reserve.release()
 
     def _hold_reserve(self) -> None:

@@ -94,7 +94,7 @@ def test_a_manifest_names_the_complete_files(tmp_path):
         arrivals.look()
     (tmp_path / "names.txt").write_text("day-3.parquet\nday-2b.parquet\nday-1.parquet\n")
     assert names(arrivals) == ["day-1.parquet"]
-    assert arrivals.look().waits_for == (("day-2b.parquet", "is named by the manifest and not there"),)
+    assert arrivals.look().waits_for == (("day-2b.parquet", "is named by the manifest, but does not exist"),)
 
 
 def test_a_delta_table_is_not_watched(tmp_path):

@@ -59,7 +59,7 @@ def test_ctrl_c_ends_the_wait_with_its_exit_code(tmp_path):
     thread.start()
     assert watch(lambda files: 0, Arrivals(str(tmp_path), Rule.of("rename")), set, said.append, 0.05) == 130
     thread.join()
-    assert "all that came is committed; the same command goes on" in said[0]
+    assert "all that came is committed; the same command resumes" in said[0]
 
 
 WORKFLOW = """

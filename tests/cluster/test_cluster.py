@@ -204,7 +204,7 @@ def test_the_dashboard_listens_where_it_is_told_or_is_off(wanted):
             assert dashboard_link(client) == f"http://{address}/status"
             with urlopen(f"http://{address}/health", timeout=30) as page:
                 assert page.status == 200
-        assert said == [f"port {port} is taken: the dashboard listens at port {address.split(':')[1]}"]
+        assert said == [f"port {port} is taken: the dashboard listens on port {address.split(':')[1]}"]
         assert int(address.split(":")[1]) > port
 
 

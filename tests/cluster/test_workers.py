@@ -285,7 +285,7 @@ def test_a_cluster_that_never_starts_is_given_up_with_a_message(monkeypatch):
         raise RuntimeError("Nanny failed to start.")
 
     monkeypatch.setattr(pools, "_start", fail)
-    with pytest.raises(NoWorkers, match=r"2 workers did not come up: Nanny failed"):
+    with pytest.raises(NoWorkers, match=r"2 workers did not start: Nanny failed"):
         WorkerPool(WorkerSpec(2))
 
 

@@ -269,5 +269,5 @@ def test_a_run_without_a_commit_is_named(tmp_path):
 
 def test_a_missing_best_commit_is_refused_with_those_there_are(tmp_path, commits):
     publish(commits, made(1), made(2))
-    with pytest.raises(ValueError, match=r"no best commit, .* \(it has 1, 2\); name last, or a number"):
+    with pytest.raises(ValueError, match=r"no best commit, .* \(it has 1, 2\); use last, or a number"):
         hold(tmp_path, "best")

@@ -119,7 +119,7 @@ def test_closing_waits_for_no_request_that_was_not_made(file, monkeypatch):
 def test_a_file_that_changes_while_it_is_fetched_is_refused(file, monkeypatch):
     ahead, (group,) = ReadAhead(), groups_of(file, 5)
     monkeypatch.setattr(stores, "stamp_of", lambda place: Stamp(9, "2"))
-    with pytest.raises(ValueError, match="s3://b/x was changed during the run: its ETag was 1, is 2; put back"):
+    with pytest.raises(ValueError, match="s3://b/x was changed during the run: its ETag was 1, is 2; restore"):
         ahead.take(group, ())
     ahead.close()
 

@@ -66,7 +66,7 @@ def test_files_of_different_column_types_are_refused(tmp_path, column, other, fo
     message = refusal(data_of(tmp_path, test=("test",)), group="user")
     assert f"test/b.parquet: column {column!r} (" in message
     assert f") holds {found}, expected integers as in" in message
-    assert "train/a.parquet; write the column alike" in message
+    assert "train/a.parquet; write the column with one type" in message
 
 
 def test_a_missing_column_is_named_with_the_existing_ones(tmp_path):
@@ -112,5 +112,5 @@ def test_a_file_damaged_during_a_run_is_refused_with_its_place(tmp_path):
 
 
 def test_a_file_that_goes_during_the_run_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"a\.parquet was there when the run began, and is gone"):
+    with pytest.raises(ValueError, match=r"a\.parquet existed when the run began, and is gone"):
         stamp_of(tmp_path / "a.parquet")

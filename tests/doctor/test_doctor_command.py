@@ -25,7 +25,7 @@ def test_a_sound_workflow_ends_with_0_and_names_its_sample(tmp_path, capsys):
     path = file_of(examined(tmp_path / "log", sound_log()), tmp_path / "w.json")
     assert main(["doctor", str(path)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("looked at all rows: ")
+    assert said.startswith("read all rows: ")
     assert "no fault found" in said
 
 

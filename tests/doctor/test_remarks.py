@@ -109,8 +109,8 @@ def test_faults_come_before_remarks(tmp_path):
 def test_without_a_run_it_says_what_is_left_out(tmp_path):
     said = []
     diagnose(examined(tmp_path, sound_log()), None, said.append)
-    assert said[0].startswith("looked at all rows: 12,000 of train (3 files)")
-    assert said[1] == "without a run: what needs a model is left out (second_epoch, importance, calibration)"
+    assert said[0].startswith("read all rows: 12,000 of train (3 files)")
+    assert said[1] == "without a run, checks that need a model are left out (second_epoch, importance, calibration)"
 
 
 @pytest.mark.parametrize("cells", [600, 6_000, 60_000])

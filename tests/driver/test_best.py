@@ -54,7 +54,7 @@ def test_the_best_epoch_is_that_of_the_metric_and_label_named(tmp_path, labels, 
         ("loss_click", "did you mean 'logloss_click'?"),
         (
             "accuracy",
-            "Metrics: auc, logloss, ne, gauc, recall, ndcg, mse, rmse, mae, r2 of the first label, METRIC:LABEL of",
+            "Metrics: auc, logloss, ne, gauc, recall, ndcg, mse, rmse, mae, r2 for the first label, or METRIC:LABEL",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A cap that runs out while training: the message has the size to set, and with it the same command goes on to the same
+"""A cap that runs out while training: the message has the size to set, and with it the same command resumes to the same
 bits."""
 
 import json
@@ -51,7 +51,7 @@ def trained(command, run_dir, *flags):
 def flags_in(message):
     """The arguments with which the message says that the command goes on."""
     kept = message.splitlines()[-1]
-    assert re.search(r" is kept, up to epoch 1, .*: the same command with --set .* goes on from there$", kept), message
+    assert re.search(r" is kept, up to epoch 1, .*: the same command with --set .* resumes from there$", kept), message
     return [part for setting in re.findall(r"--set '([^']+)'", kept) for part in ("--set", setting)]
 
 

@@ -163,7 +163,7 @@ def test_a_full_disk_keeps_every_trained_row(left, tmp_path):
     kept = str(caught.value).splitlines()[-1]
     assert kept.startswith("commit ")
     assert f" is kept, up to epoch 1, train, batch {batch}: the same command with --set 'storage.disk=" in kept
-    assert kept.endswith("' goes on from there")
+    assert kept.endswith("' resumes from there")
     assert_holds_all_before_the_stop(left.workflow, tmp_path)
 
 
@@ -266,7 +266,7 @@ def test_a_run_stopped_by_the_disk_cap_is_an_error_and_can_go_on(tmp_path, capsy
         r"would need \d+ chunks and has 2\d; storage\.disk is 1.6 MiB, needed now 1.\d MiB, for the rest", err
     )
     named = re.search(
-        rf"train, batch {batch}: the same command with --set '(storage\.disk=[\d.]+ MiB)' goes on from there", err
+        rf"train, batch {batch}: the same command with --set '(storage\.disk=[\d.]+ MiB)' resumes from there", err
     )
     assert named, err
     assert "Traceback" not in out + err

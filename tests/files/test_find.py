@@ -77,7 +77,7 @@ REFUSED = {
         "data.train: 'log' matches no Parquet file (looked for {root}/log); correct the pattern, or",
     ),
     "no data": (["log/_a.parquet"], "log", "matches no Parquet file (looked for {root}/log); correct"),
-    "text": (["log/a.csv"], "log", "matches no Parquet file (looked for {root}/log), but has a.csv; make Parquet of"),
+    "text": (["log/a.csv"], "log", "matches no Parquet file (looked for {root}/log), but has a.csv; convert text to"),
     "one of two": (["a1/x.parquet", "a2/x.csv"], "a*", "also matches {root}/a2, a folder without Parquet files"),
 }
 

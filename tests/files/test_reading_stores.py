@@ -159,7 +159,7 @@ def test_a_file_that_is_replaced_during_the_run_is_named(store, when, size):
         else:
             pq.write_table(pq.read_table(path).slice(0, 40), path, row_group_size=8)
     time.sleep(3 * CACHE_SECONDS)
-    with pytest.raises(ValueError, match=r"s3://b/changing/train-\d\.parquet was changed during the run: .*put back"):
+    with pytest.raises(ValueError, match=r"s3://b/changing/train-\d\.parquet was changed during the run: .*restore"):
         epoch_of(source, 6, 1)
     source.close()
 

@@ -133,7 +133,7 @@ def test_what_fails_for_a_moment_is_tried_again_in_sight(store, capsys, monkeypa
         said = capsys.readouterr().err
         assert re.fullmatch(r"s3://b/x\.bin: could not read it, try 1 of 3 \(.+\); trying again in 0 s\n", said)
         proxy.fault = lambda number, method, path: fault
-        with pytest.raises(OSError, match=r"s3://b/x\.bin: could not read it \(.+\); tried 3 times; look at the netw"):
+        with pytest.raises(OSError, match=r"s3://b/x\.bin: could not read it \(.+\); tried 3 times; check the netw"):
             stores.retried("read it", "s3://b/x.bin", lambda: file.read_at(9, 0))
         proxy.fault = lambda number, method, path: None
     assert capsys.readouterr().err.count("\n") == 2

@@ -68,7 +68,7 @@ def test_a_given_time_divides_the_rows(tmp_path, capsys, role):
         ("site=number", "--as site=number: this column has type string, and a number holds integers or numbers"),
         ("w=category", "--as w=category: this column has type double, and a category holds integers or text or whole"),
         ("tags=time", "--as tags=time: this column has type list"),
-        ("site=label", "a label holds 0 and 1 and nothing else, and this column has 3 different values"),
+        ("site=label", "a label holds only 0 and 1, and this column has 3 different values"),
     ],
 )
 def test_a_role_that_does_not_fit_is_refused_at_once(tmp_path, capsys, role, said):

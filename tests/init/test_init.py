@@ -215,9 +215,9 @@ def test_a_doubtful_role_is_reported_with_its_option(tmp_path):
     pq.write_table(table(**more), tmp_path / "all.parquet")
     look = look_at_files([tmp_path / "all.parquet"])
     said = table_of(look, choose_roles(look, ["click"]))
-    assert "note: a: taken for names of things; if they are amounts, --as a=number" in said
-    assert "note: b: taken for amounts; if they are names of things, --as b=category" in said
-    assert "note: won: 0 and 1, as of an outcome; if known only after the label, --as won=nothing" in said
+    assert "note: a: treated as ids; if they are amounts, --as a=number" in said
+    assert "note: b: treated as amounts; if they are ids, --as b=category" in said
+    assert "note: won: 0 and 1, like an outcome; if known only after the label, --as won=nothing" in said
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_another_label_needs_only_fresh(tmp_path, capsys):
     assert (tmp_path / "my_schema.json.1").exists()
     (tmp_path / "my.py").unlink()
     assert init([*order, "won"]) == 2
-    assert "my_schema.json is there already; --fresh moves it aside" in capsys.readouterr().err
+    assert "my_schema.json already exists; --fresh moves it aside" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("free", "workers"), [(1, 1), (16, 1), (32, 4), (64, 9), (1024, 40)])
@@ -283,7 +283,9 @@ def test_a_column_that_no_file_of_a_split_has_is_left_out(tmp_path, capsys):
     pq.write_table(table(99), tmp_path / "train.parquet")
     pq.write_table(table(99, seed=1).drop(["price"]), tmp_path / "test.parquet")
     assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
-    assert "warning: price is in no file of test: left out; to take it, add it to one" in capsys.readouterr().out
+    assert (
+        "warning: price is in no file of test, so it is left out; to use it, add it to one" in capsys.readouterr().out
+    )
     assert load(tmp_path / "my.py").data.numbers == ()
     pq.write_table(table(99, seed=1).drop(["user_id", "colour"]), tmp_path / "test.parquet")
     assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--fresh"]) == 2
@@ -302,7 +304,7 @@ def test_a_list_shares_the_table_of_the_column_of_its_values(tmp_path):
     ("labels", "said"),
     [
         (["clik"], "there is no such column; there are click"),
-        (["colour"], "a label holds 0 and 1 and nothing else, and this column has 3 different values such as r, g, b"),
+        (["colour"], "a label holds only 0 and 1, and this column has 3 different values such as r, g, b"),
         (["size"], "different values such as 1, 2; name the value that is to be 1: --label size=2"),
         (["price"], r"add a column .* whether price is above some limit.*Task\(label=\"price\", loss=\"squared\"\)"),
         (["size=3"], "the values of this column are 1 and 2"),
@@ -349,7 +351,7 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (lambda f: (f / "my.py").write_text(""), "is there already"),
+        (lambda f: (f / "my.py").write_text(""), "already exists"),
         (lambda f: pq.write_table(table(0), f / "data" / "a.parquet"), "there are no rows"),
         (
             lambda f: [
@@ -366,12 +368,12 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n", b"1,2\n"), "b.csv: has no header, "),
         (
             lambda f: write_texts(f / "data", gzip.compress(b"click,n\n")),
-            "a.csv: is compressed as .gz, which its name does not say",
+            "a.csv is compressed as .gz, which its name does not say",
         ),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "a.csv: line 3: expected 2 columns, got 3"),
         (
             lambda f: write_texts(f / "data", b"1 |user 5 |item 7:0.5\n-1 'tag |user 6 |item 8 9\n"),
-            "a.csv: is text of Vowpal Wabbit; write a column for each namespace, as CSV",
+            "a.csv is text of Vowpal Wabbit; write a column for each namespace, as CSV",
         ),
     ],
     ids=["file", "empty", "types", "columns", "widths", "header", "packed", "ragged", "Vowpal Wabbit"],
@@ -407,7 +409,7 @@ def test_the_bias_is_the_rate_of_the_training_files(tmp_path):
 def test_a_folder_that_takes_no_file_is_named_before_reading(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
     assert main(["missing.csv", "--out", str(tmp_path / "new" / "w.py")]) == 2
-    assert f"nothing can be written to {tmp_path}; name a file in another folder" in capsys.readouterr().err
+    assert f"cannot write to {tmp_path}; name a file in another folder" in capsys.readouterr().err
 
 
 def test_the_range_of_large_numbers_is_shown_whole(tmp_path, capsys):

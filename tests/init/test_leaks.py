@@ -75,7 +75,7 @@ def test_names_of_outcomes_are_warned_of_first(tmp_path):
     order = {"click": columns["click"]} | {name: planted[name] for name in ("x1", "x2", "play_time", "conversions")}
     _, lines = looked_at(order | {"site": columns["site"]}, tmp_path)
     assert [line.split()[1] for line in lines] == ["play_time", "conversions", "x1", "x2"]
-    assert all("looks by its name like what is known only after the label" in line for line in lines[:2])
+    assert all("seems, by its name, to be known only after the label" in line for line in lines[:2])
 
 
 def test_the_auc_is_not_that_of_rows_it_was_counted_on(tmp_path):
@@ -93,7 +93,7 @@ def test_a_null_that_reveals_the_label_is_noticed(tmp_path):
     ]
     choices, lines = looked_at(columns | {"campaign": pa.array(values)}, tmp_path)
     assert choices["campaign"].role == "category"
-    assert "warning: campaign is taken, and by itself it goes with the label" in lines[0]
+    assert "warning: campaign is kept, but it alone predicts the label" in lines[0]
 
 
 def test_the_worst_of_several_labels_decides(tmp_path):
@@ -102,7 +102,7 @@ def test_the_worst_of_several_labels_decides(tmp_path):
     pq.write_table(pa.table(columns | {"won": bought, "x1": bought * 7 + 1}), tmp_path / "all.parquet")
     look = look_at_files([tmp_path / "all.parquet"])
     (found,) = [c for c in choose_roles(look, ["won", "click"]) if c.column.name == "x1"]
-    assert "x1 is taken, and by itself it goes with the label (AUC 1.000" in found.warning
+    assert "x1 is kept, but it alone predicts the label (AUC 1.000" in found.warning
 
 
 def test_categories_with_new_values_in_held_out_files_stay(tmp_path, capsys):
@@ -111,6 +111,6 @@ def test_categories_with_new_values_in_held_out_files_stay(tmp_path, capsys):
         pq.write_table(pa.table(columns | {"day_id": np.full(300, day)}), tmp_path / f"day_{day}.parquet")
     assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--label", "click"]) == 0
     said = capsys.readouterr().out
-    assert "warning: day_id has other values in the held-out files" in said
+    assert "warning: day_id has different values in the held-out files" in said
     assert "to leave it out, --as day_id=nothing" in said
     assert "day_id" in {category.name for category in load(tmp_path / "my.py").data.categories}

@@ -138,10 +138,10 @@ def test_what_the_sample_missed_is_refused_with_the_setting(columns, text, said)
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (["$0.50", "$1,200.00"], "'$0.50' is taken for text; write amounts as plain numbers"),
+        (["$0.50", "$1,200.00"], "'$0.50' is read as text; write amounts as plain numbers"),
         (["12.5%", "3 %"], "write amounts as plain numbers"),
         (["Mon 1:30", "Tue 2:45"], "write times as 2026-11-24 10:30:00"),
-        (["1.5", "2", "3", "4", "free"], "most texts are numbers, but 'free' is none: taken for text"),
+        (["1.5", "2", "3", "4", "free"], "most values are numbers, but 'free' is not: read as text"),
         (["1.5", "-2e300", "0.1"], "-2e300 is beyond the range of float32"),
     ],
 )
@@ -264,7 +264,7 @@ def test_backslashes_before_quotes_are_found(tmp_path):
         (
             ["click", "user", "price"],
             ["150", "TOTAL", ""],
-            "the last line sums up the others: column 'user' is 'TOTAL'",
+            "the last line is a total of the others: column 'user' is 'TOTAL'",
         ),
         (["click", "user", ""], ["1", "2", "3"], "'3' is in column without a name 3; name it in the header"),
     ],

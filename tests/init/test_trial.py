@@ -217,4 +217,4 @@ def test_ask_drops_a_suspect_column_only_on_request(tmp_path, monkeypatch, capsy
     monkeypatch.setattr("builtins.input", lambda text: answer)
     assert main([str(data), "--out", str(tmp_path / "my.py"), "--ask", "--no-try"]) == 0
     assert ('"amount"' in (tmp_path / "my.py").read_text()) == kept
-    assert ("the input is no terminal" in capsys.readouterr().out) == (answer is None)
+    assert ("the input is not a terminal" in capsys.readouterr().out) == (answer is None)

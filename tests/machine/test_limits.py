@@ -191,7 +191,9 @@ def test_caps_shares_and_thread_counts_follow_the_limits(machine, small_workflow
     assert RAM.free_bytes() == GIB // 2
     share = with_device_in_bytes(small_workflow(storage={"device": 0.8}).storage, RAM.free_bytes())
     check_memory(share, RAM)
-    with pytest.raises(ValueError, match=r"add up to .* and this machine has 1 GiB, limits of control groups counted"):
+    with pytest.raises(
+        ValueError, match=r"add up to .* and this machine has 1 GiB within the limits of its control groups"
+    ):
         check_memory(small_workflow(storage={"device": "900 MiB"}).storage, RAM)
     with pytest.raises(ValueError, match="map of 3 workers add up to"):
         check_memory(share, RAM, 3)

@@ -105,7 +105,9 @@ def test_a_wait_is_reported_then_raises_where_one_waits(fifo, quick, capfd):
 
     with watched():
         (reader,) = begun(reads)
-        with pytest.raises(Stuck, match=r"no answer for .* s, opening '.*a pipe' in prefetch of block 7: see whether"):
+        with pytest.raises(
+            Stuck, match=r"no answer for .* s, opening '.*a pipe' in prefetch of block 7: check whether"
+        ):
             until_raised(check_stuck)
     assert gave_up()
     assert "no answer for 0 s, opening" in capfd.readouterr().err
@@ -168,7 +170,7 @@ def test_a_second_signal_ends_a_process_whose_main_thread_hangs():
     assert process.stdout.readline() == "waits\n"
     process.send_signal(signal.SIGINT)
     said = process.stderr.readline()
-    assert "SIGINT came 0 s ago, and this is not finished: commit 7; once more: ends at once" in said
+    assert "SIGINT came 0 s ago, and this is not finished: commit 7; a second signal ends the process at once" in said
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)
     assert process.returncode == 130

@@ -345,18 +345,22 @@ def test_each_matrix_of_an_expert_is_scaled_by_its_own_sides():
         ("DeepFM", {"dropout": "0.2"}, "dropout is '0.2'; expected a probability"),
         ("WideDeep", {"batch_norm": 1}, "batch_norm is 1; expected true or false"),
         ("WideDeep", {"hidden": [400, 0]}, "hidden[1] is 0; expected an integer of at least 1"),
-        ("WideDeep", {"hidden": 400}, "hidden is 400; expected the widths of 0 layers or more"),
-        ("DCN", {"hidden": []}, "hidden is []; expected the widths of 1 layers or more"),
+        ("WideDeep", {"hidden": 400}, "hidden is 400; expected the widths of at least 0 layers"),
+        ("DCN", {"hidden": []}, "hidden is []; expected the widths of at least 1 layers"),
         ("DCN", {"cross_layers": 0}, "cross_layers is 0; expected an integer of at least 1"),
         ("DCNv2", {"structure": "both"}, "structure is 'both'; expected one of stacked, parallel"),
         ("DCNMix", {"experts": 2.5}, "experts is 2.5; expected an integer of at least 1"),
         ("DCNMix", {"rank": -1}, "rank is -1; expected an integer of at least 1"),
-        ("xDeepFM", {"cin": []}, "cin is []; expected the widths of 1 layers or more"),
+        ("xDeepFM", {"cin": []}, "cin is []; expected the widths of at least 1 layers"),
         ("AutoInt", {"heads": 0}, "heads is 0; expected an integer of at least 1"),
         ("AutoInt", {"attention_dim": True}, "attention_dim is True; expected an integer of at least 1"),
         ("FCN", {"linear_dropout": 1}, "linear_dropout is 1; expected a probability"),
         ("FCN", {"heads": 2}, "model.embedding_dim is 3; expected a multiple of heads, which is 2"),
-        ("FinalNet", {"hidden": [7]}, "a layer's width is 7; with residual 'concat' it is two halves: take an even"),
+        (
+            "FinalNet",
+            {"hidden": [7]},
+            "a layer's width is 7; with residual 'concat' it is cut into halves: use an even",
+        ),
         ("MaskNet_parallel", {"reduction": 0.0}, "reduction times a block's inputs is 0; expected an integer"),
         ("AITM", {"num_labels": 1}, "num_labels is 1; expected an integer of at least 2"),
         ("FM", {"hidden": [4]}, "FM has no 'hidden'. It takes none"),
@@ -404,7 +408,7 @@ def test_a_model_that_returns_probabilities_brings_a_warning(tmp_path):
         check_model(workflow, row_layout(workflow), (lines := []).append)
         said[kind] = lines
     assert said[Normalized] == []
-    assert "warning: model.kind Squashed: forward gives values from 0 to 1 alone" in said[Squashed][0]
+    assert "warning: model.kind Squashed: forward returns only values from 0 to 1" in said[Squashed][0]
     assert "return logits, without a sigmoid (" in said[Squashed][0]
     assert "test_models.py, line " in said[Squashed][0]
 

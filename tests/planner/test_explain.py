@@ -62,7 +62,7 @@ def test_a_price_that_is_none_is_one_message(explained, argv, said):
 
 def test_a_price_without_explain_is_refused(explained, tmp_path, capsys):
     assert main([str(tmp_path / "small.json"), "--price", "1"]) == 2
-    assert "--price is for a prediction; give --explain, too" in capsys.readouterr().err
+    assert "--price needs a prediction; add --explain" in capsys.readouterr().err
     assert not Path("runs").exists()
 
 

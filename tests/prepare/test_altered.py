@@ -157,7 +157,7 @@ def test_a_truncated_finished_output_is_refused_and_repaired(source, whole, tmp_
         (out / name).write_bytes((out / name).read_bytes()[:-9])
         capsys.readouterr()
         assert altered.prepare(monkeypatch, source, out) == 2
-        assert f"error: {out / name}: " in capsys.readouterr().err
+        assert f"error: {out / name}" in capsys.readouterr().err
     (out / "_prepared.json").unlink()
     assert altered.prepare(monkeypatch, source, out) == 0
     assert contents(out) == whole
@@ -185,7 +185,7 @@ def test_a_forged_manifest_is_refused(source, finished, monkeypatch, capsys, wha
     finally:
         manifest.write_bytes(before)
     said = capsys.readouterr().err
-    assert said.startswith(f"error: {manifest}: is damaged (")
+    assert said.startswith(f"error: {manifest} is damaged (")
     assert said.endswith("); remove it, and the same command makes the output again\n")
 
 
@@ -229,7 +229,7 @@ def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monk
     records.write(more)
     capsys.readouterr()
     assert altered.prepare(monkeypatch, source, out) == 1
-    assert f"{records.path(more.name)}: is the record of a part that the sources do not have; remove it" in (
+    assert f"{records.path(more.name)} is the record of a part that the sources do not have; remove it" in (
         capsys.readouterr().err
     )
 
@@ -237,7 +237,7 @@ def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monk
 def test_pieces_that_were_not_done_are_an_error(source, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run, "unfinished", lambda pieces, records: list(pieces))
     assert altered.prepare(monkeypatch, source, tmp_path / "out") == 1
-    assert "pieces were not done; the same command resumes" in capsys.readouterr().err
+    assert "pieces are not finished; the same command resumes" in capsys.readouterr().err
 
 
 def test_a_damaged_command_is_refused_with_the_way_out(source, tmp_path, monkeypatch, capsys):
@@ -245,4 +245,4 @@ def test_a_damaged_command_is_refused_with_the_way_out(source, tmp_path, monkeyp
     command = tmp_path / "out/.prepare/command.json"
     command.write_text("{")
     assert altered.prepare(monkeypatch, source, tmp_path / "out") == 2
-    assert f"{command}: is damaged; --fresh moves {tmp_path / 'out'} aside" in capsys.readouterr().err
+    assert f"{command} is damaged; --fresh moves {tmp_path / 'out'} aside" in capsys.readouterr().err

@@ -80,7 +80,7 @@ CSV_LINES = {
     b"1,NULL,a": "column 'x': 'NULL' is no float",
     b"1,1e39,a": "column 'x': a number must be finite and fit float, got inf",
     b"1,-inf,a": "column 'x': a number must be finite and fit float, got -inf",
-    b"1,5,\xff": "column 'city': is not UTF-8",
+    b"1,5,\xff": "column 'city' is not UTF-8",
     b"1,5,a\0": "a NUL byte",
     b"1,5,a\rb": "a carriage return",
     b"1,5,a\r1,6,b": "a carriage return",
@@ -200,7 +200,7 @@ def test_a_damaged_compressed_file_is_always_refused(tmp_path, name, piece_bytes
     path = tmp_path / name
     path.write_bytes(broken(made.criteo_lines(200))[name])
     message = refusal(path, formats.criteo(), piece_bytes, BadLines(share))
-    assert message.startswith(f"{path}: is cut off or damaged after line ")
+    assert message.startswith(f"{path} is cut off or damaged after line ")
 
 
 def test_a_file_without_lines_is_refused(tmp_path):

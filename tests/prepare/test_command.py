@@ -58,10 +58,10 @@ REFUSED = [
     ("csv log", "csv needs --schema"),
     ("csv log --schema a:price", "expected NAME:ROLE"),
     ("csv log --schema nowhere.json", "nowhere.json"),
-    ("csv log --schema deep.json", "error: deep.json: is no schema of columns"),
+    ("csv log --schema deep.json", "error: deep.json is not a schema of columns"),
     ("csv log --schema x:number", "no column has the role `label`"),
     ("csv log --schema y:label x:number x:category", "more than once: x"),
-    *((f"csv log --schema click:label:{values}", "the two values that become 0 and 1, as in no/yes")
+    *((f"csv log --schema click:label:{values}", "the two values that become 0 and 1, such as no/yes")
       for values in ("no", "no/NO", "a/b/c")),
     ("csv log --schema click:label city:category --no-header dev*", "--no-header dev*: matches none of the sources"),
     ("csv more --schema click:label city:category", "has 'more'; is the header missing? Else name the columns"),
@@ -69,16 +69,16 @@ REFUSED = [
      "has no column 'click', a label; if its rows are to be scored, give --no-label"),
     ("csv log --schema click:label --no-label --split ratio:test=0.5", "leave out --split and --vocabulary"),
     ("csv clicks.parquet --schema click:label",
-     "clicks.parquet: is a Parquet file, not lines of text; give the format parquet"),
+     "clicks.parquet is a Parquet file, not lines of text; give the format parquet"),
     ("parquet clicks.parquet --schema click:label x:number", "no column is named x; it has: click, i1, c2"),
     ("parquet clicks.parquet --schema click:label c2:number", "column 'c2' has type dictionary"),
     ("parquet clicks.parquet --schema i1:number", "no column has the role `label`"),
     ("parquet clicks.parquet --schema click:label:int8", "expected NAME:ROLE with"),
-    ("criteo text.gz", "text.gz: is not compressed, although its name ends in .gz; rename it"),
-    ("criteo packed.zst", f"packed.zst: {OTHER_SUFFIX}"),
-    ("criteo packed.tsv", f"packed.tsv: {OTHER_SUFFIX}"),
-    ("criteo packed.bz2", "packed.bz2: is compressed (.bz2); decompress it"),
-    ("criteo empty", "empty: is empty; is it complete? Leave it out"),
+    ("criteo text.gz", "text.gz is not compressed, although its name ends in .gz; rename it"),
+    ("criteo packed.zst", f"packed.zst {OTHER_SUFFIX}"),
+    ("criteo packed.tsv", f"packed.tsv {OTHER_SUFFIX}"),
+    ("criteo packed.bz2", "packed.bz2 is compressed (.bz2); decompress it"),
+    ("criteo empty", "empty is empty; is it complete? Leave it out"),
     ("libffm day", "libffm needs --fields"),
     ("libffm day --fields 1 --many 2", "libffm: fields [2] are named in `many` or `numbers` but not in `fields`"),
     ("libffm day --fields 1 --many 1 --numbers 1", "libffm: fields [1] are named"),
@@ -170,7 +170,7 @@ def test_a_changed_schema_file_is_refused(tmp_path, refused):
 def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path, source, refused):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("all of it")
-    assert "holds something else; --fresh moves it aside" in refused("criteo", source)
+    assert "holds other files; --fresh moves it aside" in refused("criteo", source)
     assert (tmp_path / "out" / "thesis.txt").read_text() == "all of it"
 
 
@@ -254,15 +254,15 @@ def test_a_wrong_size_is_refused_with_one_that_is_right(capsys):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("000000_0", b"ORC\x00\x01", "is an ORC file, which is not read; write it as Parquet"),
-        ("log.feather", b"ARROW1\x00\x00", "is an Arrow file (Feather), which is not read; write it as Parquet"),
-        ("log.avro", b"Obj\x01\x04", "is an Avro file, which is not read; write it as Parquet"),
-        ("log.csv", "click,city\n1,a\n".encode("utf-16"), "is UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
-        ("log.csv", b"sep=;\nclick;city\n1;a\n", "line 1 is a mark of a spreadsheet, sep=; take it out"),
-        ("log.csv", b"click,city\r1,a\r", "line 1: lines must end in \\n or \\r\\n"),
-        ("log.xlsx", b"PK\x03\x04", "is a spreadsheet; save it as CSV in UTF-8"),
+        ("000000_0", b"ORC\x00\x01", " is an ORC file, which is not supported; write it as Parquet"),
+        ("log.feather", b"ARROW1\x00\x00", " is an Arrow file (Feather), which is not supported; write it as Parquet"),
+        ("log.avro", b"Obj\x01\x04", " is an Avro file, which is not supported; write it as Parquet"),
+        ("log.csv", "click,city\n1,a\n".encode("utf-16"), " is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8"),
+        ("log.csv", b"sep=;\nclick;city\n1;a\n", ": line 1 is a spreadsheet's mark, sep=; remove it"),
+        ("log.csv", b"click,city\r1,a\r", ": line 1: lines must end in \\n or \\r\\n"),
+        ("log.xlsx", b"PK\x03\x04", " is a spreadsheet; save it as CSV in UTF-8"),
     ],
 )
 def test_files_of_other_tools_are_refused_by_what_they_are(tmp_path, refused, name, content, said):
     (tmp_path / name).write_bytes(content)
-    assert f"{tmp_path / name}: {said}" in refused("csv", tmp_path / name, "--schema", "click:label", "city:category")
+    assert f"{tmp_path / name}{said}" in refused("csv", tmp_path / name, "--schema", "click:label", "city:category")

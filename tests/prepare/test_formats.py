@@ -46,7 +46,7 @@ SCHEMAS = {
     '{"columns": ["click:label"], "sep": ","}': "sep",
     '{"columns": ["click:label"], "delimiter": "||"}': "one character",
     '{"columns": "click:label"}': "columns",
-    "{": "is no schema of columns",
+    "{": "is not a schema of columns",
     "1": "Input should be an object",
     "columns = 2020-01-01": "columns",
 }
@@ -56,7 +56,7 @@ SCHEMAS = {
 @pytest.mark.parametrize("text", SCHEMAS)
 def test_an_invalid_schema_is_refused_with_its_reason(tmp_path, text):
     (path := tmp_path / ("s.toml" if text.startswith("columns") else "s.json")).write_text(text)
-    with pytest.raises(ValueError, match=rf"{path.name}: is no schema of columns") as caught:
+    with pytest.raises(ValueError, match=rf"{path.name} is not a schema of columns") as caught:
         formats.csv(path)
     assert SCHEMAS[text] in str(caught.value)
 

@@ -36,7 +36,7 @@ def ended_with_one_message(process):
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1, err
     assert [line.split(":")[0] for line in err.splitlines() if not line.endswith(" left")] == [
-        "error", "what is done stays"
+        "error", "finished parts stay"
     ], err  # fmt: skip
     return err
 
@@ -105,7 +105,7 @@ def test_a_rerun_completes_after_an_interrupt_at_any_time(tmp_path, source, whol
         assert "Traceback" not in err
         if code == 1:
             assert "SIGINT: ending after the parts" in err
-            assert "stopped: what is done stays" in out
+            assert "stopped: finished parts stay" in out
         done = (tmp_path / "out" / "_prepared.json").exists()
         # One that comes while Python ends has its usual effect: nothing is left to be lost.
         assert code in (0, 1, 130) or (done and code == -signal.SIGINT), err

@@ -249,7 +249,7 @@ BAD = {
     "a column that is there": ({"hist_item": [1, 2, 3]}, ("--schema", "click:label", "*item:category"), "two columns"),
     "a split of no column": ({}, ("--split", "ratio:test=0.1,user=at"), "'at' is not a column of integers or text"),
     "no such examples": ({}, ("--examples", "none.parquet"), "none.parquet matches no Parquet file"),
-    "examples of other times": ({}, ("--examples", "other.parquet"), "write the column alike in all files"),
+    "examples of other times": ({}, ("--examples", "other.parquet"), "write the column with one type in all files"),
 }
 
 
@@ -269,7 +269,7 @@ def test_bad_events_are_refused_in_one_line_first(tmp_path, monkeypatch, capsys,
 def test_a_file_that_is_not_parquet_is_refused(tmp_path, capsys):
     (tmp_path / "log.csv").write_text("user,at\n1,2\n")
     assert prepare("sequences", tmp_path / "log.csv", tmp_path / "out", *OPTIONS) == 2
-    assert "log.csv: cannot be read as Parquet; make Parquet of the text first" in capsys.readouterr().err
+    assert "log.csv: cannot be read as Parquet; convert the text to Parquet first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("version", [None, "0.10.3", "1.1.9", "3.0.0"])

@@ -249,5 +249,5 @@ def test_concurrent_lookups_give_the_right_ids(tmp_path):
 def test_a_parquet_file_that_is_no_vocabulary_is_refused(tmp_path):
     schema = pa.schema([("value", pa.int64())], {vocabulary.FIRST_KEYS_ENTRY: b"[]"})
     pq.write_table(schema.empty_table(), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"a\.parquet: is damaged .expected the first key of each row group"):
+    with pytest.raises(ValueError, match=r"a\.parquet is damaged .expected the first key of each row group"):
         Vocabulary(tmp_path / "a.parquet", NAME)

@@ -54,7 +54,7 @@ def expected(job):
 def test_a_step_of_a_clock_never_changes_the_fingerprint(job, expected, library, tmp_path, flags, clock):
     """An hour forwards, back, and back once more. A run of one process has its clock set many times in a row:
     what goes wrong depends on the millisecond. Dask's timers stand still after a step backwards of the monotonic clock,
-    which no system takes: there a run may also end with a message, and the same command goes on."""
+    which no system takes: there a run may also end with a message, and the same command resumes."""
     clocks = Clocks(tmp_path / "steps")
     env = {"LD_PRELOAD": str(library), "CLOCK_STEPS": str(clocks.path)}
     with job.start(tmp_path / "run", *flags, env=env) as run:

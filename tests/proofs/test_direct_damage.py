@@ -61,7 +61,7 @@ def begun(folder: Path) -> Begun:
         process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=600)
     assert process.returncode == 143, err
-    assert "the same command goes on from there" in out
+    assert "the same command resumes from there" in out
     return Begun(written, folder / "begun", fingerprint_of(folder / "undisturbed"))
 
 

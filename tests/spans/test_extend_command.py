@@ -64,7 +64,7 @@ def test_a_known_file_is_refused_by_name_or_left_out(days, capsys):
     assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
     before = Path("runs/days/result.json").read_bytes()
     assert main(["days.py", "--serial", "--extend", "data/train-1.parquet"]) == 2
-    assert "train-1.parquet, which the run has and has trained on" in capsys.readouterr().err
+    assert "train-1.parquet, which the run has already trained on" in capsys.readouterr().err
     assert main(["days.py", "--serial", "--extend", "data/train-1.parquet", "--known-ok"]) == 0
     assert Path("runs/days/result.json").read_bytes() == before
     assert main(["days.py", "--serial", "--extend", "data/train-*.parquet", "--known-ok"]) == 0
@@ -182,12 +182,12 @@ def test_the_doctor_looks_at_the_files_that_the_run_still_has(days, capsys):
     assert main(["days.py", "--serial", "--extend", str(days[1]), str(days[2])]) == 0
     for left, rows in ((3, 64), (2, 44)):
         assert doctor(["runs/days"]) in (0, 1)
-        assert f"looked at all rows: {rows} of train ({left} files)" in capsys.readouterr().out
+        assert f"read all rows: {rows} of train ({left} files)" in capsys.readouterr().out
         days[0].unlink(missing_ok=True)
     days[1].unlink()
     days[2].unlink()
     assert doctor(["runs/days"]) == 2
-    assert "none of the 3 training files of the run is still there" in capsys.readouterr().err
+    assert "none of the 3 training files of the run still exists" in capsys.readouterr().err
 
 
 def test_a_workflow_without_spans_cannot_be_extended(days, capsys):

@@ -46,7 +46,7 @@ def test_every_flipped_bit_of_a_sealed_record_is_found(tmp_path):
         changed = bytearray(content)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
-        with pytest.raises(ValueError, match="record: is damaged"):
+        with pytest.raises(ValueError, match="record is damaged"):
             read_sealed(path, Record)
 
 
@@ -56,7 +56,7 @@ def read_badly(path, error):
 
 
 def test_a_file_of_ours_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"a: is damaged \('no such member'\); the same command makes it again"):
+    with pytest.raises(ValueError, match=r"a is damaged \('no such member'\); the same command makes it again"):
         read_badly(tmp_path / "a", KeyError("no such member"))
     with pytest.raises(OSError, match="gone"):
         read_badly(tmp_path / "a", OSError("gone"))

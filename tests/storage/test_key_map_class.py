@@ -125,7 +125,7 @@ def test_keys_that_are_made_to_share_one_place_are_refused():
     key_map = KeyMap()
     key_map.insert(keys[:160], np.arange(160))
     assert key_map.find(keys[:160]).tolist() == [*range(160)]
-    with pytest.raises(ValueError, match="more than 160 keys are alike in the bits that choose their place"):
+    with pytest.raises(ValueError, match="more than 160 keys agree in the bits that choose their place"):
         key_map.insert(keys[160:], np.arange(140))
 
 
@@ -133,7 +133,7 @@ def test_keys_that_collide_in_a_smaller_map_are_refused_at_once():
     keys, key_map = unmixed(2**64 - 2 - n * 2**44 for n in range(300)), KeyMap()
     key_map.reserve(2_000_000)
     key_map.insert(keys, np.arange(300))
-    with pytest.raises(ValueError, match="keys are alike in the bits that choose their place"):
+    with pytest.raises(ValueError, match="keys agree in the bits that choose their place"):
         key_map.shrink()
 
 

@@ -77,7 +77,7 @@ def test_a_model_that_gives_probabilities_is_still_noticed(tmp_path):
     workflow = make_workflow(tmp_path, kind=Sigmoid).with_settings({"model.initial_bias": -3.0})
     said = []
     check_model(workflow, row_layout(workflow), said.append)
-    assert "forward gives values from 0 to 1 alone" in said[0]
+    assert "forward returns only values from 0 to 1" in said[0]
 
 
 @pytest.mark.parametrize(

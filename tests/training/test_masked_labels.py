@@ -114,7 +114,7 @@ def test_metrics_of_a_label_are_over_the_examples_that_have_it(tmp_path):
     [
         (
             Task(label="bougth"),
-            r"data.tasks\[0\].label is 'bougth', which is none of data.labels; did you mean 'bought'",
+            r"data.tasks\[0\].label is 'bougth', which is not in data.labels; did you mean 'bought'",
         ),
         (Task(label="click", where="bought"), r"where is 'bought'; expected a label that comes before 'click'"),
         (

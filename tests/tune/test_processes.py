@@ -106,7 +106,7 @@ def test_an_interrupted_study_says_the_best_and_how_to_go_on(study_file, tmp_pat
     process.send_signal(signal.SIGINT)
     _, err = finished(process, 130)
     assert "the best so far: trial 0: logloss" in err
-    assert f"to go on: pipeline tune {study_file} --out {tmp_path / 'out'} --trials 2 --set 'data.test=[]'" in err
+    assert f"to resume: pipeline tune {study_file} --out {tmp_path / 'out'} --trials 2 --set 'data.test=[]'" in err
     out, _ = finished(command(study_file, tmp_path / "out", *options))
     assert f"its run: {tmp_path / 'out' / 'trials' / '00'}" in out
     assert "tested" not in out

@@ -95,7 +95,7 @@ def test_a_study_in_two_sessions_equals_one_in_a_single_session(study_file, undi
 def test_hours_end_a_study_after_a_round(study_file, undisturbed, tmp_path, capsys):
     tune(study_file, tmp_path / "short", "--trials", TRIALS, "--parallel", PARALLEL, "--hours", 1e-9)
     assert trials_of(tmp_path / "short") == undisturbed[:PARALLEL]
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command continues for as long again" in capsys.readouterr().err
 
 
 def test_another_seed_draws_other_trials(study_file, undisturbed, tmp_path):

@@ -141,7 +141,7 @@ def test_a_space_in_the_file_replaces_the_derived_one(workflow_file, tmp_path, m
         ('{"optimizer.lr": [1e-3]}', ["the space of optimizer.lr: optimizer.lr", "did you mean 'optimizer.rows.lr'"]),
         ('{"schedule.batch_size": [0, 8]}', "the space of schedule.batch_size: schedule.batch_size: expected at least"),
         ('{"optimizer.rows.lr": Between(low=2, high=1)}', "low is 2 and high 1; low must be less"),
-        ('{"optimizer.rows.lr": Between(low=0, high=1, log=True)}', "set it above 0"),
+        ('{"optimizer.rows.lr": Between(low=0, high=1, log=True)}', "needs a number above 0"),
         ('{"model.embedding_dim": [2, 2]}', "has a choice twice"),
         ('{"model.kind": ["DeepFMM"]}', "did you mean 'pipeline.models.DeepFM'"),
     ],
@@ -180,7 +180,7 @@ def test_another_study_in_the_folder_is_refused(workflow_file, tmp_path, monkeyp
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     tune(workflow_file, tmp_path / "taken", code=2)
-    assert "holds something else than a study" in capsys.readouterr().err
+    assert "is not empty and holds no study" in capsys.readouterr().err
     tune(workflow_file, tmp_path / "study", "--trials", 1)
     tune(workflow_file, tmp_path / "study", "--parallel", 2, "--set", "schedule.epochs=3", code=2)
     err = capsys.readouterr().err

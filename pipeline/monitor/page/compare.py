@@ -34,7 +34,7 @@ from pipeline.spans.passes import SPAN
 
 COMPARED_SPLITS = ("validation", "test")
 CURVES_OF = (SPAN, *COMPARED_SPLITS)
-"""Splits of which the first one that some run has is drawn."""
+"""Splits in order of preference: the first one that any run has is plotted."""
 NOT_SET = "not set"
 Points = tuple[Sequence[float], Sequence[float]]
 
@@ -78,7 +78,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
 
 
 def names_of(run_dirs: Sequence[Path]) -> list[str]:
-    """Names of folders: the last parts of their paths, as many as make them differ."""
+    """Names of folders: the shortest ends of their paths that differ."""
     parts = [path.resolve().parts for path in run_dirs]
     for last in range(1, max(map(len, parts)) + 1):
         names = ["/".join(each[-last:]) for each in parts]

@@ -1,4 +1,4 @@
-"""Limits of an HTTP server of pages: who may connect, how many at a time, and how long a client may be silent."""
+"""Limits of an HTTP server of pages: who may connect, how many clients at once, and how long a client may be silent."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from pipeline.monitor.story import Lapse, Story
 
 T = TypeVar("T")
 INSIDE = (Path(__file__).parent / "inside.css").read_text()
-"""Style of texts, each of which is a separate document to the browser."""
+"""Style of texts; for the browser, each text is a separate document."""
 
 
 @dataclass(frozen=True, slots=True)

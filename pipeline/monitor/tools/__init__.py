@@ -1,1 +1,1 @@
-"""Exports of a run to other tools, each on the reader of its curves: Perfetto, TensorBoard, MLflow, Prometheus."""
+"""Exports of a run to other tools: Perfetto, TensorBoard, MLflow, Prometheus. They share one reader of its curves."""

@@ -95,8 +95,8 @@ def _by(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
 
 
 class _RunMetrics(Collector):
-    """Collector of the metrics of all runs that are open in this process; the label `run` has the folder. It is in the
-    registry while it has a run. Thread-safe."""
+    """Collector of the metrics of all runs that are open in this process; the label `run` has the folder. It is
+    registered as long as a run is open. Thread-safe."""
 
     def __init__(self) -> None:
         self._runs, self._lock = dict[str, FollowedStory](), Lock()

@@ -71,7 +71,9 @@ class Curves:
                 if is_new and (begin := next(begins, None)):
                     first, is_new = first or begin, False
                     if begin != first:
-                        raise ValueError(f"{run_dir} began from scratch; give the command again to follow the new run")
+                        raise ValueError(
+                            f"{run_dir} was started from scratch; repeat the command to follow the new run"
+                        )
                 yield [point for line in lines for point in self.of(line)]
             elif self.ended or not follow:
                 return

@@ -31,7 +31,7 @@ MEDIA_TYPES = ("application/json", "application/octet-stream")
 DESCRIPTION = {"name": "pipeline", "version": version("ctr-pipeline"), "extensions": ["binary_tensor_data"]}
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BODY_SECONDS = 60
-"""Time for a body of which more comes all the time."""
+"""Maximum time for a body that keeps arriving."""
 LEFT = 499
 """Status under which a request is counted whose client left before its body was read."""
 
@@ -144,7 +144,7 @@ class Api:
                     reading = self.admission.read(announced, request.stream(), came)
                     body = await stack.enter_async_context(reading)
             except TimeoutError:
-                late = f"nothing of the body came for {self.deadline:g} s, or not all of it within {BODY_SECONDS} s"
+                late = f"no part of the body arrived for {self.deadline:g} s, or not all of it within {BODY_SECONDS} s"
                 raise RequestError(408, late, close=True) from None
             asked, begun = request.path_params.get("version"), time.monotonic()
             return await loop.run_in_executor(self._threads, self._answer, body, header_bytes, asked, begun)
@@ -157,7 +157,7 @@ class Api:
             if passed > limit:
                 raise RequestError(
                     504,
-                    f"dropped {passed:.3f} s after it came, before any row was read: it had {limit:g} s "
+                    f"dropped {passed:.3f} s after it arrived, before any row was read: it had {limit:g} s "
                     "(parameters.timeout in microseconds, --deadline)",
                 )
 

@@ -77,7 +77,7 @@ class Current:
             served = self._opened(self._folder / name, self.served)
         except Exception as error:  # Whatever is wrong with it: the servable that is there serves on.
             self.swaps["refused"] += 1
-            print(f"refused: {error}; {self.served.version} is served on", file=sys.stderr, flush=True)
+            print(f"refused: {error}; {self.served.version} is still served", file=sys.stderr, flush=True)
             return
         with self._lock:
             before, self._held = self._held, Held(served)

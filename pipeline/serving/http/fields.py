@@ -41,7 +41,9 @@ class Tensor(Message):
         """Raises ValueError if a parameter asks for what this server would silently leave out."""
         for name in self.parameters or {}:
             if name == "classification" or name.startswith("shared_memory_"):
-                raise ValueError(f"{where}: parameters.{name} is of an extension that this server does not have")
+                raise ValueError(
+                    f"{where}: parameters.{name} belongs to an extension that this server does not support"
+                )
 
 
 class InputTensor(Tensor):

@@ -1,5 +1,6 @@
-"""Policies that choose which rows leave a slab. Each is one small file; `POLICIES` has its class by the name that
-`storage.device_policy` and `storage.host_policy` give it (`pipeline.workflow`, a layer below, lists the same names)."""
+"""Policies that choose which rows leave a slab. Each is one small file. `POLICIES` maps the names that
+`storage.device_policy` and `storage.host_policy` may have to classes; `PolicyName` in `pipeline.settings.caps`, which
+is a layer below, lists the same names."""
 
 from pipeline.storage.policies.clock import Clock
 from pipeline.storage.policies.foresight import Foresight

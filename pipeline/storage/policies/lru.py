@@ -16,7 +16,7 @@ class LRU:
         self._uses = uses
 
     def touch(self, slots_U: I32) -> None:
-        """Do nothing: the last use is known from the uses."""
+        """Do nothing, since `Uses` already records the last use."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         return self._uses.lowest(self._uses.last_N, num, evictable_S)

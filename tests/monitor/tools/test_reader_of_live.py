@@ -121,4 +121,4 @@ def test_a_run_that_begins_from_scratch_is_not_followed(tmp_path, quickly):
     append(tmp_path / "new", [begin(BEGAN + 50)])
     (tmp_path / "new" / LIVE).replace(run / LIVE)
     following.join(20)
-    assert "began from scratch" in str(following.error)
+    assert "was started from scratch" in str(following.error)

@@ -180,11 +180,11 @@ FLOAT = (InputSpec("x", "FP32", False),)
         ({"inputs": [tensor()], "outputs": [{"name": OUTPUTS[1]}] * 2}, "outputs.1.name: 'click.probability' is asked"),
         (
             {"inputs": [tensor()], "outputs": [{"name": OUTPUTS[0], "parameters": {"classification": 2}}]},
-            "outputs.0: parameters.classification is of an extension",
+            "outputs.0: parameters.classification belongs to an extension",
         ),
         (
             {"inputs": [tensor(parameters={"shared_memory_region": "r"})]},
-            "input 'x': parameters.shared_memory_region is of an extension",
+            "input 'x': parameters.shared_memory_region belongs to an extension",
         ),
     ],
 )

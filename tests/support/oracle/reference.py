@@ -133,7 +133,7 @@ def delay_of(text: str | None) -> timedelta | None:
 
 
 class Reference:
-    """Plain trainer: `train()` runs every epoch; `fingerprint` and `metrics` are then those that the run must have."""
+    """Plain trainer: `train()` runs every epoch; `fingerprint` and `scores` are then those that the run must have."""
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
