@@ -5,6 +5,7 @@ All statistics are those of the training split.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,18 @@ the last two together."""
 NUM_BUCKETS = 32
 WIDEST = 4.0
 """Standardized numbers are cut to at most so many standard deviations."""
+
+
+def with_last(rows: Rows) -> Rows:
+    """The data set with the last value of each list as a column next to it, which is what trees are given of lists."""
+    lists = [name for name in rows.categories if pa.types.is_list(rows.splits["train"].schema.field(name).type)]
+    splits = dict(rows.splits)
+    for split, table in splits.items():
+        for name in lists:
+            kind = table.schema.field(name).type.value_type
+            last = [values[-1] if values else None for values in table[name].to_pylist()]
+            splits[split] = table = table.append_column(f"{name}.last", pa.array(last, kind))
+    return replace(rows, splits=splits, categories=(*rows.categories, *(f"{name}.last" for name in lists)))
 
 
 def written(rows: Rows, form: Form, folder: Path) -> Data:

@@ -5,7 +5,8 @@ that has begun when the time is over is finished; one of trees ends when another
     python -m benchmarks.tune [SET ...] [--data ../shared/data] [--trials 30] [--minutes 15] [--tools ours lightgbm ...]
 
 The sets are those of `benchmarks.first_model`; ours begins from the workflow that `init` drafts, which on `frappe` is
-the command's, and elsewhere the study's copy of it. `lightgbm` and `catboost`, which the project does not install, are
+the command's, and elsewhere the study's copy of it. Trees, which cannot read lists, get the length and the last value
+of each; ours gets the lists and the last values. `lightgbm` and `catboost`, which the project does not install, are
 left out if they are not there. Every result is kept in --out and not made again. Next to each tool is the difference of
 our test AUC to its, with the 90 % interval of a paired bootstrap over test rows.
 """
@@ -29,7 +30,7 @@ import numpy as np
 
 from benchmarks.common import arguments, finish
 from benchmarks.first_model.__main__ import differences
-from benchmarks.first_model.columns import written
+from benchmarks.first_model.columns import with_last, written
 from benchmarks.first_model.peers import labels_of, logloss, tabular
 from benchmarks.first_model.rules import DRAFTED, workflow_of
 from benchmarks.first_model.sets import SPLITS, Rows, data_set
@@ -112,7 +113,7 @@ def drafted(rows: Rows, args: argparse.Namespace, folder: Path) -> Path:
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return path
     labels_N = labels_of(rows, "train")
-    data = written(rows, DRAFTED.numbers, folder.absolute()).model_copy(update={"test": ("test.parquet",)})
+    data = written(with_last(rows), DRAFTED.numbers, folder.absolute()).model_copy(update={"test": ("test.parquet",)})
     workflow = workflow_of(DRAFTED, data, len(labels_N), float(labels_N.mean()), seed=1)
     path = folder / f"{rows.name}.json"
     path.write_text(workflow.model_dump_json(indent=1))
