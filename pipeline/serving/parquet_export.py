@@ -1,7 +1,7 @@
 """Export of a commit's rows as Parquet: (table, value, vector), for other programs, which read the folder as a dataset.
 
 A row has a key, not the value that it was computed from. One pass over the categorical columns of the training data
-finds the values: those of each table are sorted externally by key (`prepare/runs.py`) and merged with the sorted rows.
+finds the values: those of each table are sorted externally by key (`value_runs.py`) and merged with the sorted rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pipeline.features.hashes import missing_of
 from pipeline.files.flat import open_file
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.prepare.counts import Counts, counted, joined, summed, value_type
-from pipeline.prepare.runs import few, merge_counts, write_runs
 from pipeline.records import U64
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.exporting import (
@@ -32,6 +31,7 @@ from pipeline.serving.exporting import (
     remove_unfinished,
 )
 from pipeline.serving.sorted_runs import SortedPart, sorted_parts
+from pipeline.serving.value_runs import few, merge_counts, write_run
 from pipeline.storage.durable import is_whole, replacing
 from pipeline.storage.files import Files
 from pipeline.training.dense_state import merge_dense
@@ -151,7 +151,7 @@ def values_by_key(opened: OpenedCommit, table: ValueTable, folder: Path, files: 
             for batch in batches:
                 paths.append(own / f"{len(paths):06}.runs")
                 if not is_whole(paths[-1]):
-                    write_runs(paths[-1], {table.name: [_counted(batch, table, wanted)]})
+                    write_run(paths[-1], table.name, [_counted(batch, table, wanted)])
     return SortedValues(merge_counts(few(paths, table.name, own / "merged"), table.name))
 
 

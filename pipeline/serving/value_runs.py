@@ -1,7 +1,7 @@
-"""Counts of values in sorted files (runs), which are merged to count more values than fit into memory.
+"""Values of a table in sorted files (runs), which are merged when there are more than fit into memory.
 
-A *run* holds the unique values of some rows of a column with their counts, in the order of (key, value), in blocks that
-end where a key ends. A merge holds one block of each run: entries up to the smallest of the blocks' last keys are
+A *run* holds the unique values of some rows with their counts, in the order of (key, value), in blocks that end where a
+key ends. A merge holds one block of each run: entries up to the smallest of the blocks' last keys are
 complete. This is an external merge sort (Knuth, volume 3, 5.4). It sorts by keys, which are hashes, since they compare
 fast whatever the values are, and are spread evenly. Keys are not stored, but computed again from the values.
 """
@@ -9,7 +9,7 @@ fast whatever the values are, and are spread evenly. Keys are not stored, but co
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.prepare.counts import Counts, gather, keys_of, summed
-from pipeline.storage.durable import checksum_so_far, damage_told, is_whole, replacing
+from pipeline.prepare.counts import Counts, joined, keys_of, summed
+from pipeline.storage.durable import damage_told, is_whole, replacing
 
 RUN_BLOCK_BYTES = 512 << 10
 """Bytes of a run's block in memory. A merge holds a block of each of its runs, and the merged result of them."""
@@ -27,19 +27,19 @@ FAN_IN = 64
 """Maximum number of runs merged at once."""
 
 
-def write_runs(path: Path, runs: Mapping[str, Iterable[Counts]]) -> str:
-    """Write a file with a run for each column, durable when this returns; return its checksum. The parts of a run must
-    be in order, and each must end where a key ends; there is at least one, which may be empty."""
-    with replacing(path) as file:
-        with zipfile.ZipFile(file, "w") as members:
-            for name, parts in runs.items():
-                # ZipInfo has a fixed time, so that the same runs give the same bytes.
-                with members.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
-                    _write_run(member, parts)
-        return checksum_so_far(file)
+def write_run(path: Path, name: str, parts: Iterable[Counts]) -> None:
+    """Write a file with a run of the table `name`, durable when this returns. The parts must be in order, and each must
+    end where a key ends; there is at least one, which may be empty."""
+    # ZipInfo has a fixed time, so that the same run gives the same bytes.
+    with (
+        replacing(path) as file,
+        zipfile.ZipFile(file, "w") as members,
+        members.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member,
+    ):
+        _write_blocks(member, parts)
 
 
-def _write_run(member: Any, parts: Iterable[Counts]) -> None:
+def _write_blocks(member: Any, parts: Iterable[Counts]) -> None:
     blocks = _blocks(parts)
     first = next(blocks)
     schema = pa.schema({"value": first.values_U.type, "count": pa.int64()})
@@ -51,8 +51,15 @@ def _write_run(member: Any, parts: Iterable[Counts]) -> None:
 
 def _blocks(parts: Iterable[Counts]) -> Iterator[Counts]:
     """Join and cut the parts to blocks of about `RUN_BLOCK_BYTES` each."""
-    for whole in gather(parts, lambda part: part.nbytes, RUN_BLOCK_BYTES):
-        yield from _cut(whole)
+    held, num_bytes = [], 0
+    for part in parts:
+        held.append(part)
+        num_bytes += part.nbytes
+        if num_bytes >= RUN_BLOCK_BYTES:
+            yield from _cut(joined(held))
+            held, num_bytes = [], 0
+    if held:
+        yield from _cut(joined(held))
 
 
 def _cut(counts: Counts) -> Iterator[Counts]:
@@ -67,7 +74,7 @@ def _cut(counts: Counts) -> Iterator[Counts]:
 
 
 def merge_counts(paths: Sequence[Path], name: str) -> Iterator[Counts]:
-    """Merge a column's runs: yield parts of a run with each value once; the first part is empty."""
+    """Merge a table's runs: yield parts of a run with each value once; the first part is empty."""
     with ExitStack() as stack:
         heads = [_Head(stack, path, name) for path in paths]
         yield heads[0].block.slice(0, 0)
@@ -108,7 +115,7 @@ class _Head:
 
 
 def few(paths: Sequence[Path], name: str, folder: Path) -> Sequence[Path]:
-    """Merge files of a column in `folder`, which must exist, until at most `FAN_IN` are left, and return those.
+    """Merge files of a table in `folder`, which must exist, until at most `FAN_IN` are left, and return those.
 
     The groups that are merged depend only on the order of the files, so finished merges are not repeated."""
     level = 0
@@ -117,6 +124,6 @@ def few(paths: Sequence[Path], name: str, folder: Path) -> Sequence[Path]:
         paths = [folder / f"{level}-{number:06}.runs" for number in range(len(groups))]
         for path, group in zip(paths, groups, strict=True):
             if not is_whole(path):
-                write_runs(path, {name: merge_counts(group, name)})
+                write_run(path, name, merge_counts(group, name))
         level += 1
     return paths
