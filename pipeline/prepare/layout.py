@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.data.files import SPLITS
+from pipeline.settings import SPLITS
 from pipeline.storage.files import Files
 
 KEPT = ".prepare"

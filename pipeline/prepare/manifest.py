@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.files import SPLITS
 from pipeline.errors import shortened
 from pipeline.files.find import DataFile
 from pipeline.files.stores import open_bytes, stamp_of
@@ -21,7 +20,7 @@ from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
 from pipeline.prepare.resume import remove_other_parts
 from pipeline.prepare.schema import Field
 from pipeline.prepare.steps import Job
-from pipeline.settings import Strict, read_json
+from pipeline.settings import SPLITS, Strict, read_json
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files, checksum
 

@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.data.files import SPLITS
 from pipeline.prepare.counts import value_type
 from pipeline.prepare.layout import PART, named
-from pipeline.settings import Strict
+from pipeline.settings import SPLITS, Strict
 from pipeline.storage.durable import has_checksum, read_sealed, replacing, size_of, write_sealed
 from pipeline.storage.files import checksum, checksum_of
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.data.files import SPLITS
 from pipeline.prepare.layout import MANIFEST
 from pipeline.prepare.manifest import Prepared
 from pipeline.prepare.splits import ByTime, asked_for
 from pipeline.prepare.steps import Job
+from pipeline.settings import SPLITS
 
 
 def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:

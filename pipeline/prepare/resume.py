@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from itertools import pairwise
 
-from pipeline.data.files import SPLITS
 from pipeline.prepare.layout import PART, named
 from pipeline.prepare.parts import Made, Record, Records, part_name
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
+from pipeline.settings import SPLITS
 from pipeline.storage.files import Files
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
 from pipeline.machine.threads import TaskThreads
@@ -24,6 +23,7 @@ from pipeline.prepare.resume import check_parts_are_those, remove_damaged_parts,
 from pipeline.prepare.sequences import sort_events
 from pipeline.prepare.splits import ToScore, asked_for, reaches
 from pipeline.prepare.steps import Job, do_piece
+from pipeline.settings import SPLITS
 from pipeline.storage.files import Files, checksum
 
 TICK_SECONDS = 0.5
