@@ -195,12 +195,12 @@ def replay_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "replay",
         "Show, for any sizes of memory, how many rows would be found in GPU memory, in RAM and on disk. Only the keys "
-        "of the data are read, and nothing is trained. Given the folder of a run, take its workflow.",
+        "of the data are read, and nothing is trained. Given the folder of a run, replay exactly that run.",
     )
     add_target(parser)
     add_set(parser)
     add_workflow(parser)
-    add_workers(parser, "number of workers (default: 1)")
+    add_workers(parser, "number of workers (default: 1, or those of the run)")
     parser.add_argument("--sample", default="1", metavar="SHARE", help="share of the keys to look at, such as 1/16")
     parser.add_argument(
         "--policies", nargs="+", default=[], metavar="DEVICE:HOST",

@@ -22,7 +22,7 @@ from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
 from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_for
 from support.runs.harness import make_driver, run
-from support.runs.replayed_runs import simulated
+from support.runs.replayed_runs import replayed
 
 from pipeline.cluster.local import local_client
 from pipeline.features.rare import COLUMNS, Rare
@@ -132,7 +132,7 @@ def test_a_replay_of_a_run_with_sequences_has_its_moves(root: Path, tmp_path: Pa
     workflow = workflow_with_histories(root, storage={"device_policy": "foresight", "host_policy": "foresight"})
     driver = make_driver(workflow, tmp_path, **THREE_TIERS)
     driver.run()
-    assert simulated(workflow, num_shards=1, **THREE_TIERS).counts() == driver.history.tiers.counts()
+    assert replayed(workflow, tmp_path).counts() == driver.history.tiers.counts()
 
 
 def test_the_report_counts_the_sequences_that_were_cut(root: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Replay: plans and commits of a run on keys alone, to know the hits of each tier without training.
 
 engine      simulate(): a run of any sizes and policies          with the keys of a trace
+record      a run that was trained, exactly                      by its record, stretches.jsonl
 trace       the keys of each block, by owner                     from files, or from arrays
 sample      a share of the keys, and what it says of all
 belady      the bound on the hits of any policy

@@ -1,4 +1,4 @@
-"""Steps of `pipeline replay`: open the data of a workflow or run, simulate it, and return the hits."""
+"""Steps of `pipeline replay`: open the data of a workflow or run, simulate or replay it, and return the hits."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from pipeline.data.agenda import Agenda
 from pipeline.device.gpu import choose
 from pipeline.driver.open import shared_by
-from pipeline.driver.result import WORKFLOW
+from pipeline.driver.result import WORKFLOW, read_result
 from pipeline.driver.resume import begun_of
+from pipeline.driver.stretches import STRETCHES, Opened, RunEvent, read_events
 from pipeline.messages.sizes import format_size_up, parse_size
 from pipeline.monitor.runs_table import RunsTable
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import after, caps, check, divide_caps
+from pipeline.replay.capacities import Capacities
 from pipeline.replay.grid import BoundCell, Cell, Grid, GridSize
+from pipeline.replay.record import OTHER_DATA, RecordedRun
 from pipeline.replay.trace import FileTrace, shards_of
 from pipeline.settings import read_json
 from pipeline.settings.caps import CapSizes, caps_of
 from pipeline.settings.changes import override
+from pipeline.spans.calendar import Calendar
+from pipeline.spans.passes import span_passes
 from pipeline.stages.unique_keys import KeyReader
+from pipeline.storage.shards import Shards
 from pipeline.workflow import Workflow, load, without_removed
+
+AS_IT_RAN = "as it ran"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,8 @@ class Found:
     cells: list[Cell]
     bounds: list[BoundCell]
     share: float
+    equals_result: bool | None = None
+    """True if the tiers of the replayed run are those of its result.json; None if there is none."""
 
     def table(self) -> str:
         return hits_table(self.cells, self.bounds)
@@ -44,33 +55,51 @@ class Found:
         return {
             "name": self.name,
             "sample": self.share,
+            "equals_result": self.equals_result,
             "cells": [cell.as_json() for cell in self.cells],
             "bounds": [bound.as_json() for bound in self.bounds],
         }
 
 
 def replay(args: Namespace, share: float, pairs: Sequence[tuple[str, str]], say: Callable[[str], None]) -> Found:
-    """Simulate as the arguments of the command ask. `share`: of the keys; `pairs`: policies of device and host; empty:
-    those of the workflow. `say` is called with warnings. Raises ValueError and OSError if an argument or the data are
-    wrong."""
-    target, world = args.target, args.workers or 1
-    workflow = shared_by(override(_workflow_of(target, args.workflow), args.set), world, None)
-    begun = begun_of(target) if target.is_dir() else None
+    """Simulate or replay as the arguments of the command ask. `share`: of the keys; `pairs`: policies of device and
+    host; empty: those of the workflow. `say` is called with warnings. Raises ValueError and OSError if an argument, the
+    data or the record are wrong."""
+    target, is_run = args.target, args.target.is_dir()
+    # The record comes first: a run of an earlier version has none.
+    has_workflow = args.workflow or (target / WORKFLOW).is_file()
+    events = list(_events(target)) if is_run and has_workflow else []
+    workflow = override(_workflow_of(target, args.workflow), args.set)
+    world = args.workers or next((len(e.workers) for e in reversed(events) if isinstance(e, Opened)), 1)
+    workflow = shared_by(workflow, world, None)
+    if is_run and workflow.init_from:
+        raise ValueError(
+            f"{target} began from elsewhere (init_from), with rows whose keys its record does not have; replay the "
+            "file of its workflow instead, as if it had begun with none"
+        )
+    begun = begun_of(target) if is_run else None
     checked = check(workflow, choose(workflow.device), say, world, begun=begun)
     reader = KeyReader(workflow.data, workflow.seed, workflow.schedule.threads, begun)
     try:
-        shards = shards_of(workflow.workers.num_shards(world), world)
-        grid = Grid(FileTrace(reader, checked.agenda, shards), workflow, share)
-        checked = after([caps], checked)
-        sizes = [_size(text, checked) for text in args.sizes or ["1"]]
-        for size in sizes:
-            for pair in pairs or [(workflow.storage.device_policy, workflow.storage.host_policy)]:
-                grid.simulate(size, pair)
-            if not args.no_bound:
-                grid.look_at(size.block_batches)
-        grid.run(say)
-        bounds = [grid.bounds(size) for size in sizes if not args.no_bound]
-        return Found(workflow.name, list(grid.cells()), bounds, share)
+        cells, bounds, equals = list[Cell](), list[BoundCell](), None
+        if is_run and share == 1 and not args.workers:
+            cells.append(_as_it_ran(events, checked, reader))
+            result = read_result(target)
+            equals = None if result is None else result["tiers"] == cells[0].as_json()["tiers"]
+        if not is_run or share < 1 or args.workers or pairs or args.sizes:
+            shards = shards_of(workflow.workers.num_shards(world), world)
+            grid = Grid(FileTrace(reader, checked.agenda, shards), workflow, share)
+            checked = after([caps], checked)
+            sizes = [_size(text, checked) for text in args.sizes or ["1"]]
+            for size in sizes:
+                for pair in pairs or [(workflow.storage.device_policy, workflow.storage.host_policy)]:
+                    grid.simulate(size, pair)
+                if not args.no_bound:
+                    grid.look_at(size.block_batches)
+            grid.run(say)
+            bounds += [grid.bounds(size) for size in sizes if not args.no_bound]
+            cells += grid.cells()
+        return Found(workflow.name, cells, bounds, share, equals)
     finally:
         reader.close()
         checked.source.close()
@@ -87,6 +116,20 @@ def _workflow_of(target: Path, file_of_run: Path | None) -> Workflow:
         return read_json(Workflow, json.dumps(without_removed(json.loads(file.read_bytes()))))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}: {error}; if its model is your own, name its file with --workflow") from error
+
+
+def _events(run_dir: Path) -> list[RunEvent]:
+    """Read the record of a run. Raises ValueError if it has none."""
+    if not (run_dir / STRETCHES).is_file():
+        raise ValueError(
+            f"{run_dir} has no {STRETCHES}, since an earlier version trained it; replay the workflow's file instead"
+        )
+    events = list(read_events(run_dir / STRETCHES))
+    if not events or not isinstance(events[0], Opened):
+        raise ValueError(
+            f"{run_dir / STRETCHES} does not begin with the opening of a run; replay the workflow's file instead"
+        )
+    return events
 
 
 def _size(text: str, checked: Checked) -> GridSize:
@@ -112,7 +155,37 @@ def _storage(text: str, storage: CapSizes) -> CapSizes:
     return storage.model_copy(update={"device": device, "host": host})
 
 
-def hits_table(cells: Sequence[Cell], bounds: Sequence[BoundCell]) -> str:
+def _as_it_ran(events: Sequence[RunEvent], checked: Checked, reader: KeyReader) -> Cell:
+    """Replay a run by its record."""
+
+    def trace_of(opened: Opened) -> FileTrace:
+        examples, schedule = checked.source.num_examples, checked.workflow.schedule
+        calendar, passes = checked.source.calendar, None
+        if calendar and opened.spans is not None:
+            # An earlier session had fewer spans.
+            calendar = Calendar(calendar.labels[: opened.spans], calendar.num_rows[: opened.spans])
+            examples = {**examples, "train": sum(calendar.num_rows)}
+            passes = span_passes(checked.workflow, calendar, opened.scored)
+        if opened.examples != examples:
+            raise ValueError(
+                f"the record does not fit these data: a session had {opened.examples} examples, and there are "
+                f"{examples}; {OTHER_DATA}"
+            )
+        min_last_batch = checked.dense.min_last_batch(schedule.batch_size, len(opened.workers))
+        agenda = Agenda(examples, schedule.batch_size, opened.epochs, opened.test_apart, min_last_batch, passes=passes)
+        return FileTrace(reader, agenda, [Shards(worker.num_shards, worker.shards) for worker in opened.workers])
+
+    run = RecordedRun(trace_of)
+    for _ in run.follow(events):
+        pass
+    last = [event for event in events if isinstance(event, Opened)][-1]
+    workers = last.workers
+    sums = {name: sum(getattr(w, name) for w in workers) for name in ("device_rows", "host_rows", "disk_chunks")}
+    whole = Capacities(**sums, chunk_rows=workers[0].chunk_rows)
+    return Cell(AS_IT_RAN, last.policies, whole, checked.row.num_bytes, run.totals.counts(), run.totals.chunks)
+
+
+def hits_table(cells: Sequence[Cell], bounds: Sequence[BoundCell] = ()) -> str:
     """Table with a line for each size and pair of policies, and for each bound, those of a size together."""
     order = list(dict.fromkeys(cell.size for cell in cells))
     lines: list[Cell | BoundCell] = sorted([*cells, *bounds], key=lambda line: order.index(line.size))

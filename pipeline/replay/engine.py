@@ -21,7 +21,7 @@ from pipeline.driver.loop import DueCommit, stretches
 from pipeline.driver.pace import Pace
 from pipeline.records import U64, Block, Moves, Plan, Refusal, Unique
 from pipeline.replay.capacities import Capacities
-from pipeline.replay.key_tiers import KeyLog, KeyTiers
+from pipeline.replay.key_tiers import KeyCommit, KeyLog, KeyTiers, named_by
 from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Trace
 from pipeline.stages.plan import RingRows
@@ -31,72 +31,59 @@ from pipeline.storage.places import Places
 CLOCKS = ("clock", "clock")
 
 
-class Simulation:
-    """A run that is being simulated: the tiers of its workers, and their log."""
+class ReplayedCrew:
+    """The workers of a replay, and their log: plans blocks, takes and opens commits."""
 
-    def __init__(
-        self, trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
-        block_batches: int = 16, every_blocks: int | None = None, keep: int = 2,
+    def __init__(self) -> None:
+        self._log: KeyLog | None = None
+        self.tiers: Sequence[KeyTiers] = ()
+        self.kept: list[KeyCommit] = []
+        self.totals = Totals()
+
+    def open(
+        self, trace: Trace, capacities: Sequence[Capacities], policies: tuple[str, str], kept: Sequence[KeyCommit] = (),
+        others: Sequence[KeyCommit] = (),
     ) -> None:  # fmt: skip
-        """`capacities`: of each worker; `policies`: names of those of device and host. The others: as the workflow's
-        settings."""
-        self._trace, self._capacities, self._begin = trace, capacities, START
-        self._every_blocks, self._keep = every_blocks, keep
-        self.pace, self.totals = Pace(look_ahead, block_batches), Totals()
-        self._log = KeyLog(capacities.chunk_rows)
-        self._tiers = [KeyTiers(capacities, policies, self._log, shards) for shards in trace.shards]
-        self._kept: list[set[int]] = []
-        """Chunks of the log that each kept commit names."""
-        self._scanners = [self._scanner(rank) for rank in range(len(self._tiers)) if "foresight" in policies]
+        """Begin with empty slabs and the last of these commits, or with an empty table. `trace`: keys by owner;
+        `capacities`: of each worker; `others`: commits whose chunks stay, too. Chunks have the same number of rows each
+        time."""
+        log = self._log = self._log or KeyLog(capacities[0].chunk_rows)
+        log.keep(named_by([*kept, *others]))
+        self._trace, self._capacities, self.kept = trace, capacities, list(kept)
+        self.tiers = [
+            KeyTiers(of_worker, policies, log, shards)
+            for of_worker, shards in zip(capacities, trace.shards, strict=True)
+        ]
+        for tiers in self.tiers if kept else ():
+            tiers.open(kept[-1], kept)
+        self._scanners = [self._scanner(rank) for rank in range(len(self.tiers)) if "foresight" in policies]
+        self.totals.chunks = sum(tiers.places.chunks.present for tiers in self.tiers)
 
     def _scanner(self, rank: int) -> Scanner:
-        c = self._capacities
-        return Scanner(lambda block: self._trace.keys(block)[rank], c.known_examples, c.known_bytes)
+        of_worker, trace = self._capacities[rank], self._trace
+        return Scanner(lambda block: trace.keys(block)[rank], of_worker.known_examples, of_worker.known_bytes)
 
-    @property
-    def places(self) -> list[Places]:
-        """Places of each worker, as they are now."""
-        return [tiers.places for tiers in self._tiers]
-
-    def begin_at(self, position: Position, keys_U: U64) -> None:
-        """Begin at this position, with rows of these distinct keys in the log."""
-        self._begin = position
-        for tiers in self._tiers:
-            tiers.fill(keys_U)
-
-    def steps(self) -> Iterator[Block]:
-        """Run to the end; yields each block before it is planned, again if it was refused."""
-        agenda, pace = self._trace.agenda, self.pace
-        begin = agenda.block_at(self._begin, pace.block_batches)
-        stopped: Refusal | None = None
-        for stretch in stretches(agenda, begin, pace, self._every_blocks, pace.reduce, self._commit):
-            following = stretch.following
-            self._look_ahead(stretch.blocks, agenda.blocks(pace.block_batches, following) if following else ())
-            stopped = stretch.refusal = yield from self._stretch(stretch.blocks)
-        self.totals.stopped = stopped
-
-    def _look_ahead(self, blocks: Sequence[Block], coming: Iterable[Block]) -> None:
+    def start(self, blocks: Sequence[Block], coming: Iterable[Block]) -> None:
         """Begin a stretch of these blocks, which `coming` follow."""
-        known = as_far_as_known(coming, self._capacities.known_examples) if self._scanners else []
-        for scanner, tiers in zip(self._scanners, self._tiers, strict=False):
+        known = as_far_as_known(coming, self._capacities[0].known_examples) if self._scanners else []
+        for scanner, tiers in zip(self._scanners, self.tiers, strict=False):
             scanner.begin([*blocks, *known], tiers.places.next_uses)
 
-    def _stretch(self, blocks: Sequence[Block]) -> Generator[Block, None, Refusal | None]:
-        for n, block in enumerate(blocks):
-            yield block
-            if refusal := self._plan(blocks[n : n + self.pace.look_ahead + 1]):
-                return refusal
-        return None
+    def scan(self, block: Block, rank: int) -> None:
+        """Scan ahead of a block, which need not be planned afterwards."""
+        if self._scanners:
+            scan(block, self._scanners[rank], self.tiers[rank].places)
 
-    def _plan(self, window: Sequence[Block]) -> Refusal | None:
-        """Plan the first block of the window on all workers. Returns the first worker's refusal, if any."""
-        block, buffers, capacities = window[0], self.pace.look_ahead + 1, self._capacities
-        room = RingRows(capacities.staging_rows // buffers, capacities.outgoing_rows // buffers)
-        moves: list[Moves | None] = [None] * len(self._tiers)
+    def plan(self, blocks: Sequence[Block], look_ahead: int, ranks: Sequence[int]) -> Refusal | None:
+        """Plan the first of `blocks` on these workers; the other blocks are those that follow in its stretch. Returns
+        the first worker's refusal, if any."""
+        window, block = blocks[: look_ahead + 1], blocks[0]
+        moves: list[Moves | None] = [None] * len(self.tiers)
         refusals = []
-        for rank, tiers in enumerate(self._tiers):
-            if self._scanners:
-                scan(block, self._scanners[rank], tiers.places)
+        for rank in ranks:
+            tiers, capacities = self.tiers[rank], self._capacities[rank]
+            room = RingRows(capacities.staging_rows // (look_ahead + 1), capacities.outgoing_rows // (look_ahead + 1))
+            self.scan(block, rank)
             planned = tiers.plan([Unique(one, self._trace.keys(one)[rank], ()) for one in window], room)
             if isinstance(planned, Plan):
                 moves[rank] = planned.moves
@@ -106,20 +93,75 @@ class Simulation:
             self.totals.add(block, moves)
         return refusals[0] if refusals else None
 
-    def _commit(self, due: DueCommit) -> None:
-        """Write all changed rows to the log, and delete the chunks that no kept commit names."""
+    def flush(self, number: int, name: str | None = None) -> KeyCommit:
+        """Write all changed rows to the log, and return the commit that names its chunks."""
         disk = self.totals.disk
-        for flushed in [tiers.flush() for tiers in self._tiers]:
+        for flushed in [tiers.flush() for tiers in self.tiers]:
             disk.rows_changed += flushed.changed
             disk.rows_merged += flushed.merged
         disk.commits += 1
-        newest = {chunk for places in self.places for chunk in places.chunks.live().tolist()}
-        self._kept = [*self._kept, newest][-1 if due.give_up else -self._keep :]
-        named = set[int]().union(*self._kept)
-        self._log.keep(named)
-        for tiers in self._tiers:
-            tiers.settle(named, due.at_least)
-        self.totals.chunks = sum(places.chunks.present for places in self.places)
+        tails = tuple(map(max, zip(*(tiers.places.chunks.tails for tiers in self.tiers), strict=True)))
+        stale = {chunk: count for tiers in self.tiers for chunk, count in tiers.stale().items()}
+        return KeyCommit(number, name, tails, dict(sorted(stale.items())))
+
+    def settle(self, kept: Sequence[KeyCommit], at_least: int) -> None:
+        """Delete the chunks that none of these commits names. `at_least`: see `Committer.commit`."""
+        assert self._log
+        self.kept = list(kept)
+        self._log.keep(named_by(kept))
+        for tiers in self.tiers:
+            tiers.settle(kept, at_least)
+        self.totals.chunks = sum(tiers.places.chunks.present for tiers in self.tiers)
+
+
+class Simulation:
+    """A run that is being simulated."""
+
+    def __init__(
+        self, trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
+        block_batches: int = 16, every_blocks: int | None = None, keep: int = 2,
+    ) -> None:  # fmt: skip
+        """`capacities`: of each worker; `policies`: names of those of device and host. The others: as the workflow's
+        settings."""
+        self._crew, self._begin = ReplayedCrew(), START
+        self._crew.open(trace, [capacities] * len(trace.shards), policies)
+        self._agenda, self._every_blocks, self._keep = trace.agenda, every_blocks, keep
+        self.pace = Pace(look_ahead, block_batches)
+        self.totals = self._crew.totals
+
+    @property
+    def places(self) -> list[Places]:
+        """Places of each worker, as they are now."""
+        return [tiers.places for tiers in self._crew.tiers]
+
+    def begin_at(self, position: Position, keys_U: U64) -> None:
+        """Begin at this position, with rows of these distinct keys in the log."""
+        self._begin = position
+        for tiers in self._crew.tiers:
+            tiers.fill(keys_U)
+
+    def steps(self) -> Iterator[Block]:
+        """Run to the end; yields each block before it is planned, again if it was refused."""
+        begin, pace = self._agenda.block_at(self._begin, self.pace.block_batches), self.pace
+        stopped: Refusal | None = None
+        for stretch in stretches(self._agenda, begin, pace, self._every_blocks, pace.reduce, self._commit):
+            following = stretch.following
+            self._crew.start(stretch.blocks, self._agenda.blocks(pace.block_batches, following) if following else ())
+            stopped = stretch.refusal = yield from self._stretch(stretch.blocks)
+        self.totals.stopped = stopped
+
+    def _stretch(self, blocks: Sequence[Block]) -> Generator[Block, None, Refusal | None]:
+        everyone, look_ahead = range(len(self._crew.tiers)), self.pace.look_ahead
+        for n, block in enumerate(blocks):
+            yield block
+            if refusal := self._crew.plan(blocks[n : n + look_ahead + 1], look_ahead, everyone):
+                return refusal
+        return None
+
+    def _commit(self, due: DueCommit) -> None:
+        kept = self._crew.kept
+        kept = [*kept, self._crew.flush(kept[-1].number + 1 if kept else 1)]
+        self._crew.settle(kept[-1 if due.give_up else -self._keep :], due.at_least)
 
 
 def simulate(

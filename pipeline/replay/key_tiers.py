@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +18,18 @@ from pipeline.storage.layout import KEY_WORDS, row_keys
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.shards import Shards, shard_of
 from pipeline.storage.slab import Slab
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCommit:
+    """Chunks of the log that a commit names: a manifest without checksums."""
+
+    number: int
+    name: str | None
+    tails: tuple[int, ...]
+    """Row at which each shard's next chunk begins."""
+    stale: dict[int, int]
+    """Number of stale rows of each chunk that has a live row, by chunk, ascending."""
 
 
 class KeyLog:
@@ -65,6 +78,13 @@ class KeyTiers:
         self._device, self._host, self._log = Slab(c.device_rows, KEY_WORDS), Slab(c.host_rows, KEY_WORDS), log
         self._chunk_RW = np.empty((c.chunk_rows, KEY_WORDS), np.uint32)
 
+    def open(self, newest: KeyCommit, kept: Sequence[KeyCommit]) -> None:
+        """Open this worker's part of a commit, with empty slabs. Nothing may have been planned before."""
+        chunks = self.places.chunks
+        chunks.load(newest.tails, [chunk for chunk in named_by(kept) if self._owns(chunk)])
+        insert_chunks(self.places, [chunk for chunk in newest.stale if self._owns(chunk)], self._log.keys)
+        self.places.begin_growth()
+
     def fill(self, keys_U: U64) -> None:
         """Put rows of those of these distinct keys that are in its shards into the log, as a commit leaves them."""
         chunks, numbers = self.places.chunks, list[int]()
@@ -96,11 +116,24 @@ class KeyTiers:
         """Write all rows that changed since the last commit to the log."""
         return flush(self.places, self._device, self._host, self._log, self._chunk_RW)
 
-    def settle(self, named: Collection[int], at_least: int) -> None:
-        """Clean up after a commit, as `Worker.settle` does. `named`: chunks that kept commits name."""
-        shards = self.places.chunks.shards
-        self.places.chunks.keep([chunk for chunk in named if chunk % shards.num in shards.owned])
+    def stale(self) -> dict[int, int]:
+        """Number of stale rows of each chunk that has a live row."""
+        chunks = self.places.chunks
+        return {chunk: chunks.stale(chunk) for chunk in chunks.live().tolist()}
+
+    def settle(self, kept: Sequence[KeyCommit], at_least: int) -> None:
+        """Clean up after a commit, as `Worker.settle` does."""
+        self.places.chunks.keep([chunk for chunk in named_by(kept) if self._owns(chunk)])
         self.places.begin_growth(at_least)
+
+    def _owns(self, chunk: int) -> bool:
+        shards = self.places.chunks.shards
+        return chunk % shards.num in shards.owned
+
+
+def named_by(kept: Sequence[KeyCommit]) -> set[int]:
+    """Chunks that these commits name."""
+    return {chunk for commit in kept for chunk in commit.stale}
 
 
 def rows_of(keys_U: U64) -> U32:

@@ -1,4 +1,6 @@
-"""pipeline replay WORKFLOW|RUN: the hits of each tier, from the keys of the data alone, without training."""
+"""pipeline replay WORKFLOW|RUN: the hits of each tier, from the keys of the data alone, without training.
+
+Of a workflow a run is simulated. Of a run directory the run itself is replayed by its record, exactly."""
 
 from __future__ import annotations
 
@@ -16,13 +18,14 @@ from pipeline.machine.signals import heed_interrupts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 if an argument or the data are wrong, 130 after an interrupt."""
+    """Run the command. Exit code 0 on success, 2 if an argument, the data or the record are wrong, 130 after an
+    interrupt."""
     args = replay_arguments().parse_args(argv)
     return run_command(lambda: replay_command(args), failed=2)
 
 
 def replay_command(args: Namespace) -> str:
-    """Simulate as the arguments ask. Returns the table of hits, and a line with the same as JSON."""
+    """Simulate or replay as the arguments ask. Returns the table of hits, and a line with the same as JSON."""
     refuse_remote("the workflow or run", args.target)
     share, pairs = share_of_keys(args.sample), policy_pairs(args.policies)
     # These imports take seconds, and a mistake in the arguments is reported without them.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 
 from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.records import Block, Moves, Refusal
@@ -16,6 +17,10 @@ class BlockMoves:
     block: Block
     moves: tuple[Moves | None, ...]
     """Counts of each worker; None for one that did not plan the block."""
+
+
+Snapshot = tuple[list[TierTotals], DiskTotals, int]
+"""Totals of each worker and of the disk, and the number of blocks, to which a run may go back."""
 
 
 @dataclass(slots=True)
@@ -38,6 +43,16 @@ class Totals:
         for totals, of_worker in zip(self.workers, moves, strict=False):
             if of_worker:
                 totals.add(of_worker)
+
+    def snapshot(self) -> Snapshot:
+        """Copy the present totals."""
+        return deepcopy(self.workers), replace(self.disk), len(self.series)
+
+    def restore(self, snapshot: Snapshot | None) -> None:
+        """Go back to these totals; None: to the beginning."""
+        workers, disk, num_blocks = snapshot or ([], DiskTotals(), 0)
+        self.workers, self.disk = deepcopy(workers), replace(disk)
+        del self.series[num_blocks:]
 
     @property
     def tiers(self) -> TierTotals:

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
 from support.runs.harness import make_driver, printed
-from support.runs.replayed_runs import with_settings
 
 from pipeline.driver.best import BestEpoch
 from pipeline.monitor.history import History
@@ -119,16 +118,3 @@ def test_validation_of_one_label_ends_no_training_and_is_said(tmp_path, until):
     assert "schedule.plateau.metric to logloss" in said
     assert "ends early" not in said
     assert "undefined in every epoch: epoch 3 is tested" in said
-
-
-def test_a_test_without_a_best_epoch_forgets_coming_keys(data_root, tmp_path, monkeypatch):
-    workflow = make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1))
-    workflow = with_settings(workflow, ("foresight", "foresight"))
-    driver = make_driver(workflow, tmp_path, device_rows=120, host_rows=24)
-
-    def not_a_number(metric):
-        return [math.nan] * sum(epoch["split"] == "validation" for epoch in driver.history.epochs)
-
-    monkeypatch.setattr(driver.history, "validated", not_a_number)
-    driver.run()
-    assert driver.history.epochs[-1]["split"] == "test"

@@ -1,11 +1,13 @@
 """`pipeline replay`: the tiers of result.json without the training, and clear words for what is wrong."""
 
 import json
+import re
 
 import pytest
 from conftest import make_workflow
 from support.runs.replayed_runs import with_settings
 
+from pipeline.driver.stretches import STRETCHES
 from pipeline.replay.main import main
 from pipeline.run import main as run
 
@@ -47,9 +49,12 @@ def test_a_simulated_run_has_the_tiers_of_the_result(trained, capsys):
     assert "lru" in table
 
 
-def test_a_run_is_simulated_by_its_workflow(trained, capsys):
-    file, run_dir, _ = trained
-    assert found(capsys, run_dir, "--no-bound") == found(capsys, file, "--no-bound")
+def test_a_replayed_run_has_the_tiers_of_the_result(trained, capsys):
+    _, run_dir, result = trained
+    _, value = found(capsys, run_dir)
+    assert value["equals_result"] is True
+    assert [cell["tiers"] for cell in value["cells"]] == [result["tiers"]]
+    assert value["bounds"] == []
 
 
 @pytest.mark.prove
@@ -67,7 +72,7 @@ def test_sizes_policies_and_a_sample_make_a_grid(trained, capsys, tmp_path):
     assert value["sample"] == 0.5
     assert "±" in table
     _, value = found(capsys, run_dir, "--policies", "all", "--no-bound")
-    assert len(value["cells"]) == 25
+    assert len(value["cells"]) == 1 + 25
     assert value["bounds"] == []
 
 
@@ -88,7 +93,42 @@ def test_a_wrong_argument_is_named(trained, capsys, argv, said):
     assert said in refused(capsys, trained[0], *argv)
 
 
-def test_what_is_no_run_is_told(capsys, tmp_path):
+def test_what_is_no_run_is_told(trained, capsys, tmp_path):
     assert "is not a run: it has no workflow.json" in refused(capsys, tmp_path)
     (tmp_path / "workflow.json").write_text("{}")
+    assert f"has no {STRETCHES}, since an earlier version trained it" in refused(capsys, tmp_path)
+    record = tmp_path / STRETCHES
+    record.write_bytes((trained[1] / STRETCHES).read_bytes())
     assert "if its model is your own, name its file with --workflow" in refused(capsys, tmp_path)
+    (tmp_path / "workflow.json").write_bytes((trained[1] / "workflow.json").read_bytes())
+    record.write_text("")
+    assert "does not begin with the opening of a run" in refused(capsys, tmp_path)
+    record.write_text("all is well\n\n")
+    assert f"{record}, line 1: it is not an event of a run" in refused(capsys, tmp_path)
+
+
+def edited(trained, tmp_path, capsys, change):
+    """What the command says of a run whose record was changed."""
+    lines = [line for line in (trained[1] / STRETCHES).read_text().split("\n") if line]
+    (tmp_path / STRETCHES).write_text("\n".join(change(lines)) + "\n")
+    return refused(capsys, tmp_path, "--workflow", trained[0])
+
+
+def test_a_record_of_other_data_is_told(trained, tmp_path, capsys):
+    blocks = lambda lines: [line.replace('"num_blocks":4', '"num_blocks":400') for line in lines]  # noqa: E731
+    assert "the record does not fit these data: it has 400 blocks" in edited(trained, tmp_path, capsys, blocks)
+    few = lambda lines: [fewer(line) for line in lines]  # noqa: E731
+    assert "the record does not fit these data: the run planned block 0" in edited(trained, tmp_path, capsys, few)
+    more = lambda lines: [re.sub(r'"train":\d+', '"train":12345', line) for line in lines]  # noqa: E731
+    assert "the record does not fit these data: a session had {'train': 12345" in edited(
+        trained, tmp_path, capsys, more
+    )
+    late = lambda lines: lines[:1] + [lines[0].replace('"commit":0,"kept":[]', '"commit":7,"kept":[7]')]  # noqa: E731
+    assert "the record of the run has no commit 7" in edited(trained, tmp_path, capsys, late)
+
+
+def fewer(line):
+    event = json.loads(line)
+    for worker in event.get("workers", ()):
+        worker["device_rows"] = 5
+    return json.dumps(event, separators=(",", ":"))

@@ -1,12 +1,15 @@
-"""Runs and their simulations, to be compared."""
+"""Runs and their replays, to be compared."""
 
 from support.oracle.data_path import Unsynced
 from support.runs.crew_threads import NUM_SHARDS, ONE, make_crew_driver
 from support.runs.harness import make_driver, sizes_of
 
 from pipeline.data.agenda import Agenda
+from pipeline.driver.observers import Observer
+from pipeline.driver.stretches import STRETCHES, read_events
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.engine import simulate
+from pipeline.replay.record import RecordedRun
 from pipeline.replay.trace import FileTrace, shards_of
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.files import Files
@@ -71,6 +74,40 @@ def to_the_end(driver):
     finally:
         driver.crew.close()
         driver._source.close()
+
+
+class Killed(Exception):
+    pass
+
+
+class Stop(Observer):
+    """Ends a session after so many trained blocks: by a signal, or as a kill does."""
+
+    def __init__(self, driver, blocks, kills):
+        self._driver, self._left, self._kills = driver, blocks, kills
+
+    def on_stage(self, done):
+        self._left -= done.trained is not None
+        if not self._left and self._kills:
+            raise Killed
+        if not self._left:
+            self._driver.pauses.stop("SIGINT")
+
+
+def replayed(workflow, run_dir):
+    """Totals of the replay of a run by its record."""
+    reader, schedule = KeyReader(workflow.data, workflow.seed), workflow.schedule
+
+    def trace_of(opened):
+        assert opened.examples == reader.source.num_examples
+        agenda = Agenda(opened.examples, schedule.batch_size, opened.epochs, opened.test_apart)
+        return FileTrace(reader, agenda, [Shards(worker.num_shards, worker.shards) for worker in opened.workers])
+
+    run = RecordedRun(trace_of)
+    for _ in run.follow(read_events(run_dir / STRETCHES)):
+        pass
+    reader.close()
+    return run.totals
 
 
 def counts_of_commits(disk):
