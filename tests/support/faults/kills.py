@@ -1,6 +1,5 @@
 """Simulated kills at every system call that makes something durable."""
 
-import io
 import os
 
 
@@ -19,23 +18,9 @@ class Dying:
         if self.num_calls >= self._dies_at:
             raise Killed
 
-    def open_file(self, path, mode):
-        self.live()
-        return DyingFile(path, mode, self)
-
     def __getattr__(self, name):
         def call(*args):
             self.live()
             return getattr(os, name)(*args)
 
         return call
-
-
-class DyingFile(io.FileIO):
-    def __init__(self, path, mode, system):
-        super().__init__(path, mode.replace("b", ""))
-        self._system = system
-
-    def write(self, content):
-        self._system.live()
-        return super().write(content)
