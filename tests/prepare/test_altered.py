@@ -7,6 +7,7 @@ import shutil
 import pytest
 from support.data.preparations import contents, write_lines
 from support.faults import altered_outputs as altered
+from support.faults.kills import killed_anywhere
 
 from pipeline.prepare import run
 from pipeline.prepare.parts import Records
@@ -89,6 +90,24 @@ def test_an_altered_file_is_made_again_or_refused(source, whole, tmp_path, monke
     # Nothing but the command is needed to resume, and a name that is taken.
     refused = {(way, path) for way, path, finished in done if not finished}
     assert {path for way, path in refused if way != "be_folder"} <= {".prepare/command.json", "_workflow.py"}, refused
+
+
+@pytest.mark.prove
+def test_a_kill_at_any_system_call_changes_no_byte(tmp_path, monkeypatch):
+    log = write_lines(tmp_path / "day", "csv", 200)
+
+    def work(folder):
+        assert altered.prepare(monkeypatch, log, folder / "out") == 0
+        return contents(folder / "out")
+
+    (tmp_path / "whole").mkdir()
+    expected = work(tmp_path / "whole")
+    assert len([name for name in expected if name.startswith("train/")]) > 1
+    num_kills = 0
+    for folder in killed_anywhere(tmp_path, work):
+        assert contents(folder / "out") == expected
+        num_kills += 1
+    assert num_kills > 80
 
 
 NOTES = (

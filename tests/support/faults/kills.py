@@ -1,6 +1,13 @@
 """Simulated kills at every system call that makes something durable."""
 
+import io
 import os
+from itertools import count
+
+import pytest
+
+from pipeline.storage import durable
+from pipeline.storage.files import Files
 
 
 class Killed(BaseException):
@@ -18,9 +25,42 @@ class Dying:
         if self.num_calls >= self._dies_at:
             raise Killed
 
+    def open_file(self, path, mode):
+        self.live()
+        return DyingFile(path, mode, self)
+
     def __getattr__(self, name):
         def call(*args):
             self.live()
             return getattr(os, name)(*args)
 
         return call
+
+
+class DyingFile(io.FileIO):
+    def __init__(self, path, mode, system):
+        super().__init__(path, mode.replace("b", ""))
+        self._system = system
+
+    def write(self, content):
+        self._system.live()
+        return super().write(content)
+
+
+def killed_anywhere(tmp_path, work):
+    """Call work(folder) repeatedly, each time in a new folder and killed one system call later, then once more in the
+    same folder without a kill. Yields the folders; ends with the first run that finishes before its kill."""
+    for dies_at in count(1):
+        folder = tmp_path / f"killed-{dies_at}"
+        folder.mkdir()
+        system = Dying(dies_at)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Files, "system", system)
+            patch.setattr(durable, "open", system.open_file, raising=False)
+            try:
+                work(folder)
+                return
+            except Killed:
+                pass
+        work(folder)
+        yield folder
