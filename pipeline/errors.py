@@ -56,15 +56,15 @@ def _printed(name: object) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> tuple[str | None, str]:
+def did_you_mean(name: str, known: Iterable[str], has: str = "it has") -> tuple[str | None, str]:
     """Return the known name that a misspelt one is closest to, or None, and the end of a message about it: the close
-    name, or else all of them."""
+    name, or else all of them, after `has`."""
     names = [other for other in known if not other.startswith("_")]
     folded = {other.casefold(): other for other in reversed(names)}
     close = get_close_matches(name.casefold(), folded, n=1)
     if close:
         return folded[close[0]], f"; did you mean {folded[close[0]]!r}?"
-    return None, f"; it has {', '.join(names)}"
+    return None, f"; {has} {', '.join(names)}"
 
 
 def refuse_remote(name: str, *places: str | Path | None, way: str = "name one there") -> None:

@@ -27,7 +27,7 @@ from pipeline.features.any import AnyFeature
 from pipeline.machine.limits import cpus
 from pipeline.messages.uris import is_remote, refuse_keys, uri_of
 from pipeline.own_code.modules import run_file
-from pipeline.settings import Strict, read_json
+from pipeline.settings import SPLITS, Strict, read_json
 from pipeline.settings.caps import Storage
 from pipeline.settings.changes import change, kind_name
 from pipeline.settings.columns import Category, Number, Sequence, Synthetic, Task, Time, check_sequences, check_widths
@@ -38,7 +38,6 @@ from pipeline.settings.problems import problems
 from pipeline.settings.run import Commit, Metrics, Workers
 from pipeline.settings.times import SpanKind, check_spans
 
-SPLITS = ("train", "validation", "test")
 FilePath = Annotated[
     Path,
     Field(strict=False),
@@ -111,7 +110,7 @@ class Data(Strict):
     def _tasks_are_of_labels(self) -> Data:
         for n, task in enumerate(self.tasks):
             if task.label not in self.labels:
-                hint = did_you_mean(task.label, self.labels)[1].replace("it has", "there are")
+                hint = did_you_mean(task.label, self.labels, "there are")[1]
                 raise ValueError(f"data.tasks[{n}].label is {task.label!r}, which is not in data.labels{hint}")
             if task.label in (other.label for other in self.tasks[:n]):
                 raise ValueError(f"data.tasks[{n}] is a second task of label {task.label!r}; make them one")
@@ -283,7 +282,7 @@ class Workflow(Strict):
         for one in self.init_from:
             table = one.table_name if isinstance(one, FromParquet) else None
             if table is not None and table not in tables:
-                hint = did_you_mean(table, tables)[1].replace("it has", "there are")
+                hint = did_you_mean(table, tables, "there are")[1]
                 raise ValueError(f"init_from.table is {table!r}, which is not a table of data.categories{hint}")
         if (
             self.init_from
@@ -347,7 +346,7 @@ class Workflow(Strict):
         if plateau and (label := plateau.metric.partition(":")[2]) and label not in self.data.labels:
             raise ValueError(
                 f"schedule.plateau.metric is {plateau.metric!r}, and there is no label {label!r}"
-                f"{did_you_mean(label, self.data.labels)[1].replace('it has', 'there are')}"
+                f"{did_you_mean(label, self.data.labels, 'there are')[1]}"
             )
         judged, _, label = plateau.metric.partition(":") if plateau else ("", "", "")
         if judged and (judged in OF_NUMBERS) == (task := self.data.task_of(label or self.data.labels[0])).is_binary:

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline.data import order
-from pipeline.data.files import SPLITS
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.kernels.init_rows import init_rows
+from pipeline.settings import SPLITS
 from pipeline.settings.optimizer import Adam, Plateau
 from pipeline.training.build import build_model
 from pipeline.workflow import Data, Workflow

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.data.files import SPLITS, resolve
+from pipeline.data.files import resolve
 from pipeline.records import I64
+from pipeline.settings import SPLITS
 from pipeline.workflow import Category, Number, Workflow
 
 GROUP_ROWS = 1 << 15

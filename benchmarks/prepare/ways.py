@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from pipeline.data.files import SPLITS
 from pipeline.prepare.main import main as prepare
 from pipeline.prepare.parts import OPTIONS, ROW_GROUP
+from pipeline.settings import SPLITS
 
 NUMBERS = [f"i{n}" for n in range(1, 14)]
 CATEGORIES = [f"c{n}" for n in range(1, 27)]

@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 from pipeline.commits.manifest import DETAILS, Manifest
 from pipeline.data.agenda import Position
-from pipeline.data.files import SPLITS
 from pipeline.data.identity import SplitIdentity
 from pipeline.metrics.totals import COUNTS, DiskTotals
-from pipeline.settings import Amount, Count, Digest, Digests, Strict, read_json
+from pipeline.settings import SPLITS, Amount, Count, Digest, Digests, Strict, read_json
 from pipeline.spans.passes import SPAN
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged

@@ -13,13 +13,13 @@ import pyarrow as pa
 from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, Listing, find, typed
 from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
+from pipeline.settings import SPLITS
 
 if TYPE_CHECKING:
     from pipeline.features.derived import Derived
     from pipeline.features.rare_keys import RareKeys
     from pipeline.workflow import Data, Number, Task
 
-SPLITS = ("train", "validation", "test")
 ROLES = {
     "data.labels": ("label",), "data.weight": ("weight",), "data.numbers": ("number",),
     "data.categories": ("category", "list"), "data.sequences.items": ("list",),

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.data.ahead import bytes_in_stores
 from pipeline.data.batches import BatchWriter, widths_of
 from pipeline.data.buffer import ReadBuffer
-from pipeline.data.files import SPLITS, SchemaCheck, columns_of
+from pipeline.data.files import SchemaCheck, columns_of
 from pipeline.data.groups import GroupReader, RowGroup
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
 from pipeline.data.outside import BadValues, Outside
@@ -22,6 +22,7 @@ from pipeline.data.window import Window
 from pipeline.files.find import DataFile
 from pipeline.machine.threads import Threads
 from pipeline.records import I64, Block, Examples, FieldLayout, Rank
+from pipeline.settings import SPLITS
 from pipeline.spans.calendar import Calendar
 from pipeline.spans.passes import Leg
 from pipeline.workflow import Data, Metrics

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.files import SPLITS
 from pipeline.data.planted import bias, draw_columns, generator, raw_logits, sigmoid
 from pipeline.machine.limits import cpus
 from pipeline.records import I64
+from pipeline.settings import SPLITS
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
 from pipeline.workflow import Data, Synthetic

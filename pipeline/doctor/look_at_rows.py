@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, listings_of
+from pipeline.data.files import InputColumn, SchemaCheck, columns_of, listings_of
 from pipeline.data.identity import Begun
 from pipeline.data.split_files import files_of_splits
 from pipeline.doctor.columns import label_values, seen_column
@@ -22,6 +22,7 @@ from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated
 from pipeline.messages.uris import is_remote
 from pipeline.records import I64
+from pipeline.settings import SPLITS
 from pipeline.workflow import Workflow
 
 MAX_CELLS = 1 << 24

@@ -27,7 +27,7 @@ def check_features(
                 raise ValueError(f"{where} makes column {name!r}, which {other}, too; give it another name")
             seen[name] = n
         if feature.kind == "rare" and feature.column not in categories:
-            hint = did_you_mean(feature.column, categories)[1].replace("it has", "there are")
+            hint = did_you_mean(feature.column, categories, "there are")[1]
             raise ValueError(f"{where}.column is {feature.column!r}, which is not in data.categories{hint}")
     rare = [feature.column for feature in features if feature.kind == "rare"]
     if twice := sorted({name for name in rare if rare.count(name) > 1}):

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.files import SPLITS
 from pipeline.files.find import DataFile, natural_order
 from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated, value_of
@@ -20,6 +19,7 @@ from pipeline.init.columns import Column, Look
 from pipeline.init.values import CLOCKS, EPOCH
 from pipeline.prepare.report import aligned
 from pipeline.prepare.times import DAYS, forms_of, micros_of
+from pipeline.settings import SPLITS
 
 SPLIT_WORDS = {
     "train": re.compile(r"(^|[^a-z])train(ing)?([^a-z]|$)", re.IGNORECASE),

@@ -15,7 +15,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.arguments import init_arguments
-from pipeline.data.files import SPLITS
 from pipeline.errors import refuse_remote, system_text
 from pipeline.files.find import DataFile, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, of_role
@@ -45,6 +44,7 @@ from pipeline.prepare.lines import BadLines
 from pipeline.prepare.main import MEMORY_PER_BYTE, PROCESS_BYTES
 from pipeline.prepare.main import main as prepare_main
 from pipeline.prepare.statistics import write_numbers
+from pipeline.settings import SPLITS
 from pipeline.storage.durable import replacing
 
 RANGE_WIDTH = 24

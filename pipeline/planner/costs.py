@@ -11,7 +11,8 @@ from pipeline.planner.machine import Machine
 from pipeline.planner.start import Start
 from pipeline.planner.timing import Cost
 from pipeline.planner.work import Work
-from pipeline.preflight.guesses import DEDUP_BYTES, MARK_BYTES, PLANNED_BYTES
+from pipeline.preflight.guesses import DEDUP_BYTES, PLANNED_BYTES
+from pipeline.preflight.memory_table import MARK_BYTES
 from pipeline.preflight.setup import Setup
 from pipeline.stages.scan import FREE_SHARE
 from pipeline.storage.key_map import bytes_for

@@ -19,8 +19,6 @@ HEAPS_GROWTH = 0.7
 Criteo's and Avazu's logs."""
 PLANNED_BYTES, DEDUP_BYTES = 20, 120
 """Bytes of index arrays for each unique key of a block in flight, and of `dedup`'s tables for one of a block."""
-MARK_BYTES = 34
-"""Bytes of metadata for each slot."""
 
 
 def guessed_keys(window: FirstWindow, block_examples: int, examples: int) -> int:

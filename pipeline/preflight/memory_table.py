@@ -8,6 +8,9 @@ from pipeline.device.device import Device
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.sizes import Sizes, log_chunk_bytes
 
+MARK_BYTES = 34
+"""Bytes of metadata for each slot."""
+
 Line = tuple[str, int, str]
 """Name, bytes, explanation."""
 
@@ -34,7 +37,7 @@ def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Li
         *others,
         (
             "slot marks",
-            34 * (sizes.device_rows + sizes.host_rows),
+            MARK_BYTES * (sizes.device_rows + sizes.host_rows),
             "key, copy, free list, uses and policy of each slot",
         ),
     ]

@@ -48,8 +48,7 @@ SPLIT = (
 )
 OUT = (
     "folder for the output: Parquet files in train, validation and test; _workflow.py, which trains on them, and "
-    "_statistics.json for it; _prepared.json, a description; _vocabulary, if there are ids; .prepare, from which a "
-    "killed preparation resumes"
+    "_statistics.json for it; _prepared.json, a description; .prepare, from which a killed preparation resumes"
 )
 PROG = "pipeline prepare"
 EPILOG = (
@@ -117,15 +116,6 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--memory", type=duckdb_size, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
     add("--no-label", action="store_true", help="rows to score: leave out labels, and put all rows into test/")
     add("--split", metavar="HOW", help=SPLIT)
-    add(
-        "--vocabulary", nargs="+", default=[], metavar="COLUMN",
-        help="replace the values of these categories, or of `all`, with ids 1, 2, ...",
-    )  # fmt: skip
-    add(
-        "--minimum", nargs="+", action="extend", default=[], metavar="N",
-        help="with --vocabulary: values seen less often in training rows have id 0; COLUMN=N for one column "
-        "(default: 1)",
-    )  # fmt: skip
     add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: 0)")
     piece = "32 MiB" if format == "sequences" else "64 MiB"
     what = "lists" if format == "sequences" else "text"

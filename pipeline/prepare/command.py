@@ -42,11 +42,8 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     found, log = (sources_of(sources, form)[0] for sources in (args.examples or args.sources, args.sources))
     paths, events = ([p for p in ps if has_rows(p, None)] or ps if parquet else ps for ps in (found, log))
     format, split = format_of(args, paths), ToScore() if args.no_label else parse(args.split)
-    if args.no_label and (args.split or args.vocabulary):
-        raise ValueError(
-            "--no-label: rows to be scored are not split, and get the ids of the training data's vocabulary; "
-            "leave out --split and --vocabulary"
-        )
+    if args.no_label and args.split:
+        raise ValueError("--no-label: rows to be scored are not split; leave out --split")
     if args.format == "sequences":
         format = with_histories(format, args, out, paths, events)
     elif isinstance(split, Last):
@@ -55,23 +52,14 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         paths = [path for path in found if has_rows(path, format)] or found
     check_heads(paths, format)
     format = in_order_of(paths[0], format)
-    categories = sorted(field.name for field in format.fields if field.role == "category")
-    if args.vocabulary == ["all"] and "all" not in categories:
-        args.vocabulary = categories
-    if strangers := sorted({*args.vocabulary} - {*categories}):
-        raise ValueError(
-            f"--vocabulary: {', '.join(strangers)} is not a category; the categories are {', '.join(categories)}"
-        )
     if isinstance(split, ByTime):
         forms = {field.name: field.form for field in format.fields if field.form in DAYS}
         split = dataclasses.replace(split, form=forms.get(split.column, ""))
     check_split(split, format.schema, paths)
-    minimum, minimum_of = minimums(args.minimum, args.vocabulary)
-    vocabulary = {column: minimum_of.get(column, minimum) for column in sorted({*args.vocabulary})}
-    job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary)
+    job = Job(out.absolute(), format, split, BadLines(args.skip_bad))
     others = NOT_OF_OUTPUT if args.format == "sequences" else (*NOT_OF_OUTPUT, *OF_SEQUENCES)
     options = {name: value for name, value in sorted(vars(args).items()) if name not in others}
-    options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
+    options |= described(format)
     sources = list(dict.fromkeys((*paths, *events))) if args.examples else paths
     return job, cut_sources(paths, format, args.piece_size), command_of(options, sources)
 
@@ -83,26 +71,6 @@ def sources_of(sources: Sequence[str], form: str = "") -> tuple[list[DataFile], 
     check_once({"": found.files})
     # A shell sorts the names that it makes of a pattern as text.
     return sorted(found.files, key=natural_order) if len(sources) > 1 else [*found.files], [*found.left_out]
-
-
-def minimums(words: Sequence[str], vocabulary: Sequence[str]) -> tuple[int, dict[str, int]]:
-    """The minimum of all columns, and that of each column that has its own. Raises ValueError if one is no number from
-    1 on, or of a column without a vocabulary."""
-    whole, of_column = 1, {}
-    for word in words:
-        column, equals, number = word.rpartition("=")
-        if not (number.isascii() and number.isdigit() and int(number) >= 1):
-            raise ValueError(f"--minimum {word}: expected N or COLUMN=N; give at least 1")
-        if equals and column not in vocabulary:
-            there = ", ".join(sorted({*vocabulary})) or "none"
-            raise ValueError(f"--minimum {word}: {column!r} is not in --vocabulary, where there is {there}")
-        if equals:
-            of_column[column] = int(number)
-        else:
-            whole = int(number)
-    if whole != 1 and not vocabulary:
-        raise ValueError("--minimum needs --vocabulary with the names of columns")
-    return whole, dict(sorted(of_column.items()))
 
 
 def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class Counts(NamedTuple):
 
 def keys_of(values: pa.Array, name: str) -> U64:
     """[N] keys of integers or texts in a workflow's category `name`; those of nulls stand for a missing value."""
-    # Numba, which its kernels need, is imported only if there are vocabularies.
+    # Its kernels need Numba, whose import takes longer than a small preparation.
     from pipeline.data.decode import fill_keys
 
     keys_N = np.empty(len(values), np.uint64)
@@ -57,19 +57,6 @@ def joined(parts: Sequence[Counts]) -> Counts:
     """Concatenation of the parts."""
     values, keys, counts = zip(*parts, strict=True)
     return Counts(pa.concat_arrays(values), np.concatenate(keys), np.concatenate(counts))
-
-
-def gather(parts: Iterable[Counts], size: Callable[[Counts], int], minimum: int) -> Iterator[Counts]:
-    """Join consecutive parts until their total size is at least `minimum`; the last result may be smaller."""
-    held, total = [], 0
-    for part in parts:
-        held.append(part)
-        total += size(part)
-        if total >= minimum:
-            yield joined(held)
-            held, total = [], 0
-    if held:
-        yield joined(held)
 
 
 def summed(parts: Sequence[Counts]) -> Counts:
@@ -111,12 +98,3 @@ def _counted(chunk: pa.Array, name: str) -> Counts:
     at = np.flatnonzero(coded.dictionary.is_valid().to_numpy(zero_copy_only=False) & (counts_D > 0))
     values = coded.dictionary.take(pa.array(at))
     return Counts(values, keys_of(values, name), counts_D[at])
-
-
-def in_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with one dictionary for all its chunks, which has no null."""
-    if pa.types.is_dictionary(column.type):
-        if not any(chunk.dictionary.null_count for chunk in column.chunks):
-            return column.unify_dictionaries()
-        column = column.cast(column.type.value_type)
-    return column.dictionary_encode()

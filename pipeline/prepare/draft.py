@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.data.files import SPLITS
 from pipeline.messages.terminal import visible
 from pipeline.prepare.layout import STATISTICS
+from pipeline.settings import SPLITS
 
 LARGE_ROWS = 4_000_000
 """Number of training rows from which on one epoch is enough: a CTR model of so many rows overfits in the second one."""

@@ -9,41 +9,34 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.data.files import SPLITS
+from pipeline.settings import SPLITS
 from pipeline.storage.files import Files
 
 KEPT = ".prepare"
 """Folder in the output with the state of the preparation. When all is done, only the command in it is kept."""
 COMMAND, MANIFEST, STUB, STATISTICS = "command.json", "_prepared.json", "_workflow.py", "_statistics.json"
-COUNT, COUNTS, WRITE = "count", "counts", "write"
-"""Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS what the first one saves for each part."""
+WRITE = "write"
+"""Folder in KEPT with the records of the parts that are done."""
 SORTED = "events"
 """Folder in KEPT with the sorted events from which histories are made."""
-VOCABULARY = "_vocabulary"
 REFUSED_DATA = "refused"
 """File in KEPT whose existence says that the data were refused, so that a corrected command may resume."""
 PART = r"part-[0-9]{4,}-[0-9]{5,}"
 NAMES = {
     ".": "|".join(map(re.escape, (MANIFEST, STUB, STATISTICS))),
     **dict.fromkeys(SPLITS, rf"{PART}\.parquet"),
-    VOCABULARY: r".+\.parquet",
     KEPT: f"{re.escape(COMMAND)}|stop|{REFUSED_DATA}",
-    f"{KEPT}/{COUNT}": rf"{PART}\.json",
-    f"{KEPT}/{COUNTS}": rf"{PART}\.(counts|rows)|.+\.merged",
     f"{KEPT}/{WRITE}": rf"{PART}\.json",
     f"{KEPT}/{SORTED}": r"items\.arrow|frames\.arrow|done\.json|duckdb_temp_.+",
 }
 """Pattern of the file names in each folder."""
-MERGING, RUN = r".+\.merging", r"[0-9]+-[0-9]{6}\.runs"
-"""Names of folders in COUNTS, and of the files in them."""
 PARTIAL = r"(\.[0-9a-f]{32})?\.partial"
 """Ending of temporary names."""
 
 
 def check_folders(out: Path) -> None:
     """Raises ValueError if a folder within the output is a link. The output itself may be one."""
-    ours = [*(out / name for name in NAMES if name != "."), *named(out / KEPT / COUNTS, MERGING)]
-    for path in ours:
+    for path in (out / name for name in NAMES if name != "."):
         if path.is_symlink():
             raise ValueError(
                 f"{path} is a link, and may lead to files that are not the output's; replace it with a folder, "
@@ -67,17 +60,10 @@ def remove_kept(out: Path) -> None:
     """Remove the state in KEPT but for the command, and then the folders that are empty."""
     for folder, names in NAMES.items():
         if folder.startswith(f"{KEPT}/"):
-            for merging in named(out / folder, MERGING):
-                remove_folder(merging)
-            remove_folder(out / folder, f"({names})({PARTIAL})?")
+            remove(out / folder, f"({names})({PARTIAL})?")
+            with suppress(OSError):
+                (out / folder).rmdir()
     (out / KEPT / REFUSED_DATA).unlink(missing_ok=True)
-
-
-def remove_folder(folder: Path, names: str = f"{RUN}({PARTIAL})?") -> None:
-    """Remove the folder's files of these names, and then the folder if it is empty."""
-    remove(folder, names)
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def remove(folder: Path, names: str) -> None:

@@ -27,7 +27,6 @@ from pipeline.prepare.manifest import claim, read_prepared
 from pipeline.prepare.report import report_lines
 from pipeline.prepare.run import begin, run
 from pipeline.prepare.steps import Job
-from pipeline.prepare.vocabulary import CACHE_BYTES
 from pipeline.storage.lock import RunLock
 
 MEMORY_PER_BYTE = 6
@@ -43,7 +42,7 @@ FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
 thread that cannot be started."""
 
 
-CORRECTED = "when this is corrected, without --fresh: in a source, or by another --skip-bad, --split or --minimum"
+CORRECTED = "when this is corrected, without --fresh: in a source, or by another --skip-bad or --split"
 
 
 class Stop:
@@ -108,7 +107,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             begin(job)
             stop.job = job
             tasks = TaskThreads(args.workers)
-            print(memory_of(tasks.num_threads, args.piece_size, bool(job.vocabulary)))
+            print(memory_of(tasks.num_threads, args.piece_size))
             stop.begun = True
             try:
                 finished = run(job, pieces, command, tasks, stop.asked)
@@ -152,10 +151,9 @@ def fault_message(error: BaseException) -> str:
     return system_text(error) or str(error) or type(error).__name__
 
 
-def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:
+def memory_of(num_threads: int, piece_bytes: int) -> str:
     """Upper bound of the memory of a preparation, in words; it does not depend on the size of the sources."""
-    of_part, others = MEMORY_PER_BYTE * piece_bytes, PROCESS_BYTES + vocabulary * CACHE_BYTES
     return (
-        f"{num_threads} parts at a time, of {format_size(piece_bytes)} of text: up to {of_part >> 20:,} MiB of memory "
-        f"each, and {others >> 20:,} MiB in addition"
+        f"{num_threads} parts at a time, of {format_size(piece_bytes)} of text: up to "
+        f"{MEMORY_PER_BYTE * piece_bytes >> 20:,} MiB of memory each, and {PROCESS_BYTES >> 20:,} MiB in addition"
     )

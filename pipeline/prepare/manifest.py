@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.files import SPLITS
 from pipeline.errors import shortened
 from pipeline.files.find import DataFile
 from pipeline.files.stores import open_bytes, stamp_of
@@ -21,15 +20,16 @@ from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
 from pipeline.prepare.resume import remove_other_parts
 from pipeline.prepare.schema import Field
 from pipeline.prepare.steps import Job
-from pipeline.prepare.vocabulary import Vocabulary, path_of
-from pipeline.settings import Strict, read_json
+from pipeline.settings import SPLITS, Strict, read_json
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files, checksum
 
 HEAD_BYTES = 1 << 16
 MAX_SHOWN = 200
-CORRECTABLE = ("skip_bad", "split", "minimum", "minimum_of")
+CORRECTABLE = ("skip_bad", "split")
 """Options in which a command may differ from the one whose data were refused."""
+NOT_GIVEN = {"vocabulary": [], "minimum": 1}
+"""Options of earlier versions, as those recorded them of commands that did not give them."""
 
 
 class Origin(Strict):
@@ -134,22 +134,19 @@ def _corrects(there: Command, here: Command) -> bool:
 
 def _different(there: Command, here: Command) -> list[str]:
     """Names of the options that differ; one that is absent is None."""
-    names = sorted({*there.options, *here.options})
-    return [name for name in names if there.options.get(name) != here.options.get(name)]
+    before = {name: value for name, value in there.options.items() if value != NOT_GIVEN.get(name)}
+    names = sorted({*before, *here.options})
+    return [name for name in names if before.get(name) != here.options.get(name)]
 
 
 def _go_on_with(job: Job, there: Command, here: Command) -> None:
     """Remove the parts that the corrected command makes otherwise."""
     both = zip(there.sources, here.sources, strict=True)
     changed = {number for number, (before, now) in enumerate(both) if before != now}
-    other = {*_different(there, here)} - {"skip_bad"}
+    other = _different(there, here)
     # A history may have events of any source.
-    otherwise = "split" in other or bool(changed and job.format.histories)
-    removed = remove_other_parts(job, changed, otherwise, bool(other or changed))
-    what = [
-        *(f"--{name.replace('_', '-')}" for name in _different(there, here)),
-        *(here.sources[n].path for n in changed),
-    ]
+    removed = remove_other_parts(job, changed, "split" in other or bool(changed and job.format.histories))
+    what = [*(f"--{name.replace('_', '-')}" for name in other), *(here.sources[n].path for n in changed)]
     print(f"resumes with what was corrected ({', '.join(what)}): {removed:,} parts are made again")
 
 
@@ -229,14 +226,11 @@ def summarize(job: Job, command: Command) -> dict[str, Any]:
         split: {"rows": 0, "positives": dict.fromkeys(job.of_role("label"), 0)} for split in SPLITS
     }
     limits: dict[str, Any] = {}
-    unknown = dict.fromkeys(job.vocabulary, 0)
-    for record in job.records("write"):
+    for record in job.records:
         sources[record.file]["lines"] += record.lines
         sources[record.file]["skipped"] += record.skipped
         for name, both in record.numbers.items():
             limits[name] = joined_span([limits.get(name), both])
-        for name, count in record.unknown.items():
-            unknown[name] += count
         for file in record.files:
             splits[file.split]["rows"] += file.rows
             if file.span:
@@ -250,20 +244,16 @@ def summarize(job: Job, command: Command) -> dict[str, Any]:
         "options": command.options,
         "sources": sources,
         "splits": splits,
-        "columns": {f.name: _column(job, f, limits, unknown) for f in job.format.fields if f.role != "skip"},
+        "columns": {f.name: _column(f, limits) for f in job.format.fields if f.role != "skip"},
     }
 
 
-def _column(job: Job, field: Field, limits: Mapping[str, Any], unknown: Mapping[str, int]) -> dict[str, Any]:
-    is_id = field.name in job.vocabulary
-    column: dict[str, Any] = {"role": field.role, "type": "int32" if is_id else str(field.type), "list": field.many}
+def _column(field: Field, limits: Mapping[str, Any]) -> dict[str, Any]:
+    column: dict[str, Any] = {"role": field.role, "type": str(field.type), "list": field.many}
     if field.history:
         column["history"] = field.history
     if field.name in limits:
         column["least"], column["greatest"] = limits[field.name]
-    if is_id:
-        column["vocabulary"] = len(Vocabulary(path_of(job.out, field.name), field.name))
-        column["unknown"] = unknown[field.name]
     return column
 
 

@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.data.files import SPLITS
 from pipeline.prepare.counts import value_type
 from pipeline.prepare.layout import PART, named
-from pipeline.settings import Strict
+from pipeline.settings import SPLITS, Strict
 from pipeline.storage.durable import has_checksum, read_sealed, replacing, size_of, write_sealed
 from pipeline.storage.files import checksum, checksum_of
 
@@ -69,8 +68,9 @@ class OutputFile(Strict):
         return size_of(out / self.name) == self.bytes
 
 
-class Record(Strict, allow_inf_nan=True):
-    """Record that part `number` of source `file` is done, with its counts and files."""
+class Record(Strict, allow_inf_nan=True, extra="ignore"):
+    """Record that part `number` of source `file` is done, with its counts and files. Those of earlier versions have
+    more fields."""
 
     file: int
     number: int
@@ -81,12 +81,6 @@ class Record(Strict, allow_inf_nan=True):
     numbers: dict[str, tuple[int | float, int | float]]
     """Minimum and maximum of each column of numbers that has values; infinite if all of them are NaN."""
     files: tuple[OutputFile, ...] = ()
-    unknown: dict[str, int]
-    """Number of values that became the id 0, rare or unknown, by column with a vocabulary."""
-    kept: str = ""
-    """Checksum of the counts that the step saved for the part; empty if it saves none."""
-    rows: str = ""
-    """The same of the part's rows."""
     end: int = 0
     """Bytes of the source read up to this part's end, if it is read as a stream."""
 
@@ -96,7 +90,7 @@ class Record(Strict, allow_inf_nan=True):
 
 
 class Records:
-    """The records of a step, in a folder."""
+    """The records of parts, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,14 +1,14 @@
-"""Report at the end of a preparation: a table of the splits, lines that were skipped, values without an id."""
+"""Report at the end of a preparation: a table of the splits, lines that were skipped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.data.files import SPLITS
 from pipeline.prepare.layout import MANIFEST
 from pipeline.prepare.manifest import Prepared
 from pipeline.prepare.splits import ByTime, asked_for
 from pipeline.prepare.steps import Job
+from pipeline.settings import SPLITS
 
 
 def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:
@@ -21,13 +21,6 @@ def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:
             f", in {files:,} of {len(prepared.sources):,} files; {MANIFEST} says how many of each" if skipped else ""
         )
         yield f"skipped as bad: {skipped:,} of {lines:,} lines{where}"
-    ids = [
-        (name, f"{column['vocabulary']:,}", f"{column['unknown']:,}")
-        for name, column in prepared.columns.items()
-        if "vocabulary" in column
-    ]
-    if ids:
-        yield from aligned([("vocabulary", "ids", "values that became 0 (rare, unknown)"), *ids])
 
 
 def _split_rows(job: Job, prepared: Prepared) -> Iterator[Sequence[str]]:

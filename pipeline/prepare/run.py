@@ -1,4 +1,4 @@
-"""The preparation as a whole: its steps, the remaining pieces of each, progress, and the final files."""
+"""The preparation as a whole: the pieces that remain, progress, and the final files."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
 from pipeline.machine.threads import TaskThreads
 from pipeline.monitor.progress import RowProgress
 from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
-from pipeline.prepare.layout import COUNT, COUNTS, SORTED, STATISTICS, STUB, WRITE, remove_kept, remove_partials
+from pipeline.prepare.layout import SORTED, STATISTICS, STUB, WRITE, remove_kept, remove_partials
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Records, joined_span
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.resume import check_parts_are_those, remove_damaged_parts, unfinished
 from pipeline.prepare.sequences import sort_events
 from pipeline.prepare.splits import ToScore, asked_for, reaches
-from pipeline.prepare.steps import Job, do_piece, saved_pieces
-from pipeline.prepare.vocabulary import merge, path_of
+from pipeline.prepare.steps import Job, do_piece
+from pipeline.settings import SPLITS
 from pipeline.storage.files import Files, checksum
 
 TICK_SECONDS = 0.5
@@ -33,9 +32,9 @@ PARTS_A_CHECK = 64
 
 def begin(job: Job) -> None:
     """Make the folders of the output, and remove temporary files that a killed process left in them."""
-    steps = ((COUNT, COUNTS) if job.vocabulary else ()) + ((SORTED,) if job.format.histories else ())
+    kept = (SORTED, WRITE) if job.format.histories else (WRITE,)
     splits = asked_for(job.split) if isinstance(job.split, ToScore) else SPLITS
-    for folder in (*(job.out / split for split in splits), *(job.kept / kept for kept in (*steps, WRITE))):
+    for folder in (*(job.out / split for split in splits), *(job.kept / name for name in kept)):
         Files().make_folder(folder)
     remove_partials(job.out)
 
@@ -48,47 +47,29 @@ def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: TaskThreads,
         if not sort_events(histories, sources, tasks.num_threads, stop):
             return False
         check_sources(command, (*histories.examples, *histories.events))
-    # In this order, since the count step's rows of a part are not needed once the part is written.
-    for step in (WRITE, COUNT) if job.vocabulary else (WRITE,):
-        check_done(job, step, tasks, stop)
-        if stop.is_set():
-            return False
-    if job.vocabulary:
-        if not run_step(job, COUNT, "counting", pieces, command, tasks, stop):
-            return False
-        check_parts_are_those(job, COUNT, pieces)
-        check_skipped(job, COUNT)
-        merging = partial(merge_one, job)
-        for _ in tasks.each("merge", merging, job.vocabulary, TICK_SECONDS):
-            if stop.is_set():
-                return False
-    to_write = saved_pieces(pieces, job.records(COUNT)) if job.vocabulary else pieces
-    if not run_step(job, WRITE, "writing", to_write, command, tasks, stop):
+    check_done(job, tasks, stop)
+    if stop.is_set() or not write_parts(job, pieces, command, tasks, stop):
         return False
     finish_preparation(job, pieces, command)
     return True
 
 
-def merge_one(job: Job, column: str) -> None:
-    merge(job.kept / COUNTS, column, job.vocabulary[column], path_of(job.out, column))
-
-
-def check_done(job: Job, step: str, tasks: TaskThreads, stop: threading.Event) -> None:
+def check_done(job: Job, tasks: TaskThreads, stop: threading.Event) -> None:
     """Check the parts that earlier processes made; those that are not as they were written will be made again."""
-    names = sorted(job.records(step).names())
+    names = sorted(job.records.names())
     batches = [names[at : at + PARTS_A_CHECK] for at in range(0, len(names), PARTS_A_CHECK)]
-    for _ in tasks.each("check", partial(remove_damaged_parts, job, step), batches, TICK_SECONDS):
+    for _ in tasks.each("check", partial(remove_damaged_parts, job), batches, TICK_SECONDS):
         if stop.is_set():
             return
-    if lost := len(names) - len(job.records(step).names()):
+    if lost := len(names) - len(job.records.names()):
         print(f"{lost:,} of {len(names):,} parts are damaged or incomplete, and are made again", file=sys.stderr)
 
 
-def run_step(
-    job: Job, step: str, what: str, pieces: Sequence[Piece], command: Command, tasks: TaskThreads, stop: threading.Event
+def write_parts(
+    job: Job, pieces: Sequence[Piece], command: Command, tasks: TaskThreads, stop: threading.Event
 ) -> bool:  # fmt: skip
-    """Run one step over all pieces that are not done; return False if stopped before the end."""
-    records = job.records(step)
+    """Make the parts that are not done; return False if stopped before the end."""
+    records = job.records
     bytes_of = weights(pieces)
     left = unfinished(pieces, records)
     done = sum(bytes_of.values()) - sum(bytes_of[piece] for piece in left)
@@ -96,10 +77,10 @@ def run_step(
     rows, streams = so_far(records, seen)
     for piece in set(pieces) - set(left):
         del streams[piece.file]
-    progress = RowProgress(what, sum(bytes_of.values()))
+    progress = RowProgress("writing", sum(bytes_of.values()))
     progress.begin_at(done + streams.total(), rows)
     with progress:
-        for ended in tasks.each(step, partial(do_piece, job, step), left, TICK_SECONDS):
+        for ended in tasks.each(WRITE, partial(do_piece, job), left, TICK_SECONDS):
             fresh = records.names() - seen
             seen |= fresh
             more, further = so_far(records, fresh)
@@ -112,7 +93,7 @@ def run_step(
                 return False
     check_sources(command, (piece.path for piece in pieces))
     if still := unfinished(pieces, records):
-        raise PipelineError(f"{what}: {len(still)} of {len(pieces)} pieces are not finished; the same command resumes")
+        raise PipelineError(f"writing: {len(still)} of {len(pieces)} pieces are not finished; the same command resumes")
     return True
 
 
@@ -134,9 +115,9 @@ def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
     return {p: sizes[p.file] * (p.end - p.begin) // max(1, whole[p.file]) for p in pieces}
 
 
-def check_skipped(job: Job, step: str) -> None:
+def check_skipped(job: Job) -> None:
     """Raises ValueError if more of all lines were skipped than --skip-bad allows, although no part had too many."""
-    totals = [(record.lines, record.skipped) for record in job.records(step)]
+    totals = [(record.lines, record.skipped) for record in job.records]
     lines, skipped = (sum(numbers) for numbers in zip(*totals, strict=True))
     if skipped > job.bad.allowed(lines):
         raise ValueError(
@@ -147,8 +128,8 @@ def check_skipped(job: Job, step: str) -> None:
 
 def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> None:
     """Write the workflow, then the manifest; after that, remove the state that was kept while the output was made."""
-    check_skipped(job, WRITE)
-    check_parts_are_those(job, WRITE, pieces)
+    check_skipped(job)
+    check_parts_are_those(job, pieces)
     summary = summarize(job, command)
     check_rows(job, command, summary["splits"])
     if summary["splits"]["train"]["rows"]:
@@ -163,7 +144,7 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
         if stub.exists() and stub.read_bytes() != text:
             raise ValueError(f"{stub} differs from the one that would be written; move it to keep it")
         Files().replace(stub, [text])
-    write_manifest(job.out, summary, job.records(WRITE))
+    write_manifest(job.out, summary, job.records)
     # If killed during the removal, the next run does the rest.
     remove_kept(job.out)
 

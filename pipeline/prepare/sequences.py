@@ -61,8 +61,6 @@ def with_histories(
     """Return the format of the examples with their histories. Raises ValueError if DuckDB is missing, or if a column is
     missing, has a type that does not fit, or has a user or time that is null."""
     _duckdb()
-    if args.vocabulary:
-        raise ValueError("--vocabulary: ids in a history would differ from those of its column; leave it out")
     args.memory = args.memory or MEMORY
     args.workers = max(1, min(args.workers, args.memory // (PART_FACTOR * args.piece_size)))
     for name, lowest in (("last", 1), ("least", 0), ("memory", LEAST_MEMORY)):

@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.data.files import SPLITS, kind_of
+from pipeline.data.files import kind_of
 from pipeline.files.find import DataFile, matches_name
 from pipeline.prepare.counts import keys_of, value_type
 from pipeline.prepare.histories import PLACE
 from pipeline.prepare.times import micros_of
 from pipeline.records import RESERVED
+from pipeline.settings import SPLITS
 
 I8 = NDArray[np.int8]
 TRAIN, VALIDATION, TEST = range(len(SPLITS))

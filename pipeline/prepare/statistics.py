@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.files import SPLITS, InputColumn, with_derived
+from pipeline.data.files import InputColumn, with_derived
 from pipeline.data.plain import plain
 from pipeline.errors import PipelineError, system_text
 from pipeline.features.any import AnyFeature
@@ -33,6 +33,7 @@ from pipeline.files.types import has_no_values, unified
 from pipeline.prepare.arguments import statistics_arguments
 from pipeline.prepare.counts import Counts, counted, summed
 from pipeline.prepare.draft import NUM_BUCKETS, WIDEST, Draft, suffixes
+from pipeline.settings import SPLITS
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
 from pipeline.workflow import Category, Data, load

@@ -1,7 +1,7 @@
 """Export of a commit's rows as Parquet: (table, value, vector), for other programs, which read the folder as a dataset.
 
 A row has a key, not the value that it was computed from. One pass over the categorical columns of the training data
-finds the values: those of each table are sorted externally by key (`prepare/runs.py`) and merged with the sorted rows.
+finds the values: those of each table are sorted externally by key (`value_runs.py`), as the rows are.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from pipeline.data.files import columns_of, resolve
 from pipeline.features.hashes import missing_of
 from pipeline.files.flat import open_file
 from pipeline.machine.aside import WAYS_OUT
-from pipeline.prepare.counts import Counts, counted, joined, summed, value_type
-from pipeline.prepare.runs import few, merge_counts, write_runs
+from pipeline.prepare.counts import Counts, counted, summed, value_type
 from pipeline.records import U64
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.exporting import (
@@ -32,7 +31,8 @@ from pipeline.serving.exporting import (
     remove_unfinished,
 )
 from pipeline.serving.sorted_runs import SortedPart, sorted_parts
-from pipeline.storage.durable import is_whole, replacing
+from pipeline.serving.value_runs import values_between, write_runs
+from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
 from pipeline.training.dense_state import merge_dense
 
@@ -77,13 +77,13 @@ def export_parquet(
     claim_folder(out, record, files)
     saved = merge_dense(opened.held.load_replicas())
     tables = value_tables(opened)
-    sources = [values_by_key(opened, table, out / EXPORTING, files) for table in tables]
+    runs = [sorted_values(opened, table, out / EXPORTING, files) for table in tables]
     row_bytes = 8 + 4 * opened.layout.num_weights
     metadata = {SOURCE: record.source, "pipeline.commit": str(opened.held.number)}
     for part in sorted_parts(opened, out / EXPORTING, saved, settings.memory, row_bytes, say):
         named = pa.nulls(len(part.keys_N), pa.string()), pa.nulls(len(part.keys_N), pa.large_string())
-        for table, source in zip(tables, sources, strict=True):
-            named = name_rows(table, source.before(part.end), part.keys_N, named)
+        for table, of_table in zip(tables, runs, strict=True):
+            named = name_rows(table, values_between(of_table, part.begin, part.end), part.keys_N, named)
         write_rows(out / f"{part.number:04}.parquet", opened, part, named, metadata)
     remove_unfinished(out)
     return exported_rows(out)
@@ -118,46 +118,22 @@ def value_tables(opened: OpenedCommit) -> list[ValueTable]:
     ]
 
 
-class SortedValues:
-    """Values of a table in the order of their keys, taken from front to back."""
-
-    def __init__(self, parts: Iterator[Counts]) -> None:
-        self._parts = parts
-        self._rest = next(parts)
-
-    def before(self, end: int) -> Counts:
-        """Take the values with keys before `end`."""
-        taken = []
-        while True:
-            at = self._rest.size if end >= 1 << 64 else int(np.searchsorted(self._rest.keys_U, np.uint64(end)))
-            taken.append(self._rest.slice(0, at))
-            self._rest = self._rest.slice(at, self._rest.size)
-            if self._rest.size or (part := next(self._parts, None)) is None:
-                return joined(taken)
-            self._rest = part
-
-
-def values_by_key(opened: OpenedCommit, table: ValueTable, folder: Path, files: Files) -> SortedValues:
-    """Sort the values of a table's columns in the training data by key."""
+def sorted_values(opened: OpenedCommit, table: ValueTable, folder: Path, files: Files) -> list[Path]:
+    """Sort the values of a table's columns in the training data by key. Returns the paths of the runs."""
     own = folder / f"values-{min(table.missing):016x}"
     files.make_folder(own)
-    files.make_folder(own / "merged")
-    paths: list[Path] = []
+    return write_runs(own, values_of(opened, table))
+
+
+def values_of(opened: OpenedCommit, table: ValueTable) -> Iterator[Counts]:
+    """Yield the values of a table's columns in the training data, those of some rows at a time."""
     for path in resolve(opened.workflow.data, "train", opened.features.read_kinds):
         with open_file(path) as file:
             found = {value_type(file.schema_arrow.field(name).type) for name in table.columns}
             wanted = pa.int64() if all(pa.types.is_integer(one) for one in found) else pa.large_string()
-            batches = file.iter_batches(ROWS_AT_ONCE, columns=list(table.columns), use_threads=False)
-            for batch in batches:
-                paths.append(own / f"{len(paths):06}.runs")
-                if not is_whole(paths[-1]):
-                    write_runs(paths[-1], {table.name: [_counted(batch, table, wanted)]})
-    return SortedValues(merge_counts(few(paths, table.name, own / "merged"), table.name))
-
-
-def _counted(batch: pa.RecordBatch, table: ValueTable, wanted: pa.DataType) -> Counts:
-    counts = [counted(batch.column(name), table.name) for name in table.columns]
-    return summed([one._replace(values_U=one.values_U.cast(wanted)) for one in counts])
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(table.columns), use_threads=False):
+                counts = [counted(batch.column(name), table.name) for name in table.columns]
+                yield summed([one._replace(values_U=one.values_U.cast(wanted)) for one in counts])
 
 
 def name_rows(

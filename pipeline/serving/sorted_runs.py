@@ -31,8 +31,9 @@ class SortedPart(NamedTuple):
     """Rows of a commit in a range of keys, sorted by key, with the last version of each."""
 
     number: int
+    begin: int
     end: int
-    """End of the range."""
+    """The range: from `begin` to before `end`."""
     keys_N: U64
     weights_NC: F32
 
@@ -58,7 +59,7 @@ def sorted_parts(
     for number, (begin, end) in enumerate(key_ranges(num_parts_of(opened.manifest.live_rows, row_bytes))):
         keys_N, weights_NC = runs.read(len(groups), begin, end)
         num_rows += len(keys_N)
-        yield SortedPart(number, end, keys_N, weights_NC)
+        yield SortedPart(number, begin, end, keys_N, weights_NC)
     check_num_rows(opened, num_rows)
 
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+SPLITS = ("train", "validation", "test")
+"""Names of the splits of the data, in the order in which they are shown."""
 STRICT = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 

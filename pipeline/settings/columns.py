@@ -138,7 +138,7 @@ def check_sequences(sequences: abc.Sequence[Sequence], categories: abc.Sequence[
         for column, candidate in sequence.items.items():
             where = f"data.sequences[{n}] ({sequence.name!r}): the candidate of items {column!r} is {candidate!r}"
             if candidate not in known:
-                hint = did_you_mean(candidate, known)[1].replace("it has", "there are")
+                hint = did_you_mean(candidate, known, "there are")[1]
                 raise ValueError(
                     f"{where}, which is not in data.categories{hint}; name the category whose values they hold"
                 )

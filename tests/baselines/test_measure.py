@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.baselines import measure
 from pipeline.baselines.measure import PRIOR_ROWS, baselines_of
-from pipeline.data.files import SPLITS
 from pipeline.run import main
+from pipeline.settings import SPLITS
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Task, Workflow
 
 ROWS = {"train": 4000, "validation": 1000, "test": 500}

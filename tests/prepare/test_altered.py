@@ -7,10 +7,12 @@ import shutil
 import pytest
 from support.data.preparations import contents, write_lines
 from support.faults import altered_outputs as altered
+from support.faults.kills import killed_anywhere
 
-from pipeline.prepare import run, vocabulary
+from pipeline.prepare import run
 from pipeline.prepare.parts import Records
 from pipeline.prepare.steps import do_piece
+from pipeline.storage.durable import RECORD
 
 NUM_LINES = 500
 ALTERATIONS = 50
@@ -47,13 +49,13 @@ def go_on(patch, source, out, whole, capsys):
 
 
 def unfinished(patch, source, tmp_path):
-    """Outputs that ended while values were counted, while runs were merged, between two vocabularies, among the parts,
-    and before the manifest. The workflow is named after the folder, so all have the same name."""
-    for ends_at in (5, 7, 12):
+    """Outputs that ended among the parts, before the workflow, and before the manifest. The workflow is named after the
+    folder, so all have the same name."""
+    for ends_at in (1, 4):
         assert altered.prepare(patch, source, tmp_path / f"ends-{ends_at}" / "out", ends_at) == 1
-    for module, name in ((vocabulary, "_write"), (run, "write_manifest")):
+    for name in ("workflow_text", "write_manifest"):
         with pytest.MonkeyPatch.context() as failing:
-            failing.setattr(module, name, fail)
+            failing.setattr(run, name, fail)
             assert altered.prepare(failing, source, tmp_path / f"ends-{name}" / "out") == 1
     return sorted(tmp_path.glob("ends-*/out"))
 
@@ -90,13 +92,36 @@ def test_an_altered_file_is_made_again_or_refused(source, whole, tmp_path, monke
     assert {path for way, path in refused if way != "be_folder"} <= {".prepare/command.json", "_workflow.py"}, refused
 
 
-NOTES = ("note.txt", "train/note.partial", "_vocabulary/note", ".prepare/note", ".prepare/write/part-note.json",
-         ".prepare/write/notes/note", ".prepare/counts/note.counts")  # fmt: skip
+@pytest.mark.prove
+def test_a_kill_at_any_system_call_changes_no_byte(tmp_path, monkeypatch):
+    log = write_lines(tmp_path / "day", "csv", 200)
+
+    def work(folder):
+        assert altered.prepare(monkeypatch, log, folder / "out") == 0
+        return contents(folder / "out")
+
+    (tmp_path / "whole").mkdir()
+    expected = work(tmp_path / "whole")
+    assert len([name for name in expected if name.startswith("train/")]) > 1
+    num_kills = 0
+    for folder in killed_anywhere(tmp_path, work):
+        assert contents(folder / "out") == expected
+        num_kills += 1
+    assert num_kills > 80
+
+
+NOTES = (
+    "note.txt",
+    "train/note.partial",
+    ".prepare/note",
+    ".prepare/write/part-note.json",
+    ".prepare/write/notes/note",
+)
 
 
 def test_files_of_a_user_in_any_folder_survive(source, whole, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out, 12) == 1
+    assert altered.prepare(monkeypatch, source, out, 4) == 1
     for note in NOTES:
         (out / note).parent.mkdir(exist_ok=True)
         (out / note).write_text(note)
@@ -104,13 +129,13 @@ def test_files_of_a_user_in_any_folder_survive(source, whole, tmp_path, monkeypa
     assert contents(out) == whole | {note: note.encode() for note in NOTES}
 
 
-LINKS = ("train", "_vocabulary", ".prepare", ".prepare/write")
+LINKS = ("train", ".prepare", ".prepare/write")
 
 
 @pytest.mark.parametrize("link", LINKS)
 def test_a_linked_folder_is_refused_and_its_target_is_unchanged(source, tmp_path, monkeypatch, capsys, link):
     out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out, 12) == 1
+    assert altered.prepare(monkeypatch, source, out, 4) == 1
     (outside := tmp_path / "outside").mkdir()
     (outside / "thesis").mkdir()
     (outside / "thesis" / "all.partial").write_text("of it")
@@ -124,6 +149,49 @@ def test_a_linked_folder_is_refused_and_its_target_is_unchanged(source, tmp_path
     assert contents(outside) == before
 
 
+def as_written_before(out, **options):
+    """Give an output the records of the version that had `--vocabulary`, whose command gave these options."""
+    options = {"vocabulary": [], "minimum": 1} | options
+    for path in (out / ".prepare/command.json", out / "_prepared.json"):
+        if path.exists():
+            content = json.loads(path.read_bytes())
+            content["options"] |= options
+            path.write_text(json.dumps(content))
+    for path in (out / ".prepare").glob("write/*.json"):
+        record = json.loads(RECORD.open(path.read_bytes())) | {"unknown": {}, "kept": "", "rows": ""}
+        path.write_bytes(RECORD.close(json.dumps(record).encode()))
+
+
+def test_an_unfinished_output_of_the_version_before_resumes(source, whole, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert altered.prepare(monkeypatch, source, out, 4) == 1
+    as_written_before(out)
+    capsys.readouterr()
+    assert altered.prepare(monkeypatch, source, out) == 0
+    assert "damaged" not in capsys.readouterr().err
+    assert contents(out) == whole | {".prepare/command.json": (out / ".prepare/command.json").read_bytes()}
+
+
+def test_a_finished_output_of_the_version_before_is_finished(source, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert altered.prepare(monkeypatch, source, out) == 0
+    as_written_before(out)
+    assert altered.prepare(monkeypatch, source, out) == 0
+    assert f"{out} is finished" in capsys.readouterr().out
+
+
+def test_an_output_with_ids_is_refused_with_the_way_out(source, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert altered.prepare(monkeypatch, source, out, 4) == 1
+    as_written_before(out, vocabulary=["city"], minimum=5)
+    capsys.readouterr()
+    assert altered.prepare(monkeypatch, source, out) == 2
+    assert (
+        'begun with another command: minimum is 5 there and null here; vocabulary is ["city"] there and null here; '
+        "--fresh moves it aside, --out names another place"
+    ) in capsys.readouterr().err
+
+
 def test_an_output_may_be_a_link(source, whole, tmp_path, monkeypatch):
     (tmp_path / "real").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "real")
@@ -135,15 +203,12 @@ DAMAGES = {
     "train/part-0000-00001.parquet": altered.flip,
     "test/part-0000-00000.parquet": altered.delete,
     ".prepare/write/part-0000-00002.json": altered.flip,
-    ".prepare/counts/part-0000-00003.counts": altered.flip,
-    ".prepare/counts/part-0000-00004.rows": altered.flip,
-    "_vocabulary/city.parquet": altered.flip,
 }
 
 
 def test_damaged_files_are_made_again(source, whole, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out, 12) == 1
+    assert altered.prepare(monkeypatch, source, out, 4) == 1
     for name, way in DAMAGES.items():
         way(out / name, random.Random(1), out)
     assert altered.prepare(monkeypatch, source, out) == 0
@@ -211,10 +276,10 @@ def test_a_workflow_edited_by_a_user_is_never_overwritten(source, tmp_path, monk
 def test_a_source_that_changes_during_preparation_is_an_error(source, tmp_path, monkeypatch, capsys):
     path = shutil.copy(source, tmp_path / "day")
 
-    def grow(job, step, piece):
+    def grow(job, piece):
         with open(path, "ab") as file:
             file.write(b"0,1,,2024-02-01,a,1,x\n")
-        return do_piece(job, step, piece)
+        return do_piece(job, piece)
 
     monkeypatch.setattr(run, "do_piece", grow)
     assert altered.prepare(monkeypatch, path, tmp_path / "out") == 1
@@ -223,7 +288,7 @@ def test_a_source_that_changes_during_preparation_is_an_error(source, tmp_path, 
 
 def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out, 12) == 1
+    assert altered.prepare(monkeypatch, source, out, 4) == 1
     records, name = Records(out / ".prepare/write"), "part-0000-00003"
     more = records.read(name).model_copy(update={"file": 7, "number": 0, "files": (), "lines": 0, "skipped": 0})
     records.write(more)

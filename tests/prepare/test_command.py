@@ -67,7 +67,7 @@ REFUSED = [
     ("csv more --schema click:label city:category", "has 'more'; is the header missing? Else name the columns"),
     ("csv unlabeled --schema click:label city:category",
      "has no column 'click', a label; if its rows are to be scored, give --no-label"),
-    ("csv log --schema click:label --no-label --split ratio:test=0.5", "leave out --split and --vocabulary"),
+    ("csv log --schema click:label --no-label --split ratio:test=0.5", "leave out --split"),
     ("csv clicks.parquet --schema click:label",
      "clicks.parquet is a Parquet file, not lines of text; give the format parquet"),
     ("parquet clicks.parquet --schema click:label x:number", "no column is named x; it has: click, i1, c2"),
@@ -83,11 +83,6 @@ REFUSED = [
     ("libffm day --fields 1 --many 2", "libffm: fields [2] are named in `many` or `numbers` but not in `fields`"),
     ("libffm day --fields 1 --many 1 --numbers 1", "libffm: fields [1] are named"),
     ("libffm day --fields 1099511627776", "libffm: fields: expected at most 10,000 from 0 to 1,048,575"),
-    ("criteo day --vocabulary i1", "--vocabulary: i1 is not a category"),
-    ("criteo day --vocabulary all c1", "--vocabulary: all is not a category"),
-    ("criteo day --minimum 5", "--minimum needs --vocabulary"),
-    ("criteo day --vocabulary c1 --minimum 0", "give at least 1"),
-    ("criteo day --vocabulary c1 --minimum c2=5", "'c2' is not in --vocabulary, where there is c1"),
     ("criteo day --workers 0", "--workers 0"),
     ("criteo day --skip-bad 2", "--skip-bad 2.0: give a share"),
     ("criteo day --piece-size 0B", "--piece-size 0 B: choose a size"),
@@ -180,11 +175,11 @@ def test_an_output_in_use_is_refused_with_its_process(tmp_path, source, refused)
 
 
 def test_an_output_is_read_as_one_data_set(tmp_path, source):
-    argv = ("criteo", str(source), "--out", str(tmp_path / "out"), *SPLIT, "--vocabulary", "c1")
+    argv = ("criteo", str(source), "--out", str(tmp_path / "out"), *SPLIT)
     assert main([*argv]) == 0
     assert pyarrow.dataset.dataset(tmp_path / "out").count_rows() == 200
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    others = {"_prepared.json", "_statistics.json", "_workflow.py", "_vocabulary", ".prepare"}
+    others = {"_prepared.json", "_statistics.json", "_workflow.py", ".prepare"}
     assert written - {"train", "validation", "test"} == others
     assert all(name in OUT for name in written)
 

@@ -2,10 +2,8 @@
 
 import pytest
 from support.data.preparations import contents, prepare, write_lines
-from support.depth import some
 
 PIECE = ("--piece-size", "4 KiB", "--workers", 1)
-IDS = ("--vocabulary", "C1", "site_id", "--minimum", 2)
 TIME = "time:hour,validation_from=14102800,test_from=14102900"
 
 
@@ -34,43 +32,39 @@ def check_goes_on(tmp_path, sources, capsys, *corrected):
     return said
 
 
-@pytest.mark.parametrize("ids", some([(), IDS], ()), ids=["values", "ids"])
-def test_a_command_with_skip_bad_added_keeps_finished_parts(tmp_path, sources, capsys, ids):
+def test_a_command_with_skip_bad_added_keeps_finished_parts(tmp_path, sources, capsys):
     add(sources / "day_1", b"nonsense\n", 60)
-    assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids) == 1
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE) == 1
     said = capsys.readouterr().err
     assert "day_1: line 61: expected 24 columns, got 1; correct it, or leave bad lines out (--skip-bad " in said
     assert "the command resumes when this is corrected, without --fresh" in said
-    step = "count" if ids else "write"
-    made = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out" / ".prepare" / step).iterdir())]
+    made = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out" / ".prepare" / "write").iterdir())]
     assert made
-    said = check_goes_on(tmp_path, sources, capsys, *ids, "--skip-bad", 0.1)
+    said = check_goes_on(tmp_path, sources, capsys, "--skip-bad", 0.1)
     assert "(--skip-bad): 0 parts are made again" in said
 
 
-@pytest.mark.parametrize("ids", some([(), IDS], ()), ids=["values", "ids"])
-def test_only_a_corrected_source_is_read_again(tmp_path, sources, capsys, ids):
+def test_only_a_corrected_source_is_read_again(tmp_path, sources, capsys):
     good = (sources / "day_1").read_bytes()
     add(sources / "day_1", b"nonsense\n" * 3000, 60)
-    assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids) == 1
-    names = {path.name for path in (tmp_path / "out" / ".prepare" / ("count" if ids else "write")).iterdir()}
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE) == 1
+    names = {path.name for path in (tmp_path / "out" / ".prepare" / "write").iterdir()}
     (sources / "day_1").write_bytes(good)
-    said = check_goes_on(tmp_path, sources, capsys, *ids)
+    said = check_goes_on(tmp_path, sources, capsys)
     of_day_1 = sum(name.startswith("part-0001") for name in names)
     assert 0 < of_day_1 < len(names)
     assert f"({sources / 'day_1'}): {of_day_1} parts are made again" in said
 
 
-@pytest.mark.parametrize("ids", some([(), IDS], ()), ids=["values", "ids"])
-def test_after_an_empty_split_another_split_resumes(tmp_path, sources, capsys, ids):
+def test_after_an_empty_split_another_split_resumes(tmp_path, sources, capsys):
     empty = "time:hour,validation_from=14110100,test_from=14110200"
-    assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids, "--split", empty) == 1
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--split", empty) == 1
     said = capsys.readouterr().err
     assert f"error: --split {empty}: no row is for validation or test, since hour goes from 14102100 to 141030" in said
     assert "; give another --split" in said
     assert "without --fresh" in said
     assert not (tmp_path / "out" / "_prepared.json").exists()
-    check_goes_on(tmp_path, sources, capsys, *ids, "--split", TIME)
+    check_goes_on(tmp_path, sources, capsys, "--split", TIME)
 
 
 def test_a_smaller_skip_bad_makes_parts_beyond_it_again(tmp_path, sources, capsys):

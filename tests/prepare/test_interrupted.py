@@ -12,7 +12,6 @@ import pytest
 from support.data.preparations import ROOT, SPLIT, command, contents, prepare, wait_for, write_lines
 from support.faults.small_disk import Disk, need_namespaces
 
-IDS = ("--vocabulary", "c1", "c3")
 PIECE = ("--piece-size", "50 KiB", "--workers", 1, *SPLIT)
 
 
@@ -23,13 +22,10 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(source, tmp_path_factory):
-    """By options, what undisturbed preparations leave."""
-    left = {}
-    for options in ((), IDS):
-        out = tmp_path_factory.mktemp("whole") / "out"
-        assert prepare("criteo", source, out, *PIECE, *options) == 0
-        left[options] = contents(out)
-    return left
+    """What an undisturbed preparation leaves."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    assert prepare("criteo", source, out, *PIECE) == 0
+    return contents(out)
 
 
 def ended_with_one_message(process):
@@ -41,18 +37,12 @@ def ended_with_one_message(process):
     return err
 
 
-INSTANTS = [
-    ((), ".prepare/write/*.json", 3),
-    ((), "train/*.parquet", 12),
-    (IDS, ".prepare/count/*.json", 4),
-    (IDS, ".prepare/counts/*.merged", 1),
-    (IDS, ".prepare/write/*.json", 2),
-]
+INSTANTS = [(".prepare/write/*.json", 3), ("train/*.parquet", 12)]
 
 
 FAILURES = {
     "No space left on device": (Disk.fill, Disk.free, INSTANTS),
-    "Read-only file system": (lambda disk: disk.remount("ro"), lambda disk: disk.remount("rw"), INSTANTS[:3:2]),
+    "Read-only file system": (lambda disk: disk.remount("ro"), lambda disk: disk.remount("rw"), INSTANTS[:1]),
 }
 """By the message: what happens to the disk, what repairs it, and at which instants it is tried."""
 
@@ -61,17 +51,17 @@ FAILURES = {
 @pytest.mark.parametrize(("said", "instant"), [(said, one) for said, (*_, some) in FAILURES.items() for one in some])
 def test_a_rerun_completes_after_the_one_message_of_a_disk(tmp_path, source, whole, said, instant):
     need_namespaces()
-    (options, pattern, count), (fail, repair, _) = instant, FAILURES[said]
+    (pattern, count), (fail, repair, _) = instant, FAILURES[said]
     with Disk(tmp_path / "disk", "64m") as disk:
-        process = disk.prepare("criteo", source, *PIECE, *options)
+        process = disk.prepare("criteo", source, *PIECE)
         wait_for(process, disk.seen, pattern, count)
         fail(disk)
         assert said in ended_with_one_message(process)
         repair(disk)
-        process = disk.prepare("criteo", source, *PIECE, *options)
+        process = disk.prepare("criteo", source, *PIECE)
         _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
-        assert contents(disk.seen) == whole[options]
+        assert contents(disk.seen) == whole
 
 
 BEGUN = """
@@ -114,4 +104,4 @@ def test_a_rerun_completes_after_an_interrupt_at_any_time(tmp_path, source, whol
             break
     assert 1 in codes
     assert prepare("criteo", source, tmp_path / "out", *PIECE) == 0
-    assert contents(tmp_path / "out") == whole[()]
+    assert contents(tmp_path / "out") == whole

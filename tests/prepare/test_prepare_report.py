@@ -1,7 +1,5 @@
 """The report at the end of a preparation says what is in each split, what was left out, and what to do next."""
 
-import json
-
 from support.data.preparations import SPLIT, prepare, write_lines
 
 
@@ -29,23 +27,6 @@ def test_each_split_is_reported_with_rows_positives_and_span(tmp_path, capsys):
         assert row.split() == [name, f"{len(ours):,}", f"{positives:,}", rate, hours[0], "..", hours[-1]]
 
 
-def test_the_span_of_a_column_with_ids_has_its_values(tmp_path, capsys):
-    columns = ("--schema", "y:label", "day:category", "--split", "time:day,test_from=d", "--vocabulary", "day")
-    (tmp_path / "log.csv").write_text("y,day\n1,a\n0,c\n1,d\n0,e\n")
-    _, train, test, *_ = reported(capsys, "csv", tmp_path / "log.csv", tmp_path / "out", *columns)
-    assert (train.split()[-3:], test.split()[-3:]) == (["a", "..", "c"], ["d", "..", "e"])
-
-
-def test_values_that_have_no_id_are_counted_by_column(tmp_path, capsys):
-    text = "y,a,b\n" + "1,often,x\n" * 3 + "0,rare,x\n" + "1,,y\n"
-    (tmp_path / "log.csv").write_text(text)
-    schema = ("--schema", "y:label", "a:category", "b:category", "--vocabulary", "a", "b", "--minimum", 2)
-    *_, a, b, _ = reported(capsys, "csv", tmp_path / "log.csv", tmp_path / "out", *schema)
-    assert (a.split(), b.split()) == (["a", "1", "1"], ["b", "1", "1"])
-    columns = json.loads((tmp_path / "out" / "_prepared.json").read_text())["columns"]
-    assert [columns[name]["unknown"] for name in "ab"] == [1, 1]
-
-
 def test_the_workflow_is_named_and_not_printed(tmp_path, capsys):
     source = write_lines(tmp_path / "log", "criteo", 100)
     lines = reported(capsys, "criteo", source, tmp_path / "an out", *SPLIT)
@@ -57,11 +38,3 @@ def test_the_workflow_is_named_and_not_printed(tmp_path, capsys):
 def test_the_report_says_that_no_line_was_skipped(tmp_path, capsys):
     source = write_lines(tmp_path / "log", "criteo", 100)
     assert "skipped as bad: 0 of 100 lines" in reported(capsys, "criteo", source, tmp_path / "out", "--skip-bad", 0.1)
-
-
-def test_each_vocabulary_can_have_its_own_minimum(tmp_path, capsys):
-    (tmp_path / "log.csv").write_text("y,a,b,c\n" + "1,u,x,k\n" * 2 + "0,v,y,k\n" * 3)
-    schema = ("--schema", "y:label", "a:category", "b:category", "c:category")
-    minimum = ("--vocabulary", "all", "--minimum", 2, "--minimum", "a=3", "c=6")
-    *_, a, b, c, _ = reported(capsys, "csv", tmp_path / "log.csv", tmp_path / "out", *schema, *minimum)
-    assert [line.split() for line in (a, b, c)] == [["a", "1", "2"], ["b", "2", "0"], ["c", "0", "5"]]

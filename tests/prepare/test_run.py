@@ -140,9 +140,8 @@ def test_a_small_preparation_imports_nothing_slow(tmp_path):
 def test_leftovers_of_a_killed_attempt_are_removed(tmp_path, source, whole):
     out = tmp_path / "out"
     planned(source, out)
-    (out / "_vocabulary").mkdir()
     names = {"": "_prepared.json", ".prepare/write": "part-0000-00000.json"}
-    for folder in ("", "train", "test", "_vocabulary", ".prepare/write"):
+    for folder in ("", "train", "test", ".prepare/write"):
         name = names.get(folder, "part-0000-00000.parquet")
         (out / folder / f"{name}.{'0' * 32}.partial").write_bytes(b"half")
     assert prepare("criteo", source, out, "--piece-size", PIECE, *SPLIT) == 0
@@ -184,11 +183,11 @@ def test_a_full_disk_is_one_error_and_the_rerun_completes(tmp_path, source, whol
 def test_only_a_missing_part_of_a_stream_is_written_again(tmp_path, zipped):
     assert prepare("criteo", zipped, tmp_path / "once", "--piece-size", PIECE, *SPLIT) == 0
     job, pieces = planned(zipped, tmp_path / "out")
-    do_piece(job, "write", pieces[0])
-    name = sorted(job.records("write").names())[3]
-    job.records("write").path(name).unlink()
+    do_piece(job, pieces[0])
+    name = sorted(job.records.names())[3]
+    job.records.path(name).unlink()
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "train").iterdir()}
-    assert unfinished(pieces, job.records("write")) == pieces
+    assert unfinished(pieces, job.records) == pieces
     assert prepare("criteo", zipped, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
     changed = [p.stem for p in before if p.stat().st_mtime_ns != before[p]]
     assert changed == [name]
@@ -198,33 +197,14 @@ def test_only_a_missing_part_of_a_stream_is_written_again(tmp_path, zipped):
 @pytest.mark.prove
 def test_progress_through_a_compressed_source_is_known(tmp_path, zipped):
     job, pieces = planned(zipped, tmp_path / "out")
-    do_piece(job, "write", pieces[0])
-    records = job.records("write")
+    do_piece(job, pieces[0])
+    records = job.records
     names = sorted(records.names())
     read = [so_far(records, names[:number])[1][0] for number in range(len(names) + 1)]
     assert read == sorted(read)
     assert (read[0], read[-1]) == (0, zipped.stat().st_size)
     assert len(set(read)) > 3
     assert so_far(records, names)[0] == NUM_LINES
-
-
-@pytest.mark.prove
-def test_vocabularies_are_built_from_training_rows_alone(tmp_path, source):
-    options = ("--piece-size", PIECE, "--vocabulary", "c1", "c3", "--minimum", 20, *SPLIT)
-    assert prepare("criteo", source, tmp_path / "out", *options) == 0
-    assert prepare("criteo", source, tmp_path / "raw", "--piece-size", PIECE, *SPLIT) == 0
-    ids, raw = (read(tmp_path / out, "train") for out in ("out", "raw"))
-    for column in ("c1", "c3"):
-        values = raw[column].cast(pa.string()).to_pylist()
-        counts = {value: values.count(value) for value in set(values) - {None}}
-        vocabulary = pq.read_table(tmp_path / "out" / "_vocabulary" / f"{column}.parquet").to_pydict()
-        kept = dict(zip(vocabulary["value"], vocabulary["id"], strict=True))
-        assert kept.keys() == {value for value, count in counts.items() if count >= 20}
-        assert ids[column].to_pylist() == [None if v is None else kept.get(v, 0) for v in values]
-        assert ids[column].type == pa.int32()
-    described = json.loads((tmp_path / "out" / "_prepared.json").read_text())["columns"]["c3"]
-    assert (described["vocabulary"], described["type"]) == (len(kept), "int32")
-    assert train(load(tmp_path / "out" / "_workflow.py"), device_rows=40_000, ring_rows=20_000, chunk_rows=1024)
 
 
 def read(out, split):
@@ -245,7 +225,7 @@ def test_csv_columns_are_found_by_name_in_the_first_files_order(tmp_path):
 
 
 def test_columns_are_in_the_order_of_the_source(tmp_path, source):
-    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, "--vocabulary", "c2", *SPLIT) == 0
+    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
     order = ["label", *(f"i{n}" for n in range(1, 14)), *(f"c{n}" for n in range(1, 27))]
     files = sorted((tmp_path / "out").glob("t*/*.parquet"))
     assert files

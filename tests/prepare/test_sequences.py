@@ -67,7 +67,7 @@ def made(out, *argv):
     begin(job)
     assert sort_events(job.format.histories, "", 1, threading.Event())
     for piece in pieces:
-        do_piece(job, "write", piece)
+        do_piece(job, piece)
     paths = sorted(out.glob("*/*.parquet"), key=lambda path: path.name)
     tables = [
         pq.read_table(path, partitioning=None).append_column(

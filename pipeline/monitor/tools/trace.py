@@ -78,9 +78,6 @@ class _Session:
         self._places = {track: place for place, track in enumerate(TRACKS, start=1)}
         self._free: dict[str, int] = {}
         """Microsecond of the end of the last span of each track in use."""
-        self._known: dict[tuple[str, int], int] = {}
-        """Starts of the spans of the last two ticks, by stage and end: where an arrow may begin."""
-        self._num_arrows = 0
         self._last: dict[str, float] = {}
         """Seconds of the last tick of each split."""
 
@@ -118,21 +115,11 @@ class _Session:
         self._before, self._last[tick.split] = tick, tick.seconds
 
     def _add_blocks(self, blocks: Sequence[BlockSpans]) -> None:
-        spans = [(block, *span) for block in blocks for span in block.spans]
-        here = {(stage, self._moment(stop)): self._moment(start) for _, stage, start, stop, _, _ in spans}
-        self._known |= here
-        for block, stage, start, stop, after, done in spans:
-            waited = {"after": after, "milliseconds until it began": 1000 * (start - done)} if after else {}
-            args = {"block": block.number, "split": block.split, **waited}
-            self._add_span(stage, f"{stage} {block.number}", start, stop, args)
-            begun, source_end = self._known.get((after, self._moment(done))), self._moment(done)
-            # An arrow begins in a span that is in the sample, just before its end, which may belong to the next one.
-            if begun is not None and source_end <= self._moment(start):
-                self._num_arrows += 1
-                same = {"cat": "edge", "id": f"{self._number}.{self._num_arrows}"}
-                self._add("s", "waited for", after, ts=max(begun, source_end - 1), **same)
-                self._add("f", "waited for", stage, ts=self._moment(start), bp="e", **same)
-        self._known = here or self._known
+        for block in blocks:
+            for stage, start, stop, after, done in block.spans:
+                waited = {"after": after, "milliseconds until it began": 1000 * (start - done)} if after else {}
+                args = {"block": block.number, "split": block.split, **waited}
+                self._add_span(stage, f"{stage} {block.number}", start, stop, args)
 
     def _add_span(self, track: str, name: str, start: float, stop: float, args: dict[str, Any]) -> None:
         """Add a span. Spans of a track that was measured on two clocks are cut where they would overlap."""

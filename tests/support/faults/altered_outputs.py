@@ -5,9 +5,9 @@ import shutil
 
 from support.data import preparations as preparing
 
-from pipeline.prepare import main, runs, vocabulary
+from pipeline.prepare import main
 
-OPTIONS = ("--piece-size", "4 KiB", "--vocabulary", "city", "item", *preparing.SPLIT)
+OPTIONS = ("--piece-size", "4 KiB", *preparing.SPLIT)
 
 
 class Inline:
@@ -29,10 +29,8 @@ class Inline:
 
 
 def prepare(patch, source, out, ends_at=None):
-    """Prepare in this thread, with limits so small that every kind of file occurs: merged runs, several partitions."""
+    """Prepare in this thread."""
     patch.setattr(main, "TaskThreads", lambda _: Inline(ends_at))
-    patch.setattr(runs, "FAN_IN", 2)
-    patch.setattr(vocabulary, "PARTITION_ROWS", 50)
     return preparing.prepare("csv", source, out, *OPTIONS)
 
 

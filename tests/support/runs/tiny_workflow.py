@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.files import SPLITS
+from pipeline.settings import SPLITS
 
 WORKFLOW = """
 from pipeline.models import DeepFM
