@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import settings
-from support import depth
+from support import depth, scratch
 
 from pipeline.models import DeepFM
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
@@ -131,6 +131,16 @@ def trained(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Path]:
+    """Folder of a test, in memory where that is large enough; on a disk, if the test is marked `disk`."""
+    if request.node.get_closest_marker("disk") is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=os.environ[scratch.DISK]) as name:
+        yield Path(name)
+
+
+@pytest.fixture
 def small_workflow(data_root: Path) -> Callable[..., Workflow]:
     return lambda **changes: make_workflow(data_root, **changes)
 
@@ -164,6 +174,7 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[...,
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    scratch.use_memory()
     depth.PROVES = "deep" in config.getoption("markexpr")
     depth.ALL = config.getoption("all_forms")
     # Only `make prove-all` and --hypothesis-seed draw other examples each time: a change is judged by the same ones as
