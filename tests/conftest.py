@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Generator
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import settings
 from support import depth, scratch
+from support.compile_once import compile_once
 
 from pipeline.models import DeepFM
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
@@ -192,25 +192,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Have one of several test processes compile the kernels of a run; the others, which would compile the same ones at
-    the same time, wait and load them."""
-    if not hasattr(session.config, "workerinput") or os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-        return
-    from support.runs.harness import run
-
-    from pipeline.kernels import config
-
-    Path(config.CACHE_DIR).mkdir(parents=True, exist_ok=True)
-    with open(Path(config.CACHE_DIR) / "compiled", "a") as file, tempfile.TemporaryDirectory() as folder:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if file.tell() == 0:
-            run(
-                make_workflow(write_data(Path(folder), num_train=90, num_keys=60)),
-                device_rows=120,
-                host_rows=24,
-                chunk_rows=4,
-            )
-            file.write("by the first test process that came")
+    if hasattr(session.config, "workerinput"):
+        compile_once()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
