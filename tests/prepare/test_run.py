@@ -28,8 +28,8 @@ from pipeline.run import load
 from pipeline.storage.files import Files, checksum_of
 from pipeline.workflow import Storage
 
-NUM_LINES = 10_000
-PIECE = "100 KiB"
+NUM_LINES = 4_000
+PIECE = "40 KiB"
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +258,7 @@ def test_columns_are_in_the_order_of_the_source(tmp_path, source):
 
 def test_bad_lines_are_counted_up_to_the_share(tmp_path, source, capsys):
     lines = source.read_bytes().splitlines(keepends=True)
-    for at in (17, 5000, 9000):
+    for at in (17, 2000, 3600):
         lines[at] = b"nonsense\n"
     (bad := tmp_path / "bad").write_bytes(b"".join(lines))
     assert prepare("criteo", bad, tmp_path / "out", "--piece-size", PIECE, "--skip-bad", 0.01) == 0
@@ -266,5 +266,5 @@ def test_bad_lines_are_counted_up_to_the_share(tmp_path, source, capsys):
     assert (described["lines"], described["skipped"]) == (NUM_LINES, 3)
     assert read(tmp_path / "out", "train").num_rows == NUM_LINES - 3
     # A part may skip one line in any case; all together may not.
-    assert prepare("criteo", bad, tmp_path / "few", "--piece-size", PIECE, "--skip-bad", 0.0001) == 1
-    assert "3 of 10,000 lines are bad, and --skip-bad 0.0001 allows 1" in capsys.readouterr().err
+    assert prepare("criteo", bad, tmp_path / "few", "--piece-size", PIECE, "--skip-bad", 0.0003) == 1
+    assert "3 of 4,000 lines are bad, and --skip-bad 0.0003 allows 1" in capsys.readouterr().err
