@@ -7,6 +7,9 @@ VENV := .venv
 APART := --dist loadfile --max-worker-restart 0
 # Tests start hundreds of processes, each of which would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
+# Few files, one of which takes longer than the others together; nothing in them waits.
+SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) --dist worksteal --max-worker-restart 0 \
+	tests/simulated
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # uv installs in a third of pip's time. It has to be given pip's settings: indexes, and folders of wheels. If it fails
@@ -26,15 +29,17 @@ run: $(VENV)/core
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) $(APART)
-	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) $(APART) tests/simulated
+	$(SIMULATED)
 
 # What is deeper than `make test`: more forms of each promise, more examples, whole processes, benchmarks in their quick
 # form. What a proof needs of the machine is said where it is skipped: a C compiler, namespaces (unshare), a file
 # system with O_DIRECT. PROVE=--no-skips fails then. Some proofs measure time: no more processes than cores.
 PROVE ?=
 PROVE_JOBS ?= 2
-# `make prove` runs one in four forms of a test and a quarter of the examples, `make prove-all` all of them.
-PROOFS = $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" --timeout 1200 $(PROVE)
+# `make prove` runs one in four forms of a test and a quarter of the examples, `make prove-all` all of them. The files
+# that take longest have few tests: they begin first, in the order of conftest.py, and not last.
+DEEPER = -m "prove or deep" --timeout 1200 $(PROVE)
+PROOFS = $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) --no-loadscope-reorder $(DEEPER)
 # Runs that equal the plain trainer, and tests of every kernel, are repeated with checks of bounds. What is left out takes
 # long: PTX, processes whose system calls fail, and other schedules and types of the same kernels.
 CHECKED := not test_ptx and not refuses and not faulty and not one_by_one and not in_float \
@@ -43,12 +48,12 @@ CHECK_BOUNDS = PIPELINE_CHECK_BOUNDS=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) 
 	tests/kernels tests/test_equivalence.py tests/test_batch_sizes.py
 prove: $(VENV)/test
 	$(PROOFS)
-	NUMBA_ENABLE_CUDASIM=1 $(PROOFS) tests/simulated
+	$(SIMULATED) $(DEEPER)
 	$(CHECK_BOUNDS)
 
 prove-all: $(VENV)/test
 	$(PROOFS) --all-forms
-	NUMBA_ENABLE_CUDASIM=1 $(PROOFS) --all-forms tests/simulated
+	$(SIMULATED) $(DEEPER) --all-forms
 	$(CHECK_BOUNDS)
 
 # The page of a run, reports and comparisons in Debian's chromium, through its DevTools port: nothing is downloaded.

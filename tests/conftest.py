@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Generator
@@ -17,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import settings
-from support import depth
+from support import depth, scratch
+from support.compile_once import compile_once
 
 from pipeline.models import DeepFM
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
@@ -131,6 +131,16 @@ def trained(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Path]:
+    """Folder of a test, in memory where that is large enough; on a disk, if the test is marked `disk`."""
+    if request.node.get_closest_marker("disk") is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=os.environ[scratch.DISK]) as name:
+        yield Path(name)
+
+
+@pytest.fixture
 def small_workflow(data_root: Path) -> Callable[..., Workflow]:
     return lambda **changes: make_workflow(data_root, **changes)
 
@@ -164,6 +174,7 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[...,
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    scratch.use_memory()
     depth.PROVES = "deep" in config.getoption("markexpr")
     depth.ALL = config.getoption("all_forms")
     # Only `make prove-all` and --hypothesis-seed draw other examples each time: a change is judged by the same ones as
@@ -178,28 +189,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = set(depth.one_in_share(items))
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
+    # Whole processes are killed again and again there, which takes longest.
+    items.sort(key=lambda item: item.path.parent.name != "proofs")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Have one of several test processes compile the kernels of a run; the others, which would compile the same ones at
-    the same time, wait and load them."""
-    if not hasattr(session.config, "workerinput") or os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-        return
-    from support.runs.harness import run
-
-    from pipeline.kernels import config
-
-    Path(config.CACHE_DIR).mkdir(parents=True, exist_ok=True)
-    with open(Path(config.CACHE_DIR) / "compiled", "a") as file, tempfile.TemporaryDirectory() as folder:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if file.tell() == 0:
-            run(
-                make_workflow(write_data(Path(folder), num_train=90, num_keys=60)),
-                device_rows=120,
-                host_rows=24,
-                chunk_rows=4,
-            )
-            file.write("by the first test process that came")
+    if hasattr(session.config, "workerinput"):
+        compile_once()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -88,7 +88,7 @@ def of_scikit_learn(seen):
     }
 
 
-@pytest.mark.parametrize("kind", [None, Dropping], ids=["deepfm", "dropout"])
+@pytest.mark.parametrize("kind", some([None, Dropping], Dropping))
 def test_progressive_metrics_are_of_the_training_forward_passes(data_root, kind):
     workflow = workflow_of(data_root, **({"kind": kind, "args": {}} if kind else {}))
     reference = Keeping(workflow).train()
@@ -99,7 +99,7 @@ def test_progressive_metrics_are_of_the_training_forward_passes(data_root, kind)
         assert {name: entry[name] for name in found} == pytest.approx(found, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", [None, Dropping], ids=["deepfm", "dropout"])
+@pytest.mark.parametrize("kind", some([None, Dropping], Dropping))
 def test_reported_metrics_never_change_what_is_learned(data_root, kind):
     model = {"kind": kind, "args": {}} if kind else {}
     plain = run(workflow_of(data_root, Metrics(), **model), **SIZES)

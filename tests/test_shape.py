@@ -13,12 +13,16 @@ MAX_LINES, MAX_PARAMETERS = 200, 7
 MAX_READS, MAX_PATCHES = 70, 26
 """Private attributes that tests read, and those that they replace by name."""
 OF_EVERY_MODEL = {"num_fields", "num_numbers", "embedding_dim"}
-CLASSES = [
-    (path.relative_to(PACKAGE).as_posix(), node)
-    for path in sorted(PACKAGE.rglob("*.py"))
-    for node in ast.walk(ast.parse(path.read_text()))
-    if isinstance(node, ast.ClassDef)
-]
+
+
+@pytest.fixture(scope="module")
+def classes():
+    return [
+        (path.relative_to(PACKAGE).as_posix(), node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
 
 
 def parameters(function):
@@ -42,8 +46,8 @@ def constructors(node):
     [(MAX_LINES, lambda node: [lines(node)]), (MAX_PARAMETERS, lambda node: map(parameters, constructors(node)))],
     ids=["lines", "parameters"],
 )
-def test_no_class_is_over_a_limit(limit, measure):
-    over = {f"{file}: {node.name}: {size}" for file, node in CLASSES for size in measure(node) if size > limit}
+def test_no_class_is_over_a_limit(classes, limit, measure):
+    over = {f"{file}: {node.name}: {size}" for file, node in classes for size in measure(node) if size > limit}
     assert not over
 
 

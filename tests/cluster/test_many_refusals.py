@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.depth import some
 from support.oracle.worker_cases import RULES, workflow_of
 from support.runs.crew_threads import ThreadCrew, crew_driver, train
 
@@ -81,11 +82,12 @@ class Watched:
 
 
 WINDOW, COMMIT = "window", "commit"
+MANY_TIMES = (8, 4, 34, [WINDOW] * 6 + [COMMIT])
 
 
 @pytest.mark.parametrize(
     ("block_batches", "look_ahead", "device_rows", "expected"),
-    [(2, 2, 34, [WINDOW]), (2, 4, 38, [WINDOW] * 3), (8, 4, 34, [WINDOW] * 6 + [COMMIT])],
+    some([(2, 2, 34, [WINDOW]), (2, 4, 38, [WINDOW] * 3), MANY_TIMES], MANY_TIMES, several=True),
 )
 def test_all_workers_stop_where_one_has_no_room(
     workflow: Workflow, undisturbed: str, tmp_path: Path,

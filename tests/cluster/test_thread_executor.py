@@ -3,6 +3,7 @@
 from threading import Event
 
 import pytest
+from support.depth import some
 from support.oracle.reference import Reference
 from support.runs.harness import run
 
@@ -48,7 +49,7 @@ def test_no_stage_runs_after_one_that_failed():
     assert called == ["read"]
 
 
-@pytest.mark.parametrize(("look_ahead", "block_batches"), [(1, 1), (4, 3)])
+@pytest.mark.parametrize(("look_ahead", "block_batches"), some([(1, 1), (4, 3)], (4, 3), several=True))
 def test_threads_train_the_bits_of_the_plain_trainer(small_workflow, look_ahead, block_batches):
     workflow = small_workflow(block_batches=block_batches, look_ahead=look_ahead)
     result = run(workflow, THREADS, device_rows=130, host_rows=24, chunk_rows=4)

@@ -17,6 +17,8 @@ from pipeline.serving.servable import SERVABLE_MANIFEST
 from pipeline.storage.files import Damaged
 from pipeline.verify import main as verify
 
+pytestmark = pytest.mark.disk
+
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 16}
 STORED = Path(__file__).parent / "formats.tar.xz"
 """A run of `make_workflow(Path("data"), epochs=1)` with SIZES, in `run`, its data, and a servable of it without an ONNX

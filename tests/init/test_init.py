@@ -57,7 +57,7 @@ def write_texts(folder, *texts):
 FORMS = ["named", "one Parquet file", "CSV with a header", "CSV without", "a time in text"]
 
 
-@pytest.mark.parametrize("form", some(FORMS, "named", "CSV with a header"))
+@pytest.mark.parametrize("form", some(FORMS, "CSV with a header"))
 def test_a_log_becomes_a_workflow_that_learns_at_the_first_try(tmp_path, capsys, form):
     data, out = tmp_path / "data", tmp_path / "my.py"
     data.mkdir()

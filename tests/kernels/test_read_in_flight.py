@@ -16,6 +16,8 @@ from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, read_rows_r
 from pipeline.kernels.tag import set_tags
 from pipeline.machine.memory import aligned_empty
 
+pytestmark = pytest.mark.disk
+
 NUM_WORDS, NUM_ROWS = 150, 60
 """600 bytes a row: six or seven touch a page, and 60 rows 9 pages, the last of them in part."""
 ROW_BYTES = 4 * NUM_WORDS

@@ -12,6 +12,8 @@ from pipeline.kernels.read_pages import WORK_WORDS, read_pages, read_pages_refer
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT
 from pipeline.machine.memory import aligned_empty
 
+pytestmark = pytest.mark.disk
+
 CONTENT = np.random.default_rng(0).integers(0, 256, (40, PAGE_BYTES), np.uint8)
 AT_ONCE = 16
 

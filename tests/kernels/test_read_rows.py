@@ -16,6 +16,8 @@ from pipeline.kernels import read_rows as module
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, make_scratch, read_rows, read_rows_reference
 from pipeline.kernels.tag import set_tags
 
+pytestmark = pytest.mark.disk
+
 NUM_WORDS = 6
 ROW_BYTES = 4 * NUM_WORDS
 FAR = 1 << 20

@@ -63,7 +63,7 @@ REFUSED = [
     ("csv log --schema y:label x:number x:category", "more than once: x"),
     *((f"csv log --schema click:label:{values}", "the two values that become 0 and 1, such as no/yes")
       for values in ("no", "no/NO", "a/b/c")),
-    ("csv log --schema click:label city:category --no-header dev*", "--no-header dev*: matches none of the sources"),
+    ("csv log --schema click:label city:category --no-header none*", "--no-header none*: matches none of the sources"),
     ("csv more --schema click:label city:category", "has 'more'; is the header missing? Else name the columns"),
     ("csv unlabeled --schema click:label city:category",
      "has no column 'click', a label; if its rows are to be scored, give --no-label"),

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.runs.waiting_runs import fingerprint_of, finished, gated, make_run, message_of, of_run, started
+from support.scratch import DISK
 from test_stop import write_workflow
 
 from pipeline.commits.manifest import Commits
@@ -31,9 +32,9 @@ TRAIN = "pipeline.worker.stage_runner:train"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder() -> Iterator[Path]:
     """On a file system that takes O_DIRECT."""
-    for parent in (tmp_path_factory.getbasetemp(), Path("/var/tmp"), Path(__file__).parent):
+    for parent in (Path(os.environ[DISK]), Path("/var/tmp"), Path(__file__).parent):
         try:
             measure(parent, direct=True, num_bytes=1 << 20)
         except (ValueError, OSError):

@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow
+from support.scratch import DISK
 from test_stop import ROOT, write_workflow
 
 from pipeline.run import main
@@ -77,13 +80,14 @@ def file(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def expected(file, tmp_path_factory):
-    run_dir = tmp_path_factory.mktemp("whole")
-    assert main([file, "--run-dir", str(run_dir), "--serial"]) == 0
-    return json.loads((run_dir / "result.json").read_text())["fingerprint"]
+def expected(file):
+    with tempfile.TemporaryDirectory(dir=os.environ[DISK]) as run_dir:
+        assert main([file, "--run-dir", run_dir, "--serial"]) == 0
+        return json.loads((Path(run_dir) / "result.json").read_text())["fingerprint"]
 
 
 @pytest.mark.prove
+@pytest.mark.disk
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="system calls have other numbers")
 @pytest.mark.parametrize(
     ("what", "after", "flags", "named"),

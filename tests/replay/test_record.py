@@ -9,7 +9,7 @@ import pytest
 from conftest import make_workflow
 from hypothesis import given
 from hypothesis import strategies as st
-from support.depth import examples
+from support.depth import examples, some
 from support.runs.crew_threads import ONE
 from support.runs.replayed_runs import Killed, Stop, counts_of_commits, opened, replayed, to_the_end, with_settings
 
@@ -112,7 +112,7 @@ def test_a_record_that_ends_within_a_line_is_told(tmp_path):
         next(events)
 
 
-@pytest.mark.parametrize("policies", POLICIES)
+@pytest.mark.parametrize("policies", some(POLICIES, ("foresight", "foresight")))
 def test_a_run_that_went_on_for_more_epochs_is_replayed(data_root, tmp_path, policies):
     for epochs in (1, 2):
         workflow = with_settings(make_workflow(data_root, epochs=epochs), policies)
@@ -121,7 +121,7 @@ def test_a_run_that_went_on_for_more_epochs_is_replayed(data_root, tmp_path, pol
     check_replayed(workflow, tmp_path, driver)
 
 
-@pytest.mark.parametrize("policies", POLICIES)
+@pytest.mark.parametrize("policies", some(POLICIES, ("foresight", "foresight")))
 def test_a_run_that_stopped_early_is_replayed_with_its_test(data_root, tmp_path, policies):
     workflow = with_settings(make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1)), policies)
     driver = opened(workflow, tmp_path, **SMALL)
@@ -130,7 +130,7 @@ def test_a_run_that_stopped_early_is_replayed_with_its_test(data_root, tmp_path,
     check_replayed(workflow, tmp_path, driver)
 
 
-@pytest.mark.parametrize("policies", POLICIES)
+@pytest.mark.parametrize("policies", some(POLICIES, ("foresight", "foresight")))
 def test_a_run_killed_in_its_best_epochs_test_is_replayed(data_root, tmp_path, policies):
     workflow = with_settings(make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1)), policies)
     driver = opened(workflow, tmp_path, **SMALL)

@@ -26,6 +26,8 @@ from pipeline.serving.page_table import KEYS_AT_ONCE, NUM_SCRATCHES
 from pipeline.serving.pages import PageFormat, part_file
 from pipeline.storage.files import Damaged
 
+pytestmark = pytest.mark.disk
+
 SMALL = PageFormat(16, True)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.data.histories import workflow_with_histories, write_histories
+from support.depth import some
 from support.runs.evaluated_runs import bits_of, train_and_evaluate
 
 import pipeline
@@ -58,7 +59,7 @@ def test_an_open_run_and_a_servable_have_the_bits_of_the_evaluation(run, given, 
         assert (bits_of(opened.predict(run.test)) == run.logits_NT.view(np.uint32)).all()
 
 
-@pytest.mark.parametrize("kind", [MeanPooling, DIN, DIEN, BST])
+@pytest.mark.parametrize("kind", some([MeanPooling, DIN, DIEN, BST], DIN, DIEN))
 def test_onnx_runtime_has_the_scores_of_torch(tmp_path, run, kind):
     """Or the servable says why there is no file: recurrences and transformers depend on the longest example."""
     pytest.importorskip("onnxruntime")

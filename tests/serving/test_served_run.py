@@ -11,7 +11,6 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.depth import some
 from test_scoring import command
 from test_servable import export
 from test_stop import ROOT
@@ -47,6 +46,13 @@ def server(folder, *arguments, cwd=ROOT):
         assert process.wait(30) == 0
 
 
+@pytest.fixture(scope="module")
+def served(folder):
+    """Address of a server with torch."""
+    with server(folder, "--backend", "torch") as (address, _):
+        yield address
+
+
 def inputs_of(table):
     """Tensors of a table's columns: nulls and lists as the protocol of the server has them."""
     found = []
@@ -75,18 +81,22 @@ def inputs_of(table):
     return found
 
 
-@pytest.mark.parametrize("backend", some(["torch", "onnx"], "torch"))
-def test_whole_batches_are_answered_with_the_evaluations_bits(trained, folder, backend):
+def logits_of(address, trained):
+    """Logits of the test split, asked for in whole batches."""
     size, table = trained.workflow.schedule.batch_size, trained.test
-    logits = []
-    with server(folder, "--backend", backend) as (address, _), triton.InferenceServerClient(address) as client:
-        for at in range(0, len(table), size):
-            answer = client.infer("small", inputs_of(table.slice(at, size)))
-            logits.append(answer.as_numpy("click.logit"))
-    found = np.concatenate(logits)
-    if backend == "torch":
-        assert (found.view(np.uint32) == trained.logits_NT[:, 0].view(np.uint32)).all()
-    assert np.abs(found - trained.logits_NT[:, 0]).max() < 1e-5
+    with triton.InferenceServerClient(address) as client:
+        answers = [client.infer("small", inputs_of(table.slice(at, size))) for at in range(0, len(table), size)]
+    return np.concatenate([answer.as_numpy("click.logit") for answer in answers])
+
+
+def test_whole_batches_are_answered_with_the_evaluations_bits(trained, served):
+    assert (logits_of(served, trained).view(np.uint32) == trained.logits_NT[:, 0].view(np.uint32)).all()
+
+
+@pytest.mark.prove
+def test_whole_batches_are_answered_with_the_logits_by_onnx(trained, folder):
+    with server(folder, "--backend", "onnx") as (address, _):
+        assert np.abs(logits_of(address, trained) - trained.logits_NT[:, 0]).max() < 1e-5
 
 
 @pytest.mark.prove
@@ -116,16 +126,16 @@ def test_another_servable_is_served_without_an_interruption(trained, folder, tmp
         assert client.is_server_ready()
 
 
-def test_unknown_keys_are_counted_and_the_example_is_answered(trained, folder):
+def test_unknown_keys_are_counted_and_the_example_is_answered(trained, folder, served):
     """The example is sent by the client that the user guide shows."""
     table = trained.test.slice(0, 2)
     at = table.schema.names.index("item")
     table = table.set_column(at, "item", pa.array([10**15, 10**15 + 1]))
     (client_of_guide,) = re.findall(r"```python\n(import json\nimport urllib.*?)```", GUIDE.read_text(), re.DOTALL)
     exec(client_of_guide, guide := {})
-    with server(folder) as (address, _), triton.InferenceServerClient(address) as client:
+    with triton.InferenceServerClient(served) as client:
         parameters = client.infer("small", inputs_of(table)).get_response()["parameters"]
-        url = f"http://{address}/v2/models/small/infer"
+        url = f"http://{served}/v2/models/small/infer"
         scores = guide["ask"](url, (folder / "one" / "request.json").read_bytes())
     assert parameters["unknown_keys.item"] == 2
     for output in json.loads((folder / "one" / "response.json").read_text())["outputs"]:

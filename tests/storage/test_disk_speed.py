@@ -13,6 +13,8 @@ import pytest
 from pipeline.storage import disk_speed
 from pipeline.storage.disk_speed import DiskSpeed, measure
 
+pytestmark = pytest.mark.disk
+
 SMALL = 4 << 20
 
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from pipeline.storage.files import Files, checksum, checksum_of, tensors
 
+pytestmark = pytest.mark.disk
+
 
 class Watched:
     """The system: keeps the names of calls, with the files they are for; one call may fail; `write` is short."""

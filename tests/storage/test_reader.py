@@ -26,6 +26,8 @@ from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.reader import Reader, WrongTag
 from pipeline.storage.reads import part_bounds
 
+pytestmark = pytest.mark.disk
+
 WORDS = 7
 ROW_BYTES = 4 * WORDS
 CHUNK = 8

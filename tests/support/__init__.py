@@ -9,5 +9,6 @@
 | `http/` | servers and clients of the Open Inference Protocol |
 | `gpu/` | a simulated GPU whose streams are late, grids of threads, checks that CUDA twins give the CPU's bits |
 
-`depth.py` says how many forms of a test `make test`, `make prove` and `make prove-all` run.
+`depth.py` says how many forms of a test `make test`, `make prove` and `make prove-all` run, `scratch.py` where tests
+write; `compile_once.py` lets several processes share the compilation of kernels.
 """

@@ -5,6 +5,7 @@ from bokeh.document import Document
 from bokeh.models import Div
 from bokeh.plotting import figure
 from conftest import make_workflow, write_data
+from support.depth import some
 from support.runs.harness import make_driver
 from support.runs.live_lines import FakeRun, quickstart, resumed
 
@@ -44,7 +45,10 @@ def columns(model):
     return [column for renderer in model.renderers for column in renderer.data_source.data.values()]
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name",
+    some(RUNS, "26 fields", "two workers", "three labels", "resumed", "no evaluation", "one tick", "begun", "failed"),
+)
 def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path):
     document = page(RUNS[name]().write(tmp_path))
     assert len(document.roots) == 17
@@ -68,13 +72,13 @@ def test_no_two_panels_of_a_page_have_one_name(tmp_path):
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("metric", ["auc", "ne", "calibration"])
-def test_scores_of_spans_are_drawn_on_the_page(tmp_path, metric):
+def test_scores_of_spans_are_drawn_on_the_page(tmp_path):
     run = FakeRun(evaluates=False).begin().train(0.5).evaluate("span").train(0.9).evaluate("span")
-    scored = [line.metrics[metric] for line in run.lines if isinstance(line, Evaluated)]
     shown = figures(page(run.write(tmp_path)))
-    sources = [r.data_source.data for model in shown for r in model.renderers if metric in r.data_source.data]
-    assert scored in [list(data[metric]) for data in sources]
+    for metric in ("auc", "ne", "calibration"):
+        scored = [line.metrics[metric] for line in run.lines if isinstance(line, Evaluated)]
+        sources = [r.data_source.data for model in shown for r in model.renderers if metric in r.data_source.data]
+        assert scored in [list(data[metric]) for data in sources]
 
 
 @pytest.mark.prove

@@ -48,11 +48,10 @@ def test_a_report_has_the_result_and_needs_no_network(finished):
         assert shown in text
 
 
-@pytest.mark.parametrize("changes", [{"epochs": 100}, {"fields": 26}])
-def test_reports_of_long_and_wide_runs_are_small(finished, tmp_path, changes):
+def test_a_report_of_a_long_and_wide_run_is_small(finished, tmp_path):
     run_dir = tmp_path / "run"
     shutil.copytree(finished, run_dir)
-    quickstart(**changes).write(run_dir)
+    quickstart(epochs=100, fields=26).write(run_dir)
     assert write_report(run_dir).stat().st_size < 5 * MIB
 
 
