@@ -164,8 +164,10 @@ def check_once(files: Mapping[str, Iterable[DataFile]]) -> None:
 
 
 def matches_name(file: DataFile | Path, pattern: str) -> bool:
-    """True if a shell pattern matches the file's name, or the end of its path from the beginning of a name on."""
-    return fnmatchcase(file.name, pattern) or any(fnmatchcase(str(file), one) for one in (pattern, f"*/{pattern}"))
+    """True if a shell pattern matches the file's name, or, if it has a slash, the end of its path from the beginning of
+    a name on."""
+    of_path = (pattern, f"*/{pattern}") if "/" in pattern else ()
+    return fnmatchcase(file.name, pattern) or any(fnmatchcase(str(file), one) for one in of_path)
 
 
 def matches(source: str, root: Path | None = None) -> list[str]:
