@@ -46,6 +46,7 @@ TREES_END = 1.5
 
 def ours(rows: Rows, args: argparse.Namespace, folder: Path) -> Json:
     """Tune the drafted workflow in a process, as a user would."""
+    rows = with_last(rows)
     workflow = drafted(rows, args, folder)
     command = [sys.executable, "-m", "pipeline", "tune", str(workflow), "--out", str(folder / "study"), "--json"]
     command += ["--trials", str(args.trials), "--parallel", str(args.parallel)]
@@ -113,7 +114,7 @@ def drafted(rows: Rows, args: argparse.Namespace, folder: Path) -> Path:
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return path
     labels_N = labels_of(rows, "train")
-    data = written(with_last(rows), DRAFTED.numbers, folder.absolute()).model_copy(update={"test": ("test.parquet",)})
+    data = written(rows, DRAFTED.numbers, folder.absolute()).model_copy(update={"test": ("test.parquet",)})
     workflow = workflow_of(DRAFTED, data, len(labels_N), float(labels_N.mean()), seed=1)
     path = folder / f"{rows.name}.json"
     path.write_text(workflow.model_dump_json(indent=1))

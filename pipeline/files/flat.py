@@ -253,7 +253,9 @@ def unite(schemas: Mapping[DataFile, pa.Schema]) -> list[United]:
             into = unified((before.type, field.type))
             if into is None and not before.conflict:
                 said = f"{path}: column {field.name!r} has type {field.type}, and {before.type} in files before it"
-                before = replace(before, conflict=f"{said}, such as {next(iter(schemas))}; write it alike in all files")
+                before = replace(
+                    before, conflict=f"{said}, such as {next(iter(schemas))}; write it with one type in all files"
+                )
             found[field.name] = before if into is None else replace(before, type=into)
     names = {path: {*schema.names} for path, schema in schemas.items()}
     lacking = {name: tuple(path for path, there in names.items() if name not in there) for name in found}

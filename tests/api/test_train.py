@@ -84,7 +84,7 @@ def test_an_interrupted_call_commits_raises_and_can_resume(workflow, tmp_path, m
         assert (run.finished, run.result) == (False, None)
         assert "not finished" in repr(run)
     assert len(calls) == 1
-    assert "go" in capsys.readouterr().out
+    assert "resumes" in capsys.readouterr().out
     with pipeline.train(workflow, tmp_path / "run", serial=True) as run:
         assert run.finished
         assert run.result["fingerprint"] == fingerprint(tmp_path / "whole")

@@ -130,7 +130,7 @@ def test_predicted_bytes_leave_out_what_is_cut(tmp_path):
 MISFITS = [
     (
         {"sequences": (Sequence(name="s", items={"items": "d"}),)},
-        "the candidate of items 'items' is 'd', which is none",
+        "the candidate of items 'items' is 'd', which is no",
     ),
     ({"sequences": (CLICKS, Sequence(name="clicks", items={"x": "c"}))}, "has 'clicks' more than once"),
     ({"categories": (Category(name="c"), Category(name="items"))}, "columns named more than once: items"),

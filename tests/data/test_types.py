@@ -294,7 +294,7 @@ def test_types_of_other_values_are_refused_with_both_files(tmp_path, others):
             lambda: formats.parquet_format(["*:category", "label:label"], paths),  # noqa: B023
             lambda: look_at_files(paths),  # noqa: B023
         ):
-            with pytest.raises(ValueError, match=r"b.parquet: column 'c'.*a.parquet; write .*alike"):
+            with pytest.raises(ValueError, match=r"b.parquet: column 'c'.*a.parquet; write .*one type in all files"):
                 work()
 
 

@@ -191,7 +191,7 @@ def test_labels_that_are_no_numbers_must_still_be_0_or_1(dwell_root):
         ({"schedule.plateau": Plateau(metric="mse:click"), "data.labels": ("click", "dwell")}, "are auc, logloss, ne"),
         (
             {"data.labels": ("dwell", "click"), "data.tasks": (SQUARED, Task(label="click", where="dwell"))},
-            "where is 'dwell', which is any number",
+            "where is 'dwell', which may be any number",
         ),
     ],
 )

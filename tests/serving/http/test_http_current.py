@@ -108,7 +108,7 @@ def test_a_servable_that_does_not_fit_is_refused_once(tmp_path, current, opened,
     assert len(opened) == 2
     err = capsys.readouterr().err
     assert said in err
-    assert err.endswith("; 1 is served on\n")
+    assert err.endswith("; 1 is still served\n")
     assert err.count("\n") == 1
     assert current.swaps == {"done": 0, "refused": 1}
     # Mended, and published once more.
