@@ -180,7 +180,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Only `make prove-all` and --hypothesis-seed draw other examples each time: a change is judged by the same ones as
     # the commit before it.
     drawn = depth.ALL or config.getoption("--hypothesis-seed") is not None
-    settings.register_profile("project", derandomize=not drawn)
+    # The first example of a test may compile a kernel.
+    settings.register_profile("project", derandomize=not drawn, deadline=None)
     settings.load_profile("project")
 
 

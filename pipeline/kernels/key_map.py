@@ -86,6 +86,19 @@ def count_keys(keys_U: U64, counts_P: I64) -> None:
 
 
 @cpu
+def group_keys(keys_U: U64, places_U: I64, counts_P: I64, keys_N: U64, places_N: I64) -> None:
+    """Write keys and their places in the order of their partitions. `counts_P`: keys of each partition. A table of one
+    partition is in a cache while its keys are entered."""
+    need_cpu(min(places_U.size, keys_N.size, places_N.size), keys_U.size)
+    need_cpu(counts_P.size, NUM_PARTITIONS)
+    at_P = np.cumsum(counts_P) - counts_P
+    for u in range(keys_U.size):
+        p = _split(keys_U[u])[0]
+        keys_N[at_P[p]], places_N[at_P[p]] = keys_U[u], places_U[u]
+        at_P[p] += 1
+
+
+@cpu
 def least_sizes(needed_P: NDArray[np.float64], sizes_PS: I64, lines_P: I64) -> None:
     """Write the least of each partition's sizes, which ascend, that is not below what is needed."""
     need_cpu(min(lines_P.size, sizes_PS.shape[0]), needed_P.size)
@@ -99,13 +112,10 @@ def _home(mixed: np.uint64, lines: np.uint64) -> np.uint64:
 
 
 @cpu
-def _prefetch_home(tables_P2: I64, keys_U: U64, u: int, lines: int, begin: int = 0, end: int = NUM_PARTITIONS) -> None:
-    """Prefetch so many lines from the home line of key u on, if there is such a key, and its partition is one of those
-    from `begin` to `end`."""
+def _prefetch_home(tables_P2: I64, keys_U: U64, u: int, lines: int) -> None:
+    """Prefetch so many lines from the home line of key u on, if there is such a key."""
     if u < keys_U.size:
         p, mixed = _split(keys_U[u])
-        if p < begin or p >= end:
-            return
         home = tables_P2[p, 0] + np.int64(_home(mixed, np.uint64(tables_P2[p, 1]))) * LINE_BYTES
         for line in range(lines):
             prefetch_line(home + line * LINE_BYTES)
@@ -240,33 +250,31 @@ def _add(
 
 
 @cpu
-def enter_keys(tables_P2: I64, begin: int, end: int, keys_U: U64, places_U: I64) -> bool:
-    """Add those of the keys, none of which the map holds, that belong to the partitions from `begin` to `end`. Returns
-    False if there was no room for one of them."""
+def enter_keys(tables_P2: I64, keys_U: U64, places_U: I64) -> bool:
+    """Add keys, none of which the map holds. Threads may share keys that are in the order of their partitions, each of
+    which is one thread's. Returns False if there was no room for one of them."""
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
-        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2, begin, end)
+        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
         p, mixed = _split(keys_U[u])
-        if begin <= p < end:
-            words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
-            place = np.uint64(places_U[u])
-            word = mixed & ((np.uint64(1) << shift) - np.uint64(1)) | place << shift
-            if not _add(words_L8, halves_L32, mixed, word, place >> (np.uint64(64) - shift), lines, slots):
-                return False
+        words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
+        place = np.uint64(places_U[u])
+        word = mixed & ((np.uint64(1) << shift) - np.uint64(1)) | place << shift
+        if not _add(words_L8, halves_L32, mixed, word, place >> (np.uint64(64) - shift), lines, slots):
+            return False
     return True
 
 
 @cpu
-def remove_keys(tables_P2: I64, begin: int, end: int, keys_U: U64) -> None:
-    """Remove those of the keys, all of which the map holds, that belong to the partitions from `begin` to `end`."""
+def remove_keys(tables_P2: I64, keys_U: U64) -> None:
+    """Remove keys, all of which the map holds. Threads may share them as those of `enter_keys`."""
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     for u in range(keys_U.size):
-        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2, begin, end)
+        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
         p, mixed = _split(keys_U[u])
-        if begin <= p < end:
-            words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
-            _remove(words_L8, halves_L32, mixed, lines, slots, (np.uint64(1) << shift) - np.uint64(1))
+        words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
+        _remove(words_L8, halves_L32, mixed, lines, slots, (np.uint64(1) << shift) - np.uint64(1))
 
 
 @cpu

@@ -18,6 +18,7 @@ from pipeline.kernels.key_map import (
     count_keys,
     enter_keys,
     find_places,
+    group_keys,
     least_sizes,
     move_keys,
     remove_keys,
@@ -27,6 +28,7 @@ from pipeline.kernels.tiers import DISK as DISK
 from pipeline.kernels.tiers import HOST as HOST
 from pipeline.kernels.tiers import TIER_SHIFT
 from pipeline.machine.memory import aligned_empty
+from pipeline.machine.threads import PARTS_PER_THREAD
 from pipeline.records import I32, I64, U64
 from pipeline.storage.plan_threads import ALONE, PlanThreads
 
@@ -95,16 +97,20 @@ class KeyMap:
 
     def insert(self, keys_U: U64, places_U: I64) -> None:
         """Add keys that the map does not hold yet."""
-        counts_P = self._counts_P + _counts_of(keys_U)
-        lines_P = _lines_for(counts_P)
+        more_P = _counts_of(keys_U)
+        lines_P = _lines_for(self._counts_P + more_P)
         self._resize(np.flatnonzero(lines_P > self._tables_P2[:, 1]), lines_P)
-        self._counts_P = counts_P
-        self._by_partition(len(keys_U), lambda a, b: _check_room(enter_keys(self._tables_P2, a, b, keys_U, places_U)))
+        self._counts_P += more_P
+        self._by_partition(
+            keys_U, places_U, more_P, lambda keys_N, at_N: _check_room(enter_keys(self._tables_P2, keys_N, at_N))
+        )
 
     def remove(self, keys_U: U64) -> None:
         """Remove keys that the map holds. Its memory stays until `shrink`."""
-        self._counts_P -= _counts_of(keys_U)
-        self._by_partition(len(keys_U), lambda a, b: remove_keys(self._tables_P2, a, b, keys_U))
+        fewer_P = _counts_of(keys_U)
+        self._counts_P -= fewer_P
+        none_U = np.zeros(len(keys_U), np.int64)
+        self._by_partition(keys_U, none_U, fewer_P, lambda keys_N, _: remove_keys(self._tables_P2, keys_N))
 
     def bytes_with(self, new_keys_U: U64) -> int:
         """Bytes of the map after insertion of these keys, none of which it holds yet."""
@@ -123,11 +129,20 @@ class KeyMap:
     def _by_key(self, num_keys: int, work: Callable[[int, int], None]) -> None:
         self.threads.split(num_keys, work, MIN_PART)
 
-    def _by_partition(self, num_keys: int, work: Callable[[int, int], None]) -> None:
-        """Do work on keys, divided by their partitions: each part scans all keys."""
-        if num_keys:
-            num_parts = min(self.threads.num_threads, -(-num_keys // MIN_PART))
-            self.threads.split(NUM_PARTITIONS, work, -(-NUM_PARTITIONS // num_parts))
+    def _by_partition(self, keys_U: U64, places_U: I64, counts_P: I64, work: Callable[[U64, I64], None]) -> None:
+        """Do work on keys and their places, which come in the order of their partitions, and are divided at the bounds
+        of partitions. `counts_P`: keys of each."""
+        if not len(keys_U):
+            return
+        keys_N, places_N = np.empty_like(keys_U), np.empty_like(places_U)
+        group_keys(keys_U, places_U, counts_P, keys_N, places_N)
+        ends = np.concatenate([[0], np.cumsum(counts_P)]).tolist()
+        parts = min(PARTS_PER_THREAD * self.threads.num_threads, -(-len(keys_U) // MIN_PART))
+        self.threads.split(
+            NUM_PARTITIONS,
+            lambda a, b: work(keys_N[ends[a] : ends[b]], places_N[ends[a] : ends[b]]),
+            -(-NUM_PARTITIONS // parts),
+        )
 
     def _make(self, lines_P: I64) -> None:
         self._words = [np.empty((0, 8), np.uint64)] * NUM_PARTITIONS

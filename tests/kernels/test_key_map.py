@@ -18,6 +18,7 @@ from pipeline.kernels.key_map import (
     count_keys,
     enter_keys,
     find_places,
+    group_keys,
     least_sizes,
     move_keys,
     remove_keys,
@@ -48,13 +49,13 @@ class Table:
 
     def enter(self, entries):
         places = np.array([*entries.values()], np.int64)
-        return enter_keys(self.tables, PARTITION, PARTITION + 1, keys_of(entries), places)
+        return enter_keys(self.tables, keys_of(entries), places)
 
     def move(self, entries):
         move_keys(self.tables, keys_of(entries), np.array([*entries.values()], np.int64))
 
     def remove(self, mixed):
-        remove_keys(self.tables, PARTITION, PARTITION + 1, keys_of(mixed))
+        remove_keys(self.tables, keys_of(mixed))
 
     def find(self, mixed):
         places = np.full(len(mixed), -7, np.int64)
@@ -142,15 +143,15 @@ def test_a_table_without_room_for_a_key_says_so():
     assert smaller.find([last, last - room + 1]) == [0, room - 1]
 
 
-def test_a_call_enters_and_removes_only_keys_of_its_partitions():
-    table = Table(8)
-    entries, places = keys_of([64, 192]), np.array([5, 6])
-    for begin, end in ((0, PARTITION), (PARTITION + 1, NUM_PARTITIONS)):
-        assert enter_keys(table.tables, begin, end, entries, places)
-    assert table.find([64, 192]) == [UNKNOWN, UNKNOWN]
-    table.enter({64: 5, 192: 6})
-    remove_keys(table.tables, 0, PARTITION, entries)
-    assert table.find([64, 192]) == [5, 6]
+@given(st.lists(st.integers(0, 2**64 - 2), max_size=300, unique=True))
+def test_keys_are_grouped_by_partition_in_their_order(keys):
+    keys = np.array(keys, np.uint64)
+    partition = np.array([mix_reference(int(key)) >> (64 - PARTITION_BITS) for key in keys], np.int64)
+    counts, grouped, places = np.empty(NUM_PARTITIONS, np.int64), np.empty_like(keys), np.empty(len(keys), np.int64)
+    count_keys(keys, counts)
+    group_keys(keys, np.arange(len(keys)), counts, grouped, places)
+    np.testing.assert_array_equal(places, np.argsort(partition, kind="stable"))
+    np.testing.assert_array_equal(grouped, keys[places])
 
 
 @pytest.mark.parametrize("lines", [300, 4300])
