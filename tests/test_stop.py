@@ -167,7 +167,7 @@ def test_a_run_can_begin_outside_the_main_thread():
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("command", ["run", "verify", "prepare"])
+@pytest.mark.parametrize("command", ["run", "verify"])
 def test_an_interrupt_during_imports_ends_with_one_line(command, tmp_path):
     # The file of a workflow comes before a run's other imports.
     (file := tmp_path / "none.py").write_text("import pipeline.driver.session\n")
