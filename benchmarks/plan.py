@@ -1,5 +1,5 @@
-"""`plan` alone, on blocks of 283,000 keys: processor time a key, and what a second thread gains; and the key map at 200 M
-keys: the time to enter 280,000 more.
+"""`plan` alone, on blocks of 283,000 keys: processor time a key, and what a second thread gains. And the key map at
+200 M keys: the time to enter 280,000 more.
 
 A block's keys are drawn from Zipf 1.15 and, where most of them arrive, as many evenly from 14 times as many keys. The
 device holds three blocks and the host two; or, where few arrive, the keys are three times a block's, the device holds
@@ -86,7 +86,7 @@ def main() -> None:
         walls = [statistics.median(wall for wall, _ in runs) for runs in (one, two)]
         figures[f"{name} ns"] = statistics.median(spent for _, spent in one)
         figures[f"{name} two_vs_one"] = walls[0] / walls[1]
-        print(f"{name:12} {figures[f'{name} ns']:6.0f} ns a key, two threads {walls[0] / walls[1]:.2f} as fast", flush=True)
+        print(f"{name:12} {figures[f'{name} ns']:6.0f} ns a key, two threads {walls[0] / walls[1]:.2f} as fast")
     for threads in (1, 2):
         found = inserted(map_keys, threads)
         figures |= {f"insert_ms {threads}": statistics.mean(found), f"longest_insert_ms {threads}": max(found)}

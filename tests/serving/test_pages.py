@@ -66,7 +66,7 @@ def test_keys_with_equal_top_bits_share_a_page_or_are_refused(keys):
     prefixes = [key >> 32 for key in keys]
     most = max(map(prefixes.count, prefixes), default=0)
     if most > 4:
-        with pytest.raises(ValueError, match=f"^{most} keys share|keys share their top 32 bits .* holds at most 4 rows"):
+        with pytest.raises(ValueError, match=f"^{most} keys share|share their top 32 bits .* holds at most 4 rows"):
             pack_part(0, WIDE, *zeros(keys))
         return
     pages, fences = pack_part(0, WIDE, *zeros(keys))
