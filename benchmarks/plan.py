@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -37,6 +38,10 @@ def clocks(work: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - spent
 
 
+def planned_block(window: list[Unique], places: Places) -> None:
+    assert isinstance(plan(window, places, RingRows(ALL_ROWS, ALL_ROWS)), Plan)
+
+
 def planned(num_keys: int, of: tuple[int, int, int], policy: str, num_threads: int) -> tuple[float, float]:
     """Nanoseconds of a key: wall time of the median block, and processor time."""
     space, device, host = (num_keys * times for times in of)
@@ -53,12 +58,10 @@ def planned(num_keys: int, of: tuple[int, int, int], policy: str, num_threads: i
         places.chunks.allowance = ALL_ROWS
         window = blocks[n : n + LOOK_AHEAD + 1]
 
-        def next_block(window: list[Unique] = window) -> None:
-            assert isinstance(plan(window, places, RingRows(ALL_ROWS, ALL_ROWS)), Plan)
-
-        times.append([1e9 * seconds / num_keys for seconds in clocks(next_block)])
-    wall, spent = zip(*times[WARM:], strict=True)
-    return statistics.median(wall), statistics.mean(spent)
+        wall, spent = clocks(partial(planned_block, window, places))
+        times.append((1e9 * wall / num_keys, 1e9 * spent / num_keys))
+    walls, processor = zip(*times[WARM:], strict=True)
+    return statistics.median(walls), statistics.mean(processor)
 
 
 def inserted(num_keys: int, num_threads: int) -> list[float]:

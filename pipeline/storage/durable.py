@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import stat
 import uuid
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,12 +73,6 @@ def replacing(path: Path, through: Path | None = None) -> Iterator[BinaryIO]:
     files.sync_folder(path.parent)
 
 
-def checksum_so_far(file: BinaryIO) -> str:
-    """Checksum of the content so far of a file that is being written."""
-    file.flush()
-    return checksum_of(Path(file.name))
-
-
 def write_sealed(path: Path, content: Strict) -> None:
     """Write values as JSON with a checksum; durable when this returns."""
     with replacing(path) as file:
@@ -106,25 +99,3 @@ def size_of(path: Path) -> int | None:
 def has_checksum(path: Path, digest: str) -> bool:
     """True if the path is a regular file, not a link, with this checksum."""
     return size_of(path) is not None and checksum_of(path) == digest
-
-
-def is_whole(path: Path) -> bool:
-    """True if the file is a zip file whose members all match their checksums."""
-    try:
-        with zipfile.ZipFile(path) as members:
-            return members.testzip() is None
-    except Exception:
-        # For a damaged file zipfile raises a dozen kinds of exceptions.
-        return False
-
-
-@contextmanager
-def damage_told(path: Path) -> Iterator[None]:
-    """Turn any exception raised while reading one of our own files into a ValueError that names the file. MemoryError
-    and OSError pass unchanged."""
-    try:
-        yield
-    except (MemoryError, OSError):
-        raise
-    except Exception as error:
-        raise ValueError(f"{path} is damaged ({error}); the same command makes it again") from error

@@ -22,7 +22,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(source, tmp_path_factory):
-    """What an undisturbed preparation leaves."""
+    """Contents of the folder that an undisturbed preparation leaves."""
     out = tmp_path_factory.mktemp("whole") / "out"
     assert prepare("criteo", source, out, *PIECE) == 0
     return contents(out)

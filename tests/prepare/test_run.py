@@ -48,7 +48,7 @@ def zipped(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(source, tmp_path_factory):
-    """What an undisturbed preparation leaves."""
+    """Contents of the folder that an undisturbed preparation leaves."""
     out = tmp_path_factory.mktemp("whole") / "out"
     assert prepare("criteo", source, out, "--piece-size", PIECE, "--workers", 1, *SPLIT) == 0
     return contents(out)

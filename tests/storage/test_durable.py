@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.settings import Count, Strict
-from pipeline.storage.durable import damage_told, read_sealed, replacing, write_sealed
+from pipeline.storage.durable import read_sealed, replacing, write_sealed
 
 
 def test_concurrent_attempts_at_one_file_leave_it_whole(tmp_path):
@@ -48,15 +48,3 @@ def test_every_flipped_bit_of_a_sealed_record_is_found(tmp_path):
         path.write_bytes(changed)
         with pytest.raises(ValueError, match="record is damaged"):
             read_sealed(path, Record)
-
-
-def read_badly(path, error):
-    with damage_told(path):
-        raise error
-
-
-def test_a_file_of_ours_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"a is damaged \('no such member'\); the same command makes it again"):
-        read_badly(tmp_path / "a", KeyError("no such member"))
-    with pytest.raises(OSError, match="gone"):
-        read_badly(tmp_path / "a", OSError("gone"))

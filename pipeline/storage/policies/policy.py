@@ -25,6 +25,6 @@ class Policy(Protocol):
         training block uses them, those of the host when they are filled; evaluation touches none."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
-        """Return `num` distinct slots among those with `evictable_S` nonzero; there must be enough. May change the
-        policy's own state. The caller may evict some of them only, so the others must not be
-        forgotten."""
+        """Return `num` distinct slots among those with `evictable_S` 1, where it is 0 for all others; there must be
+        enough. May change `evictable_S` and the policy's own state. The caller may evict only some of them, so the
+        others must not be forgotten."""
