@@ -1,12 +1,10 @@
-"""Signals at any instant: a pause changes nothing, and an interrupt is one message or none. A disk that is full, or can
-suddenly only be read, ends a preparation with one message; the same command resumes."""
+"""An interrupt at any event is one message or none, and changes nothing. A disk that is full, or can suddenly only be
+read, ends a preparation with one message; the same command resumes."""
 
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from support.data.preparations import ROOT, SPLIT, command, contents, prepare, wait_for, write_lines
@@ -64,44 +62,55 @@ def test_a_rerun_completes_after_the_one_message_of_a_disk(tmp_path, source, who
         assert contents(disk.seen) == whole
 
 
-BEGUN = """
-import runpy, sys
+AT_AN_EVENT = """
+import os, pathlib, runpy, signal, sys
 arguments, sys.argv = sys.argv, ["-m"]  # as `python -m` has it when it imports the package
 import pipeline.prepare.main
-sys.argv = arguments
-print(flush=True)
-runpy.run_module("pipeline", run_name="__main__")
+number, counter, *arguments = arguments[1:]
+sys.argv = ["-m", *arguments]
+seen = []
+
+def count(event, args):
+    if event in ("open", "os.mkdir", "os.rename", "os.remove"):
+        seen.append(event)
+        if len(seen) == int(number):
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(count)
+try:
+    runpy.run_module("pipeline", run_name="__main__")
+finally:
+    pathlib.Path(counter).write_text(str(len(seen)))
 """
+"""A preparation whose process gets SIGINT when it opens, makes, renames or removes a file for the n-th time (0: never),
+by Python's audit events; it writes the number of these events into a file."""
 
 
-def interrupted(source, out, seconds):
-    """The exit code, stdout and stderr of one that is interrupted so long after its modules were imported."""
-    argv = [sys.executable, "-c", BEGUN, "prepare", *command("criteo", source, out, *PIECE)]
+def interrupted(source, out, number):
+    """Exit code, stdout, stderr and number of events of a preparation that is interrupted at an event."""
+    counter = out.with_name("counter")
+    argv = [sys.executable, "-c", AT_AN_EVENT, number, counter, "prepare", *command("criteo", source, out, *PIECE)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        process.stdout.readline()
-        time.sleep(seconds)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    return process.returncode, out, err
+    done = subprocess.run([*map(str, argv)], env=environment, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr, int(counter.read_text())
 
 
 @pytest.mark.prove
-def test_a_rerun_completes_after_an_interrupt_at_any_time(tmp_path, source, whole):
-    random.seed(0)
+def test_a_rerun_completes_after_an_interrupt_at_any_event(tmp_path, source, whole):
+    draw = random.Random(0)
+    code, _, err, events = interrupted(source, tmp_path / "undisturbed", 0)
+    assert code == 0, err
     codes = set()
-    for number in range(12):
-        code, out, err = interrupted(source, tmp_path / "out", random.uniform(0.02, 0.3 * (1 + number)))
+    for attempt in range(8):
+        out = tmp_path / f"out{attempt // 2}"  # the second attempt resumes the first
+        code, said, err, _ = interrupted(source, out, draw.randrange(1, 2 * events // 3))
         assert "Traceback" not in err
+        assert code in (0, 1, 130), err
         if code == 1:
             assert "SIGINT: ending after the parts" in err
-            assert "stopped: finished parts stay" in out
-        done = (tmp_path / "out" / "_prepared.json").exists()
-        # One that comes while Python ends has its usual effect: nothing is left to be lost.
-        assert code in (0, 1, 130) or (done and code == -signal.SIGINT), err
+            assert "stopped: finished parts stay" in said
         codes.add(code)
-        if done:
-            break
+        if attempt % 2:
+            assert prepare("criteo", source, out, *PIECE) == 0
+            assert contents(out) == whole
     assert 1 in codes
-    assert prepare("criteo", source, tmp_path / "out", *PIECE) == 0
-    assert contents(tmp_path / "out") == whole
