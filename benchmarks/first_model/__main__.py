@@ -63,7 +63,7 @@ class Study:
 
         rows = self.rows(name)
         labels_N = labels_of(rows, "train")
-        data = written(rows, recipe.numbers, self._out / "data")
+        data = written(rows, recipe.numbers, self._out / "data", recipe.num_buckets)
         workflow = workflow_of(recipe, data, len(labels_N), float(labels_N.mean()), seed)
         run_dir = path.with_suffix(".run")
         shutil.rmtree(run_dir, ignore_errors=True)

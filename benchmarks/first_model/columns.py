@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.first_model.sets import SPLITS, Rows
 from pipeline.api import Bucket, Category, Data, Number, Standardize
+from pipeline.prepare.draft import NUM_BUCKETS
 from pipeline.prepare.statistics import quantile_edges, write_statistics
 from pipeline.records import Array
 
 Form = Literal["log", "standard", "buckets", "both"]
 """Form of numbers: log1p as `init` drafts it; the signed logarithm, standardized; the number of a bucket as a category;
 the last two together."""
-NUM_BUCKETS = 32
 WIDEST = 4.0
 """Standardized numbers are cut to at most so many standard deviations."""
 
@@ -38,11 +38,12 @@ def with_last(rows: Rows) -> Rows:
     return replace(rows, splits=splits, categories=(*rows.categories, *(f"{name}.last" for name in lists)))
 
 
-def written(rows: Rows, form: Form, folder: Path) -> Data:
+def written(rows: Rows, form: Form, folder: Path, num_buckets: int = NUM_BUCKETS) -> Data:
     """Write the splits of a data set below `folder`, once, and return the `data` of a workflow that reads its numbers
     in this form."""
     root = folder / rows.name
     root.mkdir(parents=True, exist_ok=True)
+    statistics = f"{form}, {num_buckets}.json"
     for split in SPLITS:
         if not (path := root / f"{split}.parquet").exists():
             pq.write_table(rows.splits[split].select([rows.label, *rows.numbers, *rows.categories]), path)
@@ -55,7 +56,7 @@ def written(rows: Rows, form: Form, folder: Path) -> Data:
             features.append(Standardize(column=name, name=f"{name}.scaled", log1p=True, clip=WIDEST))
             numbers.append(Number(name=f"{name}.scaled"))
         if form in ("buckets", "both"):
-            features.append(Bucket(column=name, name=f"{name}.bucket", quantiles=NUM_BUCKETS))
+            features.append(Bucket(column=name, name=f"{name}.bucket", quantiles=num_buckets))
             categories.append(Category(name=f"{name}.bucket"))
     kinds = rows.splits["train"].schema
     given = [
@@ -73,11 +74,11 @@ def written(rows: Rows, form: Form, folder: Path) -> Data:
         test=("test.parquet",),
         labels=(rows.label,),
         features=tuple(features),
-        statistics=f"{form}.json" if features else None,
+        statistics=statistics if features else None,
         numbers=tuple(numbers),
         categories=(*given, *categories),
     )
-    if features and not (root / f"{form}.json").exists():
+    if features and not (root / statistics).exists():
         list(write_statistics(data))
     return data
 

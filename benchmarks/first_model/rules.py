@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.first_model.columns import Form
 from pipeline.models import DNN, FM, LR, DCNv2, DeepFM
-from pipeline.prepare.draft import L2_OF_ALL, LR_FACTOR, MIN_GAIN, SMALL_STD, batch_size_of
+from pipeline.prepare.draft import L2_OF_ALL, LR_FACTOR, MIN_GAIN, NUM_BUCKETS, SMALL_STD, batch_size_of
 from pipeline.settings.optimizer import Adagrad, Adam, DenseAdam, Optimizer, Plateau
 from pipeline.workflow import Data, Model, Schedule, Workflow
 
@@ -25,6 +25,7 @@ class Recipe:
 
     kind: str = "DeepFM"
     numbers: Form = "both"
+    num_buckets: int = NUM_BUCKETS
     l2: float | None = L2_OF_ALL
     """L2 at every step of all rows, in units of 1 / training rows (dense semantics); None: lazy L2, LAZY_L2 of the
     weight of an example in a batch."""
@@ -68,6 +69,10 @@ CHANGED: Mapping[str, Mapping[str, Any]] = {
     "log": {"numbers": "log"},
     "standard": {"numbers": "standard"},
     "buckets": {"numbers": "buckets"},
+    "32 buckets": {"num_buckets": 32},
+    "64 buckets": {"num_buckets": 64},
+    "128 buckets": {"num_buckets": 128},
+    "256 buckets": {"num_buckets": 256},
     "row rate 3e-3": {"lr": 3e-3},
     "row rate 1e-2": {"lr": 1e-2},
     "rates 3e-3": {"lr": 3e-3, "dense_lr": 3e-3},
@@ -82,6 +87,7 @@ CHANGED: Mapping[str, Mapping[str, Any]] = {
     "DCNv2": {"kind": "DCNv2"},
     "LR, l2 2 / n": {**LINEAR, "l2": 2.0},
     "LR, l2 10 / n": {**LINEAR, "l2": 10.0},
+    "LR, l2 10 / n, 128 buckets": {**LINEAR, "l2": 10.0, "num_buckets": 128},
     "LR, l2 50 / n": {**LINEAR, "l2": 50.0},
 }
 """Rules of the draft, changed one at a time."""

@@ -90,6 +90,13 @@ def write_statistics(data: Data) -> Iterator[str]:
     yield from _counts(data, known)
 
 
+def edges_of(feature: Bucket, data: Data, n: int) -> list[float]:
+    """Quantiles of the training data for a bucket that takes the place of feature n; none if its column has fewer than
+    two different values."""
+    edges: list[float] = _of_numbers(feature, data, data.features[:n], f"data.features[{n}]: ").get("edges", [])
+    return edges
+
+
 def write_numbers(draft: Draft, root: Path, path: Path) -> list[str]:
     """Compute the statistics of both forms of a draft's numbers, and write them to `path`, if there are any. Returns
     the numbers that have them: one with fewer than two values has none. `root`: the data's folder or address."""
