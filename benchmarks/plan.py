@@ -3,7 +3,8 @@
 
 A block's keys are drawn from Zipf 1.15 and, where most of them arrive, as many evenly from 14 times as many keys. The
 device holds three blocks and the host two; or, where few arrive, the keys are three times a block's, the device holds
-two blocks and the host one. L = 2. Blocks until both tiers are full are not measured.
+two blocks and the host one. Small blocks are of 30,000 keys drawn from 4 M, of which the device holds a tenth and the
+host a fifth. L = 2. Blocks until both tiers are full are not measured.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from pipeline.storage.plan_threads import PlanThreads
 
 KEYS, QUICK_KEYS, MAP_KEYS, QUICK_MAP_KEYS = 283_000, 3_000, 200_000_000, 200_000
 NEW_KEYS, INSERTS = 280_000, 80
-WARM, BLOCKS, LOOK_AHEAD = 9, 16, 2
-MANY, FEW = (14, 3, 2), (3, 2, 1)
+SMALL_KEYS, QUICK_SMALL_KEYS = 30_000, 300
+WARM, WARM_SMALL, BLOCKS, LOOK_AHEAD = 9, 130, 7, 2
+"""Blocks that are not measured, in these cases, and blocks that are."""
+MANY, FEW, SMALL = (14, 3, 2), (3, 2, 1), (133, 13, 27)
 """Keys that blocks are drawn from, slots of the device, and of the host, in units of a block's keys."""
 
 
@@ -42,10 +45,10 @@ def planned_block(window: list[Unique], places: Places) -> None:
     assert isinstance(plan(window, places, RingRows(ALL_ROWS, ALL_ROWS)), Plan)
 
 
-def planned(num_keys: int, of: tuple[int, int, int], policy: str, num_threads: int) -> tuple[float, float]:
+def planned(num_keys: int, of: tuple[int, int, int], warm: int, policy: str, threads: int) -> tuple[float, float]:
     """Nanoseconds of a key: wall time of the median block, and processor time."""
     space, device, host = (num_keys * times for times in of)
-    places = Places(device, host, (policy, policy), Caps(2 * ALL_ROWS, ALL_ROWS), Chunks(64), num_threads)
+    places = Places(device, host, (policy, policy), Caps(2 * ALL_ROWS, ALL_ROWS), Chunks(64), threads)
     rng = np.random.default_rng(0)
 
     def keys() -> U64:
@@ -53,14 +56,14 @@ def planned(num_keys: int, of: tuple[int, int, int], policy: str, num_threads: i
         drawn = np.union1d(zipf[zipf < space], rng.integers(0, space, num_keys))
         return rng.permutation(drawn)[:num_keys].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
-    blocks, times = [Unique(block_of(n), keys(), ()) for n in range(BLOCKS + LOOK_AHEAD)], []
-    for n in range(BLOCKS):
+    blocks, times = [Unique(block_of(n), keys(), ()) for n in range(warm + BLOCKS + LOOK_AHEAD)], []
+    for n in range(warm + BLOCKS):
         places.chunks.allowance = ALL_ROWS
         window = blocks[n : n + LOOK_AHEAD + 1]
 
         wall, spent = clocks(partial(planned_block, window, places))
         times.append((1e9 * wall / num_keys, 1e9 * spent / num_keys))
-    walls, processor = zip(*times[WARM:], strict=True)
+    walls, processor = zip(*times[warm:], strict=True)
     return statistics.median(walls), statistics.mean(processor)
 
 
@@ -82,10 +85,16 @@ def inserted(num_keys: int, num_threads: int) -> list[float]:
 def main() -> None:
     args = arguments("plan", __doc__ or "")
     num_keys, map_keys = (QUICK_KEYS, QUICK_MAP_KEYS) if args.quick else (KEYS, MAP_KEYS)
-    cases = {"clock": (MANY, "clock"), "foresight": (MANY, "foresight"), "few arrive": (FEW, "clock")}
+    small_keys = QUICK_SMALL_KEYS if args.quick else SMALL_KEYS
+    cases = {
+        "clock": (num_keys, MANY, WARM, "clock"),
+        "foresight": (num_keys, MANY, WARM, "foresight"),
+        "few arrive": (num_keys, FEW, WARM, "clock"),
+        "small blocks": (small_keys, SMALL, WARM_SMALL, "clock"),
+    }
     figures: dict[str, float] = {}
-    for name, (of, policy) in cases.items():
-        one, two = ([planned(num_keys, of, policy, t) for _ in range(args.repeats)] for t in (1, 2))
+    for name, case in cases.items():
+        one, two = ([planned(*case, t) for _ in range(args.repeats)] for t in (1, 2))
         walls = [statistics.median(wall for wall, _ in runs) for runs in (one, two)]
         figures[f"{name} ns"] = statistics.median(spent for _, spent in one)
         figures[f"{name} two_vs_one"] = walls[0] / walls[1]
