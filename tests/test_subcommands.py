@@ -117,7 +117,9 @@ def test_remote_storage_is_refused_with_the_argument(argv, named, capsys):
 
 
 @pytest.mark.parametrize(
-    "argv", [["run"], ["init", "log", "--out"], ["tune", "my.py", "--out"]], ids=lambda argv: argv[0]
+    "argv",
+    [["run"], ["init", "log", "--out"], ["tune", "my.py", "--out"], ["score", "run", "log", "--out"]],
+    ids=lambda argv: argv[0],
 )
 def test_a_path_written_as_an_address_is_refused(argv, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

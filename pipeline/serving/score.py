@@ -26,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def score_command(args: argparse.Namespace) -> str | None:
     """Score as the arguments say. Returns the last lines to print; None after an interrupt."""
     refuse_remote("the run", args.run)
+    if isinstance(args.out, Path):
+        refuse_remote("--out", args.out, way="name a folder here, or an address of s3, gs or abfs")
     if not args.fresh and isinstance(args.out, Path):
         # As far as the arguments alone show it: what follows takes seconds.
         known = {"keep": tuple(args.keep), "workers": args.workers or 1, "bad_values": args.bad_values}
