@@ -12,7 +12,7 @@ from pipeline.errors import refuse_remote
 from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_run
-from pipeline.monitor.live.lines import MOST_TICKS, read_live
+from pipeline.monitor.live.lines import read_live
 from pipeline.monitor.page import tables
 from pipeline.monitor.page.page import Card, cards_of, write_static
 from pipeline.monitor.page.panel import fixed_panel
@@ -65,7 +65,7 @@ def sound_result(run_dir: Path) -> dict[str, Any] | None:
 def story_of(run_dir: Path) -> Story:
     """The story of a run. Raises OSError if its live.jsonl cannot be read."""
     story = Story()
-    story.add_all(read_live(run_dir, MOST_TICKS))
+    story.add_all(read_live(run_dir))
     return story
 
 
