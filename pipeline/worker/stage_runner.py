@@ -49,7 +49,7 @@ from pipeline.worker.field_counts import EVERY, field_counts
 from pipeline.worker.flight import Flight, RingLengths, expect, read_already
 from pipeline.worker.foresight import Foresight
 from pipeline.worker.membership import Membership
-from pipeline.worker.peers import FirstRefused, NoPeers, OtherWorkers, Peers
+from pipeline.worker.peers import FirstRefused, OtherWorkers, Peers
 from pipeline.worker.placement import OnGpu, OnHost, Placement
 from pipeline.worker.tiers import Tiers
 from pipeline.worker.timed_tier import TimedTier
@@ -71,7 +71,7 @@ class StageRunner:
         self._placement: Placement = OnHost(self._outgoing, work)
         if device.on_gpu:
             self._placement = OnGpu(source.layout, sizes, device, work if membership else None)
-        self._peers: Peers = NoPeers()
+        self._peers = Peers()
         if membership and owners:
             counts = tiers.learner.rows.counts_examples
             num_tasks = len(workflow.data.labels) if workflow.data.tasks else 0
