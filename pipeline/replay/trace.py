@@ -1,9 +1,9 @@
-"""The keys of a run's blocks, by owner: from files, from arrays, or a sample of either."""
+"""The keys of a run's blocks, by owner: from files, or a sample of them."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -67,23 +67,6 @@ class Recent:
 def extent_of(block: Block) -> Extent:
     """Batches of a block, whatever its number."""
     return Leg.of(block), block.first_batch, block.num_batches
-
-
-class BatchTrace:
-    """Trace of batches given as arrays, the same in every epoch. For benchmarks and tests: an example is a batch."""
-
-    def __init__(
-        self, splits: Mapping[str, Sequence[U64]], epochs: int = 1, shards: Sequence[Shards] = (ONE_SHARD,)
-    ) -> None:
-        """`splits`: keys of each batch of "train", "validation" and "test"; a key may come more than once."""
-        self.agenda = Agenda({split: len(batches) for split, batches in splits.items()}, 1, epochs)
-        self.shards = shards
-        self._splits, self._divide, self._table = splits, Divide(shards), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
-        self.keys = Recent(self._keys)
-
-    def _keys(self, block: Block) -> tuple[U64, ...]:
-        batches = self._splits[block.split][block.first_batch : block.first_batch + block.num_batches]
-        return self._divide(first_appearances(batches, self._table))
 
 
 class FileTrace:
