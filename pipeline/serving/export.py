@@ -56,8 +56,8 @@ def export_command(args: argparse.Namespace) -> str:
             print(moved)
         settings = ExportSettings(precision=args.precision, negatives=args.prior_correction, memory=args.memory)
         if args.format == "parquet":
-            rows = export_parquet(opened, args.out, settings)
-            return f"{rows.num_rows:,} rows, {rows.num_unknown:,} of values not in the training data: {args.out}"
+            num_rows, num_unknown = export_parquet(opened, args.out, settings)
+            return f"{num_rows:,} rows, {num_unknown:,} of values not in the training data: {args.out}"
         manifest = export(opened, args.out, settings)
     if isinstance(args.publish, Path):
         publish(args.publish, args.out.name)

@@ -154,15 +154,6 @@ def test_no_node_is_left_without_a_worker(num_nodes, num_workers):
     assert all(affinity.cpus for affinity in affinities)
 
 
-def test_an_impossible_number_of_workers_is_refused():
-    with pytest.raises(
-        ValueError, match="5 workers on one machine: expected at least 1 and 4 at most, one for each GPU"
-    ):
-        lay_out(Topology({}, gpus_on(0, 0, 0, 0)), 5)
-    with pytest.raises(ValueError, match="0 workers on one machine: expected at least 1"):
-        lay_out(Topology(TWO_SOCKETS), 0)
-
-
 def test_pinning_moves_existing_threads_too():
     before, stop, seen = allowed_cpus(), threading.Event(), []
     ready = threading.Event()
