@@ -12,8 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from pipeline.data.agenda import START, Position
 from pipeline.driver.coming import as_far_as_known
-from pipeline.driver.loop import DueCommit, stretches
-from pipeline.driver.pace import Pace
+from pipeline.driver.loop import DueCommit, Pace, stretches
 from pipeline.records import U64, Block, Moves, Plan, Refusal, Unique
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.key_tiers import KeyCommit, KeyLog, KeyTiers, named_by
