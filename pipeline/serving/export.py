@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,7 +74,3 @@ def curl_line(folder: Path, model: str) -> str:
     """Command that sends the example of the servable in `folder` to a server."""
     data = shlex.quote(f"@{folder / 'request.json'}")
     return f"curl -H content-type:application/json -d {data} localhost:8000/v2/models/{model}/infer"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -69,7 +69,3 @@ def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], Served
         admission, threads = Admission(args.max_requests, args.max_bytes), max(MIN_ANSWERING, cpus())
         HttpServer(current, admission, args.deadline, threads, say_ready).run_until_stopped(bound)
     return ""
-
-
-if __name__ == "__main__":
-    sys.exit(main())
