@@ -83,8 +83,11 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     damaged = {number for finding in findings for number in finding.commits}
     whole = [m for m in manifests if m.number not in damaged]
     print(f"{len(whole)} of {len(commits.numbers())} commits are intact: {_numbers(m.number for m in whole) or '-'}")
+    if not findings and not manifests:
+        print(f"{run_dir} has no commit: the run ended before its first one")
+        return 1
     if not findings:
-        return _none(run_dir) if not manifests else int(bool(left))
+        return int(bool(left))
     return max(roll_back(run_dir, commits, whole), bool(left)) if repair else 1
 
 
@@ -95,11 +98,6 @@ def impossible_states(commits: Commits, manifests: Iterable[Manifest]) -> Iterat
             read_state(manifest.state)
         except ValueError as error:
             yield Defect(commits.manifest_file(manifest.number), f"state.{error}", (manifest.number,))
-
-
-def _none(run_dir: Path) -> int:
-    print(f"{run_dir} has no commit: the run ended before its first one")
-    return 1
 
 
 def _of(finding: Defect) -> str:

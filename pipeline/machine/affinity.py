@@ -84,16 +84,6 @@ def pin(cpus: Sequence[int]) -> set[int]:
     return allowed_cpus()
 
 
-def affinity_lines(affinities: Sequence[Affinity]) -> list[str]:
-    """Return one line per worker for --explain."""
-    lines = []
-    for rank, affinity in enumerate(affinities):
-        gpu = f"GPU {affinity.gpu.index}, " if affinity.gpu else ""
-        nodes = ", ".join(map(str, affinity.nodes)) or "unknown"
-        lines.append(f"worker {rank}: {gpu}NUMA node {nodes}")
-    return lines
-
-
 def parse_cpus(text: str) -> list[int]:
     """Parse a CPU list of the kernel, such as "0-3,8,10-11"."""
     ends = [part.partition("-")[::2] for part in text.split(",") if part]

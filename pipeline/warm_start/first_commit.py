@@ -73,7 +73,7 @@ def begin(
     """Write commit 1 of a run without commits. Returns sentences on what was taken. A call that did not end leaves no
     commit, and the next one begins again.
 
-    `types`: see `open_origins`. `state`: description of the run (see `RunDescription`) and the position where it
+    `types`: see `open_origins`. `state`: description of the run (see `RunState`) and the position where it
     begins, for its manifest.
     """
     workflow, run_dir = setup.workflow, folder.path
