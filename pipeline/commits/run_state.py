@@ -64,8 +64,8 @@ class SavedSums(Strict):
 
 
 class RunState(Strict):
-    """The `state` of a manifest. Its first values are those of `pipeline.driver.resume.description`; when a run resumes,
-    differences from them are refused or reported."""
+    """The `state` of a manifest. Its first values are those of `pipeline.driver.resume.description`; when a run
+    resumes, differences from them are refused or reported."""
 
     workflow: dict[str, Any]
     data: dict[str, SplitIdentity]
