@@ -22,7 +22,6 @@ from pipeline.commits.reopen import clean
 from pipeline.commits.run_state import read_state
 from pipeline.driver.result import check_outputs
 from pipeline.machine.command import run_command
-from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.redrawn import track
 from pipeline.serving.inspect import check_servable
 from pipeline.serving.servable import SERVABLE_MANIFEST
@@ -35,9 +34,8 @@ from pipeline.storage.shards import Shards
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 if every commit is intact, or if --repair went back to an intact one; 1 if something
     is damaged or missing; 2 if there is no run to check; 130 if interrupted."""
-    heed_interrupts()
     args = verify_arguments().parse_args(argv)
-    return run_command(lambda: verify_command(args.run, args.repair), "nothing is lost; repeat the command")
+    return run_command(lambda: verify_command(args.run, args.repair), "nothing is lost; repeat the command", heeds=True)
 
 
 def verify_command(folder: Path, repair: bool) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 from pipeline.arguments import REPORT, report_arguments
 from pipeline.errors import refuse_remote
 from pipeline.machine.command import run_command
-from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_run
 from pipeline.monitor.live.lines import read_live
 from pipeline.monitor.page import tables
@@ -26,14 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if there is no run or the file cannot be written, 130 if
     interrupted."""
     args = report_arguments().parse_args(argv)
-    heed_interrupts()
 
     def write() -> str:
         check_run(args.run)
         refuse_remote("--out", args.out)
         return f"wrote {write_report(args.run, args.out)}: open it in a browser"
 
-    return run_command(write)
+    return run_command(write, heeds=True)
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
