@@ -49,7 +49,7 @@ class Sample:
         return self._num_keys[extent_of(block)]
 
 
-class SampledTrace:
+class SampledTrace(Trace):
     """Trace of the keys of one part of a sample."""
 
     def __init__(self, sample: Sample, part: int, share: float) -> None:

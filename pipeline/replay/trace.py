@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -24,21 +23,16 @@ Extent = tuple[Leg, int, int]
 """Pass, first batch and number of batches of a block."""
 
 
-class Trace(Protocol):
+class Trace:
     """Working sets of all blocks of a run."""
 
-    @property
-    def agenda(self) -> Agenda:
-        """All blocks of the run."""
-
-    @property
-    def shards(self) -> Sequence[Shards]:
-        """Shards of each worker, in the order of ranks."""
-
-    @property
-    def keys(self) -> Callable[[Block], tuple[U64, ...]]:
-        """Function that returns the working set [U] of each worker, in the order in which that worker's `plan` gets it.
-        The arrays must not be changed."""
+    agenda: Agenda
+    """All blocks of the run."""
+    shards: Sequence[Shards]
+    """Shards of each worker, in the order of ranks."""
+    keys: Callable[[Block], tuple[U64, ...]]
+    """Function that returns the working set [U] of each worker, in the order in which that worker's `plan` gets it. The
+    arrays must not be changed."""
 
 
 def shards_of(num_shards: int, world: int) -> tuple[Shards, ...]:
@@ -69,7 +63,7 @@ def extent_of(block: Block) -> Extent:
     return Leg.of(block), block.first_batch, block.num_batches
 
 
-class FileTrace:
+class FileTrace(Trace):
     """Trace of a run on the files of a workflow."""
 
     def __init__(self, reader: KeyReader, agenda: Agenda, shards: Sequence[Shards] = (ONE_SHARD,)) -> None:
