@@ -85,7 +85,7 @@ def train_arguments() -> argparse.ArgumentParser:
         "--explain", action="store_true",
         help="do not train: show what the run does and how much space it takes, and predict speed, memory and disk",
     )  # fmt: skip
-    parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer and worker")
+    parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer")
     add_json(parser, "with --explain: print the same, and the workflow, as JSON")
     parser.add_argument(
         "--price",

@@ -22,7 +22,6 @@ from pipeline.commits.reopen import clean
 from pipeline.commits.run_state import read_state
 from pipeline.driver.result import check_outputs
 from pipeline.machine.command import run_command
-from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.redrawn import track
 from pipeline.serving.inspect import check_servable
 from pipeline.serving.servable import SERVABLE_MANIFEST
@@ -35,9 +34,8 @@ from pipeline.storage.shards import Shards
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 if every commit is intact, or if --repair went back to an intact one; 1 if something
     is damaged or missing; 2 if there is no run to check; 130 if interrupted."""
-    heed_interrupts()
     args = verify_arguments().parse_args(argv)
-    return run_command(lambda: verify_command(args.run, args.repair), "nothing is lost; repeat the command")
+    return run_command(lambda: verify_command(args.run, args.repair), "nothing is lost; repeat the command", heeds=True)
 
 
 def verify_command(folder: Path, repair: bool) -> int:
@@ -83,8 +81,11 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     damaged = {number for finding in findings for number in finding.commits}
     whole = [m for m in manifests if m.number not in damaged]
     print(f"{len(whole)} of {len(commits.numbers())} commits are intact: {_numbers(m.number for m in whole) or '-'}")
+    if not findings and not manifests:
+        print(f"{run_dir} has no commit: the run ended before its first one")
+        return 1
     if not findings:
-        return _none(run_dir) if not manifests else int(bool(left))
+        return int(bool(left))
     return max(roll_back(run_dir, commits, whole), bool(left)) if repair else 1
 
 
@@ -95,11 +96,6 @@ def impossible_states(commits: Commits, manifests: Iterable[Manifest]) -> Iterat
             read_state(manifest.state)
         except ValueError as error:
             yield Defect(commits.manifest_file(manifest.number), f"state.{error}", (manifest.number,))
-
-
-def _none(run_dir: Path) -> int:
-    print(f"{run_dir} has no commit: the run ended before its first one")
-    return 1
 
 
 def _of(finding: Defect) -> str:

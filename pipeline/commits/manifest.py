@@ -316,17 +316,3 @@ class Commits:
 def _close_all(descriptors: dict[int, int]) -> None:
     while descriptors:
         os.close(descriptors.popitem()[1])
-
-
-class Reserve:
-    """Disk space held for a worker's part of the next commit."""
-
-    def __init__(self, path: Path, files: Files) -> None:
-        self._path, self._files = path, files
-
-    def hold(self, num_bytes: int) -> None:
-        self._files.reserve(self._path, num_bytes)
-
-    def release(self) -> None:
-        if os.path.lexists(self._path):
-            self._files.remove(self._path)

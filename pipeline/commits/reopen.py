@@ -58,70 +58,61 @@ def open_log(
     speed: DiskSpeed,
     files: Files,
     direct: bool = False,
+    writes: bool = True,
 ) -> Log:
-    """Open the log for training as of the last kept commit, and fill `places`, which must be empty, to match; without
-    commits, make an empty log. Both cover the shards that `places` own. Raises ValueError and Damaged like
-    `read_log`."""
-    if kept:
-        log = read_log(path, row, places, kept, speed, files, direct)
-        log.describe(kept[-1].tails)
-    else:
-        table = TableFormat(row, places.chunks.rows, places.chunks.shards)
-        log = Log(path, table, speed, files, None, direct)
-    places.begin_growth()
-    return log
-
-
-def read_log(
-    path: Path,
-    row: RowLayout,
-    places: Places,
-    kept: Sequence[Manifest],
-    speed: DiskSpeed,
-    files: Files,
-    direct: bool = False,
-) -> Log:
-    """Open the log as of the last kept commit, and fill `places`, which must be empty, to match. Writes, repairs and
-    deletes nothing.
+    """Open the log as of the last kept commit, and fill `places`, which must be empty, to match; without commits, make
+    an empty log. Both cover the shards that `places` own. `writes`: for training; else there must be a commit, and
+    nothing is written, repaired or deleted.
 
     Raises ValueError if the log has rows of another layout, other shards, or more keys than the map may hold, and
     Damaged like `rebuild`.
     """
-    shards = places.chunks.shards
+    shards, tails = places.chunks.shards, kept[-1].tails if kept else None
     kept = [manifest.part(shards.owned) for manifest in kept]
-    newest = kept[-1]
-    log = Log(path, TableFormat(row, places.chunks.rows, shards), speed, files, checksums(kept), direct)
-    if (newest.row, newest.chunk_rows, newest.num_shards) != (row.describe(), places.chunks.rows, shards.num):
-        there, here = (
-            f"rows of {of['tag'] + 1} words ({', '.join(of)}) in chunks of {chunk_rows:,} in {num_shards:,} shards"
-            for of, chunk_rows, num_shards in (
-                (newest.row, newest.chunk_rows, newest.num_shards),
-                (row.describe(), places.chunks.rows, shards.num),
+    table = TableFormat(row, places.chunks.rows, shards)
+    log = Log(path, table, speed, files, checksums(kept) if kept else None, direct)
+    if kept:
+        _check_format(path, table, kept[-1])
+        if bytes_for(kept[-1].live_rows) > places.caps.map_bytes:
+            raise ValueError(
+                f"storage.map is {format_size_down(places.caps.map_bytes)}, but the {kept[-1].live_rows:,} keys of the "
+                "last commit need more: resume with --set "
+                f"'storage.map={format_size_up(most_bytes_for(kept[-1].live_rows))}', or with more if new keys are "
+                "still to come"
             )
-        )
+        rebuild(places, log, kept[-1])
+    if writes:
+        if tails is not None:
+            log.describe(tails)
+        places.begin_growth()
+    return log
+
+
+def _check_format(path: Path, table: TableFormat, newest: Manifest) -> None:
+    """Raises ValueError if a commit has rows of another layout, or other shards."""
+    row, chunk_rows, num_shards = table.layout.describe(), table.chunk_rows, table.shards.num
+    if (newest.row, newest.chunk_rows, newest.num_shards) != (row, chunk_rows, num_shards):
+        there, here = (
+            f"rows of {of['tag'] + 1} words ({', '.join(of)}) in chunks of {rows:,} in {num:,} shards"
+            for of, rows, num in (
+                (newest.row, newest.chunk_rows, newest.num_shards), (row, chunk_rows, num_shards)
+            )
+        )  # fmt: skip
         raise ValueError(
             f"{path} has {there}, but this workflow makes {here}; change the workflow back, or start over with --fresh"
         )
-    if bytes_for(newest.live_rows) > places.caps.map_bytes:
-        raise ValueError(
-            f"storage.map is {format_size_down(places.caps.map_bytes)}, but the {newest.live_rows:,} keys of the last "
-            f"commit need more: resume with --set 'storage.map={format_size_up(most_bytes_for(newest.live_rows))}', "
-            "or with more if new keys are still to come"
-        )
-    rebuild(places, log, newest)
-    return log
 
 
 def read_commit(
     run_dir: Path, manifest: Manifest, speed: DiskSpeed, direct: bool = False, map_bytes: int = 1 << 62
 ) -> tuple[Places, Log]:
     """Open all shards of a commit's log, to read rows without tiers. `map_bytes`: maximum size of the key map. Raises
-    as `read_log` does."""
+    as `open_log` does."""
     allow_many_files()
     chunks = Chunks(manifest.chunk_rows, 2.0, 0.0, manifest.table.shards)
     places = Places(0, 0, ("clock", "clock"), Caps(1 << 62, map_bytes), chunks)
     layout = RowLayout.of(manifest.row)
-    return places, read_log(run_dir / "table.zarr", layout, places, [manifest], speed, Files(), direct)
+    return places, open_log(run_dir / "table.zarr", layout, places, [manifest], speed, Files(), direct, writes=False)
 
 
 def rebuild(places: Places, log: Log, manifest: Manifest) -> None:

@@ -63,9 +63,9 @@ class SavedSums(Strict):
     """Settings of the metrics that they are of."""
 
 
-class RunDescription(Strict):
-    """See `pipeline.driver.resume.description`. When a run resumes, differences from these values are refused or
-    reported."""
+class RunState(Strict):
+    """The `state` of a manifest. Its first values are those of `pipeline.driver.resume.description`; when a run
+    resumes, differences from them are refused or reported."""
 
     workflow: dict[str, Any]
     data: dict[str, SplitIdentity]
@@ -75,11 +75,6 @@ class RunDescription(Strict):
     """Digest of what the model class runs; empty in commits of earlier versions of this package."""
     side_files: Digests
     """Checksum of each file that features read, by the name that they have for it."""
-
-
-class RunState(RunDescription):
-    """The `state` of a manifest."""
-
     epochs: list[EpochMetrics]
     trained: Count
     seconds: Amount

@@ -30,7 +30,7 @@ from pipeline.machine.stuck import doing, gave_up
 from pipeline.monitor.history import History, json_value
 from pipeline.monitor.observer import CommitFacts, Observer
 from pipeline.monitor.progress import Progress
-from pipeline.preflight.larger_caps import Seen, larger_caps
+from pipeline.preflight.larger_caps import larger_caps
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
 from pipeline.spans.guard import GuardStopped, check_guard
@@ -319,10 +319,10 @@ def too_small(driver: Driver, what: str, refusal: Refusal) -> CapTooSmall:
     shards = setup.workflow.workers.num_shards(setup.world)
     if newest := committer.newest:
         keys, shards = newest.live_rows, newest.num_shards
-    seen = Seen(keys, setup.agenda.trained_before(committer.position), shards)
-    larger = larger_caps(refusal, setup, driver.runner.pace.look_ahead, seen)
-    command = f"{SAME_COMMAND} with {larger.flags}" if larger.flags else CORRECTED_COMMAND
-    return CapTooSmall(f"{what}: {larger.text}", driver.what_is_kept(command))
+    trained = setup.agenda.trained_before(committer.position)
+    text, flags = larger_caps(refusal, setup, driver.runner.pace.look_ahead, keys, trained, shards)
+    command = f"{SAME_COMMAND} with {flags}" if flags else CORRECTED_COMMAND
+    return CapTooSmall(f"{what}: {text}", driver.what_is_kept(command))
 
 
 def newest_facts(committer: Committer, commits: Commits) -> CommitFacts | None:

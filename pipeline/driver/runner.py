@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pipeline.cluster.crew import Crew
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.coming import ComingBlocks
-from pipeline.driver.loop import Stretch
+from pipeline.driver.loop import Pace, Stretch, reduce_pace
 from pipeline.driver.observers import Observers
-from pipeline.driver.pace import Pace, reduce_pace
 from pipeline.driver.pauses import Pauses
 from pipeline.driver.stretches import StretchFile
 from pipeline.machine.signals import discard_output

@@ -55,14 +55,10 @@ def lay_out(topology: Topology, num_workers: int) -> tuple[Affinity, ...]:
     """Return the affinities of workers 0, 1, ... of this machine.
 
     GPUs: the first ones, by NUMA node, then by number. Nodes: that of the GPU; without GPUs all nodes are divided
-    evenly among the workers, and those of more workers than nodes share a node.
-
-    Raises ValueError if there are fewer GPUs than workers, or no worker.
+    evenly among the workers, and those of more workers than nodes share a node. There must be a GPU for each worker, or
+    none at all.
     """
-    num_gpus, known = len(topology.gpus), list(topology.nodes)
-    if num_workers < 1 or 0 < num_gpus < num_workers:
-        maximum = f" and {num_gpus} at most, one for each GPU" if num_gpus else ""
-        raise ValueError(f"{num_workers} workers on one machine: expected at least 1{maximum}")
+    known = list(topology.nodes)
     gpus = sorted(topology.gpus, key=lambda gpu: (gpu.node is None, gpu.node or 0, gpu.index))[:num_workers]
     nodes: list[tuple[int, ...]] = [() if gpu.node is None else (gpu.node,) for gpu in gpus]
     if not gpus:
@@ -86,16 +82,6 @@ def pin(cpus: Sequence[int]) -> set[int]:
                 # The thread has ended, or the system refuses; then it may be slower, nothing worse.
                 continue
     return allowed_cpus()
-
-
-def affinity_lines(affinities: Sequence[Affinity]) -> list[str]:
-    """Return one line per worker for --explain."""
-    lines = []
-    for rank, affinity in enumerate(affinities):
-        gpu = f"GPU {affinity.gpu.index}, " if affinity.gpu else ""
-        nodes = ", ".join(map(str, affinity.nodes)) or "unknown"
-        lines.append(f"worker {rank}: {gpu}NUMA node {nodes}")
-    return lines
 
 
 def parse_cpus(text: str) -> list[int]:

@@ -6,15 +6,19 @@ import sys
 from collections.abc import Callable
 
 from pipeline.errors import PipelineError, error_text
+from pipeline.machine.signals import heed_interrupts
 
 
 def run_command(
     command: Callable[[], str | int | None], kept: str = "nothing was written", lower: str = "storage's caps",
-    failed: int = 1,
+    failed: int = 1, heeds: bool = False,
 ) -> int:  # fmt: skip
     """Run a command, print the text that it returns, or its error, and return the exit code: 0, or the number that it
     returns; `failed` after a PipelineError; 2 if an argument, data or the disk is wrong; 130 if it was interrupted, or
-    returns None. `kept`: what an interrupt or a failure leaves. `lower`: what takes memory and can be set lower."""
+    returns None. `kept`: what an interrupt or a failure leaves. `lower`: what takes memory and can be set lower.
+    `heeds`: take interrupts from the beginning; else the command calls `heed_interrupts` after its imports."""
+    if heeds:
+        heed_interrupts()
     try:
         text = command()
     except (ValueError, OSError, MemoryError) as error:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.monitor.live.lines import (
-    MOST_TICKS,
     Begin,
     BlockSpans,
     CommitDone,
@@ -219,16 +218,17 @@ class Story:
 class FollowedStory:
     """The story of a run, as its live.jsonl grows."""
 
-    def __init__(self, folder: Path, most: int = MOST_TICKS) -> None:
-        """`most`: see `follow_live`."""
-        self._lines, self._story = follow_live(folder, most), Story()
+    def __init__(self, folder: Path) -> None:
+        self._lines, self._story = follow_live(folder), Story()
 
     def read(self) -> Story:
         """Return the story with what is new. It is another one once the run began from scratch, and empty as long as
         there is no file."""
-        while (lines := next(self._lines)) is None:
-            self._story = self._story.emptied()
-        self._story.add_all(lines)
+        while (lines := next(self._lines)) != []:
+            if lines is None:
+                self._story = self._story.emptied()
+            else:
+                self._story.add_all(lines)
         return self._story
 
 

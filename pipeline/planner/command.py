@@ -12,7 +12,6 @@ from functools import partial
 from pipeline.data.agenda import START
 from pipeline.driver.session import Session, plan_session
 from pipeline.errors import PipelineError, error_text
-from pipeline.machine.affinity import affinity_lines, lay_out, read_topology
 from pipeline.planner.calibrate import this_machine
 from pipeline.planner.costs import Basis
 from pipeline.planner.hits import forecast
@@ -39,9 +38,8 @@ def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
         workflow, args.run_dir, *cluster, report, args.dashboard, extend=args.extend or (), known_ok=args.known_ok
     )
     setup, checked = session.set_up(), session.checked
-    where = affinity_lines(lay_out(read_topology(session.device.on_gpu), setup.world))
     if not args.json:
-        print("\n".join([explain(setup, args.all), *(where if args.all else [])]), flush=True)
+        print(explain(setup, args.all), flush=True)
     basis, why = (None, NO_SCHEDULER) if args.scheduler else _tried(session, setup, args, report)
     others = predict_with_other_memory(checked, basis) if basis else {}
     if args.json:

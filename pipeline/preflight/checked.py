@@ -23,14 +23,6 @@ LATER: Any = None
 """Value of a field until its pass has run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenPace:
-    """Maximum look-ahead, and maximum number of batches of a block."""
-
-    look_ahead: int
-    block_batches: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """A run as it was asked for, then what each pass found (see `setup`)."""
@@ -56,8 +48,8 @@ class Checked:
     dense: DenseFacts = LATER
     source: Source = LATER
     agenda: Agenda = LATER
-    pace: ChosenPace | None = None
-    """Pace that was chosen with the caps; None: the workflow's."""
+    pace: tuple[int, int] | None = None
+    """Maximum look-ahead and number of batches of a block that were chosen with the caps; None: the workflow's."""
     fit: Fit = LATER
     rows_before: int = 0
     """Maximum number of rows that the run begins with (`Workflow.init_from`)."""

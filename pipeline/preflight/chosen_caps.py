@@ -19,7 +19,7 @@ from pathlib import Path
 from pipeline.machine import limits
 from pipeline.machine.memory import resident_bytes
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.preflight.checked import Checked, ChosenPace
+from pipeline.preflight.checked import Checked
 from pipeline.preflight.first_window import first_window
 from pipeline.preflight.guesses import DEDUP_BYTES, PLANNED_BYTES, guessed_keys, other_buffers
 from pipeline.preflight.memory_table import MARK_BYTES
@@ -93,7 +93,7 @@ def choose_caps(c: Checked) -> Checked:
             f"{'' if c.world == 1 else ' a worker'}, for about {needs.guess(batches):,} keys; blocks of {batches} "
             f"{'batch' if batches == 1 else 'batches'}, look-ahead {ahead}"
         )
-    return replace(c, storage=caps, pace=ChosenPace(ahead, batches))
+    return replace(c, storage=caps, pace=(ahead, batches))
 
 
 def _names(c: Checked, names: Sequence[str] = CAP_NAMES) -> str:

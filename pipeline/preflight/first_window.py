@@ -12,7 +12,7 @@ from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.metrics.evaluation import epoch_bytes
-from pipeline.preflight.checked import Checked, ChosenPace
+from pipeline.preflight.checked import Checked
 from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, Sizes, fit, read_ring_bytes
 from pipeline.records import U64, Block, Rank, Refusal
 from pipeline.settings.caps import CapSizes, caps_of
@@ -25,18 +25,18 @@ def rehearse(c: Checked) -> Fit:
     if they are smaller than the workflow's, or than those chosen with the caps. Raises DoesNotFit, with the numbers, if
     not even one batch fits."""
     schedule, storage, source, world = c.workflow.schedule, caps_of(c.storage), c.source, c.world
-    pace = c.pace or ChosenPace(schedule.look_ahead, schedule.block_batches)
+    most_ahead, most_batches = c.pace or (schedule.look_ahead, schedule.block_batches)
 
     def block_bytes(batches: int) -> int:
         num_examples = min(batches * schedule.batch_size, max(source.num_examples.values()))
         return source.block_bytes(-(-num_examples // world), batches)
 
-    ring_bytes = int(SLACK * (2 * pace.look_ahead + 1) * block_bytes(pace.block_batches))
+    ring_bytes = int(SLACK * (2 * most_ahead + 1) * block_bytes(most_batches))
     source.read_ahead(storage.read - ring_bytes, schedule.batch_size)
     sums_bytes = epoch_bytes(c.workflow, source.num_examples["train"])
     # Dense parts: one of each kept commit, of the commit being written, of "best", and model.safetensors.
     needs = Needs(
-        reductions(pace.look_ahead, pace.block_batches), c.row.num_bytes, source.window_bytes(schedule.batch_size),
+        reductions(most_ahead, most_batches), c.row.num_bytes, source.window_bytes(schedule.batch_size),
         (c.workflow.commit.keep + 3) * c.dense.num_bytes + (c.workflow.commit.keep + 1) * sums_bytes, c.device.on_gpu,
         -(-c.workflow.workers.num_shards(world) // world),
     )  # fmt: skip
@@ -45,7 +45,7 @@ def rehearse(c: Checked) -> Fit:
         buffer_bytes = read_ring_bytes(storage, needs.window_bytes) // (2 * look_ahead + 1)
         try:
             if block_batches not in needs.windows:
-                num_blocks = -(-(pace.look_ahead + 1) * pace.block_batches // block_batches)
+                num_blocks = -(-(most_ahead + 1) * most_batches // block_batches)
                 needs.block_bytes[block_batches] = block_bytes(block_batches)
                 blocks = c.first_blocks(num_blocks, block_batches)
                 needs.windows[block_batches] = first_window(source, blocks, buffer_bytes, world)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -27,46 +26,30 @@ CAPS = {
 UNLIMITED = {"device": 1 << 54, "host": 1 << 54, "read": 1 << 50, "map": 1 << 54, "disk": 1 << 60}
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Keys and examples that a run has seen when a cap is too small."""
-
-    keys: int
-    """Number of keys of all workers."""
-    examples: int
-    """Number of examples that it was trained on, all epochs counted."""
-    num_shards: int
-
-
-@dataclass(frozen=True, slots=True)
-class Larger:
-    """Message about a refused block, and the caps that hold it."""
-
-    text: str
-    flags: str
-    """Arguments with which the same command resumes, such as --set 'storage.disk=96 MiB'; empty if none are known."""
-
-
-def larger_caps(refusal: Refusal, setup: Setup, look_ahead: int, seen: Seen) -> Larger:
+def larger_caps(
+    refusal: Refusal, setup: Setup, look_ahead: int, keys: int, examples: int, num_shards: int
+) -> tuple[str, str]:
     """Find caps with which a run can continue from the block that it refused, with room for the keys that may still
-    come."""
+    come. Returns a message about the block, and the arguments with which the same command resumes, such as --set
+    'storage.disk=96 MiB'; no arguments if none are known.
+
+    `keys`: number of keys of all workers so far; `examples`: number of examples trained on, all epochs counted.
+    """
     if not (name := CAPS.get(refusal.cap)):
-        return Larger(refusal.message, "")
+        return refusal.message, ""
     holds = partial(_holds, refusal, look_ahead)
-    num_keys = keys_at_end(setup, seen)
-    enough = _enough(
-        setup, name, lambda sizes: holds(sizes) and _has_room(name, setup, sizes, seen.num_shards, num_keys)
-    )
+    num_keys = keys_at_end(setup, keys, examples)
+    enough = _enough(setup, name, lambda sizes: holds(sizes) and _has_room(name, setup, sizes, num_shards, num_keys))
     flags = " ".join(f"--set 'storage.{each}={size}'" for each, size in enough.items())
     text = f"{refusal.message}; storage.{name} is {format_size_down(getattr(setup.storage, name))}"
     if refusal.what == "window":
-        return Larger(text, flags)
+        return text, flags
     if now := _enough(setup, name, holds).get(name):
         text += f", needed now {now}"
     if (rest := enough.get(name, now)) != now:
-        guess = ", if keys come as they did so far" if num_keys > seen.keys else ""
+        guess = ", if keys come as they did so far" if num_keys > keys else ""
         text += f", for the rest of the training about {rest}{guess}"
-    return Larger(text, flags)
+    return text, flags
 
 
 def raise_to(refusal: Refusal, setup: Setup, look_ahead: int) -> str:
@@ -78,19 +61,19 @@ def raise_to(refusal: Refusal, setup: Setup, look_ahead: int) -> str:
     return f"; raise {sizes}" if caps else ""
 
 
-def keys_at_end(setup: Setup, seen: Seen) -> int:
+def keys_at_end(setup: Setup, keys: int, examples: int) -> int:
     """Guess of the number of keys at the end of the training. Within the first epoch they grow with a power of the
     number of examples, halfway between the power observed since the first window and proportional growth: too much
-    costs disk space, too little another stop."""
+    costs disk space, too little another stop. `keys`, `examples`: see `larger_caps`."""
     total = setup.agenda.num_examples["train"]
-    if seen.examples >= total:
-        return seen.keys
-    if not seen.examples or not seen.keys:
+    if examples >= total:
+        return keys
+    if not examples or not keys:
         return estimated_keys(setup)
     unions, schedule = setup.fit.window.union_of_first, setup.workflow.schedule
     first, then = setup.world * unions[-1], len(unions) * setup.fit.block_batches * schedule.batch_size
-    power = growth_between(then, first, seen.examples, seen.keys, unknown=1.0)
-    return math.ceil(seen.keys * (total / seen.examples) ** ((1 + power) / 2))
+    power = growth_between(then, first, examples, keys, unknown=1.0)
+    return math.ceil(keys * (total / examples) ** ((1 + power) / 2))
 
 
 def _holds(refusal: Refusal, look_ahead: int, sizes: Sizes) -> bool:

@@ -19,9 +19,9 @@ from pipeline.driver.stretches import STRETCHES, Opened, RunEvent, read_events
 from pipeline.messages.sizes import format_size_up, parse_size
 from pipeline.monitor.runs_table import RunsTable
 from pipeline.preflight.checked import Checked
-from pipeline.preflight.setup import after, caps, check, divide_caps
+from pipeline.preflight.setup import Setup, after, caps, check, divide_caps
 from pipeline.replay.capacities import Capacities
-from pipeline.replay.grid import BoundCell, Cell, Grid, GridSize
+from pipeline.replay.grid import BoundCell, Cell, Grid
 from pipeline.replay.record import OTHER_DATA, RecordedRun
 from pipeline.replay.trace import FileTrace, shards_of
 from pipeline.settings import read_json
@@ -48,7 +48,18 @@ class Found:
     """True if the tiers of the replayed run are those of its result.json; None if there is none."""
 
     def table(self) -> str:
-        return hits_table(self.cells, self.bounds)
+        """Table with a line for each size and pair of policies, and for each bound, those of a size together."""
+        order = list(dict.fromkeys(cell.size for cell in self.cells))
+        lines: list[Cell | BoundCell] = sorted([*self.cells, *self.bounds], key=lambda line: order.index(line.size))
+        table = RunsTable(1 << 16)
+        table.must("size", [line.size for line in lines], left=True)
+        table.must("rows in\nmemory", [format_size_up(line.memory_bytes) for line in lines])
+        for place, tier in enumerate(("device", "host")):
+            table.must(f"policy of\n{tier}", [line.policies[place] for line in lines], left=True)
+        for head, tier in (("found on\ndevice", "device"), ("on device\nor host", "memory")):
+            table.must(head, [_share(line.shares[tier], line.errors.get(tier)) for line in lines])
+        table.must("rows read\nfrom disk", [f"{line.disk_reads:,}" for line in lines])
+        return str(table)
 
     def as_json(self) -> dict[str, Any]:
         """All of it, for JSON."""
@@ -88,16 +99,16 @@ def replay(args: Namespace, share: float, pairs: Sequence[tuple[str, str]], say:
             equals = None if result is None else result["tiers"] == cells[0].as_json()["tiers"]
         if not is_run or share < 1 or args.workers or pairs or args.sizes:
             shards = shards_of(workflow.workers.num_shards(world), world)
-            grid = Grid(FileTrace(reader, checked.agenda, shards), workflow, share)
+            grid = Grid(FileTrace(reader, checked.agenda, shards), share)
             checked = after([caps], checked)
-            sizes = [_size(text, checked) for text in args.sizes or ["1"]]
-            for size in sizes:
+            setups = [(text, _set_up(text, checked)) for text in args.sizes or ["1"]]
+            for text, setup in setups:
                 for pair in pairs or [(workflow.storage.device_policy, workflow.storage.host_policy)]:
-                    grid.simulate(size, pair)
+                    grid.simulate(text, setup, pair)
                 if not args.no_bound:
-                    grid.look_at(size.block_batches)
+                    grid.look_at(setup.fit.block_batches)
             grid.run(say)
-            bounds += [grid.bounds(size) for size in sizes if not args.no_bound]
+            bounds += [grid.bounds(text, setup.fit) for text, setup in setups if not args.no_bound]
             cells += grid.cells()
         return Found(workflow.name, cells, bounds, share, equals)
     finally:
@@ -132,11 +143,9 @@ def _events(run_dir: Path) -> list[RunEvent]:
     return events
 
 
-def _size(text: str, checked: Checked) -> GridSize:
+def _set_up(text: str, checked: Checked) -> Setup:
     """Divide the caps of a size. Raises ValueError if it is malformed, or if a cap is too small."""
-    storage = _storage(text, caps_of(checked.storage))
-    fit = divide_caps(replace(checked, storage=storage)).fit
-    return GridSize(text, storage, fit.sizes, fit.look_ahead, fit.block_batches)
+    return divide_caps(replace(checked, storage=_storage(text, caps_of(checked.storage))))
 
 
 def _storage(text: str, storage: CapSizes) -> CapSizes:
@@ -176,28 +185,12 @@ def _as_it_ran(events: Sequence[RunEvent], checked: Checked, reader: KeyReader) 
         return FileTrace(reader, agenda, [Shards(worker.num_shards, worker.shards) for worker in opened.workers])
 
     run = RecordedRun(trace_of)
-    for _ in run.follow(events):
-        pass
+    run.follow(events)
     last = [event for event in events if isinstance(event, Opened)][-1]
     workers = last.workers
     sums = {name: sum(getattr(w, name) for w in workers) for name in ("device_rows", "host_rows", "disk_chunks")}
     whole = Capacities(**sums, chunk_rows=workers[0].chunk_rows)
     return Cell(AS_IT_RAN, last.policies, whole, checked.row.num_bytes, run.totals.counts(), run.totals.chunks)
-
-
-def hits_table(cells: Sequence[Cell], bounds: Sequence[BoundCell] = ()) -> str:
-    """Table with a line for each size and pair of policies, and for each bound, those of a size together."""
-    order = list(dict.fromkeys(cell.size for cell in cells))
-    lines: list[Cell | BoundCell] = sorted([*cells, *bounds], key=lambda line: order.index(line.size))
-    table = RunsTable(1 << 16)
-    table.must("size", [line.size for line in lines], left=True)
-    table.must("rows in\nmemory", [format_size_up(line.memory_bytes) for line in lines])
-    for place, tier in enumerate(("device", "host")):
-        table.must(f"policy of\n{tier}", [line.policies[place] for line in lines], left=True)
-    for head, tier in (("found on\ndevice", "device"), ("on device\nor host", "memory")):
-        table.must(head, [_share(line.shares[tier], line.errors.get(tier)) for line in lines])
-    table.must("rows read\nfrom disk", [f"{line.disk_reads:,}" for line in lines])
-    return str(table)
 
 
 def _share(share: float, error: float | None) -> str:

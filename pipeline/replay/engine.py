@@ -1,10 +1,5 @@
 """Simulation of a run on keys alone: `plan` and the metadata of commits, as the driver takes them.
 
-    trace = BatchTrace({"train": [keys of batch 0, keys of batch 1, ...]})
-    totals = simulate(trace, Capacities(device_rows=1000, host_rows=4000), ("lru", "lfu"), look_ahead=2)
-    totals.tiers.report(...)        # hits and traffic of each tier, as in result.json
-    totals.series                   # block by block
-
 No row, model or disk log is needed. Commits come at the ends of epochs, every `every_blocks` blocks and where a block
 is refused; none by time or signal. So the sums equal those of a run with one worker in which these and readers' locks
 on commits play no part, no decision hangs on a metric and no block is too long for its read buffer. With several
@@ -17,12 +12,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from pipeline.data.agenda import START, Position
 from pipeline.driver.coming import as_far_as_known
-from pipeline.driver.loop import DueCommit, stretches
-from pipeline.driver.pace import Pace
+from pipeline.driver.loop import DueCommit, Pace, stretches
 from pipeline.records import U64, Block, Moves, Plan, Refusal, Unique
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.key_tiers import KeyCommit, KeyLog, KeyTiers, named_by
-from pipeline.replay.totals import Totals
+from pipeline.replay.totals import BlockMoves, Totals
 from pipeline.replay.trace import Trace
 from pipeline.stages.plan import RingRows
 from pipeline.stages.scan import Scanner, scan
@@ -90,7 +84,7 @@ class ReplayedCrew:
             else:
                 refusals.append(planned)
         if any(moves):
-            self.totals.add(block, moves)
+            self.totals.series.append(BlockMoves(block, tuple(moves)))
         return refusals[0] if refusals else None
 
     def flush(self, number: int, name: str | None = None) -> KeyCommit:
@@ -162,14 +156,3 @@ class Simulation:
         kept = self._crew.kept
         kept = [*kept, self._crew.flush(kept[-1].number + 1 if kept else 1)]
         self._crew.settle(kept[-1 if due.give_up else -self._keep :], due.at_least)
-
-
-def simulate(
-    trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
-    block_batches: int = 16, every_blocks: int | None = None, keep: int = 2,
-) -> Totals:  # fmt: skip
-    """Simulate a run to its end; arguments as those of `Simulation`."""
-    simulation = Simulation(trace, capacities, policies, look_ahead, block_batches, every_blocks, keep)
-    for _ in simulation.steps():
-        pass
-    return simulation.totals

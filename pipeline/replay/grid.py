@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from pipeline.metrics.totals import TierTotals
 from pipeline.monitor.history import json_value
-from pipeline.preflight.sizes import Sizes
+from pipeline.preflight.setup import Setup
+from pipeline.preflight.sizes import Fit, Sizes
 from pipeline.records import Block
 from pipeline.replay.belady import AllUses, Bound, belady
 from pipeline.replay.capacities import Capacities
@@ -17,19 +18,6 @@ from pipeline.replay.engine import Simulation
 from pipeline.replay.sample import PARTS, RowCounts, Sample, estimate_counts, hit_shares, scale_bound
 from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Trace
-from pipeline.settings.caps import CapSizes
-from pipeline.workflow import Workflow
-
-
-@dataclass(frozen=True, slots=True)
-class GridSize:
-    """Capacities of every worker, and the pace that fits them."""
-
-    name: str
-    storage: CapSizes
-    sizes: Sizes
-    look_ahead: int
-    block_batches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,30 +102,28 @@ class BoundCell:
 class Grid:
     """All simulations of a command."""
 
-    def __init__(self, trace: Trace, workflow: Workflow, share: float = 1.0) -> None:
+    def __init__(self, trace: Trace, share: float = 1.0) -> None:
         """`share`: of the keys that are simulated; 1: all."""
-        self._workflow, self._world = workflow, len(trace.shards)
+        self._world = len(trace.shards)
         self._share = share / PARTS if share < 1 else 1.0
         self._sample = Sample(trace, share) if share < 1 else None
         self._traces: Sequence[Trace] = self._sample.parts if self._sample else [trace]
         self._runs: list[Iterator[Block]] = []
-        self._simulated: list[tuple[GridSize, tuple[str, str], list[Totals]]] = []
+        self._simulated: list[tuple[str, Setup, tuple[str, str], list[Totals]]] = []
         self._uses: dict[int, list[list[AllUses]]] = {}
         """Next uses of each worker's keys in each trace, by number of batches of a block."""
 
-    def simulate(self, size: GridSize, policies: tuple[str, str]) -> None:
-        """Add a cell."""
-        commit, capacities = self._workflow.commit, Capacities.of(size.sizes, size.storage)
+    def simulate(self, size: str, setup: Setup, policies: tuple[str, str]) -> None:
+        """Add a cell. `size`: name of the capacities and the pace that `setup` has."""
+        fit, commit, capacities = setup.fit, setup.workflow.commit, Capacities.of(setup.fit.sizes, setup.storage)
         if self._sample:
             capacities = capacities.sampled(self._share)
         simulations = [
-            Simulation(
-                trace, capacities, policies, size.look_ahead, size.block_batches, commit.every_blocks, commit.keep
-            )
+            Simulation(trace, capacities, policies, fit.look_ahead, fit.block_batches, commit.every_blocks, commit.keep)
             for trace in self._traces
         ]
         self._runs += [simulation.steps() for simulation in simulations]
-        self._simulated.append((size, policies, [simulation.totals for simulation in simulations]))
+        self._simulated.append((size, setup, policies, [simulation.totals for simulation in simulations]))
 
     def look_at(self, block_batches: int) -> None:
         """Collect the next uses of all keys, for bounds."""
@@ -168,26 +154,24 @@ class Grid:
 
     def cells(self) -> Iterator[Cell]:
         """Cells in the order in which they were added, once all have run."""
-        for size, policies, totals in self._simulated:
-            yield self._cell(size, policies, totals)
+        for size, setup, policies, totals in self._simulated:
+            yield self._cell(size, setup.fit.sizes, policies, totals)
 
-    def _cell(self, size: GridSize, policies: tuple[str, str], totals: list[Totals]) -> Cell:
-        sizes = size.sizes
+    def _cell(self, size: str, sizes: Sizes, policies: tuple[str, str], totals: list[Totals]) -> Cell:
         stopped = next((of_part.stopped.message for of_part in totals if of_part.stopped), None)
         counts, errors = totals[0].counts(), dict[str, float]()
         if self._sample:
-            estimated = estimate_counts(list(zip(self._sample.parts, totals, strict=True)))
-            counts, errors = estimated.counts, estimated.errors
+            counts, errors = estimate_counts(list(zip(self._sample.parts, totals, strict=True)))
         chunks = sum(of_part.chunks for of_part in totals) // len(totals)
         device, host, disk = (self._world * n for n in (sizes.device_rows, sizes.host_rows, sizes.disk_chunks))
         whole = Capacities(device, host, chunk_rows=sizes.chunk_rows, disk_chunks=disk)
-        return Cell(size.name, policies, whole, sizes.row_bytes, counts, chunks, errors, stopped)
+        return Cell(size, policies, whole, sizes.row_bytes, counts, chunks, errors, stopped)
 
-    def bounds(self, size: GridSize) -> BoundCell:
+    def bounds(self, size: str, fit: Fit) -> BoundCell:
         """Return the bounds of a size, once all simulations have run. `look_at` must have collected its keys."""
-        memory = size.sizes.device_rows + size.sizes.host_rows
-        device, both = (self._bound(size.block_batches, rows) for rows in (size.sizes.device_rows, memory))
-        return BoundCell(size.name, self._world * memory * size.sizes.row_bytes, device, both)
+        sizes, memory = fit.sizes, fit.sizes.device_rows + fit.sizes.host_rows
+        device, both = (self._bound(fit.block_batches, rows) for rows in (sizes.device_rows, memory))
+        return BoundCell(size, self._world * memory * sizes.row_bytes, device, both)
 
     def _bound(self, block_batches: int, rows: int) -> Bound:
         capacity = max(1, round(self._share * rows))

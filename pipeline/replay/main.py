@@ -67,7 +67,3 @@ def policy_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
             )
         pairs.append((device, host))
     return pairs
-
-
-if __name__ == "__main__":
-    sys.exit(main())

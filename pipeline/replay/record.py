@@ -36,15 +36,15 @@ class RecordedRun:
     def totals(self) -> Totals:
         return self._crew.totals
 
-    def follow(self, events: Iterable[RunEvent]) -> Iterator[Block]:
-        """Do what the run did; yields each block before it is planned. Raises ValueError if the run did something that
-        cannot follow from these data and the events before."""
+    def follow(self, events: Iterable[RunEvent]) -> None:
+        """Do what the run did. Raises ValueError if the run did something that cannot follow from these data and the
+        events before."""
         for event in events:
             match event:
                 case Opened():
                     self._open(event)
                 case Stretched():
-                    yield from self._stretch(event)
+                    self._stretch(event)
                 case Committing():
                     self._commits[event.commit] = self._crew.flush(event.commit, event.name), self.totals.snapshot()
                     self._at_least = event.at_least
@@ -78,7 +78,7 @@ class RecordedRun:
             self._commits = {number: self._commits[number] for number in numbers}
         return [self._commits[number][0] for number in numbers]
 
-    def _stretch(self, stretched: Stretched) -> Iterator[Block]:
+    def _stretch(self, stretched: Stretched) -> None:
         blocks, coming = blocks_of(stretched, self._trace.agenda)
         self._crew.start(blocks, coming)
         for n, block in enumerate(blocks):
@@ -87,14 +87,11 @@ class RecordedRun:
                 if block.number == until:
                     # Its keys were scanned before its plan was refused.
                     self._crew.scan(block, rank)
-            if ranks:
-                yield block
-                refusal = self._crew.plan(blocks[n:], stretched.look_ahead, ranks)
-                if refusal:
-                    raise ValueError(
-                        f"the record does not fit these data: the run planned block {block.number} (epoch "
-                        f"{block.epoch + 1}, batch {block.first_batch}), and here {refusal.message}; {OTHER_DATA}"
-                    )
+            if ranks and (refusal := self._crew.plan(blocks[n:], stretched.look_ahead, ranks)):
+                raise ValueError(
+                    f"the record does not fit these data: the run planned block {block.number} (epoch "
+                    f"{block.epoch + 1}, batch {block.first_batch}), and here {refusal.message}; {OTHER_DATA}"
+                )
 
 
 def blocks_of(stretched: Stretched, agenda: Agenda) -> tuple[list[Block], Iterator[Block]]:

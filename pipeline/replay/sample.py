@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import stdev
 
 import numpy as np
@@ -50,7 +49,7 @@ class Sample:
         return self._num_keys[extent_of(block)]
 
 
-class SampledTrace:
+class SampledTrace(Trace):
     """Trace of the keys of one part of a sample."""
 
     def __init__(self, sample: Sample, part: int, share: float) -> None:
@@ -76,25 +75,16 @@ RowCounts = dict[str, dict[str, int]]
 """Row counts in the form of `TierTotals.counts`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Counts of the whole by a sample."""
-
-    counts: RowCounts
-    errors: dict[str, float]
-    """Standard error of the hit rates of "device" and of "memory" (device or host), as shares of all keys."""
-
-
-def estimate_counts(parts: Sequence[tuple[SampledTrace, Totals]]) -> Estimate:
-    """Estimate the counts of the whole from those of two parts or more."""
+def estimate_counts(parts: Sequence[tuple[SampledTrace, Totals]]) -> tuple[RowCounts, dict[str, float]]:
+    """Estimate the counts of the whole from those of two parts or more. Also returns the standard errors of the hit
+    rates of "device" and of "memory" (device or host), as shares of all keys."""
     scaled = [scale(trace, totals) for trace, totals in parts]
     counts = {
         of: {name: round(sum(part[of][name] for part in scaled) / len(scaled)) for name in scaled[0][of]}
         for of in scaled[0]
     }
     shares = [hit_shares(part) for part in scaled]
-    errors = {tier: stdev(part[tier] for part in shares) / math.sqrt(len(shares)) for tier in shares[0]}
-    return Estimate(counts, errors)
+    return counts, {tier: stdev(part[tier] for part in shares) / math.sqrt(len(shares)) for tier in shares[0]}
 
 
 def scale(trace: SampledTrace, totals: Totals) -> RowCounts:

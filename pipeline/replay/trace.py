@@ -1,10 +1,9 @@
-"""The keys of a run's blocks, by owner: from files, from arrays, or a sample of either."""
+"""The keys of a run's blocks, by owner: from files, or a sample of them."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -24,21 +23,16 @@ Extent = tuple[Leg, int, int]
 """Pass, first batch and number of batches of a block."""
 
 
-class Trace(Protocol):
+class Trace:
     """Working sets of all blocks of a run."""
 
-    @property
-    def agenda(self) -> Agenda:
-        """All blocks of the run."""
-
-    @property
-    def shards(self) -> Sequence[Shards]:
-        """Shards of each worker, in the order of ranks."""
-
-    @property
-    def keys(self) -> Callable[[Block], tuple[U64, ...]]:
-        """Function that returns the working set [U] of each worker, in the order in which that worker's `plan` gets it.
-        The arrays must not be changed."""
+    agenda: Agenda
+    """All blocks of the run."""
+    shards: Sequence[Shards]
+    """Shards of each worker, in the order of ranks."""
+    keys: Callable[[Block], tuple[U64, ...]]
+    """Function that returns the working set [U] of each worker, in the order in which that worker's `plan` gets it. The
+    arrays must not be changed."""
 
 
 def shards_of(num_shards: int, world: int) -> tuple[Shards, ...]:
@@ -69,24 +63,7 @@ def extent_of(block: Block) -> Extent:
     return Leg.of(block), block.first_batch, block.num_batches
 
 
-class BatchTrace:
-    """Trace of batches given as arrays, the same in every epoch. For benchmarks and tests: an example is a batch."""
-
-    def __init__(
-        self, splits: Mapping[str, Sequence[U64]], epochs: int = 1, shards: Sequence[Shards] = (ONE_SHARD,)
-    ) -> None:
-        """`splits`: keys of each batch of "train", "validation" and "test"; a key may come more than once."""
-        self.agenda = Agenda({split: len(batches) for split, batches in splits.items()}, 1, epochs)
-        self.shards = shards
-        self._splits, self._divide, self._table = splits, Divide(shards), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
-        self.keys = Recent(self._keys)
-
-    def _keys(self, block: Block) -> tuple[U64, ...]:
-        batches = self._splits[block.split][block.first_batch : block.first_batch + block.num_batches]
-        return self._divide(first_appearances(batches, self._table))
-
-
-class FileTrace:
+class FileTrace(Trace):
     """Trace of a run on the files of a workflow."""
 
     def __init__(self, reader: KeyReader, agenda: Agenda, shards: Sequence[Shards] = (ONE_SHARD,)) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,8 +55,8 @@ def export_command(args: argparse.Namespace) -> str:
             print(moved)
         settings = ExportSettings(precision=args.precision, negatives=args.prior_correction, memory=args.memory)
         if args.format == "parquet":
-            rows = export_parquet(opened, args.out, settings)
-            return f"{rows.num_rows:,} rows, {rows.num_unknown:,} of values not in the training data: {args.out}"
+            num_rows, num_unknown = export_parquet(opened, args.out, settings)
+            return f"{num_rows:,} rows, {num_unknown:,} of values not in the training data: {args.out}"
         manifest = export(opened, args.out, settings)
     if isinstance(args.publish, Path):
         publish(args.publish, args.out.name)
@@ -75,7 +74,3 @@ def curl_line(folder: Path, model: str) -> str:
     """Command that sends the example of the servable in `folder` to a server."""
     data = shlex.quote(f"@{folder / 'request.json'}")
     return f"curl -H content-type:application/json -d {data} localhost:8000/v2/models/{model}/infer"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

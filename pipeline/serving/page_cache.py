@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +12,6 @@ from pipeline.kernels.page_slots import NO_PAGE, WAYS, find_slots, insert_pages
 from pipeline.machine.memory import aligned_empty
 from pipeline.records import F32, I32, U64
 from pipeline.serving.pages import U8, PageFormat
-
-
-@dataclass(frozen=True, slots=True)
-class ReadCounts:
-    """Counts of a table since it was opened."""
-
-    keys_hit: int
-    """Keys whose page was in the cache."""
-    keys_missed: int
-    pages_read: int
-    """Pages read from files; fewer than `keys_missed` if keys of one call share a page."""
-    bytes_read: int
 
 
 class PageCache:
@@ -46,8 +33,12 @@ class PageCache:
         return sum(array.nbytes for array in (self._page_of_S, self._marked_S, self._hands, self._pages_SB))
 
     @property
-    def counts(self) -> ReadCounts:
-        return ReadCounts(self._hits, self._misses, self._read, self._read * self._pages_SB.shape[1])
+    def counts(self) -> dict[str, int]:
+        """Counts since the table was opened: keys whose page was in the cache, and others; pages read from files, which
+        are fewer than these if keys of one call share a page, and their bytes."""
+        num_bytes = self._read * self._pages_SB.shape[1]
+        counts = {"keys_hit": self._hits, "keys_missed": self._misses, "pages_read": self._read}
+        return counts | {"bytes_read": num_bytes}
 
     def take(self, keys_P: U64, pages_P: I32, weights_PC: F32, found_P: NDArray[np.bool_]) -> I32:
         """Write the weights of keys whose page is here, and set `found_P`. Returns the positions [M] of the other

@@ -14,7 +14,7 @@ from pipeline.kernels.page_rows import PRECISION_NUMBERS, take_rows
 from pipeline.kernels.page_search import find_pages
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import F32, U32, U64
-from pipeline.serving.page_cache import PageCache, ReadCounts, set_bytes
+from pipeline.serving.page_cache import PageCache, set_bytes
 from pipeline.serving.pages import PageFormat
 from pipeline.serving.part_files import PartFiles, Scratch, scratch_bytes
 from pipeline.storage.files import Damaged
@@ -63,10 +63,6 @@ class PageTable:
         self._free: LifoQueue[Scratch | None] = LifoQueue()
         for scratch in self._scratches:
             self._free.put(scratch)
-
-    @property
-    def counts(self) -> ReadCounts:
-        return self.cache.counts
 
     def look_up(self, keys_P: U64, weights_PC: F32) -> NDArray[np.bool_]:
         """Write the weights of the keys that the table has to their rows of `weights_PC` [P, C], and return which these

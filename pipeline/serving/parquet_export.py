@@ -43,13 +43,6 @@ ROWS_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class ExportedRows:
-    num_rows: int
-    num_unknown: int
-    """Number of rows whose value does not occur in the training data."""
-
-
-@dataclass(frozen=True, slots=True)
 class ValueTable:
     """A table, the columns whose values belong to it, and the keys that stand for no value in each."""
 
@@ -60,10 +53,11 @@ class ValueTable:
 
 def export_parquet(
     opened: OpenedCommit, out: Path, settings: ExportSettings, say: Callable[[str], None] = print
-) -> ExportedRows:
+) -> tuple[int, int]:
     """Write the rows of a commit to Parquet files in `out`: `table`, `value` (integers as decimal text; null for the
     row of missing values), `key`, `vector` [D] and, if the model has them, `first_order`. A row whose value does not
-    occur in the training data has no table and no value. Does nothing if all is there.
+    occur in the training data has no table and no value. Does nothing if all is there. Returns what `exported_rows`
+    does.
 
     Raises ValueError if the folder has other files, or the training data cannot be read.
     """
@@ -89,15 +83,16 @@ def export_parquet(
     return exported_rows(out)
 
 
-def exported_rows(out: Path) -> ExportedRows:
-    """Count the rows of exported files, from their footers."""
+def exported_rows(out: Path) -> tuple[int, int]:
+    """Count the rows of exported files, and those whose value does not occur in the training data, from their
+    footers."""
     num_rows = num_unknown = 0
     for path in out.glob("*.parquet"):
         metadata = pq.read_metadata(path)
         num_rows += metadata.num_rows
         tables = (metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups))
         num_unknown += sum(table.null_count for table in tables)
-    return ExportedRows(num_rows, num_unknown)
+    return num_rows, num_unknown
 
 
 def value_tables(opened: OpenedCommit) -> list[ValueTable]:

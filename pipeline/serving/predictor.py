@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +27,9 @@ from pipeline.training.items import Items, Lists
 from pipeline.training.spread import Spread
 from pipeline.workflow import Data, Workflow
 
-
-class DensePart(Protocol):
-    """Forward pass of a trained dense model."""
-
-    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32, lists: Lists | None = None, /) -> F32:
-        """Return logits, [B] or [B, T]. `lists`: sequences of a workflow that has some."""
+DensePart = Callable[[F32, F32, F32, Lists | None], F32]
+"""Forward pass of a trained dense model: function of numbers [B, X], embeddings [B, F, D], first-order weights [B, F]
+and lists (sequences of a workflow that has some) that returns logits, [B] or [B, T]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from pipeline.data.files import columns_of, derived_of
 from pipeline.data.outside import BadValues, Outside
 from pipeline.data.source import Scoring, Source
 from pipeline.device.gpu import choose
+from pipeline.driver.loop import Pace, reduce_pace
 from pipeline.driver.open import recruit
-from pipeline.driver.pace import Pace, reduce_pace
 from pipeline.driver.result import read_result
 from pipeline.errors import PipelineError
 from pipeline.machine.aside import move_output_aside

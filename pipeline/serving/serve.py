@@ -14,7 +14,6 @@ from pipeline.errors import refuse_remote
 from pipeline.machine.command import run_command
 from pipeline.machine.hosts import warning_of
 from pipeline.machine.limits import cpus
-from pipeline.machine.signals import heed_interrupts
 from pipeline.workflow import load
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ def main(argv: Sequence[str] | None = None, opener: Callable[[Path, int], Served
     serve or nowhere to listen, 130 if it was interrupted before. `opener`: opens a servable, given its folder and the
     bytes of its page cache; by default as the arguments say."""
     args = serve_arguments().parse_args(argv)
-    heed_interrupts()
-    return run_command(lambda: serve_command(args, opener), "before anything was served", "--memory")
+    return run_command(lambda: serve_command(args, opener), "before anything was served", "--memory", heeds=True)
 
 
 def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], ServedModel] | None) -> str:
@@ -69,7 +67,3 @@ def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], Served
         admission, threads = Admission(args.max_requests, args.max_bytes), max(MIN_ANSWERING, cpus())
         HttpServer(current, admission, args.deadline, threads, say_ready).run_until_stopped(bound)
     return ""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -108,8 +108,7 @@ class ServedModel:
 
     def counters(self) -> Mapping[str, int]:
         """Totals since the servable was opened, by name, for the metrics."""
-        counts = self._opened.reader.table.counts
-        return {name: int(getattr(counts, name)) for name in counts.__slots__}
+        return self._opened.reader.table.cache.counts
 
     def example(self) -> pa.Table:
         """One row in which every number of the model is 0, and everything else is null."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,7 +42,3 @@ def text_of_value(found: Mapping[str, Any]) -> str:
 
 def _cell(value: str | float | None) -> str:
     return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -35,11 +35,11 @@ from pipeline.training.build import build_model
 from pipeline.training.dense_state import ADAM_STATE, MODEL, OPTIMIZER, save_dense
 from pipeline.warm_start.from_parquet import ParquetOrigin
 from pipeline.warm_start.from_run import RunOrigin
-from pipeline.warm_start.origin import Origin
 from pipeline.workflow import Workflow
 
 REPORT = "init_from.json"
 """File of the run directory that says what was taken."""
+Origin = RunOrigin | ParquetOrigin
 NAMED = 6
 """Maximum number of layers that a sentence names."""
 
@@ -51,8 +51,10 @@ def open_origins(workflow: Workflow, row: RowLayout, types: Mapping[str, str]) -
     with ExitStack() as stack:
         origins: list[Origin] = []
         for given in workflow.init_from:
-            kind = RunOrigin if isinstance(given, FromRun) else ParquetOrigin
-            origins.append(kind(given, workflow, row, types))  # type: ignore[arg-type]
+            if isinstance(given, FromRun):
+                origins.append(RunOrigin(given, workflow, row, types))
+            else:
+                origins.append(ParquetOrigin(given, workflow, row, types))
             stack.callback(origins[-1].close)
         yield origins
 
@@ -71,7 +73,7 @@ def begin(
     """Write commit 1 of a run without commits. Returns sentences on what was taken. A call that did not end leaves no
     commit, and the next one begins again.
 
-    `types`: see `open_origins`. `state`: description of the run (see `RunDescription`) and the position where it
+    `types`: see `open_origins`. `state`: description of the run (see `RunState`) and the position where it
     begins, for its manifest.
     """
     workflow, run_dir = setup.workflow, folder.path

@@ -25,7 +25,7 @@ ROWS_AT_ONCE = 1 << 14
 
 
 class ParquetOrigin:
-    """Files with a vector in each row. Rows are read in the order of the files."""
+    """Files with a vector in each row; methods as those of `RunOrigin`. Rows are read in the order of the files."""
 
     def __init__(self, given: FromParquet, workflow: Workflow, row: RowLayout, types: Mapping[str, str]) -> None:
         """`row`: layout of the rows of the run that begins; `types`: Arrow types of its columns, by name. Raises

@@ -27,7 +27,8 @@ from pipeline.workflow import Workflow, read_kept
 
 
 class RunOrigin:
-    """A commit of another run, held while this object is open. Its key map is built while rows are read."""
+    """A commit of another run, held while this object is open. Its key map is built while rows are read; nothing but
+    metadata is read before."""
 
     def __init__(self, given: FromRun, workflow: Workflow, row: RowLayout, types: Mapping[str, str]) -> None:
         """`row`: layout of the rows of the run that begins; `types`: Arrow types of its columns, by name. Raises
@@ -88,9 +89,12 @@ class RunOrigin:
 
     @property
     def max_rows(self) -> int:
+        """Upper bound of its number of rows."""
         return self.held.manifest.live_rows
 
     def rows(self) -> Iterator[U32]:
+        """Yield rows [U, X] in the run's wide layout, with last step and count 0; of several with one key the last
+        counts."""
         manifest, held = self.held.manifest, self.held
         with held.explaining():
             places, log = read_commit(held.run_dir, manifest, self._state.speed.of_disk)
@@ -121,9 +125,12 @@ class RunOrigin:
         return merge_dense(self.held.load_replicas())
 
     def layers(self) -> Mapping[str, Array]:
+        """Dense part and its optimizer's state, as a commit names them; empty if there is none to take."""
         return self._saved() if self._given.layers else {}
 
     def remarks(self) -> list[str]:
+        """Sentences on what was taken and what did not match, once `rows` is read to its end. A warning begins with
+        "warning: "."""
         state = "with" if self._given.optimizer_state else "without"
         taken = f"init_from: took {self._num_rows:,} rows of {self.name}, {state} their optimizer's state"
         if self._layout.first_order != self._row.first_order:

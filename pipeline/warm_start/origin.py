@@ -1,37 +1,11 @@
-"""What each source of rows offers, and wide rows in the layout of the run that begins."""
+"""Wide rows in the layout of the run that begins, and checks that its sources share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
-
 import numpy as np
 
-from pipeline.records import U32, U64, Array
+from pipeline.records import U32, U64
 from pipeline.storage.layout import KEY_WORDS, RowLayout, row_keys
-
-
-class Origin(Protocol):
-    """A source, opened and checked. Nothing but metadata was read yet."""
-
-    name: str
-    """Name in messages."""
-    max_rows: int
-    """Upper bound of its number of rows."""
-
-    def rows(self) -> Iterator[U32]:
-        """Yield rows [U, X] in the run's wide layout, with last step and count 0; of several with one key the last
-        counts."""
-
-    def layers(self) -> Mapping[str, Array]:
-        """Dense part and its optimizer's state, as a commit names them; empty if there is none to take."""
-
-    def remarks(self) -> list[str]:
-        """Sentences on what was taken and what did not match, once `rows` is read to its end. A warning begins with
-        "warning: "."""
-
-    def close(self) -> None:
-        """Release the source. May be called twice."""
 
 
 def empty_rows(layout: RowLayout, keys_U: U64) -> U32:

@@ -1,11 +1,9 @@
-"""The other workers as one worker sees them: key requests, and agreement on which blocks to train. `NoPeers` is the
-twin for a single worker, and does nothing."""
+"""The other workers as one worker sees them: key requests, and agreement on which blocks to train."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from pipeline.comm.key_exchange import exchange_keys
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
@@ -28,11 +26,13 @@ class FirstRefused:
     on later ones."""
 
 
-class Peers(Protocol):
-    idle: frozenset[str]
+class Peers:
+    """The other workers of one that is alone: nobody, so that nothing is sent and nothing is agreed on."""
+
+    idle = frozenset({"unite"})
     """Stages that have nothing to do."""
-    rank: Rank
-    keeps_reads: bool
+    rank = Rank()
+    keeps_reads = True
     """True if blocks that were read before a refusal are still in their buffers."""
 
     def pack(self, flight: Flight) -> None:
@@ -40,53 +40,35 @@ class Peers(Protocol):
 
     def take(self, flight: Flight) -> Unique | OwnedKeys | Refusal:
         """Return the block's working set, for `plan`; may wait for a GPU."""
-
-    def unite(self, flight: Flight, refused: bool) -> None:
-        """Send the key requests, and unite those of all workers. If this worker has `refused` the block, only take part
-        in the sending."""
-
-    def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
-        """Return the total example weight of each whole batch (see `Examples.batch_weights`) if all workers have
-        planned the block. Otherwise return None: no worker trains on it or on later blocks, and workers that have
-        planned them only move their rows."""
-
-    def must_run(self, refused: FirstRefused, stage: str, number: int) -> bool:
-        """True if this stage must run for a block that this worker refused, since other workers wait in a
-        collective."""
-
-    def after_train(self, staged: Staged) -> None:
-        """Called after the block's steps were given to the device."""
-
-
-class NoPeers:
-    idle, rank, keeps_reads = frozenset({"unite"}), Rank(), True
-
-    def pack(self, flight: Flight) -> None:
-        pass
-
-    def take(self, flight: Flight) -> Unique | OwnedKeys | Refusal:
         if isinstance(flight.unique, Pending):
             flight.unique = flight.unique.get()
         assert flight.unique, "expected what dedup returns, got None"
         return flight.unique
 
     def unite(self, flight: Flight, refused: bool) -> None:
+        """Send the key requests, and unite those of all workers. If this worker has `refused` the block, only take part
+        in the sending."""
         raise AssertionError("one worker has nobody to unite with")
 
     def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
+        """Return the total example weight of each whole batch (see `Examples.batch_weights`) if all workers have
+        planned the block. Otherwise return None: no worker trains on it or on later blocks, and workers that have
+        planned them only move their rows."""
         return ()
 
     def must_run(self, refused: FirstRefused, stage: str, number: int) -> bool:
+        """True if this stage must run for a block that this worker refused, since other workers wait in a
+        collective."""
         return False
 
     def after_train(self, staged: Staged) -> None:
-        pass
+        """Called after the block's steps were given to the device."""
 
 
-class OtherWorkers:
+class OtherWorkers(Peers):
     """The other workers of a run with several workers."""
 
-    idle: frozenset[str] = frozenset()
+    idle = frozenset()
     # If another worker refused first, later blocks may have overwritten the buffers of earlier ones here.
     keeps_reads = False
 

@@ -13,7 +13,6 @@ That `write_back` is done before the `prefetch` of the block that reuses the buf
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -27,13 +26,16 @@ from pipeline.stages.upload import upload, upload_part
 from pipeline.worker.flight import Flight, expect
 
 
-class Placement(Protocol):
-    idle: frozenset[str]
+class OnHost:
+    idle = frozenset({"upload"})
     """Stages that have nothing to do."""
-    reported_by: tuple[str, int]
+    # Metrics are computed on the thread of `write_back`, while `train` goes on with the next block.
+    reported_by = "write_back", 0
     """(stage, lag): the result of block i is available after this stage of block i + lag."""
-    leaving: U32
-    """Ring of buffers that `train` copies victims to from the slab."""
+
+    def __init__(self, outgoing_RW: U32, work: Workspace) -> None:
+        self.leaving, self._work = outgoing_RW, work
+        """`leaving`: ring of buffers that `train` copies victims to from the slab."""
 
     def start(self, num_buffers: int, buffer_bytes: int) -> None:
         """Allocate memory for `num_buffers` read buffers, while nothing is in flight. Raises MemoryError if it does not
@@ -41,6 +43,7 @@ class Placement(Protocol):
 
     def dedup(self, i: int, examples: Examples | Refusal, buffer: ReadBuffer) -> Unique | Pending | Refusal:
         """Find the working set of block i, whose examples are in `buffer`."""
+        return dedup(examples, self._work)
 
     def upload(self, i: int, flight: Flight, buffer: ReadBuffer, slots: slice) -> None:
         """Copy the block's arrivals to rows `slots` of the arriving ring, and whatever else `train` needs."""
@@ -48,35 +51,13 @@ class Placement(Protocol):
     def trained(self, i: int) -> None:
         """Called after all steps of block i were given to the device."""
 
-    def close(self) -> None: ...
-
-
-class OnHost:
-    idle = frozenset({"upload"})
-    # Metrics are computed on the thread of `write_back`, while `train` goes on with the next block.
-    reported_by = "write_back", 0
-
-    def __init__(self, outgoing_RW: U32, work: Workspace) -> None:
-        self.leaving, self._work = outgoing_RW, work
-
-    def start(self, num_buffers: int, buffer_bytes: int) -> None:
-        pass
-
-    def dedup(self, i: int, examples: Examples | Refusal, buffer: ReadBuffer) -> Unique | Pending | Refusal:
-        return dedup(examples, self._work)
-
-    def upload(self, i: int, flight: Flight, buffer: ReadBuffer, slots: slice) -> None:
-        pass
-
-    def trained(self, i: int) -> None:
-        pass
-
     def close(self) -> None:
         self.leaving = self.leaving[:0].copy()
 
 
 class OnGpu:
-    """Deduplicates and trains on the GPU. Rings are indexed by block number, like those on the host."""
+    """Deduplicates and trains on the GPU; attributes and methods as those of `OnHost`. Rings are indexed by block
+    number, like those on the host."""
 
     idle: frozenset[str] = frozenset()
     # `write_back` of block i + 1 waits for that block's swap, which its stream runs after all steps of block i.

@@ -49,8 +49,8 @@ from pipeline.worker.field_counts import EVERY, field_counts
 from pipeline.worker.flight import Flight, RingLengths, expect, read_already
 from pipeline.worker.foresight import Foresight
 from pipeline.worker.membership import Membership
-from pipeline.worker.peers import FirstRefused, NoPeers, OtherWorkers, Peers
-from pipeline.worker.placement import OnGpu, OnHost, Placement
+from pipeline.worker.peers import FirstRefused, OtherWorkers, Peers
+from pipeline.worker.placement import OnGpu, OnHost
 from pipeline.worker.tiers import Tiers
 from pipeline.worker.timed_tier import TimedTier
 from pipeline.workflow import Workflow
@@ -68,10 +68,10 @@ class StageRunner:
         work = Workspace(source.layout, self._dedup_threads, owners)
         self._staging: U32 = device.pinned((sizes.staging_rows, tiers.row.num_words), np.uint32)
         self._outgoing: U32 = device.pinned((sizes.outgoing_rows, tiers.row.num_words), np.uint32)
-        self._placement: Placement = OnHost(self._outgoing, work)
+        self._placement: OnHost | OnGpu = OnHost(self._outgoing, work)
         if device.on_gpu:
             self._placement = OnGpu(source.layout, sizes, device, work if membership else None)
-        self._peers: Peers = NoPeers()
+        self._peers = Peers()
         if membership and owners:
             counts = tiers.learner.rows.counts_examples
             num_tasks = len(workflow.data.labels) if workflow.data.tasks else 0

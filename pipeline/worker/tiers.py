@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.commits.manifest import Manifest
-from pipeline.commits.reopen import open_log, read_log
+from pipeline.commits.reopen import open_log
 from pipeline.data.source import Source
 from pipeline.device.device import Device
 from pipeline.machine.memory import aligned_empty
@@ -75,10 +75,10 @@ class Tiers:
         """True if policies choose by the keys of coming blocks. A scoring moves no rows."""
         threads = share_of(workflow.schedule.threads)
         self.places = Places(sizes.device_rows, sizes.host_rows, policies, caps, chunks, threads)
-        opens = read_log if config.scratch else open_log
-        self.log = opens(
-            config.run_dir / "table.zarr", self.row, self.places, config.kept, config.speed, files, storage.direct
-        )
+        self.log = open_log(
+            config.run_dir / "table.zarr", self.row, self.places, config.kept, config.speed, files, storage.direct,
+            writes=config.scratch is None,
+        )  # fmt: skip
         evaluation = Evaluation.of(workflow, (config.scratch or config.run_dir) / "scores", workflow.metrics.slices)
         shape = Shape(source.layout, self.row, config.largest_batch, config.steps_of_epoch)
         together = Together(membership.for_steps, membership.collective) if membership else Together()

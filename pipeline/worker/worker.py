@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.commits.fingerprint import fingerprint, table_hash
 from pipeline.commits.flush import flush, part_of
-from pipeline.commits.manifest import Manifest, Reserve
+from pipeline.commits.manifest import Manifest
 from pipeline.commits.reopen import clean
 from pipeline.data.source import Source
 from pipeline.device.device import Device
@@ -61,7 +62,8 @@ class Worker:
         """Raises MemoryError if the tiers do not fit, and ValueError or Damaged if the last commit cannot be opened."""
         self._config, self._files, self._membership = config, files, membership
         rank = membership.rank.number if membership else 0
-        self._reserve = Reserve(config.run_dir / (f"reserve-{rank}" if membership else "reserve"), files)
+        self._reserve = config.run_dir / (f"reserve-{rank}" if membership else "reserve")
+        """File that holds disk space for this worker's part of the next commit."""
         self._numbers = workflow.optimizer.numbers_a_parameter
         # With k-step Adam a commit has the dense part of every worker, else that of the first.
         self._writes_dense = rank == 0 or workflow.optimizer.merge is not None
@@ -72,7 +74,7 @@ class Worker:
 
     def tidy(self) -> None:
         """Delete leftovers of the last session, and reserve disk space for the next commit."""
-        self._reserve.release()
+        self.release_reserve()
         clean(self.tiers.log.path, self._config.kept, self._files, self._config.shards)
         self._hold_reserve()
 
@@ -105,7 +107,7 @@ class Worker:
     def flush(self, number: int) -> CommitPart:
         """Write all rows that changed since the last commit, and return this worker's part of commit `number`. The
         pipeline must be drained."""
-        self._reserve.release()
+        self.release_reserve()
         r = self.tiers
         flushed = flush(r.places, r.slab, r.host, r.log, r.chunk_RW)
         r.log.sync()
@@ -128,14 +130,15 @@ class Worker:
 
     def release_reserve(self) -> None:
         """Give back the disk space held for the next commit; `tidy` reserves it again when the run resumes."""
-        self._reserve.release()
+        if os.path.lexists(self._reserve):
+            self._files.remove(self._reserve)
 
     def _hold_reserve(self) -> None:
         r = self.tiers
         # If the cap leaves less than this, `plan` refuses the next block, and the following commit has less to write.
         chunks = min(r.places.commit_chunks, r.places.caps.disk_chunks - r.places.chunks.present)
         dense = dense_bytes(r.learner.model, self._numbers) if self._writes_dense else 0
-        self._reserve.hold(max(0, chunks) * r.log.chunk_bytes + dense + self._sums_bytes)
+        self._files.reserve(self._reserve, max(0, chunks) * r.log.chunk_bytes + dense + self._sums_bytes)
 
     def table_hash(self) -> tuple[int, int]:
         """Return the hash of all rows, and their number. Requires that all rows are in the log: call it after a commit

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import depth
 
-from pipeline.commits.manifest import ChunkState, Commits, Manifest, Reserve, join_parts, metadata_files
+from pipeline.commits.manifest import ChunkState, Commits, Manifest, join_parts, metadata_files
 from pipeline.commits.reading import hold
 from pipeline.storage.files import Damaged, Files, checksum
 from pipeline.storage.layout import RowLayout
@@ -182,15 +182,6 @@ def test_pruning_deletes_manifests_before_the_files_they_name(commits):
     assert {name for _, name in names[:synced]} == {"000001.json", "000002.json"}
     assert not [name for _, name in names[synced:] if name.endswith(".json")]
     assert commits.kept()[-1].number == 3
-
-
-def test_a_missing_reserve_can_be_released(tmp_path):
-    reserve = Reserve(tmp_path / "reserve", Files())
-    reserve.release()
-    reserve.hold(10_000)
-    assert (tmp_path / "reserve").stat().st_size == 10_000
-    reserve.release()
-    assert not (tmp_path / "reserve").exists()
 
 
 def in_parts(num_shards=4, deals=((1, 3), (0, 2))):

@@ -1,11 +1,9 @@
 """The story of a run: bounded, and no second or example is lost where lapses are merged."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.runs.live_lines import FakeRun, quickstart, resumed
 
-from pipeline.monitor.live.lines import LIVE, Tick, fewer, follow_live, read_live
+from pipeline.monitor.live.lines import LIVE, Tick, follow_live, read_live
 from pipeline.monitor.story import MAX_LAPSES, Story
 
 
@@ -59,19 +57,6 @@ def test_an_evaluation_repeated_after_a_kill_counts_once():
     story.add(next(one for _, one in story.evaluations))
     assert len(story.evaluations) == before
     assert sum(bool(one.curves) for _, one in story.evaluations) == 2
-
-
-@given(st.lists(st.sampled_from(["tick", "said"]), max_size=900), st.integers(1, 40))
-def test_fewer_lines_are_left_where_they_are_many(events, most):
-    lines = [b'{"event":"%s","at":%d}\n' % (event.encode(), n) for n, event in enumerate(events)]
-    left = list(fewer(lines, most))
-    assert left == sorted(left, key=lines.index)
-    assert left[-100:] == lines[-100:]
-    assert [line for line in left if b"said" in line] == [line for line in lines if b"said" in line]
-    before = left[:-100] if len(lines) > 100 else []
-    assert sum(b"tick" in line for line in before) <= 2 * most
-    if sum(b"tick" in line for line in lines[:-100]) >= most:
-        assert sum(b"tick" in line for line in before) >= most - 1
 
 
 def test_a_file_is_followed_through_torn_lines_and_a_fresh_run(tmp_path):

@@ -6,7 +6,7 @@ from conftest import make_workflow
 from support.runs.harness import setup_of
 
 from pipeline.data.source import Source
-from pipeline.preflight.larger_caps import Seen, keys_at_end
+from pipeline.preflight.larger_caps import keys_at_end
 from pipeline.preflight.sizes import FirstWindow
 
 
@@ -17,7 +17,7 @@ def test_keys_grow_as_they_did_and_at_most_in_proportion(data_root):
 
     def guess(first, keys, examples):
         fit = replace(setup.fit, block_batches=1, window=FirstWindow((first, first), (first, first)))
-        return keys_at_end(replace(setup, fit=fit), Seen(keys, examples, 1))
+        return keys_at_end(replace(setup, fit=fit), keys, examples)
 
     assert guess(10, 100, 90) == guess(10, 100, 130) == 100, "in later epochs no keys are new"
     assert guess(20, 80, 48) == 150, "proportional growth"

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.depth import examples
+from support.runs.replayed_runs import BatchTrace, simulate
 
 from pipeline.replay.belady import AllUses, belady, belady_series
 from pipeline.replay.capacities import Capacities
-from pipeline.replay.engine import simulate
-from pipeline.replay.trace import BatchTrace
 from pipeline.storage.policies import POLICIES
 
 SETS = st.lists(st.frozensets(st.integers(0, 5), min_size=1, max_size=3), min_size=1, max_size=7)

@@ -69,7 +69,7 @@ def test_each_worker_has_the_moves_of_its_twin(data_root, tmp_path, world):
     train(driver)
     driver.crew.close()
     totals = simulated(workflow, world, **sizes)
-    assert [worker.counts() for worker in totals.workers] == [worker.counts() for worker in of_each]
+    assert [totals.tiers(rank).counts() for rank in range(world)] == [worker.counts() for worker in of_each]
     assert totals.counts() == driver.history.tiers.counts()
     assert counts_of_commits(totals.disk) == counts_of_commits(driver.history.disk)
     assert totals.counts()["trained"]["disk_hits"] > 0

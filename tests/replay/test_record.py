@@ -78,7 +78,7 @@ def test_each_worker_is_replayed(data_root, tmp_path, world):
     driver.crew.after = lambda rank, done: of_each[rank].add(done.moves) if done.moves else None
     to_the_end(driver)
     totals = check_replayed(workflow, tmp_path, driver)
-    assert [worker.counts() for worker in totals.workers] == [worker.counts() for worker in of_each]
+    assert [totals.tiers(rank).counts() for rank in range(world)] == [worker.counts() for worker in of_each]
 
 
 @pytest.mark.parametrize("published", [False, True])

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from support.depth import some
+from support.runs.replayed_runs import BatchTrace, simulate
 
 from pipeline.replay.belady import Bound
 from pipeline.replay.capacities import Capacities
-from pipeline.replay.engine import simulate
 from pipeline.replay.sample import PARTS, Sample, estimate_counts, hit_shares, mix, scale_bound
-from pipeline.replay.trace import BatchTrace, shards_of
+from pipeline.replay.trace import shards_of
 
 NUM_KEYS = 60_000
 
@@ -36,13 +36,13 @@ def test_a_sample_is_within_two_points_of_the_whole(share, policies, world):
     whole = simulate(trace, capacities, policies, **pace).counts()
     parts = Sample(trace, share).parts
     sampled = [(part, simulate(part, capacities.sampled(share / PARTS), policies, **pace)) for part in parts]
-    found = estimate_counts(sampled)
+    estimated, errors = estimate_counts(sampled)
     for tier, exact in hit_shares(whole).items():
-        assert hit_shares(found.counts)[tier] == pytest.approx(exact, abs=0.02)
-        assert found.errors[tier] < 0.02
+        assert hit_shares(estimated)[tier] == pytest.approx(exact, abs=0.02)
+        assert errors[tier] < 0.02
     for of, counts in whole.items():
-        assert found.counts[of]["keys"] == counts["keys"]
-        assert found.counts[of]["disk_hits"] == pytest.approx(counts["disk_hits"], rel=0.1, abs=500)
+        assert estimated[of]["keys"] == counts["keys"]
+        assert estimated[of]["disk_hits"] == pytest.approx(counts["disk_hits"], rel=0.1, abs=500)
 
 
 def test_parts_of_all_keys_are_distinct_and_complete():

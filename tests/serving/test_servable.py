@@ -245,7 +245,7 @@ with pipeline.open_servable(folder, int(memory), backend="torch") as opened:
         pieces.append(opened.predict(table.slice(begin, 250)).column("click.logit").to_numpy())
         most = max(most, process.memory_info().rss)
     assert opened.reader.table.num_bytes <= int(memory)
-    print(opened.reader.table.counts.bytes_read, most - before)
+    print(opened.reader.table.cache.counts["bytes_read"], most - before)
 np.save(out, np.concatenate(pieces))
 """
 """Program that scores a file in pieces of a batch."""

@@ -8,7 +8,6 @@ session, which begins with a `Begin`; those of examples and moves are of the who
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -27,8 +26,6 @@ the blocks of a stretch; "end": the last results were fetched, or the result of 
 
 OFTEN = (b'{"event":"tick"', b'{"event":"fields"')
 """Beginnings of the lines that are written every few seconds."""
-MOST_TICKS = 1000
-LAST_LINES = 100
 LINES_AT_ONCE = 1000
 
 
@@ -208,34 +205,33 @@ def parse_line(line: str) -> LiveLine | None:
         return None
 
 
-def read_live(folder: Path, most: int | None = None) -> Iterator[LiveLine]:
-    """Read the lines of a run directory, the oldest first; of `Tick` and `Fields` about `most` to twice as many, or
-    all. Raises OSError if it has no such file."""
+def read_live(folder: Path) -> Iterator[LiveLine]:
+    """Read the lines of a run directory, the oldest first. Raises OSError if it has no such file."""
     with (folder / LIVE).open("rb") as file:
-        yield from _parsed(fewer(file, most) if most else file)
+        yield from _parsed(file)
 
 
-def follow_live(folder: Path, most: int | None = MOST_TICKS) -> Iterator[list[LiveLine] | None]:
-    """Yield the lines of a run directory that are new since the last time, endlessly: first those that are there, of
-    `Tick` and `Fields` about `most` to twice as many, or if it is None all, `LINES_AT_ONCE` at a time. Yields an empty
-    list while nothing is new or there is no file to read, and None once the file is another one, because it was made
-    shorter or the run began from scratch: that one is read next, from its beginning."""
+def follow_live(folder: Path) -> Iterator[list[LiveLine] | None]:
+    """Yield the lines of a run directory that are new since the last time, endlessly, `LINES_AT_ONCE` at a time: first
+    those that are there. Yields an empty list while nothing is new or there is no file to read, and None once the file
+    is another one, because it was made shorter or the run began from scratch: that one is read next, from its
+    beginning."""
     path = folder / LIVE
     while True:
         try:
             with path.open("rb") as file:
-                yield from _lines_of(file, path, most)
+                yield from _lines_of(file, path)
             yield None
         except OSError:
             yield []
 
 
-def _lines_of(file: BinaryIO, path: Path, most: int | None) -> Iterator[list[LiveLine]]:
+def _lines_of(file: BinaryIO, path: Path) -> Iterator[list[LiveLine]]:
     """Yield what is new in an open file until another one is at its path."""
     inode, rest = os.fstat(file.fileno()).st_ino, b""
     while True:
         whole: list[bytes] = []
-        for text in fewer(file, most) if most else islice(file, LINES_AT_ONCE):
+        for text in islice(file, LINES_AT_ONCE):
             if text.endswith(b"\n"):
                 whole.append(rest + text)
                 rest = b""
@@ -252,29 +248,6 @@ def _lines_of(file: BinaryIO, path: Path, most: int | None) -> Iterator[list[Liv
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[LiveLine]:
     yield from filter(None, (parse_line(text.decode(errors="replace")) for text in lines))
-
-
-def fewer(lines: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Leave out lines of `Tick` and `Fields`, evenly and without parsing them, so that `most` to twice as many are
-    left. The last lines are all there."""
-    kept: list[bytes] = []
-    last: deque[bytes] = deque()
-    stride, number = 1, 0
-    for text in lines:
-        last.append(text)
-        if len(last) <= LAST_LINES:
-            continue
-        text = last.popleft()
-        if not text.startswith(OFTEN):
-            kept.append(text)
-            continue
-        number += 1
-        if number % stride == 0:
-            kept.append(text)
-        if number >= 2 * most * stride:
-            kept, stride = list(every_second(kept)), 2 * stride
-    yield from kept
-    yield from last
 
 
 def every_second(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.machine.memory import resident_bytes
 from pipeline.metrics.totals import COUNTS
 from pipeline.monitor.history import History
 from pipeline.monitor.live.lines import (
@@ -36,7 +37,6 @@ MAX_FILE_BYTES = 64 << 20
 BLOCKS_SAMPLED = 6
 """Consecutive blocks whose times are written together. So many ticks later, the next ones are; if there is less than
 one block a tick, all are."""
-MEMORY_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class LiveObserver(Observer):
@@ -195,7 +195,7 @@ class LiveObserver(Observer):
                 stages=_rounded(self._history.times.seconds), waits=_rounded(self.waits.seconds),
                 moves={name: sum(counts[name] for counts in totals) for name in COUNTS},
                 device_rows=max(0, self._device_rows), host_rows=max(0, self._host_rows), disk_bytes=self._log_bytes,
-                free_bytes=space.f_bavail * space.f_frsize, rss_bytes=_resident_bytes(),
+                free_bytes=space.f_bavail * space.f_frsize, rss_bytes=resident_bytes(),
                 observer_seconds=round(self._cpu, 4), blocks=tuple(self._blocks),
             )
         )  # fmt: skip
@@ -224,11 +224,6 @@ class LiveObserver(Observer):
 
 def _rounded(seconds: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in seconds.items() if round(value, 4)}
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * MEMORY_PAGE_BYTES
 
 
 class LiveFile:

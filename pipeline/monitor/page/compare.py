@@ -16,7 +16,6 @@ from bokeh.plotting import figure
 from pipeline.arguments import MAX_RUNS, compare_arguments
 from pipeline.errors import refuse_remote
 from pipeline.machine.command import run_command
-from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_run
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
 from pipeline.monitor.page.metric_curves import METRIC_TITLES, by_epoch
@@ -56,8 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if a folder is no run or the file cannot be written, 130 if
     interrupted."""
     args = compare_arguments().parse_args(argv)
-    heed_interrupts()
-    return run_command(lambda: write_comparison(args.runs, args.out))
+    return run_command(lambda: write_comparison(args.runs, args.out), heeds=True)
 
 
 def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pipeline.monitor.live.lines import Fields
 from pipeline.monitor.page.humanized import percent, short_size
-from pipeline.monitor.page.panel import Nothing, Panel, bar, dot, text_panel
+from pipeline.monitor.page.panel import Nothing, bar, dot
 from pipeline.monitor.page.style import TIER_COLORS
 from pipeline.monitor.story import Story
 
@@ -44,20 +44,11 @@ def field_uses(names: Sequence[str], sampled: Sequence[Fields]) -> list[FieldUse
     return sorted(uses, key=lambda use: (-use.missed, -use.keys))
 
 
-def fields_panel() -> Panel:
-    """The panel "Fields"."""
-
-    def text(story: Story) -> str:
-        if not story.fields or not story.begin:
-            return Nothing("No block has been sampled yet.")
-        uses = field_uses(story.begin.fields, story.fields)
-        return field_table(uses, story.begin.row_bytes, len(story.fields))
-
-    return text_panel("fields", text)
-
-
-def field_table(uses: Sequence[FieldUse], row_bytes: int, num_blocks: int) -> str:
-    """A table of the fields in HTML; `num_blocks`: number of blocks that were sampled."""
+def field_table(story: Story) -> str:
+    """A table of the fields in HTML."""
+    if not story.fields or not story.begin:
+        return Nothing("No block has been sampled yet.")
+    uses, row_bytes, num_blocks = field_uses(story.begin.fields, story.fields), story.begin.row_bytes, len(story.fields)
     keys = max(sum(use.keys for use in uses), 1)
     moved = max(sum(use.missed for use in uses), 1)
     most_keys, most_missed = max((u.keys for u in uses), default=1), max((u.missed for u in uses), default=1)

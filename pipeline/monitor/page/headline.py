@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
 from pipeline.monitor.page.disk_use import disk_left, left_text
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
-from pipeline.monitor.page.panel import Nothing, Panel, text_panel
+from pipeline.monitor.page.panel import Nothing
 from pipeline.monitor.story import Story
 from pipeline.storage.lock import lock_file
 
@@ -43,49 +42,37 @@ def owner_lives(folder: Path) -> bool:
     return state not in "ZX"
 
 
-def head_panel(folder: Path, live: bool) -> Panel:
-    """The panel with the run's name and state. `live`: False for a report, which stays as it is."""
-
-    def text(story: Story) -> str:
-        word, explained = state_of(story, folder, time.time()) if live else _past(story, folder)
-        begin = story.begin
-        facts = [str(folder)]
-        if begin:
-            workers = f"{begin.workers} workers" if begin.workers > 1 else "1 worker"
-            facts += [f"{workers} on {begin.device}", f"batches of {begin.batch_size:,}"]
-            if len(story.begins) > 1:
-                facts.append(f"session {len(story.begins)}")
-        if not live:
-            facts.append(time.strftime("report of %d %B %Y, %H:%M"))
-        name = escape(begin.name if begin else folder.name)
-        return (
-            f'<div class="head"><h1>{name}</h1><span class="state {word}">{word}</span></div>'
-            f'<p class="facts">{" &middot; ".join(map(escape, facts))}</p>'
-            + (f'<p class="note">{escape(explained)}</p>' if explained else "")
-        )
-
-    return text_panel("head", text)
-
-
-def _past(story: Story, folder: Path) -> tuple[str, str]:
+def head(folder: Path, live: bool, story: Story) -> str:
+    """The run's name and state as HTML. `live`: False for a report, which stays as it is."""
     word, explained = state_of(story, folder, time.time())
-    return (word, "This report was made during training.") if word == "running" else (word, explained)
+    if word == "running" and not live:
+        explained = "This report was made during training."
+    begin = story.begin
+    facts = [str(folder)]
+    if begin:
+        workers = f"{begin.workers} workers" if begin.workers > 1 else "1 worker"
+        facts += [f"{workers} on {begin.device}", f"batches of {begin.batch_size:,}"]
+        if len(story.begins) > 1:
+            facts.append(f"session {len(story.begins)}")
+    if not live:
+        facts.append(time.strftime("report of %d %B %Y, %H:%M"))
+    name = escape(begin.name if begin else folder.name)
+    return (
+        f'<div class="head"><h1>{name}</h1><span class="state {word}">{word}</span></div>'
+        f'<p class="facts">{" &middot; ".join(map(escape, facts))}</p>'
+        + (f'<p class="note">{escape(explained)}</p>' if explained else "")
+    )
 
 
-def tiles_panel() -> Panel:
-    """The panel with the few numbers that matter most."""
-    return text_panel("tiles", lambda story: f'<div class="tiles">{"".join(tiles(story))}</div>')
-
-
-def tiles(story: Story) -> Iterator[str]:
-    """Yield the tiles, each a number with a line above and a line below it."""
+def tiles(story: Story) -> str:
+    """The few numbers that matter most as HTML, each with a line above and a line below it."""
     lately = story.lately()
-    yield _speed_tile(story)
     loss = lately.loss if lately else None
-    yield _tile("training loss", "-" if loss is None else f"{loss:.4f}", "nats")
-    yield _metric_tile(story)
-    yield _progress_tile(story)
-    yield _disk_tile(story)
+    shown = (
+        _speed_tile(story), _tile("training loss", "-" if loss is None else f"{loss:.4f}", "nats"), _metric_tile(story),
+        _progress_tile(story), _disk_tile(story),
+    )  # fmt: skip
+    return f'<div class="tiles">{"".join(shown)}</div>'
 
 
 def _tile(title: str, value: str, below: str) -> str:
@@ -133,14 +120,10 @@ def _disk_tile(story: Story) -> str:
     return _tile("disk lasts", short_duration(left.seconds), f"{short_size(left.left_bytes)} left")
 
 
-def messages_panel() -> Panel:
-    """The panel "Messages", the newest first."""
-
-    def text(story: Story) -> str:
-        said = [
-            f"<li><time>{time.strftime('%d %b %H:%M:%S', time.localtime(one.at))}</time>{escape(one.text)}</li>"
-            for one in reversed(story.messages)
-        ]
-        return f"<ul class='messages'>{''.join(said)}</ul>" if said else Nothing("No message.")
-
-    return text_panel("messages", text)
+def messages(story: Story) -> str:
+    """The last messages as HTML, the newest first."""
+    said = [
+        f"<li><time>{time.strftime('%d %b %H:%M:%S', time.localtime(one.at))}</time>{escape(one.text)}</li>"
+        for one in reversed(story.messages)
+    ]
+    return f"<ul class='messages'>{''.join(said)}</ul>" if said else Nothing("No message.")

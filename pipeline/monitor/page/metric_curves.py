@@ -9,7 +9,7 @@ from bokeh.models import AdaptiveTicker, DataRange1d
 from bokeh.plotting import figure
 
 from pipeline.monitor.live.lines import Evaluated
-from pipeline.monitor.page.panel import Followed, Nothing, Panel, chips, plot_panel, text_panel
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, chips, plot_panel
 from pipeline.monitor.page.style import SPLIT_COLORS, hover_on, plain_figure
 from pipeline.monitor.page.tables import html_table
 from pipeline.monitor.report import OF_LABEL, number, of_labels
@@ -62,13 +62,9 @@ def by_epoch(title: str) -> figure:
     return shown
 
 
-def metric_table_panel() -> Panel:
-    """The panel with all metrics of the last evaluation of each split."""
-    return text_panel("metrics", lambda story: metric_table([one for _, one in story.evaluations]))
-
-
-def metric_table(evaluations: Sequence[Evaluated]) -> str:
+def metric_table(story: Story) -> str:
     """All metrics of the last evaluation of each split as an HTML table, a row for each label."""
+    evaluations = [one for _, one in story.evaluations]
     last = {one.split: one for one in evaluations}
     rows = [row for split in SPLIT_COLORS if split in last for row in _rows(last[split])]
     if not rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -15,14 +16,14 @@ from jinja2 import Template
 
 from pipeline.monitor.page.calibration import calibration_panel
 from pipeline.monitor.page.disk_use import disk_panel
-from pipeline.monitor.page.field_table import fields_panel
-from pipeline.monitor.page.headline import head_panel, messages_panel, tiles_panel
-from pipeline.monitor.page.metric_curves import metric_panel, metric_table_panel
-from pipeline.monitor.page.panel import Panel
-from pipeline.monitor.page.speed import loss_panel, speed_panel
+from pipeline.monitor.page.field_table import field_table
+from pipeline.monitor.page.headline import head, messages, tiles
+from pipeline.monitor.page.metric_curves import metric_panel, metric_table
+from pipeline.monitor.page.panel import Panel, text_panel
+from pipeline.monitor.page.speed import curve_panel
 from pipeline.monitor.page.stage_lanes import stage_lanes_panel
 from pipeline.monitor.page.tier_use import found_panel
-from pipeline.monitor.page.time_use import binding_panel, time_use_panel
+from pipeline.monitor.page.time_use import binding, time_use_panel
 from pipeline.monitor.story import FollowedStory, Story
 from pipeline.storage.durable import replacing
 
@@ -61,23 +62,23 @@ class Card(NamedTuple):
 def cards_of(folder: Path, live: bool) -> list[Card]:
     """The cards of a page, in their order. `live`: False for a report, which stays as it is."""
     return [
-        Card("", "bare", head_panel(folder, live)),
-        Card("", "bare", tiles_panel()),
+        Card("", "bare", text_panel("head", partial(head, folder, live))),
+        Card("", "bare", text_panel("tiles", tiles)),
         Card("Where the time goes", "two-thirds", time_use_panel()),
-        Card("What limits the speed", "third", binding_panel()),
-        Card("Speed", "half", speed_panel()),
-        Card("Loss", "half", loss_panel()),
+        Card("What limits the speed", "third", text_panel("binding", binding)),
+        Card("Speed", "half", curve_panel("speed")),
+        Card("Loss", "half", curve_panel("loss")),
         Card("Timeline of the last sampled blocks", "whole", stage_lanes_panel()),
         Card("Where keys were found", "whole", found_panel()),
         Card("AUC", "half", metric_panel("auc")),
         Card("Logloss", "half", metric_panel("logloss")),
         Card("Normalized entropy", "half", metric_panel("ne")),
         Card("Calibration by epoch or span", "half", metric_panel("calibration")),
-        Card("Metrics", "whole", metric_table_panel()),
+        Card("Metrics", "whole", text_panel("metrics", metric_table)),
         Card("Calibration", "half", calibration_panel()),
         Card("Disk", "half", disk_panel()),
-        Card("Fields", "whole", fields_panel()),
-        Card("Messages", "whole", messages_panel()),
+        Card("Fields", "whole", text_panel("fields", field_table)),
+        Card("Messages", "whole", text_panel("messages", messages)),
     ]
 
 

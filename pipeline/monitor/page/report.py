@@ -10,9 +10,8 @@ from typing import Any
 from pipeline.arguments import REPORT, report_arguments
 from pipeline.errors import refuse_remote
 from pipeline.machine.command import run_command
-from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_run
-from pipeline.monitor.live.lines import MOST_TICKS, read_live
+from pipeline.monitor.live.lines import read_live
 from pipeline.monitor.page import tables
 from pipeline.monitor.page.page import Card, cards_of, write_static
 from pipeline.monitor.page.panel import fixed_panel
@@ -26,14 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if there is no run or the file cannot be written, 130 if
     interrupted."""
     args = report_arguments().parse_args(argv)
-    heed_interrupts()
 
     def write() -> str:
         check_run(args.run)
         refuse_remote("--out", args.out)
         return f"wrote {write_report(args.run, args.out)}: open it in a browser"
 
-    return run_command(write)
+    return run_command(write, heeds=True)
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
@@ -65,7 +63,7 @@ def sound_result(run_dir: Path) -> dict[str, Any] | None:
 def story_of(run_dir: Path) -> Story:
     """The story of a run. Raises OSError if its live.jsonl cannot be read."""
     story = Story()
-    story.add_all(read_live(run_dir, MOST_TICKS))
+    story.add_all(read_live(run_dir))
     return story
 
 

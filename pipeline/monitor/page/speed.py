@@ -15,17 +15,17 @@ RATE_SECONDS = 15.0
 """Period over which the bold lines are means; the faint ones are single values. It is longer in a long run."""
 
 
-def speed_panel() -> Panel:
-    """The panel "Speed": examples per second, of training and evaluation."""
-    return _curve("speed", "examples/s", "No block is done yet.", GREEN, "short", from_zero=True)
+CURVES = {
+    "speed": ("examples/s", "No block is done yet.", GREEN, "short"),
+    "loss": ("training loss, nats", "No block has been trained yet.", BLUE, "plain"),
+}
+"""Title, what is said without values, colour and axis of each curve: examples per second, of training and evaluation;
+mean cross-entropy of training blocks."""
 
 
-def loss_panel() -> Panel:
-    """The panel "Loss": mean cross-entropy of training blocks, in nats."""
-    return _curve("loss", "training loss, nats", "No block has been trained yet.", BLUE, "plain", from_zero=False)
-
-
-def _curve(name: str, title: str, nothing: str, color: str, kind: str, from_zero: bool) -> Panel:
+def curve_panel(name: str) -> Panel:
+    """The panel of one of the CURVES."""
+    (title, nothing, color, kind), from_zero = CURVES[name], name == "speed"
     shown = over_run_time(plain_figure(title))
     shown.yaxis.formatter = axis_format(kind)
     if from_zero:

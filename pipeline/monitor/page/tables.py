@@ -13,8 +13,6 @@ from pipeline.monitor.report import number
 GIB = 1 << 30
 SENT_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
 """Kinds of traffic between workers, in the order of the table."""
-STAGE_HEAD = ("stage", "seconds", "CPU seconds", "during training")
-TIER_HEAD = ("tier", "capacity", "hits", "hit rate", "rows in", "rows out", "GiB moved")
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
@@ -58,31 +56,27 @@ def stages_table(result: Mapping[str, Any]) -> str:
         (str(rank), *(number(sent.get(kind, {}).get("bytes_per_step", 0) / 1024, ",.1f") for kind in kinds))
         for rank, sent in enumerate(result["workers"])
     ]
-    tables = [html_table(STAGE_HEAD, stage_rows(result)), html_table(TIER_HEAD, tier_rows(result["tiers"]))]
-    return "".join([*tables, *([html_table(("KiB sent a step by worker", *kinds), sent_rows)] if kinds else [])])
-
-
-def stage_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Texts of `STAGE_HEAD` for each stage: wall and CPU seconds, and the share hidden behind training."""
-    return [
+    # The last column is the share hidden behind training.
+    stage_rows = [
         (
             stage, number(seconds, ",.1f"), number(result["cpu_seconds"].get(stage), ",.1f"),
             number(result["hidden"].get(stage), ".0%"),
         )
         for stage, seconds in result["stages"].items()
     ]  # fmt: skip
-
-
-def tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Texts of `TIER_HEAD` for each tier."""
-    return [
+    tier_rows = [
         (
             name, _capacity(tier), number(tier["hits"], ",.0f"), number(tier["hit_rate"], ".1%"),
             number(tier["rows_in"], ",.0f"), number(tier["rows_out"], ",.0f"),
             number(tier["bytes"] / GIB if "bytes" in tier else None, ",.2f"),
         )
-        for name, tier in tiers.items()
+        for name, tier in result["tiers"].items()
     ]  # fmt: skip
+    return "".join([
+        html_table(("stage", "seconds", "CPU seconds", "during training"), stage_rows),
+        html_table(("tier", "capacity", "hits", "hit rate", "rows in", "rows out", "GiB moved"), tier_rows),
+        html_table(("KiB sent a step by worker", *kinds), sent_rows) if kinds else "",
+    ])  # fmt: skip
 
 
 def _capacity(tier: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from html import escape
 
 from pipeline.monitor.live.waits import what_binds
 from pipeline.monitor.page.humanized import percent, short_duration
-from pipeline.monitor.page.panel import Nothing, Panel, chips, largest, meter, shares_panel, text_panel
+from pipeline.monitor.page.panel import Nothing, Panel, chips, largest, meter, shares_panel
 from pipeline.monitor.page.style import CAUSE_COLORS, STAGE_COLORS
 from pipeline.monitor.story import Lapse, Story, just_before
 from pipeline.stages import STAGES
@@ -37,20 +37,16 @@ def time_use_legend(story: Story) -> str:
     return chips({period: ("", "")} | parts)
 
 
-def binding_panel() -> Panel:
-    """The panel "What limits the speed": the sentence that a run prints at its end, and how busy each stage was."""
-
-    def text(story: Story) -> str:
-        spent, seconds, stages = _lately(story)
-        if not seconds:
-            return Nothing("No block is done yet.")
-        busy = {stage: stages[stage] / seconds for stage in STAGES if stages.get(stage)}
-        bars = "".join(meter(stage, share, STAGE_COLORS[stage], percent(share)) for stage, share in busy.items())
-        period = "the whole session" if story.ended else "the last seconds"
-        said = escape(what_binds(spent, seconds))
-        return f"<p>{said[0].upper()}{said[1:]}.</p>{bars}<p>Share of {period} in which a stage was busy.</p>"
-
-    return text_panel("binding", text)
+def binding(story: Story) -> str:
+    """The sentence that a run prints at its end on what limits the speed, and how busy each stage was, as HTML."""
+    spent, seconds, stages = _lately(story)
+    if not seconds:
+        return Nothing("No block is done yet.")
+    busy = {stage: stages[stage] / seconds for stage in STAGES if stages.get(stage)}
+    bars = "".join(meter(stage, share, STAGE_COLORS[stage], percent(share)) for stage, share in busy.items())
+    period = "the whole session" if story.ended else "the last seconds"
+    said = escape(what_binds(spent, seconds))
+    return f"<p>{said[0].upper()}{said[1:]}.</p>{bars}<p>Share of {period} in which a stage was busy.</p>"
 
 
 def _lately(story: Story) -> tuple[Mapping[str, float], float, Mapping[str, float]]:

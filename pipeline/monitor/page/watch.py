@@ -11,15 +11,13 @@ from pathlib import Path
 from pipeline.arguments import watch_arguments
 from pipeline.machine.command import run_command
 from pipeline.machine.hosts import warning_of
-from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command, until it is interrupted. Exit code 0 then, 2 if there is no run or no free port."""
     args = watch_arguments().parse_args(argv)
-    heed_interrupts()
-    return run_command(lambda: serve_page(args.run, args.host, args.port))
+    return run_command(lambda: serve_page(args.run, args.host, args.port), heeds=True)
 
 
 def serve_page(run_dir: Path, address: str, port: int) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from pipeline.arguments import mlflow_arguments
 from pipeline.machine.command import run_command
-from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_extra, check_run
 from pipeline.monitor.live.lines import Begin, read_live
 from pipeline.monitor.runs import flat_settings, result_of
@@ -34,9 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run, or MLflow is not installed or refuses what
     it is sent, 130 after an interrupt."""
     args = mlflow_arguments().parse_args(argv)
-    heed_interrupts()
     log = partial(log_run, args.run, args.follow, args.tracking_uri, args.experiment)
-    return run_command(log, "what was read is logged")
+    return run_command(log, "what was read is logged", heeds=True)
 
 
 def log_run(run_dir: Path, follow: bool, tracking_uri: str | None, experiment: str | None) -> str:

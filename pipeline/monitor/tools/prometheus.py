@@ -17,7 +17,6 @@ from prometheus_client.registry import Collector
 from pipeline.monitor.story import FollowedStory, Story
 from pipeline.monitor.tools.reader import curves_at
 
-FEW_TICKS = 2
 COUNTERS = {
     "examples": ("Training examples", ()),
     "wait_seconds": ("Seconds of this session that training waited, by cause; train: that it did not", ("cause",)),
@@ -107,7 +106,7 @@ class _RunMetrics(Collector):
         with self._lock:
             if not self._runs:
                 REGISTRY.register(self)
-            self._runs[str(run_dir)] = FollowedStory(run_dir, FEW_TICKS)
+            self._runs[str(run_dir)] = FollowedStory(run_dir)
         try:
             yield
         finally:

@@ -63,7 +63,7 @@ class Curves:
         the file is thinned meanwhile, it is read again. Raises ValueError if the run begins from scratch."""
         first: Begin | None = None
         is_new = True
-        for lines in follow_live(run_dir, most=None):
+        for lines in follow_live(run_dir):
             if lines is None:
                 is_new = True
             elif lines:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pipeline.arguments import tensorboard_arguments
 from pipeline.machine.command import run_command
-from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_extra, check_run
 from pipeline.monitor.tools.reader import Curves
 
@@ -19,9 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run or TensorBoard is not installed, 130 after
     an interrupt."""
     args = tensorboard_arguments().parse_args(argv)
-    heed_interrupts()
     folder = args.out or args.run / "tensorboard"
-    return run_command(lambda: write_events(args.run, folder, args.follow), "what was read is written")
+    return run_command(lambda: write_events(args.run, folder, args.follow), "what was read is written", heeds=True)
 
 
 def write_events(run_dir: Path, folder: Path, follow: bool) -> str:

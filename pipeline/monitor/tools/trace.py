@@ -10,7 +10,6 @@ from typing import Any
 
 from pipeline.arguments import TRACE, trace_arguments
 from pipeline.machine.command import run_command
-from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.command import check_run
 from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, read_live
 from pipeline.monitor.story import lapse_between
@@ -29,7 +28,6 @@ TraceEvent = dict[str, Any]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if the folder holds no run, 130 after an interrupt."""
     args = trace_arguments().parse_args(argv)
-    heed_interrupts()
     path = args.out or args.run / TRACE
 
     def write() -> str:
@@ -37,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         num_events = write_trace(read_live(args.run), path)
         return f"wrote {num_events:,} events to {path}; open it at https://ui.perfetto.dev (it stays in your browser)"
 
-    return run_command(write)
+    return run_command(write, heeds=True)
 
 
 def write_trace(lines: Iterable[LiveLine], path: Path) -> int:

@@ -12,7 +12,8 @@ import numpy as np
 
 from pipeline.records import F32
 from pipeline.serving.http.admission import RequestError
-from pipeline.serving.http.request import NO_DATA, Wanted, read_request
+from pipeline.serving.http.fields import InferRequest
+from pipeline.serving.http.request import NO_DATA, read_request
 from pipeline.serving.http.tensors import array_of
 from pipeline.serving.served_model import Answer, ServedModel
 
@@ -40,13 +41,13 @@ def answer_post(
     """
     try:
         request = read_request(body, header_bytes, served.inputs, served.outputs)
-        refuse_late(request.wanted.timeout)
+        refuse_late(request.timeout)
         answer = served.predict(request.table)
     except ValueError as error:
         raise RequestError(400, str(error)) from error
     except OSError as error:
         raise RequestError(500, f"rows could not be read: {error}") from error
-    return Answered(*write_answer(served, request.wanted, answer), request.table.num_rows, answer)
+    return Answered(*write_answer(served, request, answer), request.table.num_rows, answer)
 
 
 def probe(served: ServedModel) -> None:
@@ -56,7 +57,7 @@ def probe(served: ServedModel) -> None:
     served.predict(served.example())
 
 
-def write_answer(served: ServedModel, wanted: Wanted, answer: Answer) -> tuple[bytes, dict[str, str]]:
+def write_answer(served: ServedModel, wanted: InferRequest, answer: Answer) -> tuple[bytes, dict[str, str]]:
     """Body and headers of an answer with the scores that were asked for."""
     document: dict[str, Any] = {"model_name": served.name, "model_version": served.version}
     if wanted.id is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
+import pyarrow as pa
 from pydantic import Field
 
 from pipeline.serving.http.tensors import shown
@@ -61,9 +62,10 @@ class InferDocument(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """All that a request asks for in addition to its inputs."""
+class InferRequest:
+    """A request that was understood: its inputs, and what it asks for."""
 
+    table: pa.Table
     id: str | None
     parameters: Mapping[str, Scalar]
     """Parameters as they were given; the answer repeats them."""
@@ -73,8 +75,9 @@ class Wanted:
     """Seconds in which the reading of rows has to begin; infinite if the request does not say."""
 
 
-def read_wanted(document: InferDocument, outputs: Sequence[str]) -> Wanted:
-    """Read all but the inputs of a request for a model of these outputs. Raises ValueError as `read_request` does."""
+def read_wanted(table: pa.Table, document: InferDocument, outputs: Sequence[str]) -> InferRequest:
+    """Read all but the inputs of a request, which are this table, for a model of these outputs. Raises ValueError as
+    `read_request` does."""
     binary, timeout = document.option("binary_data_output", False, ""), document.option("timeout", 0, "")
     if not 0 <= timeout < MAX_COUNT:
         raise ValueError(f"parameters.timeout: {shown(timeout)}, expected microseconds")
@@ -88,7 +91,7 @@ def read_wanted(document: InferDocument, outputs: Sequence[str]) -> Wanted:
         asked[output.name] = output.option("binary_data", binary, f"{where}.")
     # In the protocol, zero means that the request sets no limit.
     seconds = timeout / 1e6 if timeout else math.inf
-    return Wanted(document.id, document.parameters or {}, asked or dict.fromkeys(outputs, binary), seconds)
+    return InferRequest(table, document.id, document.parameters or {}, asked or dict.fromkeys(outputs, binary), seconds)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

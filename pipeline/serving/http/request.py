@@ -9,7 +9,6 @@ same, and binary data needs it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.files.types import kind_of
-from pipeline.serving.http.fields import InferDocument, InputTensor, Wanted, listed, read_wanted
+from pipeline.serving.http.fields import InferDocument, InferRequest, InputTensor, listed, read_wanted
 from pipeline.serving.http.tensors import DATATYPES, INTEGER, array_of, lists_of, shown
 from pipeline.serving.served_model import InputSpec
 from pipeline.settings import read_json
@@ -25,14 +24,6 @@ from pipeline.settings import read_json
 NO_DATA = memoryview(b"")
 Tensors = Mapping[str, tuple[str, pa.Array]]
 """Datatype and [N] array of each tensor of a request, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class InferRequest:
-    """A request that was understood."""
-
-    table: pa.Table
-    wanted: Wanted
 
 
 def read_request(
@@ -48,7 +39,7 @@ def read_request(
     document = read_json(InferDocument, body[:end])
     tensors = _tensors(document, memoryview(body)[end:], parts_of(inputs))
     columns = {spec.name: _column(spec, tensors) for spec in inputs}
-    return InferRequest(_table(columns), read_wanted(document, outputs))
+    return read_wanted(_table(columns), document, outputs)
 
 
 @lru_cache(maxsize=8)

@@ -12,7 +12,7 @@ from support.runs.live_lines import FakeRun, quickstart, resumed
 from pipeline.monitor.live.lines import LIVE, Begin, Evaluated, Tick
 from pipeline.monitor.page.headline import state_of
 from pipeline.monitor.page.page import cards_of, page, show
-from pipeline.monitor.page.time_use import binding_panel
+from pipeline.monitor.page.time_use import binding
 from pipeline.monitor.story import FollowedStory, Story
 from pipeline.settings.optimizer import Plateau
 from pipeline.storage.lock import RunLock
@@ -154,9 +154,7 @@ def test_what_binds_is_said_in_words(disk, said):
     waits = {"train": ticks[-1].seconds * (1 - disk), "disk": ticks[-1].seconds * disk}
     story = Story()
     story.add_all([begin, ticks[-1].model_copy(update={"waits": waits})])
-    panel = binding_panel()
-    panel.update(story)
-    assert said in panel.root.text
+    assert said in binding(story)
 
 
 def test_a_run_that_ended_early_is_shown_as_done(tmp_path):

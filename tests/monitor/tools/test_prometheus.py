@@ -6,10 +6,9 @@ import pytest
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.runs.harness import make_driver
-from support.runs.session_lines import BEGAN, append, begin, commit, evaluated, fields, tick, two_sessions, write_run
+from support.runs.session_lines import BEGAN, append, begin, commit, evaluated, tick, two_sessions, write_run
 
 from pipeline.cluster.local import local_client
-from pipeline.monitor.live import lines as module
 from pipeline.monitor.live.lines import LIVE, read_live
 from pipeline.monitor.tools.prometheus import COUNTERS, GAUGES, metrics_of
 
@@ -87,17 +86,6 @@ def test_a_file_that_began_from_scratch_is_read_from_its_start(tmp_path):
         found = scraped()[str(run)]
     assert found["pipeline_run_examples_total",] == 50
     assert "pipeline_run_metric" not in {name for name, *_ in found}
-
-
-def test_a_scrape_parses_few_of_many_lines(tmp_path, monkeypatch):
-    lines = [begin(), *(line for n in range(1, 500) for line in (tick(n, 9 * n), fields(n, n)))]
-    run = write_run(tmp_path / "run", [*lines, commit(500.0, 1)])
-    parses = []
-    really = module.parse_line
-    monkeypatch.setattr(module, "parse_line", lambda text: parses.append(1) or really(text))
-    with metrics_of(run):
-        assert scraped()[str(run)]["pipeline_run_examples_total",] == 9 * 499
-    assert len(parses) < module.LAST_LINES + 10
 
 
 def test_dasks_scheduler_serves_the_metrics_of_a_real_run(tmp_path, small_workflow):

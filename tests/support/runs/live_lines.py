@@ -3,19 +3,9 @@
 import math
 from dataclasses import dataclass, field
 
-from pipeline.monitor.live.lines import (
-    CAUSES,
-    LIVE,
-    Begin,
-    BlockSpans,
-    CommitDone,
-    Curve,
-    Ended,
-    Evaluated,
-    Fields,
-    Said,
-    Tick,
-)
+from support.runs.session_lines import append, begin, said, tick
+
+from pipeline.monitor.live.lines import CAUSES, BlockSpans, CommitDone, Curve, Ended, Evaluated, Fields
 from pipeline.stages import STAGES
 
 BINS = 64
@@ -98,11 +88,11 @@ class FakeRun:
         self.done = int(self.done * (1 - back))
         self.session, self.waits, self.stages = 0.0, dict.fromkeys(("train", *CAUSES), 0.0), {}
         return self.add(
-            Begin(
-                at=self.now, name="quickstart", fields=tuple(f"c{n}" for n in range(self.fields)), labels=self.labels,
-                examples=self.done, total=self.total, epochs=self.epochs, batch_size=4096, workers=self.workers,
-                threads=2, device="cpu", row_bytes=112, device_rows=131_072, host_rows=112_000,
-                disk_cap_bytes=2 << 30, versions={"pipeline": "0.1.0", "torch": "2.9.0", "numpy": "2.3.0"},
+            begin(
+                self.now, self.done, name="quickstart", fields=tuple(f"c{n}" for n in range(self.fields)),
+                labels=self.labels, total=self.total, epochs=self.epochs, batch_size=4096, workers=self.workers,
+                threads=2, row_bytes=112, device_rows=131_072, host_rows=112_000, disk_cap_bytes=2 << 30,
+                versions={"pipeline": "0.1.0", "torch": "2.9.0", "numpy": "2.3.0"},
             )
         )  # fmt: skip
 
@@ -146,12 +136,12 @@ class FakeRun:
             else ()
         )
         self.add(
-            Tick(
-                at=self.now, seconds=self.session, examples=self.done, trained=self.done,
-                epoch=min(self.done // self.per_epoch, self.epochs - 1), split="train", block=block, block_batches=4,
-                look_ahead=2, loss=loss, lr_rows=4e-3, lr_dense=1e-3, ready=1, stages=dict(self.stages),
-                waits=dict(self.waits), moves=moved(self.trained_for), device_rows=int(131_072 * filled),
-                host_rows=int(112_000 * filled**2), disk_bytes=self.log_bytes, free_bytes=60 << 30, rss_bytes=800 << 20,
+            tick(
+                self.session, self.done, self.now - self.session,
+                epoch=min(self.done // self.per_epoch, self.epochs - 1), block=block, block_batches=4, look_ahead=2,
+                loss=loss, lr_rows=4e-3, stages=dict(self.stages), waits=dict(self.waits),
+                moves=moved(self.trained_for), device_rows=int(131_072 * filled), host_rows=int(112_000 * filled**2),
+                disk_bytes=self.log_bytes, free_bytes=60 << 30, rss_bytes=800 << 20,
                 observer_seconds=0.001 * self.trained_for, blocks=sampled,
             )
         )  # fmt: skip
@@ -209,7 +199,7 @@ class FakeRun:
         )  # fmt: skip
 
     def say(self, text):
-        return self.add(Said(at=self.now, text=text))
+        return self.add(said(0, text, self.now))
 
     def end(self, how="finished", text="training waited 28% of the time: 20% for rows from and to disk"):
         waits = dict(self.waits)
@@ -217,9 +207,7 @@ class FakeRun:
 
     def write(self, folder, upto=None):
         """Write the lines, or the first of them, to a run directory."""
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / LIVE).open("w") as file:
-            file.writelines(f"{line.model_dump_json()}\n" for line in self.lines[:upto])
+        append(folder, self.lines[:upto])
         return folder
 
 

@@ -7,13 +7,14 @@ from support.runs.harness import make_driver, sizes_of
 from pipeline.data.agenda import Agenda
 from pipeline.driver.observers import Observer
 from pipeline.driver.stretches import STRETCHES, read_events
+from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.replay.capacities import Capacities
-from pipeline.replay.engine import simulate
+from pipeline.replay.engine import Simulation
 from pipeline.replay.record import RecordedRun
-from pipeline.replay.trace import FileTrace, shards_of
+from pipeline.replay.trace import Divide, FileTrace, Recent, first_appearances, shards_of
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.files import Files
-from pipeline.storage.shards import Shards
+from pipeline.storage.shards import ONE_SHARD, Shards
 
 
 def with_settings(workflow, policies=("clock", "clock"), **commit):
@@ -33,6 +34,28 @@ def trace_of(workflow, world=1, num_shards=1):
     reader, schedule = KeyReader(workflow.data, workflow.seed), workflow.schedule
     agenda = Agenda(reader.source.num_examples, schedule.batch_size, schedule.epochs)
     return FileTrace(reader, agenda, shards_of(num_shards, world)), reader
+
+
+class BatchTrace:
+    """Trace of batches given as arrays, the same in every epoch: an example is a batch."""
+
+    def __init__(self, splits, epochs=1, shards=(ONE_SHARD,)):
+        """`splits`: keys of each batch of "train", "validation" and "test"; a key may come more than once."""
+        self.agenda, self.shards = Agenda({split: len(batches) for split, batches in splits.items()}, 1, epochs), shards
+        self._splits, self._divide, self._table = splits, Divide(shards), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
+        self.keys = Recent(self._keys)
+
+    def _keys(self, block):
+        batches = self._splits[block.split][block.first_batch : block.first_batch + block.num_batches]
+        return self._divide(first_appearances(batches, self._table))
+
+
+def simulate(trace, capacities, policies, *pace, **more):
+    """Totals of a run that is simulated to its end; arguments as those of `Simulation`."""
+    simulation = Simulation(trace, capacities, policies, *pace, **more)
+    for _ in simulation.steps():
+        pass
+    return simulation.totals
 
 
 def simulated(workflow, world=1, num_shards=NUM_SHARDS, **sizes):
@@ -104,8 +127,7 @@ def replayed(workflow, run_dir):
         return FileTrace(reader, agenda, [Shards(worker.num_shards, worker.shards) for worker in opened.workers])
 
     run = RecordedRun(trace_of)
-    for _ in run.follow(read_events(run_dir / STRETCHES)):
-        pass
+    run.follow(read_events(run_dir / STRETCHES))
     reader.close()
     return run.totals
 
