@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.first_model.sets import SPLITS, Rows
 from pipeline.api import Bucket, Category, Data, Number, Standardize
-from pipeline.prepare.draft import NUM_BUCKETS
+from pipeline.prepare.draft import MIN_BUCKETS
 from pipeline.prepare.statistics import quantile_edges, write_statistics
 from pipeline.records import Array
 
@@ -38,9 +38,9 @@ def with_last(rows: Rows) -> Rows:
     return replace(rows, splits=splits, categories=(*rows.categories, *(f"{name}.last" for name in lists)))
 
 
-def written(rows: Rows, form: Form, folder: Path, num_buckets: int = NUM_BUCKETS) -> Data:
+def written(rows: Rows, form: Form, num_buckets: int, folder: Path) -> Data:
     """Write the splits of a data set below `folder`, once, and return the `data` of a workflow that reads its numbers
-    in this form."""
+    in this form, with so many buckets."""
     root = folder / rows.name
     root.mkdir(parents=True, exist_ok=True)
     statistics = f"{form}, {num_buckets}.json"
@@ -94,8 +94,8 @@ def _drafted(name: str, values: Array) -> Number:
 
 
 def bucket_edges(values: Array) -> Array:
-    """Edges of buckets for other tools, by the product's rule."""
-    return np.array(quantile_edges(values, NUM_BUCKETS))
+    """Edges of buckets for other tools, by the product's rule for linear models."""
+    return np.array(quantile_edges(values, MIN_BUCKETS))
 
 
 def floats(table: pa.Table, name: str) -> Array:

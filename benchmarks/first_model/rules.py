@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.first_model.columns import Form
 from pipeline.models import DNN, FM, LR, DCNv2, DeepFM
-from pipeline.prepare.draft import L2_OF_ALL, LR_FACTOR, MIN_GAIN, NUM_BUCKETS, SMALL_STD, batch_size_of
+from pipeline.prepare.draft import L2_OF_ALL, LR_FACTOR, MIN_GAIN, SMALL_STD, batch_size_of, num_buckets_of
 from pipeline.settings.optimizer import Adagrad, Adam, DenseAdam, Optimizer, Plateau
 from pipeline.workflow import Data, Model, Schedule, Workflow
 
@@ -25,7 +25,8 @@ class Recipe:
 
     kind: str = "DeepFM"
     numbers: Form = "both"
-    num_buckets: int = NUM_BUCKETS
+    num_buckets: int | None = None
+    """None: by the number of training rows and the kind of model."""
     l2: float | None = L2_OF_ALL
     """L2 at every step of all rows, in units of 1 / training rows (dense semantics); None: lazy L2, LAZY_L2 of the
     weight of an example in a batch."""
@@ -48,6 +49,10 @@ class Recipe:
     epochs: int = 20
     stop_after: int = 3
     lr_factor: float = LR_FACTOR
+
+    def num_buckets_for(self, num_rows: int) -> int:
+        """Number of buckets of each number for so many training rows."""
+        return self.num_buckets or num_buckets_of(num_rows, self.kind == "LR")
 
 
 DRAFTED = Recipe()

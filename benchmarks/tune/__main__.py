@@ -114,7 +114,8 @@ def drafted(rows: Rows, args: argparse.Namespace, folder: Path) -> Path:
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return path
     labels_N = labels_of(rows, "train")
-    data = written(rows, DRAFTED.numbers, folder.absolute()).model_copy(update={"test": ("test.parquet",)})
+    num_buckets = DRAFTED.num_buckets_for(len(labels_N))
+    data = written(rows, DRAFTED.numbers, num_buckets, folder.absolute()).model_copy(update={"test": ("test.parquet",)})
     workflow = workflow_of(DRAFTED, data, len(labels_N), float(labels_N.mean()), seed=1)
     path = folder / f"{rows.name}.json"
     path.write_text(workflow.model_dump_json(indent=1))

@@ -145,7 +145,9 @@ def init_command(args: argparse.Namespace) -> int:
         print(f"{name} is left out: it has one value in the training rows")
     draft = replace(draft, weight=weight, group=group, numbers=known, statistics=numbers.name)
     if args.tries:
-        draft = _tried(draft, parts, choices)
+        num_buckets, draft = draft.num_buckets, _tried(draft, parts, choices)
+        if draft.numbers and draft.num_buckets != num_buckets:
+            write_numbers(draft, root, numbers)
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: pipeline run {shlex.quote(str(args.out))}")

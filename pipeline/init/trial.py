@@ -140,9 +140,13 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
             num_rows=len(rows.train),
             rates={label: pc.mean(rows.train.column(label).cast(pa.float64())).as_py() for label in draft.labels},
         )
-        if small.numbers:
-            small = replace(small, numbers=write_numbers(small, folder, folder / small.statistics))
         drafts = candidates(small)
+        if small.numbers:
+            known = {one.num_buckets: one for one in drafts}
+            numbers = {n: write_numbers(one, folder, folder / f"{n}.json") for n, one in known.items()}
+            drafts = [
+                replace(one, numbers=numbers[one.num_buckets], statistics=f"{one.num_buckets}.json") for one in drafts
+            ]
         seconds = SECONDS_OF_EPOCH + SECONDS_OF_CELL * (num_values(rows.train, names) + num_values(rows.held, names))
         minutes = max(1, math.ceil(len(drafts) * MAX_EPOCHS * seconds / 60))
         print(

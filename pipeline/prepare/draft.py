@@ -30,8 +30,10 @@ MIN_GAIN = 1e-4
 """Least gain of logloss for which another epoch is worth its time."""
 LR_FACTOR = 0.2
 """Factor of the rates after an epoch that gained less: smaller steps, of which the weights are a mean."""
-NUM_BUCKETS, WIDEST = 32, 4.0
-"""Buckets of a number, and largest distance of a scaled number from 0."""
+MIN_BUCKETS, MAX_BUCKETS, ROWS_OF_BUCKET = 32, 128, 400
+"""Least and greatest number of buckets of a number, and training rows of each between these."""
+WIDEST = 4.0
+"""Largest distance of a scaled number from 0."""
 
 TEXT = '''"""{kind} on {what}.
 
@@ -181,6 +183,11 @@ class Draft:
             return "SharedBottom"
         return "LR" if self.recipe.is_linear else "DIN" if self.recipe.reads_sequences else "DeepFM"
 
+    @property
+    def num_buckets(self) -> int:
+        """Number of buckets of each number."""
+        return num_buckets_of(self.num_rows, self.recipe.is_linear)
+
 
 def with_sequences(draft: Draft, sequences: Sequence[DraftedSequence]) -> Draft:
     """The draft of a model that reads sequences. Without sequences, and with several labels, for which no such model is
@@ -232,7 +239,7 @@ def workflow_text(draft: Draft) -> str:
         labels=", ".join(map(quoted, draft.labels)) + ("" if several else ","),
         weight=f"        weight={quoted(draft.weight)},\n" if draft.weight else "",
         features=FEATURES.format(
-            scaled=scaled, bucket=bucket, widest=WIDEST, buckets=NUM_BUCKETS, statistics_name=shown
+            scaled=scaled, bucket=bucket, widest=WIDEST, buckets=draft.num_buckets, statistics_name=shown
         ) * numbers,
         categories=_lines([*categories, *([_buckets(bucket)] * numbers)]).rstrip("\n"),
         sequences=SEQUENCES.format(_lines([sequence.text() for sequence in sequences])) if sequences else "",
@@ -291,6 +298,12 @@ def batch_size_of(num_rows: int) -> int:
     """Batch size for so many training rows: about STEPS_PER_EPOCH steps in an epoch, within MIN_BATCH and MAX_BATCH."""
     power_of_two = 1 << max(0, num_rows // STEPS_PER_EPOCH - 1).bit_length()
     return min(MAX_BATCH, max(MIN_BATCH, power_of_two))
+
+
+def num_buckets_of(num_rows: int, is_linear: bool) -> int:
+    """Number of buckets of a number for so many training rows. A deep model makes use of narrow buckets, whose rows it
+    begins near 0; a linear model, whose weights of neighbouring buckets are unrelated, does not."""
+    return MIN_BUCKETS if is_linear else min(MAX_BUCKETS, max(MIN_BUCKETS, num_rows // ROWS_OF_BUCKET))
 
 
 def workflow_name(stem: str) -> str:

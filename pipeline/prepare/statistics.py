@@ -32,7 +32,7 @@ from pipeline.files.stores import is_remote
 from pipeline.files.types import has_no_values, unified
 from pipeline.prepare.arguments import statistics_arguments
 from pipeline.prepare.counts import Counts, counted, summed
-from pipeline.prepare.draft import NUM_BUCKETS, WIDEST, Draft, suffixes
+from pipeline.prepare.draft import WIDEST, Draft, suffixes
 from pipeline.settings import SPLITS
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
@@ -90,13 +90,6 @@ def write_statistics(data: Data) -> Iterator[str]:
     yield from _counts(data, known)
 
 
-def edges_of(feature: Bucket, data: Data, n: int) -> list[float]:
-    """Quantiles of the training data for a bucket that takes the place of feature n; none if its column has fewer than
-    two different values."""
-    edges: list[float] = _of_numbers(feature, data, data.features[:n], f"data.features[{n}]: ").get("edges", [])
-    return edges
-
-
 def write_numbers(draft: Draft, root: Path, path: Path) -> list[str]:
     """Compute the statistics of both forms of a draft's numbers, and write them to `path`, if there are any. Returns
     the numbers that have them: one with fewer than two values has none. `root`: the data's folder or address."""
@@ -113,7 +106,7 @@ def data_of_numbers(draft: Draft, root: Path) -> Data:
     """The training rows with both forms of each number, whose statistics are computed for the draft."""
     scaled, bucket = suffixes(draft.columns)
     numbers = [Standardize(column=name, name=name + scaled, log1p=True, clip=WIDEST) for name in draft.numbers]
-    buckets = [Bucket(column=name, name=name + bucket, quantiles=NUM_BUCKETS) for name in draft.numbers]
+    buckets = [Bucket(column=name, name=name + bucket, quantiles=draft.num_buckets) for name in draft.numbers]
     return Data(
         root=root,
         train=tuple(draft.splits["train"]),

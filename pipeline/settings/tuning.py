@@ -48,4 +48,4 @@ class Tune(Strict):
 
     space: Annotated[dict[str, Values], Field(min_length=1)]
     """Range, or list of choices, by the dotted path of a setting. `buckets`: n keeps every n-th edge of all `Bucket`
-    features, and 0.25 takes four times as many quantiles; `rare`: `at_least` of all `Rare` features."""
+    features; `rare`: `at_least` of all `Rare` features."""

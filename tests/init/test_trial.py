@@ -1,5 +1,6 @@
 """The trial of `init`: validation decides among candidates, the same way each time, and every refusal is said."""
 
+import json
 import os
 import re
 import signal
@@ -68,6 +69,24 @@ def test_validation_chooses_the_model_that_fits_the_log(tmp_path, capsys, two, i
         # Nothing but the files decides.
         assert main([str(data), "--out", str(out), "--fresh"]) == 0
         assert out.read_text() == text
+
+
+@pytest.mark.parametrize("linear_wins", [False, True])
+def test_numbers_have_the_buckets_of_the_model_that_is_taken(tmp_path, monkeypatch, two, linear_wins):
+    monkeypatch.setattr("pipeline.prepare.draft.ROWS_OF_BUCKET", 30)
+    tried = {}
+
+    def trained(draft, path, *_):
+        known = json.loads((path.parent / draft.statistics).read_text())
+        tried[draft.recipe.is_linear] = len(known["price_bucket"]["edges"])
+        return trial.Trial(draft, np.zeros(500), 0.5 if draft.recipe.is_linear == linear_wins else 0.6, 1)
+
+    monkeypatch.setattr(trial, "trained", trained)
+    data = write_splits(tmp_path / "data", train=log(True), valid=log(True, 500, 1))
+    assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
+    assert tried == {True: 31, False: 99}
+    (bucket,) = (feature for feature in load(tmp_path / "my.py").data.features if feature.kind == "bucket")
+    assert (bucket.quantiles, len(bucket.edges)) == ((32, 31) if linear_wins else (100, 99))
 
 
 def test_the_predicted_minutes_count_all_values_of_lists(tmp_path, monkeypatch, two, capsys):

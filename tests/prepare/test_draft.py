@@ -3,7 +3,7 @@
 import pytest
 from support.faults.hostile_names import NAMES
 
-from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
+from pipeline.prepare.draft import draft_of, num_buckets_of, workflow_name, workflow_text
 from pipeline.prepare.statistics import data_of_numbers
 from pipeline.run import load
 from pipeline.workflow import Number, Storage
@@ -44,6 +44,14 @@ def test_every_column_keeps_its_role_in_the_workflow(tmp_path):
     ]  # fmt: skip
     # Statistics are computed for the features that the file has.
     assert data_of_numbers(draft_of(summary(COLUMNS), "clicks", ""), tmp_path).features == data.features
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_linear", "buckets"),
+    [(100, False, 32), (20_000, False, 50), (10**9, False, 128), (10**9, True, 32)],
+)
+def test_a_deep_model_has_more_buckets_the_more_rows(rows, is_linear, buckets):
+    assert num_buckets_of(rows, is_linear) == buckets
 
 
 def test_made_columns_have_names_that_no_file_has(tmp_path):

@@ -1,8 +1,5 @@
 """What a study tries: derived from the workflow's types, or given by `tune` in its file; mistakes are named."""
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow
 from support.runs.studies import make_up, tune
@@ -110,23 +107,6 @@ def test_fewer_buckets_and_other_counts_are_features_of_the_workflow(featured):
     changed = featured.with_settings(settings_of(featured, own | {"buckets": 4, "rare": 10}, space)).data.features
     assert changed[0].edges == (3.0, 7.0)
     assert changed[1].at_least == 10
-
-
-def test_narrower_buckets_have_four_times_as_many_quantiles(workflow, tmp_path):
-    prices_N = np.random.default_rng(0).permutation(500) / 4
-    pq.write_table(pa.table({"price": prices_N}), tmp_path / "train.parquet")
-    bucket = Bucket(name="price_bucket", column="price", edges=tuple(float(n) for n in range(11)), quantiles=12)
-    files = {"data.root": tmp_path, "data.validation": ["train.parquet"], "data.test": []}
-    featured = workflow.with_settings({"data.features": [bucket], **files})
-    space = derived(featured)
-    assert space["buckets"] == (1, 2, 4, 0.25)
-    given = featured.with_settings({"data.features": [bucket.model_copy(update={"quantiles": None})]})
-    assert derived(given)["buckets"] == (1, 2, 4)
-    params = own_values(featured, space) | {"buckets": 0.25}
-    (found,) = featured.with_settings(settings_of(featured, params, space)).data.features
-    assert found.edges == tuple(np.quantile(prices_N, np.arange(1, 48) / 48, method="higher"))
-    assert len(found.edges) > 11
-    assert found.quantiles is None
 
 
 def test_own_values_outside_of_the_space_are_the_nearest_ones(workflow):
