@@ -63,7 +63,7 @@ class Study:
 
         rows = self.rows(name)
         labels_N = labels_of(rows, "train")
-        data = written(rows, recipe.numbers, recipe.num_buckets_for(len(labels_N)), self._out / "data")
+        data = written(rows, recipe.numbers, recipe.num_buckets_for(len(labels_N)), self._out / "data", recipe.at_least)
         workflow = workflow_of(recipe, data, len(labels_N), float(labels_N.mean()), seed)
         run_dir = path.with_suffix(".run")
         shutil.rmtree(run_dir, ignore_errors=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.first_model.sets import SPLITS, Rows
-from pipeline.api import Bucket, Category, Data, Number, Standardize
+from pipeline.api import Bucket, Category, Data, Number, Rare, Standardize
 from pipeline.prepare.draft import MIN_BUCKETS
 from pipeline.prepare.statistics import quantile_edges, write_statistics
 from pipeline.records import Array
@@ -38,17 +38,18 @@ def with_last(rows: Rows) -> Rows:
     return replace(rows, splits=splits, categories=(*rows.categories, *(f"{name}.last" for name in lists)))
 
 
-def written(rows: Rows, form: Form, num_buckets: int, folder: Path) -> Data:
+def written(rows: Rows, form: Form, num_buckets: int, folder: Path, at_least: int = 0) -> Data:
     """Write the splits of a data set below `folder`, once, and return the `data` of a workflow that reads its numbers
-    in this form, with so many buckets."""
+    in this form, with so many buckets. Values of
+    categories that occur less than `at_least` times share one key."""
     root = folder / rows.name
     root.mkdir(parents=True, exist_ok=True)
-    statistics = f"{form}, {num_buckets}.json"
+    statistics = f"{form}, {num_buckets}, {at_least}.json"
     for split in SPLITS:
         if not (path := root / f"{split}.parquet").exists():
             pq.write_table(rows.splits[split].select([rows.label, *rows.numbers, *rows.categories]), path)
     numbers: list[Number] = []
-    categories, features = list[Category](), list[Bucket | Standardize]()
+    categories, features = list[Category](), list[Bucket | Standardize | Rare]()
     for name in rows.numbers:
         if form == "log":
             numbers.append(_drafted(name, np.concatenate([floats(rows.splits[split], name) for split in SPLITS])))
@@ -59,6 +60,9 @@ def written(rows: Rows, form: Form, num_buckets: int, folder: Path) -> Data:
             features.append(Bucket(column=name, name=f"{name}.bucket", quantiles=num_buckets))
             categories.append(Category(name=f"{name}.bucket"))
     kinds = rows.splits["train"].schema
+    for name in rows.categories if at_least else ():
+        counts = f"{rows.tables.get(name) or name}.counts.parquet"
+        features.append(Rare(column=name, at_least=at_least, counts=counts))
     given = [
         Category(
             name=name,

@@ -27,6 +27,9 @@ class Recipe:
     numbers: Form = "both"
     num_buckets: int | None = None
     """None: by the number of training rows and the kind of model."""
+    at_least: int = 0
+    """Occurrences in the training rows without which a category's values share one key, as values that are not there
+    do; 0: each value has a key."""
     l2: float | None = L2_OF_ALL
     """L2 at every step of all rows, in units of 1 / training rows (dense semantics); None: lazy L2, LAZY_L2 of the
     weight of an example in a batch."""
@@ -68,6 +71,8 @@ CHANGED: Mapping[str, Mapping[str, Any]] = {
     "small, l2 2 / n": {**SMALL, "l2": 2.0},
     "l2 10 / n": {"l2": 10.0},
     "l2 200 / n": {"l2": 200.0},
+    "3 times": {"at_least": 3},
+    "10 times": {"at_least": 10},
     "lazy l2": {"l2": None},
     "dense l2 10 / n": {"dense_l2": 10.0},
     "no bias": {"bias": False},
@@ -76,7 +81,6 @@ CHANGED: Mapping[str, Mapping[str, Any]] = {
     "buckets": {"numbers": "buckets"},
     "32 buckets": {"num_buckets": 32},
     "64 buckets": {"num_buckets": 64},
-    "128 buckets": {"num_buckets": 128},
     "256 buckets": {"num_buckets": 256},
     "row rate 3e-3": {"lr": 3e-3},
     "row rate 1e-2": {"lr": 1e-2},
@@ -93,6 +97,7 @@ CHANGED: Mapping[str, Mapping[str, Any]] = {
     "LR, l2 2 / n": {**LINEAR, "l2": 2.0},
     "LR, l2 10 / n": {**LINEAR, "l2": 10.0},
     "LR, l2 10 / n, 128 buckets": {**LINEAR, "l2": 10.0, "num_buckets": 128},
+    "LR, l2 10 / n, 3 times": {**LINEAR, "l2": 10.0, "at_least": 3},
     "LR, l2 50 / n": {**LINEAR, "l2": 50.0},
 }
 """Rules of the draft, changed one at a time."""
