@@ -17,7 +17,7 @@ from pipeline.settings import SPLITS
 
 if TYPE_CHECKING:
     from pipeline.features.derived import Derived
-    from pipeline.features.rare_keys import RareKeys
+    from pipeline.features.rare import RareKeys
     from pipeline.workflow import Data, Number, Task
 
 ROLES = {

@@ -21,7 +21,7 @@ from pipeline.workflow import Data
 
 ROWS_AT_ONCE = 1 << 16
 RARE = "(rare values)"
-"""Name of what shares a key (see `pipeline.features.rare`)."""
+"""Name of what shares a key (see `pipeline.features.settings.Rare`)."""
 
 
 class KeyValues:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.features.any import AnyFeature
 from pipeline.features.derived import inputs_of
+from pipeline.features.settings import AnyFeature
 from pipeline.files.find import DataFile
 from pipeline.records import F32, I32, I64, U64
 
