@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.data.bags import Bags
-from pipeline.data.decode import dictionary_keys, fill_bags, fill_floats, fill_keys, numeric_values
+from pipeline.data.decode import dictionary_keys, fill_bags, fill_floats, keys_of, numeric_values
 from pipeline.data.files import InputColumn
 from pipeline.data.plain import plain
 from pipeline.doctor.seen import F64, SeenColumn
@@ -86,12 +86,7 @@ def _lists(values: pa.ChunkedArray, column: InputColumn) -> SeenColumn:
 
 def _keys(values: pa.ChunkedArray, column: InputColumn) -> U64:
     column = InputColumn(column.name, "data.categories", table=ONE_TABLE)
-    keys_N: U64 = np.empty(len(values), np.uint64)
-    begin = 0
-    for chunk in values.chunks:
-        fill_keys(chunk, column, dictionary_keys(chunk, column), keys_N[begin : begin + len(chunk)])
-        begin += len(chunk)
-    return keys_N
+    return np.concatenate([np.empty(0, np.uint64), *(keys_of(chunk, column) for chunk in values.chunks)])
 
 
 def _float_keys(raw_N: F64) -> U64:
@@ -112,12 +107,7 @@ def _floats(values: pa.ChunkedArray) -> F64:
         different = pc.unique(values.cast(pa.large_string())).drop_null()
         ordered = different.take(pc.sort_indices(different))
         values = pc.index_in(values.cast(pa.large_string()), ordered)
-    raw_N = np.empty(len(values), np.float64)
-    begin = 0
-    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
-        numbers, _, _ = numeric_values(chunk)
-        raw_N[begin : begin + len(chunk)] = numbers
-        begin += len(chunk)
+    raw_N: F64 = np.concatenate([np.empty(0), *(numeric_values(chunk)[0] for chunk in values.chunks)])
     raw_N[np.asarray(pc.is_null(values))] = np.nan
     return raw_N
 

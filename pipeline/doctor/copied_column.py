@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 
-from pipeline.doctor.dependence import counted_rows
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.seen import SeenColumn, SeenRows
 from pipeline.records import I64
@@ -24,7 +23,7 @@ KNOWN = 0.005
 
 def find_copied_columns(seen: SeenRows) -> list[Finding]:
     """Compare all pairs of features, on the rows that pairs of columns are counted in."""
-    rows = counted_rows(seen)
+    rows = seen.counted_rows()
     varied = [column for column in seen.features.values() if _varies(column, rows)]
     return [found for a, b in combinations(varied, 2) for found in _of_pair(a, b, rows)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -35,24 +35,13 @@ WEIGHTS = {"train": 2, "validation": 1, "test": 1}
 """Shares of the splits in the sample, if there are more rows than can be kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A file before its rows are read."""
-
-    path: DataFile
-    split: str
-    schema: pa.Schema
-    num_rows: int
-    num_bytes: int
-
-
 def look_at_rows(workflow: Workflow, begun: Begun | None = None) -> SeenRows:
     """Read the sample. `begun`: data of a run; if it has spans, its training files are looked at, as far as they are
     still there, and not those that the workflow names. Raises ValueError, with the file and the column, if the files do
     not fit the workflow or have values that training refuses."""
     columns = columns_of(workflow.data, workflow.metrics.group)
     check = SchemaCheck(columns)
-    found: list[FoundFile] = []
+    found: list[SeenFile] = []
     total = 0.0
     for split, paths in _files_of(workflow, begun or Begun()).items():
         some = spaced(paths, MAX_SEEN_FILES)
@@ -73,7 +62,7 @@ def look_at_rows(workflow: Workflow, begun: Begun | None = None) -> SeenRows:
             table, rows_N = sample_rows(file.path, names, quota)
             tables.append(table)
             places.append(rows_N)
-            files.append(SeenFile(file.path, file.split, file.num_rows, len(rows_N)))
+            files.append(replace(file, num_seen=len(rows_N)))
     return _seen(tables, files, places, columns, others, check.kinds, round(total))
 
 
@@ -88,15 +77,15 @@ def _files_of(workflow: Workflow, begun: Begun) -> dict[str, Sequence[DataFile]]
     return {**files, "train": there}
 
 
-def _found(path: DataFile, split: str, check: SchemaCheck) -> FoundFile:
+def _found(path: DataFile, split: str, check: SchemaCheck) -> SeenFile:
     with open_file(path) as file:
         check.check(path, file.schema_arrow, alone=False)
         metadata = file.metadata
         num_bytes = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-        return FoundFile(path, split, file.schema_arrow, metadata.num_rows, num_bytes)
+        return SeenFile(path, split, file.schema_arrow, metadata.num_rows, num_bytes)
 
 
-def _times(found: Sequence[FoundFile], used: Collection[str]) -> list[str]:
+def _times(found: Sequence[SeenFile], used: Collection[str]) -> list[str]:
     """Names of columns that every file has, that the workflow does not use, and that may be times."""
     first = found[0].schema
     return [
@@ -108,7 +97,7 @@ def _times(found: Sequence[FoundFile], used: Collection[str]) -> list[str]:
     ]
 
 
-def _quotas(found: Sequence[FoundFile], num_columns: int) -> list[int]:
+def _quotas(found: Sequence[SeenFile], num_columns: int) -> list[int]:
     """Number of rows to read of each file."""
     total = sum(file.num_rows for file in found)
     row_bytes = max(1, sum(file.num_bytes for file in found) // max(1, total))

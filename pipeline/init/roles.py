@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.doctor.measures import binned, held_out_rates, rank_auc
+from pipeline.doctor.measures import binned_known, held_out_rates, rank_auc
 from pipeline.init.choice import Choice, as_option, given_role, split_role
 from pipeline.init.columns import Column, Look, codes_of
 from pipeline.init.division import Division
@@ -247,7 +247,4 @@ def _codes(choice: Choice, values: pa.ChunkedArray) -> I32:
     if choice.role == "category":
         return codes_of(values)
     floats_N = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
-    known_N = np.isfinite(floats_N)
-    codes_N = np.zeros(len(floats_N), np.int32)
-    codes_N[known_N] = 1 + binned(floats_N[known_N]) if known_N.any() else 0
-    return codes_N
+    return binned_known(floats_N, np.isfinite(floats_N))
