@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.data.files import InputColumn, SchemaCheck, columns_of, listings_of
 from pipeline.data.identity import Begun
@@ -21,7 +20,6 @@ from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated
 from pipeline.messages.uris import is_remote
-from pipeline.records import I64
 from pipeline.settings import SPLITS
 from pipeline.workflow import Workflow
 
@@ -63,7 +61,24 @@ def look_at_rows(workflow: Workflow, begun: Begun | None = None) -> SeenRows:
             tables.append(table)
             places.append(rows_N)
             files.append(replace(file, num_seen=len(rows_N)))
-    return _seen(tables, files, places, columns, others, check.kinds, round(total))
+    table = concatenated(tables)
+    labels = [column for column in columns if column.setting == "data.labels" and not column.is_number_label]
+    if not labels:
+        raise ValueError("the doctor needs a label that is 0 or 1, and data.labels has none")
+    features = [column for column in columns if column.number or column.has_rows]
+    starts = np.cumsum([0, *(file.num_seen for file in files)])
+    where = [str(file.path) for file in files]
+    return SeenRows(
+        files=tuple(files),
+        total_rows=round(total),
+        features={column.name: seen_column(table, column, check.kinds, where, starts) for column in features},
+        others={name: seen_column(table, InputColumn(name, ""), check.kinds, where, starts) for name in others},
+        labels_NT=np.stack([label_values(table, column, where, starts) for column in labels], axis=1),
+        label_names=tuple(column.name for column in labels),
+        file_N=np.repeat(np.arange(len(files), dtype=np.int32), [file.num_seen for file in files]),
+        row_N=np.concatenate(places),
+        table=table,
+    )
 
 
 def _files_of(workflow: Workflow, begun: Begun) -> dict[str, Sequence[DataFile]]:
@@ -109,27 +124,3 @@ def _quotas(found: Sequence[SeenFile], num_columns: int) -> list[int]:
         wanted = [file.num_rows for file in found if file.split == split]
         quotas += allotted(wanted, [1.0] * len(wanted), of_splits[split])
     return quotas
-
-
-def _seen(
-    tables: Sequence[pa.Table], files: Sequence[SeenFile], places: Sequence[I64], columns: Sequence[InputColumn],
-    others: Sequence[str], kinds: Mapping[str, str], total: int,
-) -> SeenRows:  # fmt: skip
-    table = concatenated(tables)
-    labels = [column for column in columns if column.setting == "data.labels" and not column.is_number_label]
-    if not labels:
-        raise ValueError("the doctor needs a label that is 0 or 1, and data.labels has none")
-    features = [column for column in columns if column.number or column.has_rows]
-    starts = np.cumsum([0, *(file.num_seen for file in files)])
-    where = [str(file.path) for file in files]
-    return SeenRows(
-        files=tuple(files),
-        total_rows=total,
-        features={column.name: seen_column(table, column, kinds, where, starts) for column in features},
-        others={name: seen_column(table, InputColumn(name, ""), kinds, where, starts) for name in others},
-        labels_NT=np.stack([label_values(table, column, where, starts) for column in labels], axis=1),
-        label_names=tuple(column.name for column in labels),
-        file_N=np.repeat(np.arange(len(files), dtype=np.int32), [file.num_seen for file in files]),
-        row_N=np.concatenate(places),
-        table=table,
-    )
