@@ -107,12 +107,9 @@ def _spread_rows(path: DataFile, names: Sequence[str], quota: int) -> pa.Table:
         groups = [groups[n] for n in np.unique(np.linspace(0, len(groups) - 1, most).astype(int))] if groups else []
         share, draw = quota / max(1, sum(sizes[group] for group in groups)), np.random.default_rng(0)
         tables = []
-        try:
-            for batch in file.iter_batches(1 << 16, columns=names, row_groups=groups, use_threads=False):
-                table = pa.Table.from_batches([batch])
-                tables.append(table if share >= 1 else table.filter(pa.array(draw.random(len(table)) < share)))
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path}: cannot be read, is the file complete? ({error})") from error
+        for batch in file.iter_batches(1 << 16, columns=names, row_groups=groups, use_threads=False):
+            table = pa.Table.from_batches([batch])
+            tables.append(table if share >= 1 else table.filter(pa.array(draw.random(len(table)) < share)))
     return concatenated([pa.table({name: pa.nulls(0) for name in names}), *tables])
 
 

@@ -155,14 +155,11 @@ def _tables(file: FlatFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
     """Rows of each part, with columns in the order of the file."""
     names, groups, group = format.in_file, list(range(piece.begin, piece.end)), file.metadata.row_group(piece.begin)
     size = rows_a_part(group, format, piece.part_bytes)
-    try:
-        if len(groups) > 1 or size >= group.num_rows:
-            yield file.read_row_groups(groups, columns=names, use_threads=False)
-            return
-        for batch in file.iter_batches(size, row_groups=groups, columns=names, use_threads=False):
-            yield pa.Table.from_batches([batch])
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{piece.path}: row group {piece.begin}: cannot be read, is it complete? ({error})") from error
+    if len(groups) > 1 or size >= group.num_rows:
+        yield file.read_row_groups(groups, columns=names, use_threads=False)
+        return
+    for batch in file.iter_batches(size, row_groups=groups, columns=names, use_threads=False):
+        yield pa.Table.from_batches([batch])
 
 
 def _typed(table: pa.Table, piece: Piece, format: Format, first_row: int) -> pa.Table:

@@ -299,4 +299,4 @@ def test_a_damaged_row_group_is_named(tmp_path, capsys):
     content[at : at + 64] = b"\xff" * 64
     path.write_bytes(content)
     assert main(["parquet", str(path), *SCHEMA, "--out", str(tmp_path / "out")]) == 1
-    assert f"{path}: row group 0: cannot be read, is it complete?" in capsys.readouterr().err
+    assert f"{path}: row group 0: cannot be read, is the file complete?" in capsys.readouterr().err
