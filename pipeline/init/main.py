@@ -22,8 +22,7 @@ from pipeline.init.columns import Column, Look
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, rate_of, shown_time, split_table
 from pipeline.init.labels import is_binary, labelled_rows
 from pipeline.init.look import look_at_labelled
-from pipeline.init.roles import ask, choose_roles, fit_to_splits, shared_table
-from pipeline.init.sequences import note_of, sequences_of
+from pipeline.init.roles import ask, choose_roles, fit_to_splits, note_of, sequences_of, shared_table
 from pipeline.machine import limits
 from pipeline.machine.allocator import return_freed_memory
 from pipeline.machine.aside import move_aside
