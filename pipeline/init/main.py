@@ -39,7 +39,6 @@ from pipeline.prepare.draft import (
     workflow_text,
 )
 from pipeline.prepare.layout import KEPT, MANIFEST
-from pipeline.prepare.lines import BadLines
 from pipeline.prepare.main import MEMORY_PER_BYTE, PROCESS_BYTES
 from pipeline.prepare.main import main as prepare_main
 from pipeline.prepare.statistics import write_numbers
@@ -91,7 +90,7 @@ def init_command(args: argparse.Namespace) -> int:
     files = [file for file in files if file not in left_out]
     labels = [*args.label, *(role.removesuffix("=label") for role in args.roles if role.endswith("=label"))]
     labels += [label.partition("=")[0] for label in labels]
-    look, to_score = look_at_labelled(files, labels, BadLines(args.skip_bad))
+    look, to_score = look_at_labelled(files, labels, args.skip_bad)
     if to_score:
         print(f"left out, since they have no label: {', '.join(file.name for file in to_score)}")
     if not look.sample.num_rows:

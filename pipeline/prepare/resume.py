@@ -11,6 +11,7 @@ from functools import partial
 from itertools import pairwise
 
 from pipeline.prepare.layout import PART, named
+from pipeline.prepare.lines import may_skip
 from pipeline.prepare.parts import Made, Record, Records, part_name
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
@@ -59,7 +60,7 @@ def remove_other_parts(job: Job, changed: Set[int], new_split: bool) -> int:
     the number of parts that are removed."""
 
     def holds(record: Record) -> bool:
-        may_be = record.file not in changed and record.skipped <= job.bad.allowed(record.lines)
+        may_be = record.file not in changed and record.skipped <= may_skip(job.skip_bad, record.lines)
         return may_be and not new_split
 
     count = _remove_records(job, holds)

@@ -16,6 +16,7 @@ from pipeline.machine.threads import TaskThreads
 from pipeline.monitor.progress import RowProgress
 from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
 from pipeline.prepare.layout import SORTED, STATISTICS, STUB, WRITE, remove_kept, remove_partials
+from pipeline.prepare.lines import may_skip
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Records, joined_span
 from pipeline.prepare.pieces import Piece
@@ -119,10 +120,10 @@ def check_skipped(job: Job) -> None:
     """Raises ValueError if more of all lines were skipped than --skip-bad allows, although no part had too many."""
     totals = [(record.lines, record.skipped) for record in job.records]
     lines, skipped = (sum(numbers) for numbers in zip(*totals, strict=True))
-    if skipped > job.bad.allowed(lines):
+    if skipped > (allowed := may_skip(job.skip_bad, lines)):
         raise ValueError(
-            f"{skipped:,} of {lines:,} lines are bad, and --skip-bad {job.bad.share} allows "
-            f"{job.bad.allowed(lines):,}; correct the sources, or give a larger --skip-bad"
+            f"{skipped:,} of {lines:,} lines are bad, and --skip-bad {job.skip_bad} allows {allowed:,}; "
+            "correct the sources, or give a larger --skip-bad"
         )
 
 
