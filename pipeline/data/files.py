@@ -238,7 +238,8 @@ def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, 
     close, hint = did_you_mean(column.name, schema.names) if not times else (None, "")
     way = f"correct the {what}" if is_trained else f"correct the name in {column.setting} or the {what}"
     problem = f"is there {times} times" if times else "is missing"
-    if lacking := _not_there(path, column.name, schema):
+    derived = path.derived if isinstance(path, DataFile) else None
+    if derived and (lacking := derived.missing(column.name, schema.names)):
         way, problem, close = f"correct the name in data.features or the {what}", f"is made of {lacking[0]!r}", None
         problem += ", which is missing"
     if inside := [name for name in schema.names if name.startswith(f"{column.name}.")]:
@@ -248,12 +249,6 @@ def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, 
         f"{path}: column {column.name!r} ({column.setting}) {problem}, expected once{hint if close else ''}; {way}, "
         f"which has: {', '.join(schema.names)}"
     )
-
-
-def _not_there(path: DataFile | str, name: str, schema: pa.Schema) -> list[str]:
-    """Inputs of a made column that a file lacks."""
-    derived = path.derived if isinstance(path, DataFile) else None
-    return derived.missing(name, schema.names) if derived else []
 
 
 def _checked_kind(path: DataFile | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:

@@ -25,9 +25,9 @@ from pipeline.prepare.heads import check_heads, has_rows
 from pipeline.prepare.json_lines import json_parser, nested, read_objects
 from pipeline.prepare.lines import RefusedLine, Text, parse_lines
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
-from pipeline.prepare.read import SourcePart, parts
+from pipeline.prepare.read import SourcePart, parts, place_of
 from pipeline.prepare.schema import Role, roles_of
-from pipeline.prepare.stretches import Stretch, first_line, open_text, stretches
+from pipeline.prepare.stretches import first_line, open_text, stretches
 from pipeline.prepare.text import has_backslashes, with_doubled_quotes
 from pipeline.prepare.times import DAYS
 from pipeline.records import I64
@@ -213,7 +213,7 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 def _lines(path: DataFile) -> list[str]:
     """The first lines of a file, of those that are whole."""
-    with open_text(path) as file:
+    with open_text(path)[0] as file:
         text = file.read(HEAD_BYTES)
     whole = text if len(text) < HEAD_BYTES else text[: text.rfind(b"\n") + 1] or text
     if has_backslashes(whole, DELIMITERS):
@@ -250,7 +250,7 @@ def _of_json(paths: Sequence[DataFile], skip: float | None) -> tuple[Format, dic
         for piece, passed in _pieces(path, format, SAMPLE_BYTES // len(paths)):
             for stretch in stretches(piece, format):
                 if stretch.number not in passed:
-                    where = partial(_line_of, path, stretch)
+                    where = partial(place_of, stretch, path, format)
                     good = parse_lines(stretch.text, False, checked, skip, where)[0]["lines"][0].as_py()
                     text += good if good.endswith(b"\n") else good + b"\n"
     try:
@@ -266,10 +266,6 @@ def _of_json(paths: Sequence[DataFile], skip: float | None) -> tuple[Format, dic
     if left_out := [name for name, form in forms.items() if not form.types]:
         print(f"left out, since no workflow reads lists of them, or they are all null: {', '.join(left_out)}")
     return format, {name: form for name, form in forms.items() if form.types}
-
-
-def _line_of(path: DataFile, stretch: Stretch, at: int) -> str:
-    return f"{path}: line {stretch.line_at(at):,}"
 
 
 def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pyarrow as pa
 
-from pipeline.errors import refuse_remote, system_text
+from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.process import is_command
 from pipeline.machine.signals import heed_interrupts, on_signal
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return prepare(args, stop)
         except FAULTS as error:
-            print(f"error: {fault_message(error)}", file=sys.stderr)
+            print(f"error: {error_text(error, '--workers or --piece-size') or type(error).__name__}", file=sys.stderr)
             if stop.begun:
                 way = (
                     f"the command resumes {CORRECTED}" if isinstance(error, ValueError) else "the same command resumes"
@@ -143,12 +143,6 @@ def leave_pandas_out() -> None:
         sys.meta_path.insert(0, hiding := Hiding())
         pa.scalar(0)
         sys.meta_path.remove(hiding)
-
-
-def fault_message(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
-        return f"the memory is not enough ({error}); give fewer --workers, or a smaller --piece-size"
-    return system_text(error) or str(error) or type(error).__name__
 
 
 def memory_of(num_threads: int, piece_bytes: int) -> str:

@@ -60,7 +60,7 @@ def _of_lines(piece: Piece, format: Format, skip: float | None, made: Container[
         if part.number in made:
             part.num_lines = count_lines(stretch.text, format.newlines)
         else:
-            where = partial(_place, stretch, piece.path, format)
+            where = partial(place_of, stretch, piece.path, format)
             part.table, part.num_skipped = parse_lines(stretch.text, format.newlines, parse, skip, where)
             part.num_lines = part.table.num_rows + part.num_skipped
             part.table = with_path(part.table, piece.path, format)
@@ -71,7 +71,7 @@ def _of_lines(piece: Piece, format: Format, skip: float | None, made: Container[
         del part
 
 
-def _place(stretch: Stretch, path: DataFile, format: Format, at: int) -> str:
+def place_of(stretch: Stretch, path: DataFile, format: Format, at: int) -> str:
     """The line that begins at an offset of the stretch's text, for messages."""
     line = stretch.line_at(at)
     headless = line == 1 and format.kind != "json" and not format.has_header(path)
