@@ -6,7 +6,6 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from shlex import quote
@@ -22,7 +21,7 @@ from pipeline.machine.threads import TaskThreads
 from pipeline.messages.sizes import format_size
 from pipeline.prepare.arguments import read_arguments
 from pipeline.prepare.command import plan_preparation
-from pipeline.prepare.layout import MANIFEST, REFUSED_DATA, STUB, remove_kept
+from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
 from pipeline.prepare.manifest import claim, read_prepared
 from pipeline.prepare.report import report_lines
 from pipeline.prepare.run import begin, run
@@ -40,9 +39,6 @@ PROCESS_BYTES = 400 << 20
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
 """Exceptions that end a preparation with a message. RuntimeError includes PipelineError, RecursionError, and a
 thread that cannot be started."""
-
-
-CORRECTED = "when this is corrected, without --fresh: in a source, or by another --skip-bad or --split"
 
 
 class Stop:
@@ -83,10 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except FAULTS as error:
             print(f"error: {error_text(error, '--workers or --piece-size') or type(error).__name__}", file=sys.stderr)
             if stop.begun:
-                way = (
-                    f"the command resumes {CORRECTED}" if isinstance(error, ValueError) else "the same command resumes"
-                )
-                print(f"finished parts stay: {way}", file=sys.stderr)
+                corrected = ", when a source is corrected, or with another --skip-bad" * isinstance(error, ValueError)
+                print(f"finished parts stay: the same command resumes{corrected}", file=sys.stderr)
             return 1 if stop.begun else 2
         except KeyboardInterrupt:
             print("interrupted before anything was made", file=sys.stderr)
@@ -109,13 +103,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             tasks = TaskThreads(args.workers)
             print(memory_of(tasks.num_threads, args.piece_size))
             stop.begun = True
-            try:
-                finished = run(job, pieces, command, tasks, stop.asked)
-            except ValueError:
-                with suppress(OSError):
-                    (job.kept / REFUSED_DATA).touch()
-                raise
-            if not finished:
+            if not run(job, pieces, command, tasks, stop.asked):
                 print("stopped: finished parts stay, and the same command resumes")
                 return 1
             prepared = read_prepared(out, command)

@@ -156,6 +156,4 @@ def check_rows(job: Job, command: Command, splits: Mapping[str, Mapping[str, Any
     if empty := [name for name in wanted if not splits[name]["rows"]]:
         text = f"--split {command.options['split']}: " if command.options["split"] else ""
         why = reaches(job.split, joined_span(split.get("span") for split in splits.values()))
-        raise ValueError(
-            f"{text}no row is for {' or '.join(empty)}{why}; give another --split, or leave out what no row is for"
-        )
+        raise ValueError(f"{text}no row is for {' or '.join(empty)}{why}; give another --split, with --fresh")
