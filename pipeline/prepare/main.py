@@ -101,7 +101,11 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             begin(job)
             stop.job = job
             tasks = TaskThreads(args.workers)
-            print(memory_of(tasks.num_threads, args.piece_size))
+            most, more = MEMORY_PER_BYTE * args.piece_size >> 20, PROCESS_BYTES >> 20
+            print(
+                f"{tasks.num_threads} parts at a time, of {format_size(args.piece_size)} of text: up to {most:,} MiB "
+                f"of memory each, and {more:,} MiB in addition"
+            )
             stop.begun = True
             if not run(job, pieces, command, tasks, stop.asked):
                 print("stopped: finished parts stay, and the same command resumes")
@@ -131,11 +135,3 @@ def leave_pandas_out() -> None:
         sys.meta_path.insert(0, hiding := Hiding())
         pa.scalar(0)
         sys.meta_path.remove(hiding)
-
-
-def memory_of(num_threads: int, piece_bytes: int) -> str:
-    """Upper bound of the memory of a preparation, in words; it does not depend on the size of the sources."""
-    return (
-        f"{num_threads} parts at a time, of {format_size(piece_bytes)} of text: up to "
-        f"{MEMORY_PER_BYTE * piece_bytes >> 20:,} MiB of memory each, and {PROCESS_BYTES >> 20:,} MiB in addition"
-    )

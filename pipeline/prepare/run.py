@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
 from pipeline.machine.threads import TaskThreads
 from pipeline.monitor.progress import RowProgress
@@ -93,8 +92,6 @@ def write_parts(
             if stop.is_set():
                 return False
     check_sources(command, (piece.path for piece in pieces))
-    if still := unfinished(pieces, records):
-        raise PipelineError(f"writing: {len(still)} of {len(pieces)} pieces are not finished; the same command resumes")
     return True
 
 
