@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ class Derived:
                 if not feature.makes or not types.keys() >= {*feature.reads}:
                     continue
                 found = [self._read_as(name, types[name], feature.hashes) for name in feature.reads]
-                kinds = _code_of(feature).types(feature, found, self._sides.get(n, NO_FILE))
+                kinds = _code_of(feature.kind).types(feature, found, self._sides.get(n, NO_FILE))
             types |= dict(zip(feature.makes, kinds, strict=True))
             made += [pa.field(name, kind) for name, kind in zip(feature.makes, kinds, strict=True)]
         return pa.schema([*flat, *made], flat.metadata)
@@ -109,7 +110,7 @@ class Derived:
             self._find(read, given, where, found)
         with _naming(f"{where}: {self._of(n)}"):
             inputs = [self._input(read, found[read], feature.hashes) for read in feature.reads]
-            made = _code_of(feature).compute(feature, inputs, self._sides.get(n, NO_FILE))
+            made = _code_of(feature.kind).compute(feature, inputs, self._sides.get(n, NO_FILE))
         found |= {out: pa.chunked_array([array]) for out, array in zip(feature.makes, made, strict=True)}
 
     def _input(self, name: str, column: pa.ChunkedArray, hashes: bool) -> pa.Array:
@@ -129,7 +130,9 @@ class Derived:
         for n, feature in enumerate(self._features):
             if isinstance(feature, Rare):
                 with _naming(self._of(n)):
-                    found[feature.column] = _code_of(feature).rare_keys(feature, tables[feature.column], self._sides[n])
+                    found[feature.column] = _code_of(feature.kind).rare_keys(
+                        feature, tables[feature.column], self._sides[n]
+                    )
         return found
 
     def _of(self, n: int) -> str:
@@ -145,9 +148,10 @@ def inputs_of(features: Sequence[AnyFeature], names: Iterable[str]) -> list[str]
     return list(found)
 
 
-def _code_of(feature: AnyFeature) -> Any:
-    """The module that computes a feature (see `Feature`). Some need Numba, whose import takes long."""
-    return import_module(f"pipeline.features.{feature.kind}")
+@cache
+def _code_of(kind: str) -> Any:
+    """The module that computes features of a kind (see `Feature`). Some need Numba, whose import takes long."""
+    return import_module(f"pipeline.features.{kind}")
 
 
 @contextmanager
