@@ -27,12 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import PipelineError
-from pipeline.features.bucket import Bucket
-from pipeline.features.calendar import Calendar
-from pipeline.features.cross import Cross
-from pipeline.features.lookup import Lookup
-from pipeline.features.rare import Rare
-from pipeline.features.standardize import Standardize
+from pipeline.features.settings import Bucket, Calendar, Cross, Lookup, Rare, Standardize
 from pipeline.machine.allocator import keep_freed_memory, share_one_arena
 from pipeline.machine.signals import interruption
 from pipeline.machine.stuck import watched

@@ -42,7 +42,7 @@ def watch_command(args: argparse.Namespace) -> int:
         workflow = override(load(args.workflow), args.set)
         # These imports take seconds, and a mistake in the workflow is reported without them.
         from pipeline.arrivals.complete import Arrivals, Rule
-        from pipeline.arrivals.watch import known_of, watch
+        from pipeline.arrivals.watch import places_known, watch
 
         if not workflow.data.spans_by:
             raise ValueError(
@@ -55,7 +55,7 @@ def watch_command(args: argparse.Namespace) -> int:
             later = {"extend": [*files], "known_ok": True, "fresh": False} if files else {}
             return train_command(argparse.Namespace(**(vars(args) | later)))
 
-        return watch(train, arrivals, known_of(workflow, args.run_dir), say)
+        return watch(train, arrivals, lambda: places_known(workflow, args.run_dir), say)
     except (ValueError, OSError) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return 2

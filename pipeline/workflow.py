@@ -22,8 +22,7 @@ from pydantic import (
 )
 
 from pipeline.errors import did_you_mean, refuse_remote, system_text
-from pipeline.features.agree import check_features
-from pipeline.features.any import AnyFeature
+from pipeline.features.settings import AnyFeature, check_features
 from pipeline.machine.limits import cpus
 from pipeline.messages.uris import is_remote, refuse_keys, uri_of
 from pipeline.own_code.modules import run_file

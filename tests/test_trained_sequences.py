@@ -25,7 +25,8 @@ from support.runs.harness import make_driver, run
 from support.runs.replayed_runs import replayed
 
 from pipeline.cluster.local import local_client
-from pipeline.features.rare import COLUMNS, Rare
+from pipeline.features.settings import Rare
+from pipeline.features.side_files import COLUMNS
 from pipeline.models import DeepFM
 from pipeline.preflight.check_model import check_model
 from pipeline.settings.optimizer import Optimizer

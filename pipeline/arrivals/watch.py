@@ -6,21 +6,27 @@ the same command resumes: first with what the last commit has not finished, then
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
-from functools import partial
 from pathlib import Path
 
 from pipeline.arrivals.complete import Arrivals
-from pipeline.arrivals.wait import LOOK_SECONDS, wait_for_files
 from pipeline.driver.resume import begun_of
 from pipeline.files.find import place_of
 from pipeline.machine.signals import exit_code, on_signal
 from pipeline.workflow import Workflow
 
+LOOK_SECONDS = 5.0
+"""Time from one check of the folder to the next."""
+SILENT_SECONDS = 60.0
+"""Time after which a wait is reported."""
+NAMED = 3
+"""Maximum number of incomplete files that the report names."""
+
 
 def watch(
     train: Callable[[tuple[str, ...]], int], arrivals: Arrivals, known: Callable[[], Collection[str]],
-    say: Callable[[str], None], look_seconds: float = LOOK_SECONDS,
+    say: Callable[[str], None],
 ) -> int:  # fmt: skip
     """Train until a signal comes or a training does not succeed, and return the exit code.
 
@@ -31,7 +37,7 @@ def watch(
     while not code:
         signals: list[str] = []
         with on_signal(signals.append):
-            files = wait_for_files(arrivals, {*known(), *given}, say, lambda: bool(signals), look_seconds)  # noqa: B023
+            files = wait_for_files(arrivals, {*known(), *given}, say, lambda: bool(signals))  # noqa: B023
         if not files:
             say(f"stopped waiting for files in {arrivals.folder}: all that came is committed; the same command resumes")
             return exit_code(signals[0])
@@ -41,11 +47,27 @@ def watch(
     return code
 
 
-def places_known(workflow: Workflow, run_dir: Path) -> set[str]:
-    """Places of the training files of the newest commit of a run; none if there is no commit."""
-    return {place_of(name, workflow.data.root) for name, _ in begun_of(run_dir).files("train")}
+def wait_for_files(
+    arrivals: Arrivals, known: Collection[str], say: Callable[[str], None], is_stopped: Callable[[], bool]
+) -> tuple[str, ...]:
+    """Return the places of complete files that are not `known`, once there are some, in the order of names; none if
+    `is_stopped` says so. `say` is called once if the wait takes more than a minute."""
+    begun, has_said = time.monotonic(), False
+    while not is_stopped():
+        look = arrivals.look(known)
+        if look.complete:
+            return look.complete
+        if not has_said and time.monotonic() - begun >= SILENT_SECONDS:
+            has_said = True
+            some = "; ".join(f"{name} {why}" for name, why in look.waits_for[:NAMED])
+            more = f" and {len(look.waits_for) - NAMED} more" if len(look.waits_for) > NAMED else ""
+            say(f"waiting for files in {arrivals.folder}{f': {some}{more}' if some else ''}")
+        time.sleep(LOOK_SECONDS)
+    return ()
 
 
-def known_of(workflow: Workflow, run_dir: Path | None) -> Callable[[], set[str]]:
-    """Function that returns the places of the training files that a run has. `run_dir`: by default runs/NAME."""
-    return partial(places_known, workflow, run_dir or Path("runs") / workflow.name)
+def places_known(workflow: Workflow, run_dir: Path | None) -> set[str]:
+    """Places of the training files of the newest commit of a run; none if there is no commit. `run_dir`: by default
+    runs/NAME."""
+    begun = begun_of(run_dir or Path("runs") / workflow.name)
+    return {place_of(name, workflow.data.root) for name, _ in begun.files("train")}

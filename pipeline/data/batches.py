@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 
@@ -71,16 +71,13 @@ class BatchWriter:
             examples.slices_SN[:, to] = window.slices_SN[:, begin:end]
         for fields, keys_SN in window.key_banks():
             self._keys_SB[fields, at - self._first : at - self._first + end - begin] = keys_SN[:, begin:end]
-        bags_of = chain(zip(window.bags, self._bags, strict=True), self._numbers_of(window))
-        for source, bags in bags_of:
+        sources = (*window.bags, *window.histories.numbers)
+        for source, bags in zip(sources, (*self._bags, *self._numbers), strict=True):
             keys, offsets = bags.room(len(order), assemble.bag_sizes(source.offsets, order))
             assemble.gather_bags(source.offsets, source.keys, order, offsets, keys)
             bags.count += len(order)
         if w.num_lists:
             self._num_cut += int(window.histories.cut_N[order].sum())
-
-    def _numbers_of(self, window: Window) -> Iterator[tuple[Bags, Bags]]:
-        return zip(window.histories.numbers, self._numbers, strict=True)
 
     def end(self) -> None:
         """Append the multi-hot fields and the item lists to the single-valued fields, and set the start of the next

@@ -127,6 +127,11 @@ def dictionary_keys(array: pa.Array, column: InputColumn) -> U64 | None:
     values = array.values if is_list(array.type) else array
     if not pa.types.is_dictionary(values.type):
         return None
-    keys = np.empty(len(values.dictionary), np.uint64)
-    fill_keys(values.dictionary, column, None, keys)
-    return keys
+    return keys_of(values.dictionary, column)
+
+
+def keys_of(array: pa.Array, column: InputColumn) -> U64:
+    """[N] keys of a column of single values."""
+    keys_N: U64 = np.empty(len(array), np.uint64)
+    fill_keys(array, column, dictionary_keys(array, column), keys_N)
+    return keys_N

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, Listing, find, typed
-from pipeline.files.types import NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
+from pipeline.files.types import HOLDS, NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 from pipeline.settings import SPLITS
 
 if TYPE_CHECKING:
     from pipeline.features.derived import Derived
-    from pipeline.features.rare_keys import RareKeys
+    from pipeline.features.rare import RareKeys
     from pipeline.workflow import Data, Number, Task
 
 ROLES = {
@@ -25,13 +25,6 @@ ROLES = {
     "data.categories": ("category", "list"), "data.sequences.items": ("list",),
     "data.sequences.numbers": ("list of numbers",), "metrics.group": ("group",), "metrics.slices": ("group",),
 }  # fmt: skip
-FLOATS = "integers, floating-point numbers or booleans"
-GROUPS = "integers, strings or binary, or a dictionary of those"
-KEYS = "integers, strings or binary, a dictionary of those, or a list of those"
-LISTS = {
-    "data.sequences.items": "lists of integers, of strings or binary, or of a dictionary of those",
-    "data.sequences.numbers": "lists of integers, floating-point numbers or booleans",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +231,8 @@ def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, 
     close, hint = did_you_mean(column.name, schema.names) if not times else (None, "")
     way = f"correct the {what}" if is_trained else f"correct the name in {column.setting} or the {what}"
     problem = f"is there {times} times" if times else "is missing"
-    if lacking := _not_there(path, column.name, schema):
+    derived = path.derived if isinstance(path, DataFile) else None
+    if derived and (lacking := derived.missing(column.name, schema.names)):
         way, problem, close = f"correct the name in data.features or the {what}", f"is made of {lacking[0]!r}", None
         problem += ", which is missing"
     if inside := [name for name in schema.names if name.startswith(f"{column.name}.")]:
@@ -250,12 +244,6 @@ def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, 
     )
 
 
-def _not_there(path: DataFile | str, name: str, schema: pa.Schema) -> list[str]:
-    """Inputs of a made column that a file lacks."""
-    derived = path.derived if isinstance(path, DataFile) else None
-    return derived.missing(name, schema.names) if derived else []
-
-
 def _checked_kind(path: DataFile | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:
     """Kind of a column. `trained`: that of the training data, which a column without values has, or None."""
     at = schema.get_all_field_indices(column.name)
@@ -265,24 +253,17 @@ def _checked_kind(path: DataFile | str, schema: pa.Schema, column: InputColumn, 
     if trained and has_no_values(found) and (trained.startswith("lists") or not is_list(found)):
         return trained
     if not fits(found, *column.roles):
-        expected, other = _expected(column)
-        if trained:
-            expected = f"{trained} as in the training data" if column.has_keys else expected
+        expected = " or ".join(kind for role in column.roles for kind in HOLDS[role])
+        expected = f"{trained} as in the training data" if trained and column.has_keys else expected
         said = f"; {convert(path)}" + (f": {instead(found)}" if instead(found) else "")
+        if not trained:
+            others = [setting for setting in ("data.numbers", "data.categories") if fits(found, *ROLES[setting])]
+            said += f", or name another column in {column.setting}"
+            said += f" (this one fits {others[0]})" if others else ""
         where = f"{path}: column {column.name!r} ({column.setting}) has type {found}"
-        raise ValueError(f"{where}, expected {expected}{said}" + ("" if trained else f", or {other}"))
+        raise ValueError(f"{where}, expected {expected}{said}")
     return str(key_kind(found) if column.has_keys else kind_of(found))
 
 
 def convert(path: DataFile | str) -> str:
     return f"convert the column {'of the table' if isinstance(path, str) else 'in the file'}"
-
-
-def _expected(column: InputColumn) -> tuple[str, str]:
-    """Types that a column may have, and what to do if it has another, both in words."""
-    if column.is_group:
-        return GROUPS, f"name another one in {column.setting}"
-    if column.sequence:
-        return LISTS[column.setting], f"name another one in {column.setting} of {column.sequence!r}"
-    expected, other = (KEYS, "data.numbers") if column.is_category else (FLOATS, "data.categories")
-    return expected, f"leave it out of {column.setting} (would it fit {other}?)"

@@ -157,8 +157,8 @@ class GroupReader:
             if pieces:
                 pieces.file.held = self.ahead.take(pieces, coming)
             table = file.read_row_group(group.index, columns=names, use_threads=False)
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise ValueError(f"{group}: cannot be read, is the file complete? ({error})") from error
+        except OSError as error:
+            raise ValueError(f"{group}: cannot be read ({error})") from error
         finally:
             if pieces:
                 pieces.file.held = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.decode import dictionary_keys, fill_keys
+from pipeline.data.decode import keys_of
 from pipeline.data.files import InputColumn, columns_of
 from pipeline.data.identity import Begun
 from pipeline.data.plain import plain
@@ -15,13 +15,12 @@ from pipeline.data.split_files import files_of_splits
 from pipeline.features.hashes import missing_of
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
-from pipeline.records import U64
 from pipeline.spans.passes import SPAN
 from pipeline.workflow import Data
 
 ROWS_AT_ONCE = 1 << 16
 RARE = "(rare values)"
-"""Name of what shares a key (see `pipeline.features.rare`)."""
+"""Name of what shares a key (see `pipeline.features.settings.Rare`)."""
 
 
 class KeyValues:
@@ -54,8 +53,7 @@ class KeyValues:
                     return
                 values = pa.chunked_array([batch.column(column.name)])
                 array = plain(values, column, None, str(file)).combine_chunks()
-                keys_N: U64 = np.empty(len(array), np.uint64)
-                fill_keys(array, column, dictionary_keys(array, column), keys_N)
+                keys_N = keys_of(array, column)
                 for key in wanted - known.keys():
                     if len(at := np.flatnonzero(keys_N == np.uint64(key))):
                         value = array[int(at[0])].as_py()

@@ -7,9 +7,17 @@ same order of the span's rows: its row groups are those of the files, cut at the
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
 import numpy as np
 
+from pipeline.data.groups import RowGroup
+from pipeline.data.identity import Identity
 from pipeline.records import I64
+from pipeline.spans.passes import SPAN, Leg
+
+Part = tuple[RowGroup, int, int]
+"""Consecutive rows of a row group: the first one, and the end (exclusive)."""
 
 
 def is_shuffled(split: str, shuffle_window: int) -> bool:
@@ -33,3 +41,78 @@ def _permutation(size: int, seed: int, epoch: int, span: int | None, stream: int
     of_span = [] if span is None else [1 + span]
     bits = np.random.Philox(np.random.SeedSequence([seed, epoch, stream, *of_span]))
     return np.random.Generator(bits).permutation(size)
+
+
+class PassOrder:
+    """Parts of row groups in the order of any pass."""
+
+    def __init__(
+        self, groups: Mapping[str, Sequence[RowGroup]], identity: Identity, seed: int, shuffle_window: int
+    ) -> None:
+        """`groups`: those of each split that have rows, file by file. `identity`: see `Source`."""
+        self._seed, self._shuffle_window = seed, shuffle_window
+        self._parts: dict[tuple[str, int | None], list[Part]] = {
+            (split, None): [(group, 0, group.num_rows) for group in groups[split]] for split in groups
+        }
+        cuts = [cut for file in identity["train"].files for cut in file.spans or ()] if "train" in identity else []
+        for span, part in _cut(groups.get("train", ()), cuts):
+            self._parts.setdefault(("train", span), []).append(part)
+        self._num_rows = {key: sum(end - begin for _, begin, end in parts) for key, parts in self._parts.items()}
+
+    @property
+    def most_rows(self) -> int:
+        """Number of rows of the longest pass."""
+        spans = [rows for (split, span), rows in self._num_rows.items() if span is not None]
+        splits = [rows for (split, span), rows in self._num_rows.items() if span is None]
+        return max([*spans, *(rows for rows in splits if not spans or rows != self._num_rows["train", None])])
+
+    def num_rows(self, leg: Leg) -> int:
+        return self._num_rows.get(_key(leg), 0)
+
+    def places(self, leg: Leg, number: int, count: int) -> I64:
+        """[count] place in the files' order of each example of window `number`, which has `count` examples."""
+        if is_shuffled(leg.split, self._shuffle_window):
+            return window_order(count, self._seed, leg.epoch, number, leg.span)
+        return np.arange(count, dtype=np.int64)
+
+    def slices(self, leg: Leg, begin: int, end: int) -> Iterator[Part]:
+        """Row groups, and the rows of each, with examples `begin` to `end` of the order before windows are permuted."""
+        parts = self._parts.get(_key(leg), [])
+        turn: I64 = np.arange(len(parts))
+        if is_shuffled(leg.split, self._shuffle_window):
+            turn = group_order(len(parts), self._seed, leg.epoch, leg.span)
+        starts = np.cumsum([0, *(parts[p][2] - parts[p][1] for p in turn)])
+        first = int(np.searchsorted(starts, begin, "right")) - 1
+        for place in range(first, int(np.searchsorted(starts[:-1], end))):
+            start, (group, row, stop) = int(starts[place]), parts[turn[place]]
+            yield group, row + max(0, begin - start), min(stop, row + end - start)
+
+    def after(self, leg: Leg) -> Iterator[Part]:
+        """Row groups of the pass that usually follows this one."""
+        following = Leg("train", leg.epoch + 1, leg.span)
+        if leg.span is not None:
+            following = Leg("train", 0, leg.span) if leg.split == SPAN else Leg(SPAN, 0, leg.span + 1)
+        elif leg.split == "train" and self.num_rows(Leg("validation", leg.epoch)):
+            following = Leg("validation", leg.epoch)
+        if leg.split != "test":
+            yield from self.slices(following, 0, self.num_rows(following))
+
+
+def _key(leg: Leg) -> tuple[str, int | None]:
+    """A span is scored in the order of the files, and otherwise read as for training."""
+    of_span = leg.split in (SPAN, "train")
+    return "train" if of_span else leg.split, leg.span if of_span else None
+
+
+def _cut(groups: Sequence[RowGroup], cuts: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Part]]:
+    """Parts of row groups, and the span of each. `cuts`: spans, and their numbers of rows, of all files in order."""
+    left = iter(groups)
+    group, row = next(left, None), 0
+    for span, num_rows in cuts:
+        while num_rows:
+            assert group, "the calendar has the rows of the row groups"
+            taken = min(num_rows, group.num_rows - row)
+            yield span, (group, row, row + taken)
+            num_rows, row = num_rows - taken, row + taken
+            if row == group.num_rows:
+                group, row = next(left, None), 0

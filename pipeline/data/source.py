@@ -15,8 +15,8 @@ from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import SchemaCheck, columns_of
 from pipeline.data.groups import GroupReader, RowGroup
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
+from pipeline.data.order import PassOrder
 from pipeline.data.outside import BadValues, Outside
-from pipeline.data.pass_order import PassOrder
 from pipeline.data.split_files import files_of_splits, list_split
 from pipeline.data.window import Window
 from pipeline.files.find import DataFile

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.data.bags import Bags
-from pipeline.data.decode import dictionary_keys, fill_bags, fill_floats, fill_keys, numeric_values
+from pipeline.data.decode import dictionary_keys, fill_bags, fill_floats, keys_of, numeric_values
 from pipeline.data.files import InputColumn
 from pipeline.data.plain import plain
 from pipeline.doctor.seen import F64, SeenColumn
@@ -27,16 +27,25 @@ def seen_column(
 ) -> SeenColumn:
     """Describe a column of the sample. `where`, `starts`: name of each file, and its first row of the sample."""
     values = plain(table.column(column.name), column, kinds.get(column.name), "the sample")
+    null_N, refused = np.asarray(pc.is_null(values)), ""
+    raw_N = input_N = lists = None
     if column.setting == "data.numbers":
-        return _number(values, column, where, starts)
-    if column.is_multi(dict(kinds)):
-        return _lists(values, column)
-    keys_N = _keys(values, column) if column.setting else _float_keys(_floats(values))
-    null_N = np.asarray(pc.is_null(values, nan_is_null=True))
+        raw_N = _floats(values)
+        null_N, keys_N = np.isnan(raw_N), _float_keys(raw_N)
+        try:
+            input_N = _filled(values, column, where, starts)
+        except ValueError as error:
+            refused = str(error)
+    elif column.is_multi(dict(kinds)):
+        keys_N, lists = _list_keys(values, column)
+    else:
+        null_N = np.asarray(pc.is_null(values, nan_is_null=True))
+        raw_N = _floats(values) if pa.types.is_integer(values.type) or not column.setting else None
+        keys_N = _keys(values, column) if column.setting or raw_N is None else _float_keys(raw_N)
     keys_N[null_N] = NULL
     keys_U, firsts_U, codes_N = numbered(keys_N)
-    raw_N = _floats(values) if pa.types.is_integer(values.type) or not column.setting else None
-    return SeenColumn(column.name, column.setting, codes_N, keys_U, firsts_U, null_N, raw_N)
+    rest = raw_N, input_N, refused, lists
+    return SeenColumn(column.name, column.setting, codes_N, keys_U, firsts_U, null_N, *rest)
 
 
 def label_values(table: pa.Table, column: InputColumn, where: Sequence[str], starts: I64) -> F32:
@@ -51,20 +60,9 @@ def numbered(keys_N: U64) -> tuple[U64, I64, I32]:
     return keys_U, firsts_U.astype(np.int64), codes_N.astype(np.int32)
 
 
-def _number(values: pa.ChunkedArray, column: InputColumn, where: Sequence[str], starts: I64) -> SeenColumn:
-    raw_N = _floats(values)
-    null_N = np.isnan(raw_N)
-    keys_U, firsts_U, codes_N = numbered(_float_keys(raw_N))
-    input_N, refused = None, ""
-    try:
-        input_N = _filled(values, column, where, starts)
-    except ValueError as error:
-        refused = str(error)
-    return SeenColumn(column.name, column.setting, codes_N, keys_U, firsts_U, null_N, raw_N, input_N, refused)
-
-
-def _lists(values: pa.ChunkedArray, column: InputColumn) -> SeenColumn:
-    """A list is one value, the hash of its elements in order; the elements are kept as well."""
+def _list_keys(values: pa.ChunkedArray, column: InputColumn) -> tuple[U64, tuple[I64, I32]]:
+    """[N] key of each list, the hash of its elements in order; and the end of each list, and the numbers of all
+    elements."""
     hashed = InputColumn(column.name, "data.categories", table=ONE_TABLE)
     bags = Bags()
     for chunk in values.chunks:
@@ -76,22 +74,12 @@ def _lists(values: pa.ChunkedArray, column: InputColumn) -> SeenColumn:
     mixed_V = np.empty(len(elements_V), np.uint64)
     hash_integers((elements_V + places_V.astype(np.uint64) * ODD).view(np.int64), ODD, mixed_V)
     running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed_V, dtype=np.uint64)))
-    keys_N = running[ends_N] - running[begins_N]
-    null_N = np.asarray(pc.is_null(values))
-    keys_N[null_N] = NULL
-    keys_U, firsts_U, codes_N = numbered(keys_N)
-    _, _, codes_V = numbered(elements_V)
-    return SeenColumn(column.name, column.setting, codes_N, keys_U, firsts_U, null_N, lists=(ends_N, codes_V))
+    return running[ends_N] - running[begins_N], (ends_N, numbered(elements_V)[2])
 
 
 def _keys(values: pa.ChunkedArray, column: InputColumn) -> U64:
     column = InputColumn(column.name, "data.categories", table=ONE_TABLE)
-    keys_N: U64 = np.empty(len(values), np.uint64)
-    begin = 0
-    for chunk in values.chunks:
-        fill_keys(chunk, column, dictionary_keys(chunk, column), keys_N[begin : begin + len(chunk)])
-        begin += len(chunk)
-    return keys_N
+    return np.concatenate([np.empty(0, np.uint64), *(keys_of(chunk, column) for chunk in values.chunks)])
 
 
 def _float_keys(raw_N: F64) -> U64:
@@ -112,12 +100,7 @@ def _floats(values: pa.ChunkedArray) -> F64:
         different = pc.unique(values.cast(pa.large_string())).drop_null()
         ordered = different.take(pc.sort_indices(different))
         values = pc.index_in(values.cast(pa.large_string()), ordered)
-    raw_N = np.empty(len(values), np.float64)
-    begin = 0
-    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
-        numbers, _, _ = numeric_values(chunk)
-        raw_N[begin : begin + len(chunk)] = numbers
-        begin += len(chunk)
+    raw_N: F64 = np.concatenate([np.empty(0), *(numeric_values(chunk)[0] for chunk in values.chunks)])
     raw_N[np.asarray(pc.is_null(values))] = np.nan
     return raw_N
 

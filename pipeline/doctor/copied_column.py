@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 
-from pipeline.doctor.dependence import counted_rows
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.seen import SeenColumn, SeenRows
 from pipeline.records import I64
@@ -24,14 +23,10 @@ KNOWN = 0.005
 
 def find_copied_columns(seen: SeenRows) -> list[Finding]:
     """Compare all pairs of features, on the rows that pairs of columns are counted in."""
-    rows = counted_rows(seen)
-    varied = [column for column in seen.features.values() if _varies(column, rows)]
+    rows = seen.counted_rows()
+    columns = seen.features.values()
+    varied = [column for column in columns if len(rows) - np.bincount(column.codes_N[rows]).max() >= OTHER_ROWS]
     return [found for a, b in combinations(varied, 2) for found in _of_pair(a, b, rows)]
-
-
-def _varies(column: SeenColumn, rows: I64) -> bool:
-    counts_U = np.bincount(column.codes_N[rows])
-    return bool(len(rows) - counts_U.max() >= OTHER_ROWS)
 
 
 def _of_pair(a: SeenColumn, b: SeenColumn, rows: I64) -> Iterator[Finding]:

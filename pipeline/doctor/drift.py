@@ -1,4 +1,7 @@
-"""Drift: fields whose values have another distribution in the last file than in the first one."""
+"""Drift: fields whose values have another distribution in the last file than in the first one.
+
+C cells: frequent values, and groups of the others
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ import math
 
 import numpy as np
 
-from pipeline.doctor.dependence import CELLS, coarse_codes, count_difference, counted_rows
 from pipeline.doctor.finding import Finding, listed
-from pipeline.doctor.seen import F64, SeenRows
+from pipeline.doctor.seen import F64, SeenColumn, SeenRows
+from pipeline.records import I32, I64
 
+FREQUENT_VALUES, GROUPS = 31, 32
+"""Values that are counted one by one, and groups that all others of a column are put into."""
+CELLS = FREQUENT_VALUES + GROUPS
 DRIFT_ERRORS = 6.0
 LEAST_DRIFT = 0.01
 """Share of the rows, beyond what chance gives, from which on it is reported."""
@@ -18,17 +24,17 @@ LEAST_DRIFT = 0.01
 def find_drift(seen: SeenRows) -> list[Finding]:
     """Compare the first file of train with the last file of all, by the total variation distance of each field: the
     share of the rows that would have to have another value."""
-    rows = counted_rows(seen)
+    rows = seen.counted_rows()
     files_N = seen.file_N[rows]
     first_N, last_N = files_N == 0, files_N == len(seen.files) - 1
     if len(seen.files) < 2 or not first_N.any() or not last_N.any():
         return []
     moved: dict[str, tuple[float, float]] = {}
     for name, column in seen.features.items():
-        codes_N = coarse_codes(column, rows)
+        codes_N = _coarse_codes(column, rows)
         first_C, last_C = (np.bincount(codes_N[some_N], minlength=CELLS) for some_N in (first_N, last_N))
         distance, chance = _distance(first_C.astype(float), last_C.astype(float))
-        errors = max(count_difference(first_C, last_C), count_difference(last_C, first_C))
+        errors = max(_count_difference(first_C, last_C), _count_difference(last_C, first_C))
         if errors >= DRIFT_ERRORS and distance - chance >= LEAST_DRIFT:
             moved[name] = distance, chance
     if not moved:
@@ -50,3 +56,35 @@ def _distance(first: F64, last: F64) -> tuple[float, float]:
     spread = np.sqrt(shares * (1 - shares) * (1 / sizes[0] + 1 / sizes[1]))
     distance = 0.5 * float(np.abs(first / sizes[0] - last / sizes[1]).sum())
     return distance, 0.5 * math.sqrt(2 / math.pi) * float(spread.sum())
+
+
+def _coarse_codes(column: SeenColumn, rows: I64) -> I32:
+    """[N] number of the cell of each of these rows: one of the column's frequent values, or a group of the others."""
+    counts_U = np.bincount(column.codes_N, minlength=column.num_values)
+    tops = np.argsort(-counts_U, kind="stable")[:FREQUENT_VALUES]
+    group_U = FREQUENT_VALUES + (column.keys_U >> np.uint64(59)).astype(np.int32)
+    if column.raw_N is not None and column.is_number:
+        # Groups of numbers of one size, not of one hash, and of as many rows each.
+        order_U = np.argsort(column.raw_N[column.firsts_U])
+        ends_U = np.cumsum(counts_U[order_U])
+        group_U[order_U] = FREQUENT_VALUES + ((ends_U - 1) * GROUPS // ends_U[-1]).astype(np.int32)
+    group_U[tops] = np.arange(len(tops))
+    codes_N: I32 = group_U[column.codes_N[rows]]
+    return codes_N
+
+
+def _count_difference(some_C: I64, others_C: I64) -> float:
+    """Standard deviations by which two counts of the same cells differ more than chance (chi-square); 0 if there is
+    nothing to compare."""
+    num_some, total = int(some_C.sum()), int(some_C.sum() + others_C.sum())
+    if not 0 < num_some < total:
+        return 0.0
+    share = num_some / total
+    totals_C = (some_C + others_C).astype(np.float64)
+    # Cells that are expected to have less than a row would make the statistic erratic, and are put together.
+    large = share * totals_C >= 1
+    observed = np.append(some_C[large], some_C[~large].sum())
+    expected = share * np.append(totals_C[large], totals_C[~large].sum())
+    observed, expected = observed[expected > 0], expected[expected > 0]
+    chi_square, freedom = float((np.square(observed - expected) / expected).sum()) / (1 - share), len(expected) - 1
+    return (chi_square - freedom) / math.sqrt(2 * freedom) if freedom > 0 else 0.0

@@ -22,7 +22,6 @@ class Finding:
     """One to three lines: what, where, how much, and what to do."""
 
 
-def listed(items: Sequence[str], others: str = "others", most: int = 10) -> str:
-    """List the first items, and say how many others there are."""
-    more = f" and {len(items) - most} {others}" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
+def listed(items: Sequence[str], others: str = "others") -> str:
+    """List the first ten items, and say how many others there are."""
+    return ", ".join(items[:10]) + (f" and {len(items) - 10} {others}" if len(items) > 10 else "")

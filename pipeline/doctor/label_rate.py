@@ -43,21 +43,15 @@ class Off:
     errors: float
 
 
-@dataclass(frozen=True, slots=True)
 class LabelRates:
     """Labels by unit."""
 
-    hits_I: F64
-    size_I: F64
-    judged: tuple[int, ...]
-    """Units with enough rows."""
-
-    @staticmethod
-    def of(units_N: I32, labels_N: F32, num: int) -> LabelRates:
-        size_I: F64 = np.bincount(units_N, minlength=num).astype(np.float64)
-        hits_I: F64 = np.bincount(units_N, labels_N, num).astype(np.float64)
+    def __init__(self, units_N: I32, labels_N: F32, num: int) -> None:
+        self.size_I: F64 = np.bincount(units_N, minlength=num).astype(np.float64)
+        self.hits_I: F64 = np.bincount(units_N, labels_N, num).astype(np.float64)
         rarer = min(float(labels_N.mean()), 1 - float(labels_N.mean()))
-        return LabelRates(hits_I, size_I, tuple(np.flatnonzero(size_I * rarer >= LEAST_LABELS).tolist()))
+        self.judged: list[int] = np.flatnonzero(self.size_I * rarer >= LEAST_LABELS).tolist()
+        """Units with enough rows."""
 
     def compare(self, number: int) -> Off | None:
         """Compare a unit with the other ones that are judged; None if there is none, or all of them have one label."""
@@ -95,7 +89,7 @@ def find_label_rates(seen: SeenRows) -> list[Finding]:
 
 def _by_file(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
     """Files whose rate differs by more than the natural spread of the files."""
-    rates = LabelRates.of(seen.file_N, labels_N, len(seen.files))
+    rates = LabelRates(seen.file_N, labels_N, len(seen.files))
     for number in rates.judged:
         found = rates.compare(number)
         least = ODDS_OF_FEW if len(rates.judged) <= FEW else ODDS
@@ -112,7 +106,7 @@ def _in_order(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
         num = max(1, min(STRETCHES, file.num_seen // size))
         units.append(total + np.arange(file.num_seen, dtype=np.int32) * num // file.num_seen)
         total += num
-    rates = LabelRates.of(np.concatenate(units), labels_N, total)
+    rates = LabelRates(np.concatenate(units), labels_N, total)
     one_kind = [n for n in rates.judged if rates.hits_I[n] in (0, rates.size_I[n])]
     if len(rates.judged) > 1 and 2 * len(one_kind) >= len(rates.judged):
         said = (
@@ -126,8 +120,8 @@ def _by_time(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
     """The time that is farthest off, and how many others are, by each column of times."""
     for column in moments(seen):
         units_N = _buckets(column)
-        rates = LabelRates.of(units_N, labels_N, int(units_N.max()) + 1)
-        judged = rates.judged if len(rates.judged) > FEW else ()
+        rates = LabelRates(units_N, labels_N, int(units_N.max()) + 1)
+        judged = rates.judged if len(rates.judged) > FEW else []
         off = {n: found for n in judged if (found := rates.compare(n))}
         off = {n: found for n, found in off.items() if found.errors >= RATE_ERRORS and found.odds >= ODDS_OF_HOUR}
         if off:

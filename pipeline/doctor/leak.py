@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipeline.doctor.finding import Finding, listed
-from pipeline.doctor.measures import auc_error, binned, held_out_rates, rank_auc, total_variation
+from pipeline.doctor.measures import auc_error, binned_known, held_out_rates, rank_auc, total_variation
 from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 from pipeline.records import F32, I32
 
@@ -111,11 +111,7 @@ def _codes(column: SeenColumn) -> I32:
     """[N] numbers of the values; of numbers: bins of the known ones, and one for null."""
     if column.raw_N is None or not column.is_number:
         return column.codes_N
-    codes_N = np.zeros(len(column.raw_N), np.int32)
-    known_N = ~column.null_N
-    if known_N.any():
-        codes_N[known_N] = 1 + binned(column.raw_N[known_N])
-    return codes_N
+    return binned_known(column.raw_N, ~column.null_N)
 
 
 def _pure(seen: SeenRows, column: SeenColumn, outcome_N: Mask) -> tuple[str, int] | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.data.files import InputColumn, SchemaCheck, columns_of, listings_of
 from pipeline.data.identity import Begun
@@ -21,7 +20,6 @@ from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated
 from pipeline.messages.uris import is_remote
-from pipeline.records import I64
 from pipeline.settings import SPLITS
 from pipeline.workflow import Workflow
 
@@ -35,24 +33,13 @@ WEIGHTS = {"train": 2, "validation": 1, "test": 1}
 """Shares of the splits in the sample, if there are more rows than can be kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A file before its rows are read."""
-
-    path: DataFile
-    split: str
-    schema: pa.Schema
-    num_rows: int
-    num_bytes: int
-
-
 def look_at_rows(workflow: Workflow, begun: Begun | None = None) -> SeenRows:
     """Read the sample. `begun`: data of a run; if it has spans, its training files are looked at, as far as they are
     still there, and not those that the workflow names. Raises ValueError, with the file and the column, if the files do
     not fit the workflow or have values that training refuses."""
     columns = columns_of(workflow.data, workflow.metrics.group)
     check = SchemaCheck(columns)
-    found: list[FoundFile] = []
+    found: list[SeenFile] = []
     total = 0.0
     for split, paths in _files_of(workflow, begun or Begun()).items():
         some = spaced(paths, MAX_SEEN_FILES)
@@ -73,8 +60,25 @@ def look_at_rows(workflow: Workflow, begun: Begun | None = None) -> SeenRows:
             table, rows_N = sample_rows(file.path, names, quota)
             tables.append(table)
             places.append(rows_N)
-            files.append(SeenFile(file.path, file.split, file.num_rows, len(rows_N)))
-    return _seen(tables, files, places, columns, others, check.kinds, round(total))
+            files.append(replace(file, num_seen=len(rows_N)))
+    table = concatenated(tables)
+    labels = [column for column in columns if column.setting == "data.labels" and not column.is_number_label]
+    if not labels:
+        raise ValueError("the doctor needs a label that is 0 or 1, and data.labels has none")
+    features = [column for column in columns if column.number or column.has_rows]
+    starts = np.cumsum([0, *(file.num_seen for file in files)])
+    where = [str(file.path) for file in files]
+    return SeenRows(
+        files=tuple(files),
+        total_rows=round(total),
+        features={column.name: seen_column(table, column, check.kinds, where, starts) for column in features},
+        others={name: seen_column(table, InputColumn(name, ""), check.kinds, where, starts) for name in others},
+        labels_NT=np.stack([label_values(table, column, where, starts) for column in labels], axis=1),
+        label_names=tuple(column.name for column in labels),
+        file_N=np.repeat(np.arange(len(files), dtype=np.int32), [file.num_seen for file in files]),
+        row_N=np.concatenate(places),
+        table=table,
+    )
 
 
 def _files_of(workflow: Workflow, begun: Begun) -> dict[str, Sequence[DataFile]]:
@@ -88,15 +92,15 @@ def _files_of(workflow: Workflow, begun: Begun) -> dict[str, Sequence[DataFile]]
     return {**files, "train": there}
 
 
-def _found(path: DataFile, split: str, check: SchemaCheck) -> FoundFile:
+def _found(path: DataFile, split: str, check: SchemaCheck) -> SeenFile:
     with open_file(path) as file:
         check.check(path, file.schema_arrow, alone=False)
         metadata = file.metadata
         num_bytes = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-        return FoundFile(path, split, file.schema_arrow, metadata.num_rows, num_bytes)
+        return SeenFile(path, split, file.schema_arrow, metadata.num_rows, num_bytes)
 
 
-def _times(found: Sequence[FoundFile], used: Collection[str]) -> list[str]:
+def _times(found: Sequence[SeenFile], used: Collection[str]) -> list[str]:
     """Names of columns that every file has, that the workflow does not use, and that may be times."""
     first = found[0].schema
     return [
@@ -108,7 +112,7 @@ def _times(found: Sequence[FoundFile], used: Collection[str]) -> list[str]:
     ]
 
 
-def _quotas(found: Sequence[FoundFile], num_columns: int) -> list[int]:
+def _quotas(found: Sequence[SeenFile], num_columns: int) -> list[int]:
     """Number of rows to read of each file."""
     total = sum(file.num_rows for file in found)
     row_bytes = max(1, sum(file.num_bytes for file in found) // max(1, total))
@@ -120,27 +124,3 @@ def _quotas(found: Sequence[FoundFile], num_columns: int) -> list[int]:
         wanted = [file.num_rows for file in found if file.split == split]
         quotas += allotted(wanted, [1.0] * len(wanted), of_splits[split])
     return quotas
-
-
-def _seen(
-    tables: Sequence[pa.Table], files: Sequence[SeenFile], places: Sequence[I64], columns: Sequence[InputColumn],
-    others: Sequence[str], kinds: Mapping[str, str], total: int,
-) -> SeenRows:  # fmt: skip
-    table = concatenated(tables)
-    labels = [column for column in columns if column.setting == "data.labels" and not column.is_number_label]
-    if not labels:
-        raise ValueError("the doctor needs a label that is 0 or 1, and data.labels has none")
-    features = [column for column in columns if column.number or column.has_rows]
-    starts = np.cumsum([0, *(file.num_seen for file in files)])
-    where = [str(file.path) for file in files]
-    return SeenRows(
-        files=tuple(files),
-        total_rows=total,
-        features={column.name: seen_column(table, column, kinds, where, starts) for column in features},
-        others={name: seen_column(table, InputColumn(name, ""), kinds, where, starts) for name in others},
-        labels_NT=np.stack([label_values(table, column, where, starts) for column in labels], axis=1),
-        label_names=tuple(column.name for column in labels),
-        file_N=np.repeat(np.arange(len(files), dtype=np.int32), [file.num_seen for file in files]),
-        row_N=np.concatenate(places),
-        table=table,
-    )

@@ -68,9 +68,12 @@ def binned(values_N: F32 | F64, num_bins: int = 100) -> I32:
     return codes_N
 
 
-def surprise(chi_square: float, freedom: int) -> float:
-    """Standard deviations by which a chi-square statistic exceeds what chance gives."""
-    return (chi_square - freedom) / math.sqrt(2 * freedom) if freedom > 0 else 0.0
+def binned_known(values_N: F64, known_N: Mask) -> I32:
+    """[N] number of the bin of each known value, from 1; 0 for the others."""
+    codes_N = np.zeros(len(values_N), np.int32)
+    if known_N.any():
+        codes_N[known_N] = 1 + binned(values_N[known_N])
+    return codes_N
 
 
 def total_variation(a_N: F64, b_M: F64) -> float:

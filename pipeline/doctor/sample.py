@@ -54,23 +54,18 @@ def sample_rows(path: DataFile, names: Sequence[str], quota: int) -> tuple[pa.Ta
         tables, rows = [pa.schema(types.items()).empty_table()], [np.empty(0, np.int64)]
         for group, num in zip(groups, given, strict=True):
             if num:
-                tables.append(_head(file, path, group, names, num))
+                tables.append(_head(file, group, names, num))
                 rows.append(np.arange(starts[group], starts[group] + num, dtype=np.int64))
     return pa.concat_tables(tables), np.concatenate(rows)
 
 
-def _head(file: FlatFile, path: DataFile, group: int, names: Sequence[str], num_rows: int) -> pa.Table:
+def _head(file: FlatFile, group: int, names: Sequence[str], num_rows: int) -> pa.Table:
     """The first rows of a row group; no more of it is decoded."""
     batches: list[pa.RecordBatch] = []
     left = num_rows
-    try:
-        for batch in file.iter_batches(
-            min(num_rows, 1 << 16), row_groups=[group], columns=list(names), use_threads=False
-        ):
-            batches.append(batch.slice(0, left))
-            left -= len(batches[-1])
-            if left <= 0:
-                break
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: row group {group}: cannot be read, is the file complete? ({error})") from error
+    for batch in file.iter_batches(min(num_rows, 1 << 16), row_groups=[group], columns=list(names), use_threads=False):
+        batches.append(batch.slice(0, left))
+        left -= len(batches[-1])
+        if left <= 0:
+            break
     return pa.Table.from_batches(batches).select(names)

@@ -13,23 +13,27 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.features.any import AnyFeature
 from pipeline.features.derived import inputs_of
+from pipeline.features.settings import AnyFeature
 from pipeline.files.find import DataFile
 from pipeline.records import F32, I32, I64, U64
 
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 SHOWN_CHARACTERS = 40
-MAX_JUDGED = 20_000
+MAX_JUDGED, MAX_COUNTED = 20_000, 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
     path: DataFile
     split: str
+    schema: pa.Schema
     num_rows: int
-    num_seen: int
+    num_bytes: int
+    """Bytes of its values."""
+    num_seen: int = 0
+    """Number of rows in the sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,11 @@ class SeenRows:
         """[N] True for the rows of a split."""
         is_of_F = np.array([file.split == split for file in self.files], bool)
         return is_of_F[self.file_N] if len(self.files) else np.zeros(0, bool)
+
+    def counted_rows(self) -> I64:
+        """Rows in which pairs of columns are counted: all, or MAX_COUNTED of them, drawn at random."""
+        rows = np.arange(self.num_rows)
+        return rows if len(rows) <= MAX_COUNTED else np.sort(np.random.default_rng(0).choice(rows, MAX_COUNTED, False))
 
     def share_of(self, split: str) -> float:
         """Share of the rows of a split's files that were looked at; 0 if it has none."""

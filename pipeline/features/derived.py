@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipeline.features.any import AnyFeature
-from pipeline.features.rare import Rare
+from pipeline.features.settings import AnyFeature, Rare
 from pipeline.features.side_files import NO_FILE, SideFile, side_file
 from pipeline.files.find import place_of
 from pipeline.files.types import NOTHING, kind_of, whole
 
 if TYPE_CHECKING:
-    from pipeline.features.rare_keys import RareKeys
+    from pipeline.features.rare import RareKeys
 
 
 class Derived:
@@ -67,7 +69,7 @@ class Derived:
                 if not feature.makes or not types.keys() >= {*feature.reads}:
                     continue
                 found = [self._read_as(name, types[name], feature.hashes) for name in feature.reads]
-                kinds = feature.types(found, self._sides.get(n, NO_FILE))
+                kinds = _code_of(feature.kind).types(feature, found, self._sides.get(n, NO_FILE))
             types |= dict(zip(feature.makes, kinds, strict=True))
             made += [pa.field(name, kind) for name, kind in zip(feature.makes, kinds, strict=True)]
         return pa.schema([*flat, *made], flat.metadata)
@@ -108,7 +110,7 @@ class Derived:
             self._find(read, given, where, found)
         with _naming(f"{where}: {self._of(n)}"):
             inputs = [self._input(read, found[read], feature.hashes) for read in feature.reads]
-            made = feature.compute(inputs, self._sides.get(n, NO_FILE))
+            made = _code_of(feature.kind).compute(feature, inputs, self._sides.get(n, NO_FILE))
         found |= {out: pa.chunked_array([array]) for out, array in zip(feature.makes, made, strict=True)}
 
     def _input(self, name: str, column: pa.ChunkedArray, hashes: bool) -> pa.Array:
@@ -128,7 +130,9 @@ class Derived:
         for n, feature in enumerate(self._features):
             if isinstance(feature, Rare):
                 with _naming(self._of(n)):
-                    found[feature.column] = feature.keys(tables[feature.column], self._sides[n])
+                    found[feature.column] = _code_of(feature.kind).rare_keys(
+                        feature, tables[feature.column], self._sides[n]
+                    )
         return found
 
     def _of(self, n: int) -> str:
@@ -144,15 +148,18 @@ def inputs_of(features: Sequence[AnyFeature], names: Iterable[str]) -> list[str]
     return list(found)
 
 
-class _naming:
+@cache
+def _code_of(kind: str) -> Any:
+    """The module that computes features of a kind (see `Feature`). Some need Numba, whose import takes long."""
+    return import_module(f"pipeline.features.{kind}")
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
     """Context in which a ValueError is raised with a beginning that says where it is from."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ValueError) and not isinstance(error, pa.ArrowException):
-            raise ValueError(f"{self._what}: {error}") from error
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, pa.ArrowException):
+            raise
+        raise ValueError(f"{what}: {error}") from error

@@ -4,71 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+import numpy as np
+import pyarrow as pa
 
-from pipeline.features.feature import Name, SeveralColumns, expect
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from pipeline.features.side_files import SideFile
+from pipeline.features.hashes import hashes_of
+from pipeline.features.settings import Lookup
+from pipeline.features.side_files import SideFile, read_columns
+from pipeline.features.values import expect
+from pipeline.files.types import is_list, key_kind, kind_of, value_of
+from pipeline.records import U64
 
 SPACE = "lookup"
 """Namespace of the hashes of keys."""
 
 
-class Lookup(SeveralColumns):
-    """Columns of a Parquet file, joined by a key: the row of the file whose `key` equals the value of `column`. Null,
-    and a value that the file does not have, give null. The file is held in memory; each key must be in it once."""
+def types(lookup: Lookup, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
+    _, attributes, kind = _side_table(side, lookup.key, tuple(lookup.take))
+    expect(lookup.column, found[0], *("integers", "numbers") if kind == "integers" else ("text",))
+    if str(value_of(found[0])) in ("float", "double", "halffloat"):
+        raise ValueError(f"column {lookup.column!r} has type {found[0]}, expected {key_kind(found[0])} as in {side}")
+    if lists := [name for name in lookup.take if is_list(attributes[name].type)]:
+        raise ValueError(f"{side}: column {lists[0]!r} has lists, and a lookup makes columns of single values only")
+    return [attributes[name].type for name in lookup.take]
 
-    kind: Literal["lookup"] = "lookup"
-    side_field: ClassVar[str] = "file"
-    hashes: ClassVar[bool] = True
-    file: Name
-    """Parquet file, relative to `data.root`. Its checksum is part of the run, and a servable has a copy."""
-    key: Name
-    """The file's column of keys: integers or text, as `column` has them."""
-    take: Annotated[dict[Name, Name], Field(min_length=1)]
-    """Columns of the file, each with the name of the column that is made of it."""
 
-    def types(self, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
-        from pipeline.files.types import is_list, key_kind, value_of
-
-        _, attributes, kind = _side_table(side, self.key, tuple(self.take))
-        expect(self.column, found[0], *("integers", "numbers") if kind == "integers" else ("text",))
-        if str(value_of(found[0])) in ("float", "double", "halffloat"):
-            raise ValueError(f"column {self.column!r} has type {found[0]}, expected {key_kind(found[0])} as in {side}")
-        if lists := [name for name in self.take if is_list(attributes[name].type)]:
-            raise ValueError(f"{side}: column {lists[0]!r} has lists, and a lookup makes columns of single values only")
-        return [attributes[name].type for name in self.take]
-
-    def compute(self, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
-        import numpy as np
-        import pyarrow as pa
-
-        from pipeline.features.hashes import hashes_of
-
-        keys_M, attributes, _ = _side_table(side, self.key, tuple(self.take))
-        keys_N = hashes_of(given[0], SPACE)
-        at_N = np.searchsorted(keys_M, keys_N).clip(max=max(0, len(keys_M) - 1))
-        is_found_N = keys_M[at_N] == keys_N if len(keys_M) else np.zeros(len(keys_N), np.bool_)
-        places_N = pa.array(at_N, mask=~is_found_N)
-        return [attributes[name].take(places_N) for name in self.take]
+def compute(lookup: Lookup, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
+    keys_M, attributes, _ = _side_table(side, lookup.key, tuple(lookup.take))
+    keys_N = hashes_of(given[0], SPACE)
+    at_N = np.searchsorted(keys_M, keys_N).clip(max=max(0, len(keys_M) - 1))
+    is_found_N = keys_M[at_N] == keys_N if len(keys_M) else np.zeros(len(keys_N), np.bool_)
+    places_N = pa.array(at_N, mask=~is_found_N)
+    return [attributes[name].take(places_N) for name in lookup.take]
 
 
 @lru_cache(maxsize=64)
-def _side_table(side: SideFile, key: str, names: tuple[str, ...]) -> tuple[Any, Mapping[str, pa.Array], str | None]:
+def _side_table(side: SideFile, key: str, names: tuple[str, ...]) -> tuple[U64, Mapping[str, pa.Array], str | None]:
     """Sorted hashes of a file's keys, its other columns in that order, and the kind of the keys. Raises ValueError if a
     key is in it twice or is null."""
-    import numpy as np
-    import pyarrow as pa
-
-    from pipeline.features.hashes import hashes_of
-    from pipeline.features.side_files import read_columns
-    from pipeline.files.types import kind_of
-
     table = read_columns(side, (key, *names))
     keys, kind = table.column(key).combine_chunks(), kind_of(table.column(key).type)
     if kind not in ("integers", "text"):

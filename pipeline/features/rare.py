@@ -1,68 +1,54 @@
-"""Values that are too rare for a row of their own."""
+"""Values that are too rare for a row of their own, and the key that those of a table share."""
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+import numpy as np
+import pyarrow as pa
 
-from pipeline.features.feature import Feature, Name
-
-if TYPE_CHECKING:
-    from pipeline.features.rare_keys import RareKeys
-    from pipeline.features.side_files import SideFile
-
-COLUMNS = b"pipeline.columns"
-"""Entry of a counts file's metadata: the columns whose values are counted, as JSON."""
-VALUE, COUNT = "value", "count"
+from pipeline.features.hashes import hashes_of
+from pipeline.features.settings import Rare
+from pipeline.features.side_files import COLUMNS, COUNT, VALUE, SideFile, read_columns
+from pipeline.files.types import NOTHING, kind_of
+from pipeline.kernels import hashing
+from pipeline.kernels.key_set import fill_set, replace_keys, set_size
+from pipeline.records import U64
 
 
-class Rare(Feature):
-    """Values of a category, or of its lists, that training data have fewer than `at_least` times share one key, which
-    is that of the table. Which they are is in a file of counts that `pipeline prepare statistics` makes."""
+class RareKeys:
+    """Set of the keys of values that keep theirs; or, if values that were never counted do, of those that do not."""
 
-    kind: Literal["rare"] = "rare"
-    side_field: ClassVar[str] = "counts"
-    column: Name
-    """A column that `data.categories` names."""
-    at_least: Annotated[int, Field(ge=2)]
-    counts: Name
-    """Parquet file, relative to `data.root`, with the columns value and count."""
-    nulls: bool = False
-    """True if null has that key, too; False if it has a separate one."""
-    unseen: bool = True
-    """True if values that the file does not have share the key, too."""
+    def __init__(self, rare: Rare, table: str, side: SideFile) -> None:
+        """`table`: name of the category's table. Raises ValueError if the file has counts of other columns."""
+        counts = read_columns(side, (VALUE, COUNT))
+        of = json.loads((counts.schema.metadata or {}).get(COLUMNS, b"[]"))
+        if rare.column not in of:
+            what = f"those of {', '.join(map(repr, of))}" if of else "not of the form that `pipeline prepare` makes"
+            raise ValueError(
+                f"{side}: its counts are {what}, expected those of {rare.column!r}; name that column's file in "
+                "Rare.counts, or make it by `pipeline prepare statistics`"
+            )
+        is_chosen = np.asarray(counts.column(COUNT)) >= rare.at_least
+        chosen = counts.column(VALUE).filter(pa.array(is_chosen if rare.unseen else ~is_chosen)).combine_chunks()
+        self._kind, self._is_of_kept = kind_of(chosen.type) or "", rare.unseen
+        self.shared, self.nulls = hashing.shared_key(table), rare.nulls
+        """Key of the rare values, and True if a missing value has it, too."""
+        self._table_E = np.empty(set_size(len(chosen)), np.uint64)
+        fill_set(hashes_of(chosen, table), self._table_E)
 
-    def keys(self, table: str, side: SideFile) -> RareKeys:
-        """The keys of the rare values, or of the others. `table`: name of the category's table. Raises ValueError if
-        the file has counts of other columns."""
-        found: RareKeys = _keys(self, table, side)
-        return found
+    def apply(self, keys_N: U64, kind: str, what: str) -> None:
+        """Replace the keys [N] of rare values. Raises ValueError if values of this kind were not counted; `what` is for
+        the message."""
+        if kind != self._kind and self._kind != NOTHING:
+            raise ValueError(
+                f"{what}: its values are {kind}, and its file of counts has {self._kind}; count them again"
+            )
+        replace_keys(keys_N, self._table_E, not self._is_of_kept, self.shared)
 
 
 @lru_cache(maxsize=256)
-def _keys(rare: Rare, table: str, side: SideFile) -> Any:
-    import json
-
-    import numpy as np
-    import pyarrow as pa
-
-    from pipeline.features.hashes import hashes_of
-    from pipeline.features.rare_keys import RareKeys
-    from pipeline.features.side_files import read_columns
-    from pipeline.files.types import kind_of
-    from pipeline.kernels import hashing
-
-    counts = read_columns(side, (VALUE, COUNT))
-    of = json.loads((counts.schema.metadata or {}).get(COLUMNS, b"[]"))
-    if rare.column not in of:
-        what = f"those of {', '.join(map(repr, of))}" if of else "not of the form that `pipeline prepare` makes"
-        raise ValueError(
-            f"{side}: its counts are {what}, expected those of {rare.column!r}; name that column's file in "
-            "Rare.counts, or make it by `pipeline prepare statistics`"
-        )
-    is_chosen = np.asarray(counts.column(COUNT)) >= rare.at_least
-    chosen = counts.column(VALUE).filter(pa.array(is_chosen if rare.unseen else ~is_chosen)).combine_chunks()
-    kind = kind_of(chosen.type) or ""
-    return RareKeys(hashes_of(chosen, table), kind, rare.unseen, hashing.shared_key(table), rare.nulls)
+def rare_keys(rare: Rare, table: str, side: SideFile) -> RareKeys:
+    """See `RareKeys`. Runs and requests use the same ones again."""
+    return RareKeys(rare, table, side)

@@ -11,6 +11,11 @@ from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.stores import Stamp, stamp_of
 
+COLUMNS = b"pipeline.columns"
+"""Entry of the metadata of a file of counts (see `Rare`): the columns whose values are counted, as JSON."""
+VALUE, COUNT = "value", "count"
+"""Columns of a file of counts."""
+
 
 class SideFile(NamedTuple):
     place: str

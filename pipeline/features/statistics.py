@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.features.any import AnyFeature
+from pipeline.features.settings import AnyFeature
 from pipeline.files.find import place_of
 from pipeline.files.stores import read_small
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -77,11 +78,11 @@ class FlatFile(pq.ParquetFile):
     """Parquet file whose columns are flat and have plain types, with the columns of its path and those that features
     make of them. A column that is read and not there is null."""
 
-    def __init__(self, source: Any, file: DataFile | None = None, is_flat: bool = True, **options: Any) -> None:
+    def __init__(self, source: Any, file: DataFile, is_flat: bool = True, **options: Any) -> None:
         """`source`: an open file, or its path. `file`: the file, whose path may name columns. `is_flat`: False for the
         columns and types of the file as they are."""
         super().__init__(source, **options)
-        self._file, self._is_flat = file or DataFile(""), is_flat
+        self._file, self._is_flat = file, is_flat
         self._derived = self._file.derived if is_flat else None
         self.stored: StoredFile | None = None
         """The file in its store, if it is in one."""
@@ -135,9 +136,12 @@ class FlatFile(pq.ParquetFile):
         return self.read_row_groups([i], columns, **options)
 
     def read_row_groups(self, row_groups: Sequence[int], columns: Sequence[str], **options: Any) -> pa.Table:
+        """Raises ValueError, as `iter_batches` does, with the file and its first row group, if they cannot be read."""
         if len(row_groups) > 1 and not self._read_whole.isdisjoint(self.inputs(columns)):
             return concatenated([self.read_row_groups([group], columns, **options) for group in row_groups])
-        return self._chosen(super().read_row_groups(list(row_groups), columns=self.inputs(columns), **options), columns)
+        with self._reading(row_groups):
+            table = super().read_row_groups(list(row_groups), columns=self.inputs(columns), **options)
+            return self._chosen(table, columns)
 
     def iter_batches(self, batch_size: int, *, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
         if not self._read_whole.isdisjoint(self.inputs(columns)):
@@ -145,9 +149,18 @@ class FlatFile(pq.ParquetFile):
             tables = (self.read_row_groups([group], columns, **options).combine_chunks() for group in groups)
             yield from (batch for table in tables for batch in table.to_batches(batch_size))
             return
-        for batch in super().iter_batches(batch_size, columns=self.inputs(columns), **options):
-            table = self._chosen(pa.Table.from_batches([batch]), columns)
-            yield table.combine_chunks().to_batches()[0] if columns else batch.select([])
+        with self._reading(options.get("row_groups", ())):
+            for batch in super().iter_batches(batch_size, columns=self.inputs(columns), **options):
+                table = self._chosen(pa.Table.from_batches([batch]), columns)
+                yield table.combine_chunks().to_batches()[0] if columns else batch.select([])
+
+    @contextmanager
+    def _reading(self, row_groups: Sequence[int]) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            at = f": row group {row_groups[0]}" if len(row_groups) else ""
+            raise ValueError(f"{self._file}{at}: cannot be read, is the file complete? ({error})") from error
 
     def _chosen(self, table: pa.Table, columns: Sequence[str]) -> pa.Table:
         """The named columns of a table that was read, in this order."""
@@ -205,7 +218,7 @@ def open_file(
     """Open a Parquet file. `is_flat`: see `FlatFile`. `stored`: the same file, opened before, whose pieces are then
     read. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
     try:
-        place, file = str(path), path if isinstance(path, DataFile) else None
+        place, file = str(path), path if isinstance(path, DataFile) else DataFile(str(path))
         if not is_remote(place):
             return FlatFile(place, file, is_flat, **options)
         found = stored or StoredFile(place)

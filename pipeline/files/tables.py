@@ -31,14 +31,14 @@ class Table(NamedTuple):
 
 def table_files(folder: str, begun: Mapping[str, int | None] = MappingProxyType({})) -> Table | None:
     """The table in a folder at its newest version; None if the folder is no table. `begun`: places of the files with
-    which a run was begun, and the version of the table that each is in, which is read instead. If that is not known, it
-    is the newest one that has those of them in the folder.
+    which a run was begun, and the version of the table that each is in, which is read instead.
 
     Raises ValueError if the table is one of Iceberg or Hudi, or has a feature that is not read, or if files of that
     version were removed since.
     """
     if os.path.isdir(os.path.join(folder, DELTA)):
-        return _delta(folder, {at: version for at, version in begun.items() if at.startswith(f"{folder.rstrip('/')}/")})
+        inside = (version for at, version in begun.items() if at.startswith(f"{folder.rstrip('/')}/"))
+        return _delta(folder, next((version for version in inside if version is not None), None))
     if glob.glob(os.path.join(glob.escape(folder), "metadata", "*.metadata.json")):
         raise ValueError(f"{folder} is an Iceberg table, which is not supported; {COPY.format('iceberg', folder)}")
     if os.path.isdir(os.path.join(folder, ".hoodie")):
@@ -56,7 +56,8 @@ def check_whole(place: str) -> None:
     raise ValueError(f"{place} is in a Delta table, and may hold deleted rows; name the folder {folder}")
 
 
-def _delta(folder: str, begun: Mapping[str, int | None]) -> Table:
+def _delta(folder: str, begun: int | None) -> Table:
+    """The table of Delta, at the version with which a run was begun, if there is one."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -65,23 +66,14 @@ def _delta(folder: str, begun: Mapping[str, int | None]) -> Table:
             f"{folder} is a Delta table ({DELTA}), and deltalake, which reads them, is not installed; install the "
             f"extra delta, or {COPY.format('delta', folder)}"
         ) from None
-    known = next((version for version in begun.values() if version is not None), None)
     try:
-        table = DeltaTable(folder)
-        found = newest = Table(table.version(), _live(table, folder))
-        earlier = range(newest.version - 1, -1, -1) if begun else ()
-        for version in earlier if known is None else (known,):
-            if known is None and found.files.keys() == begun.keys():
-                break
-            table.load_as_version(version)
-            found = Table(version, _live(table, folder))
+        table = DeltaTable(folder, version=begun)
+        found = Table(table.version(), _live(table, folder))
     except (DeltaError, OSError, ValueError) as error:
         said = str(error).splitlines()[0]
         said = said if said.startswith(folder) else f"{folder}: the Delta table cannot be read: {said}"
-        raise ValueError(said if known is None else f"{said} (the run was begun with version {known})") from error
-    if known is None and found.files.keys() != begun.keys():
-        found = newest
-    what = "the newest is" if found is newest else "the run was begun with"
+        raise ValueError(said if begun is None else f"{said} (the run was begun with version {begun})") from error
+    what = "the newest is" if begun is None else "the run was begun with"
     if gone := [place for place in found.files if not os.path.exists(place)]:
         raise ValueError(
             f"{folder}: {what} version {found.version} of this Delta table, and {len(gone):,} of its files were "

@@ -257,15 +257,9 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
         into = unified(part.type for part in parts)
         if into is None:
             raise ValueError(f"column {name!r} has types {', '.join(sorted({str(part.type) for part in parts}))}")
-        columns[name] = pa.chunked_array([chunk for part in parts for chunk in as_type(part, into).chunks], into)
+        parts = [p if p.type == into else to_plain(p, plain_type(p.type), "the column").cast(into) for p in parts]
+        columns[name] = pa.chunked_array([chunk for part in parts for chunk in part.chunks], into)
     return pa.table(columns)
-
-
-def as_type(column: pa.ChunkedArray, into: pa.DataType) -> pa.ChunkedArray:
-    """The column in a type that `unified` found for it."""
-    if column.type == into:
-        return column
-    return to_plain(column, plain_type(column.type), "the column").cast(into)
 
 
 def timed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.prepare.lines import RefusedLine
-from pipeline.prepare.lists import JSON, lists_of
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import forms_of
+from pipeline.prepare.values import JSON, lists_of
 
 SPELLINGS = (
     "NA", "N/A", "NULL", "null", "None", "NaN", "nan", "\\N", "-", "n/a", "#N/A", "<NA>", "(null)", "?",

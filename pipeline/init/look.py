@@ -18,8 +18,6 @@ from pipeline.init.columns import Look, described_column
 from pipeline.init.labels import LABEL_NAMES
 from pipeline.init.names import words_of
 from pipeline.init.text import header_of, look_at_text
-from pipeline.prepare.lines import BadLines
-from pipeline.prepare.read import RAISE
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
@@ -28,11 +26,13 @@ DECODED = 16
 """Maximum number of rows that are decoded for one that is looked at, but for three row groups."""
 
 
-def look_at_labelled(paths: Sequence[DataFile], labels: Sequence[str], bad: BadLines) -> tuple[Look, list[DataFile]]:
+def look_at_labelled(
+    paths: Sequence[DataFile], labels: Sequence[str], skip: float | None
+) -> tuple[Look, list[DataFile]]:
     """Look at the files that have a label (see `look_at_files`). Returns the others too, which have all columns but the
     labels, since their rows are to be scored. `labels`: names of the labels; none: those that are names of labels."""
     try:
-        look = look_at_files(paths, bad)
+        look = look_at_files(paths, skip)
         if not any(look.lacking.values()):
             return look, []
     except ValueError:
@@ -44,20 +44,20 @@ def look_at_labelled(paths: Sequence[DataFile], labels: Sequence[str], bad: BadL
     known = most & ({*labels} or {name for name in most if words_of(name) in LABEL_NAMES})
     others = [path for path, there in names.items() if known and there == most - known]
     if others or not look:
-        look = look_at_files([path for path in paths if path not in others], bad)
+        look = look_at_files([path for path in paths if path not in others], skip)
     return look, others
 
 
-def look_at_files(paths: Sequence[DataFile], bad: BadLines = RAISE) -> Look:
-    """Look at Parquet or CSV files of one shape. `bad`: rule for lines of text that cannot be read. Raises ValueError
-    if they are neither, mixed, or of several shapes."""
+def look_at_files(paths: Sequence[DataFile], skip: float | None = None) -> Look:
+    """Look at Parquet or CSV files of one shape. `skip`: share of the lines of text that may be left out since they
+    cannot be read. Raises ValueError if they are neither, mixed, or of several shapes."""
     parquet = [begins_with_mark(path) for path in paths]
     if all(parquet):
         return _parquet(paths)
     if any(parquet):
         other = paths[parquet.index(False)]
         raise ValueError(f"{other} is no Parquet file, and {paths[parquet.index(True)]} is one; give files of one kind")
-    return look_at_text(paths, LOOKED_AT_FILES, bad)
+    return look_at_text(paths, LOOKED_AT_FILES, skip)
 
 
 def _names_in(path: DataFile) -> list[str]:
@@ -107,12 +107,9 @@ def _spread_rows(path: DataFile, names: Sequence[str], quota: int) -> pa.Table:
         groups = [groups[n] for n in np.unique(np.linspace(0, len(groups) - 1, most).astype(int))] if groups else []
         share, draw = quota / max(1, sum(sizes[group] for group in groups)), np.random.default_rng(0)
         tables = []
-        try:
-            for batch in file.iter_batches(1 << 16, columns=names, row_groups=groups, use_threads=False):
-                table = pa.Table.from_batches([batch])
-                tables.append(table if share >= 1 else table.filter(pa.array(draw.random(len(table)) < share)))
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path}: cannot be read, is the file complete? ({error})") from error
+        for batch in file.iter_batches(1 << 16, columns=names, row_groups=groups, use_threads=False):
+            table = pa.Table.from_batches([batch])
+            tables.append(table if share >= 1 else table.filter(pa.array(draw.random(len(table)) < share)))
     return concatenated([pa.table({name: pa.nulls(0) for name in names}), *tables])
 
 

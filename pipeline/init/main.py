@@ -22,8 +22,7 @@ from pipeline.init.columns import Column, Look
 from pipeline.init.division import ByPrepare, Division, by_prepare, divide, rate_of, shown_time, split_table
 from pipeline.init.labels import is_binary, labelled_rows
 from pipeline.init.look import look_at_labelled
-from pipeline.init.roles import ask, choose_roles, fit_to_splits, shared_table
-from pipeline.init.sequences import note_of, sequences_of
+from pipeline.init.roles import ask, choose_roles, fit_to_splits, note_of, sequences_of, shared_table
 from pipeline.machine import limits
 from pipeline.machine.allocator import return_freed_memory
 from pipeline.machine.aside import move_aside
@@ -40,7 +39,6 @@ from pipeline.prepare.draft import (
     workflow_text,
 )
 from pipeline.prepare.layout import KEPT, MANIFEST
-from pipeline.prepare.lines import BadLines
 from pipeline.prepare.main import MEMORY_PER_BYTE, PROCESS_BYTES
 from pipeline.prepare.main import main as prepare_main
 from pipeline.prepare.statistics import write_numbers
@@ -92,7 +90,7 @@ def init_command(args: argparse.Namespace) -> int:
     files = [file for file in files if file not in left_out]
     labels = [*args.label, *(role.removesuffix("=label") for role in args.roles if role.endswith("=label"))]
     labels += [label.partition("=")[0] for label in labels]
-    look, to_score = look_at_labelled(files, labels, BadLines(args.skip_bad))
+    look, to_score = look_at_labelled(files, labels, args.skip_bad)
     if to_score:
         print(f"left out, since they have no label: {', '.join(file.name for file in to_score)}")
     if not look.sample.num_rows:

@@ -1,5 +1,5 @@
-"""Roles of columns: label, number, category, time, or none, each with its reason, and warnings of what will not
-train."""
+"""Roles of columns: label, number, category, time, or none, each with its reason, and warnings of what will not train;
+and the lists that a model can read value by value."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.doctor.measures import binned, held_out_rates, rank_auc
-from pipeline.init.choice import Choice, as_option, given_role, split_role
+from pipeline.doctor.measures import binned_known, held_out_rates, rank_auc
+from pipeline.init.choice import Choice, as_option, given_role, of_role, split_role
 from pipeline.init.columns import Column, Look, codes_of
 from pipeline.init.division import Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.names import OUTCOME_WORDS, TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
 from pipeline.init.values import F8, WholeNumbers
+from pipeline.prepare.draft import DraftedSequence
 from pipeline.records import I32
 
 VERY_FEW = 8
@@ -36,6 +37,8 @@ UNSEEN_SHARE = 0.05
 """Share of held-out rows whose value was seen in training, below which the user is warned of a category."""
 SHARED_VALUES = 0.8
 """Share of the values of lists that a column of single values must have, so that they share a table."""
+ATTRIBUTE = 0.95
+"""Least share of the lists that hold their own row's value of the candidate in a list of the candidate's attributes."""
 
 
 def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -> list[Choice]:
@@ -98,6 +101,42 @@ def _words(name: str) -> set[str]:
         "list",
         "seq",
     }
+
+
+def sequences_of(choices: Sequence[Choice], look: Look) -> list[DraftedSequence]:
+    """Sequences of the columns of lists that hold values of a category, unless the user gives their role. Columns whose
+    lists have the same length in each row are one sequence. In none is a column with a null within a list, which
+    training refuses in a sequence, and one whose lists hold their own row's value: it is an attribute of the candidate.
+    """
+    of_lengths: dict[bytes, dict[str, str]] = {}
+    for choice in of_role(choices, "category"):
+        candidate = None if choice.given else shared_table(choice, choices, look)
+        values = look.sample.column(choice.column.name)
+        if not candidate or any(pc.list_flatten(chunk).null_count for chunk in values.chunks):
+            continue
+        if share_with_own_value(values, look.sample.column(candidate)) < ATTRIBUTE:
+            lengths_N = pc.fill_null(pc.list_value_length(values), 0).to_numpy().astype(np.int64)
+            of_lengths.setdefault(lengths_N.tobytes(), {})[choice.column.name] = candidate
+    return [
+        DraftedSequence(f"history_{number}" if number > 1 else "history", items)
+        for number, items in enumerate(of_lengths.values(), 1)
+    ]
+
+
+def share_with_own_value(lists: pa.ChunkedArray, own: pa.ChunkedArray) -> float:
+    """Share of the lists with values that hold their row's value of another column."""
+    row_V = pc.list_parent_indices(lists)
+    holds_V = pc.equal(pc.list_flatten(lists), own.take(row_V).cast(lists.type.value_type, safe=False))
+    return len(pc.unique(row_V.filter(holds_V))) / max(1, len(pc.unique(row_V)))
+
+
+def note_of(sequence: DraftedSequence, choices: Sequence[Choice]) -> str:
+    """Description of a sequence, with the options that have its lists pooled instead."""
+    options = [as_option(choice.column, "list") for choice in choices if choice.column.name in sequence.items]
+    return (
+        f"a model can read {', '.join(sequence.items)} value by value, and compare the values with "
+        f"{', '.join(sequence.items.values())}; for their mean alone, {' '.join(options)}"
+    )
 
 
 def _choice(column: Column, whole: WholeNumbers) -> Choice:
@@ -247,7 +286,4 @@ def _codes(choice: Choice, values: pa.ChunkedArray) -> I32:
     if choice.role == "category":
         return codes_of(values)
     floats_N = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
-    known_N = np.isfinite(floats_N)
-    codes_N = np.zeros(len(floats_N), np.int32)
-    codes_N[known_N] = 1 + binned(floats_N[known_N]) if known_N.any() else 0
-    return codes_N
+    return binned_known(floats_N, np.isfinite(floats_N))

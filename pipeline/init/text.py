@@ -23,11 +23,11 @@ from pipeline.init.forms import SPELLINGS, Form, form_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.heads import check_heads, has_rows
 from pipeline.prepare.json_lines import json_parser, nested, read_objects
-from pipeline.prepare.lines import BadLines, RefusedLine, Text, parse_lines
+from pipeline.prepare.lines import RefusedLine, Text, parse_lines
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
-from pipeline.prepare.read import RAISE, SourcePart, parts
+from pipeline.prepare.read import SourcePart, parts, place_of
 from pipeline.prepare.schema import Role, roles_of
-from pipeline.prepare.stretches import Stretch, first_line, open_text, stretches
+from pipeline.prepare.stretches import first_line, open_text, stretches
 from pipeline.prepare.text import has_backslashes, with_doubled_quotes
 from pipeline.prepare.times import DAYS
 from pipeline.records import I64
@@ -49,7 +49,7 @@ TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", r
 """Text in the last line of a table that sums up the lines before."""
 
 
-def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) -> Look:
+def look_at_text(paths: Sequence[DataFile], most: int, skip: float | None = None) -> Look:
     """Look at files of delimited text, or of objects of JSON, of which at most so many are read. The rows of each are
     estimated from the bytes of those in the sample. Raises ValueError, with file and line, if they are neither, of
     several shapes, or not as `prepare` could read them."""
@@ -59,7 +59,7 @@ def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) ->
         if first.startswith("["):
             raise ValueError(f"{paths[0]} is a JSON array; write one object per line, as `jq -c '.[]'` does")
         chosen = spaced(range(len(paths)), most)
-        format, forms = _of_json([paths[number] for number in chosen], bad)
+        format, forms = _of_json([paths[number] for number in chosen], skip)
         options: dict[str, Any] = {"nulls": SPELLINGS}
     else:
         format = _delimited(paths[0])
@@ -72,7 +72,7 @@ def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) ->
                 " column that --label names"
             ) from error
         chosen = spaced(range(len(paths)), most)
-        format, table = _with_quotes(paths, chosen, format, bad)
+        format, table = _with_quotes(paths, chosen, format, skip)
         forms = {name: form_of(name, table.column(name)) for name in table.column_names}
         names = ("delimiter", "header", "newlines", *(("backslashes",) if format.backslashes else ()))
         options = {name: getattr(format, name) for name in names} | {"nulls": SPELLINGS}
@@ -80,20 +80,20 @@ def look_at_text(paths: Sequence[DataFile], most: int, bad: BadLines = RAISE) ->
         values = [dict(path.partitions).get(name) for path in paths]
         forms.setdefault(name, form_of(name, pa.chunked_array([pa.array(values, pa.string())])))
     fields = [_field(name, form) for name, form in forms.items()]
-    table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)), bad)
+    table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)), skip)
     columns = tuple(described_text(name, table.column(name), form) for name, form in forms.items())
     return Look(tuple(paths), rows, table, file_of, columns, options.get("delimiter", ""), options)
 
 
 def _with_quotes(
-    paths: Sequence[DataFile], chosen: Sequence[int], format: Format, bad: BadLines
+    paths: Sequence[DataFile], chosen: Sequence[int], format: Format, skip: float | None
 ) -> tuple[Format, pa.Table]:
     """The format with what is within quotes, line ends or quotes with a backslash, and the sample read by it."""
     errors = []
     for backslashes, newlines in product((False, True), repeat=2):
         changed = replace(format, backslashes=backslashes, newlines=newlines)
         try:
-            return changed, _read(paths, chosen, changed, bad)[0]
+            return changed, _read(paths, chosen, changed, skip)[0]
         except ValueError as error:
             errors.append(error)
     raise errors[0]
@@ -108,13 +108,13 @@ def _field(name: str, form: Form) -> Field:
 
 
 def _read(
-    paths: Sequence[DataFile], chosen: Sequence[int], format: Format, bad: BadLines
+    paths: Sequence[DataFile], chosen: Sequence[int], format: Format, skip: float | None
 ) -> tuple[pa.Table, I64, tuple[int, ...]]:
     """Table of the sample, and the number of the file of each row; and the estimated rows of all files."""
     tables, sizes, lines, seen = [format.schema.empty_table()], [], 0, 0
     for number in chosen:
         before = len(tables)
-        for part, num_bytes in _parts(paths[number], format, SAMPLE_BYTES // len(chosen), bad):
+        for part, num_bytes in _parts(paths[number], format, SAMPLE_BYTES // len(chosen), skip):
             tables.append(part.table)
             lines, seen = lines + part.num_lines, seen + num_bytes
             if part.last:
@@ -124,11 +124,11 @@ def _read(
     return pa.concat_tables(tables), np.repeat(chosen, sizes), rows
 
 
-def _parts(path: DataFile, format: Format, wanted: int, bad: BadLines) -> Iterator[tuple[SourcePart, int]]:
+def _parts(path: DataFile, format: Format, wanted: int, skip: float | None) -> Iterator[tuple[SourcePart, int]]:
     """Parts of a file that cover about `wanted` bytes of it, each with the bytes of the file that it took."""
     for piece, passed in _pieces(path, format, wanted):
         before = 0
-        for part in parts(piece, format, bad, passed):
+        for part in parts(piece, format, skip, passed):
             # Of a stream, `end` is the place in the file.
             yield part, part.end - before if part.end else piece.end - piece.begin
             before = part.end
@@ -213,7 +213,7 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 def _lines(path: DataFile) -> list[str]:
     """The first lines of a file, of those that are whole."""
-    with open_text(path) as file:
+    with open_text(path)[0] as file:
         text = file.read(HEAD_BYTES)
     whole = text if len(text) < HEAD_BYTES else text[: text.rfind(b"\n") + 1] or text
     if has_backslashes(whole, DELIMITERS):
@@ -236,7 +236,7 @@ def _is_header(names: Sequence[str]) -> bool:
     )
 
 
-def _of_json(paths: Sequence[DataFile], bad: BadLines) -> tuple[Format, dict[str, Form]]:
+def _of_json(paths: Sequence[DataFile], skip: float | None) -> tuple[Format, dict[str, Form]]:
     """Format without fields, and the form of each field that can be read; those of inner objects have dotted names."""
     format = Format("json", "json", ())
     check = json_parser(replace(format, fields=(Field("", "category", pa.string()),)))
@@ -250,8 +250,8 @@ def _of_json(paths: Sequence[DataFile], bad: BadLines) -> tuple[Format, dict[str
         for piece, passed in _pieces(path, format, SAMPLE_BYTES // len(paths)):
             for stretch in stretches(piece, format):
                 if stretch.number not in passed:
-                    where = partial(_line_of, path, stretch)
-                    good = parse_lines(stretch.text, False, checked, bad, where)[0]["lines"][0].as_py()
+                    where = partial(place_of, stretch, path, format)
+                    good = parse_lines(stretch.text, False, checked, skip, where)[0]["lines"][0].as_py()
                     text += good if good.endswith(b"\n") else good + b"\n"
     try:
         table = read_objects(text)
@@ -266,10 +266,6 @@ def _of_json(paths: Sequence[DataFile], bad: BadLines) -> tuple[Format, dict[str
     if left_out := [name for name, form in forms.items() if not form.types]:
         print(f"left out, since no workflow reads lists of them, or they are all null: {', '.join(left_out)}")
     return format, {name: form for name, form in forms.items() if form.types}
-
-
-def _line_of(path: DataFile, stretch: Stretch, at: int) -> str:
-    return f"{path}: line {stretch.line_at(at):,}"
 
 
 def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:

@@ -1,8 +1,8 @@
 """Conversion of raw logs to the Parquet files that workflows read, part by part: `pipeline prepare`.
 
 Each task takes one piece: whole lines of a byte range of a plain file, row groups, or a compressed file as a stream. It
-yields parts one after the other, so it holds one part per thread in memory, whatever the size of the input. Parts,
-splits by ratio and ids are functions of sources and options alone: any number of workers gives the same bytes.
+yields parts one after the other, so it holds one part per thread in memory, whatever the size of the input. Parts
+and splits by ratio are functions of sources and options alone: any number of workers gives the same bytes.
 
 A part is done once its record exists. The record is written after the files of the part; each of them is written under
 a temporary name, fsynced and renamed. So a killed preparation resumes with the parts that have no record. A record has
@@ -15,6 +15,4 @@ The order of calls: `main` reads the command line (`arguments`, `command`), clai
 `run`, whose tasks make parts (`steps`): they read a piece (`pieces`, `read`), divide its rows (`splits`), and write
 files and a record (`parts`). `resume` finds what is still to be made. `stretches` reads text part by part, and the
 parser of its format (`text`, `json_lines`, `sparse`) parses it; `sequences` sorts events and makes histories of them.
-
-Vocabularies are an external merge sort by key, then value; ids are positions in that order.
 """

@@ -66,11 +66,6 @@ def statistics_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def duckdb_size(text: str) -> int:
-    """Number of bytes of a size, which may also be written as DuckDB has it: 512MB, 2GB."""
-    return size_argument(text.replace("MB", "MiB").replace("GB", "GiB"))
-
-
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse a command line. Help and usage are those of its format, or the list of formats if it names none."""
     return prepare_arguments(next((word for word in argv if word in TAKES), None)).parse_args(argv)
@@ -113,7 +108,7 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--last", type=int, metavar="N", help="maximum number of events in a history: the latest ones (default: 50)")
     add("--least", type=int, metavar="N", help="leave out the examples of users with fewer than N events")
     add("--examples", nargs="+", default=[], metavar="FILE", help="files of examples (default: the events themselves)")
-    add("--memory", type=duckdb_size, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
+    add("--memory", type=size_argument, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
     add("--no-label", action="store_true", help="rows to score: leave out labels, and put all rows into test/")
     add("--split", metavar="HOW", help=SPLIT)
     add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: 0)")

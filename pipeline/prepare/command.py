@@ -13,7 +13,6 @@ from pipeline.prepare import formats
 from pipeline.prepare.arguments import TAKES
 from pipeline.prepare.formats import Format
 from pipeline.prepare.heads import check_heads, has_rows, names_in
-from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.pieces import Piece, cut_sources
 from pipeline.prepare.sequences import with_histories
@@ -56,7 +55,7 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         forms = {field.name: field.form for field in format.fields if field.form in DAYS}
         split = dataclasses.replace(split, form=forms.get(split.column, ""))
     check_split(split, format.schema, paths)
-    job = Job(out.absolute(), format, split, BadLines(args.skip_bad))
+    job = Job(out.absolute(), format, split, args.skip_bad)
     others = NOT_OF_OUTPUT if args.format == "sequences" else (*NOT_OF_OUTPUT, *OF_SEQUENCES)
     options = {name: value for name, value in sorted(vars(args).items()) if name not in others}
     options |= described(format)

@@ -40,11 +40,9 @@ class Counts(NamedTuple):
 def keys_of(values: pa.Array, name: str) -> U64:
     """[N] keys of integers or texts in a workflow's category `name`; those of nulls stand for a missing value."""
     # Its kernels need Numba, whose import takes longer than a small preparation.
-    from pipeline.data.decode import fill_keys
+    from pipeline.data import decode
 
-    keys_N = np.empty(len(values), np.uint64)
-    fill_keys(values, InputColumn(name, "data.categories", table=name), None, keys_N)
-    return keys_N
+    return decode.keys_of(values, InputColumn(name, "data.categories", table=name))
 
 
 def chunks(column: pa.ChunkedArray | pa.Array) -> list[pa.Array]:

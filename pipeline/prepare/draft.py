@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,54 +35,18 @@ MIN_BUCKETS, MAX_BUCKETS, ROWS_OF_BUCKET = 32, 128, 400
 WIDEST = 4.0
 """Largest distance of a scaled number from 0."""
 
-TEXT = '''"""{kind} on {what}.
-
+BEGINNING = """\
 A beginning: `help(pipeline.api)` lists all settings and models. A run chooses how much memory and disk it
-takes; storage=Storage(memory="8 GiB") sets a limit.
-"""
-
-from pathlib import Path
-
-from pipeline.api import (
-{imports}
-)
-
-{notes}{names}workflow = Workflow(
-    name={name},
-    data=Data(
-        root={root},
-{splits}
-        labels=({labels}),
-{weight}{features}        categories=(
-{categories}
-        ),
-{sequences}    ),
-    model=Model(
-        kind={kind}, {model},
-{bias}    ),
-    optimizer=Optimizer(
-{regularization}        rows={rows},
-        dense=DenseAdam(lr={dense_lr:g}),
-    ),
-    schedule=Schedule({schedule}),
-{metrics})
-'''
-
-NAMES = """\
+takes; storage=Storage(memory="8 GiB") sets a limit."""
+OF_NUMBERS = """\
 # Each number is read in two forms: its logarithm with mean 0 and deviation 1, and the bucket that it falls in, with
-# about as many rows in each. {statistics_name} has means, deviations and edges of the training rows.
-NUMBERS = (
-{names}
-)
-
-"""
-FEATURES = """        features=(
-            *(Standardize(column=name, name=f"{{name}}{scaled}", log1p=True, clip={widest}) for name in NUMBERS),
-            *(Bucket(column=name, name=f"{{name}}{bucket}", quantiles={buckets}) for name in NUMBERS),
-        ),
-        statistics=Path(__file__).parent / {statistics_name},
-        numbers=tuple(Number(name=f"{{name}}{scaled}") for name in NUMBERS),
-"""
+# about as many rows in each. {} has means, deviations and edges of the training rows."""
+OF_SEQUENCES = """\
+        # Lists that the model reads value by value, oldest first. They share the rows of the categories named here.
+        sequences=("""
+REGULARIZATION = """\
+        # L2 on every row at every step, {:g} / training rows: what one click says of a rare key is forgotten until
+        # more follow. Of all settings it decides most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +84,6 @@ class DraftedCategory:
     something else than that it is the candidate."""
     is_list: bool = False
 
-    def text(self, shares: bool) -> str:
-        table = f", table={quoted(self.table)}" if self.table and shares else ""
-        pooling = ', pooling="mean"' if self.is_list else ""
-        return f"Category(name={quoted(self.name)}{table}{pooling})"
-
 
 @dataclass(frozen=True, slots=True)
 class DraftedSequence:
@@ -135,11 +94,6 @@ class DraftedSequence:
     """Category that has the values of each column of lists, by the name of the column."""
     max_length: int | None = None
     """None: the default."""
-
-    def text(self) -> str:
-        items = ", ".join(f"{quoted(name)}: {quoted(candidate)}" for name, candidate in self.items.items())
-        length = f", max_length={self.max_length}" if self.max_length else ""
-        return f"Sequence(name={quoted(self.name)}, items={{{items}}}{length})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +142,26 @@ class Draft:
         """Number of buckets of each number."""
         return num_buckets_of(self.num_rows, self.recipe.is_linear)
 
+    @property
+    def rule(self) -> str:
+        """Name of the rows' optimizer."""
+        return "Adagrad" if self.recipe.is_linear else "Adam"
+
+    @property
+    def again(self) -> bool:
+        """True for a log that is small enough to be read several times."""
+        return self.num_rows < LARGE_ROWS
+
+    @property
+    def stops(self) -> bool:
+        """True if training stops at the best epoch. Without a validation split nothing says when to stop."""
+        return self.again and bool(self.splits.get("validation"))
+
+    @property
+    def read(self) -> Sequence[DraftedSequence]:
+        """Sequences that the model reads value by value."""
+        return self.sequences if self.recipe.reads_sequences else ()
+
 
 def with_sequences(draft: Draft, sequences: Sequence[DraftedSequence]) -> Draft:
     """The draft of a model that reads sequences. Without sequences, and with several labels, for which no such model is
@@ -200,76 +174,94 @@ def with_sequences(draft: Draft, sequences: Sequence[DraftedSequence]) -> Draft:
 
 def workflow_text(draft: Draft) -> str:
     """Text of a Python file that `pipeline run` can train."""
-    again, numbers, recipe = draft.num_rows < LARGE_ROWS, bool(draft.numbers), draft.recipe
-    stops = again and bool(draft.splits.get("validation"))
-    # Without a validation split nothing says when to stop.
-    epochs = MAX_EPOCHS if stops else draft.epochs or (3 if again else 1)
-    schedule = f"batch_size={batch_size_of(draft.num_rows)}, epochs={epochs}"
-    if stops:
-        plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, lr_factor={LR_FACTOR}, stop_after=3)'
-        schedule = f"\n        {schedule},\n        plateau={plateau},\n    "
-    several = f'"num_labels": {len(draft.labels)}, ' if len(draft.labels) > 1 else ""
-    deep = f"embedding_dim=16, {f'init_std={SMALL_STD}, ' if again else ''}"
-    sequences = draft.sequences if recipe.reads_sequences else ()
-    attention = ', "attention": (64, 32)' + ("" if recipe.softmax else ', "softmax": False') if sequences else ""
-    deep += f'args={{{several}"hidden": (400, 400), "dropout": 0.2{attention}}}'
-    optimizer = "Adagrad" if recipe.is_linear else "Adam"
-    used = [optimizer, "Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", draft.kind]
-    used += [*(["Bucket", "Number", "Standardize"] * numbers), *(["Plateau"] * stops)]
-    used += ["Metrics"] * bool(draft.group) + ["Sequence"] * bool(sequences)
+    return "".join(f"{line}\n" for part in (_head, _data, _model, _training) for line in part(draft))
+
+
+def _head(draft: Draft) -> Iterator[str]:
+    used = ["Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", draft.kind, draft.rule]
+    used += [*(["Bucket", "Number", "Standardize"] * bool(draft.numbers)), *(["Plateau"] * draft.stops)]
+    used += ["Metrics"] * bool(draft.group) + ["Sequence"] * bool(draft.read)
+    yield f'"""{draft.kind} on {draft.what}.\n\n{BEGINNING}\n"""\n\nfrom pathlib import Path\n'
+    yield "from pipeline.api import ("
+    yield from (f"    {name}," for name in sorted(used))
+    yield ")\n"
+    yield from (f"# {note}" for note in draft.notes)
+    if draft.numbers:
+        yield OF_NUMBERS.format(draft.statistics)
+        yield "NUMBERS = ("
+        yield from (f"    {quoted(name)}," for name in draft.numbers)
+        yield ")\n"
+
+
+def _data(draft: Draft) -> Iterator[str]:
+    yield f"workflow = Workflow(\n    name={quoted(draft.name)},\n    data=Data(\n        root={draft.root},"
+    for split in SPLITS:
+        if patterns := draft.splits.get(split):
+            yield f"        {split}=({', '.join(map(quoted, patterns))},),"
+    yield f"        labels=({', '.join(map(quoted, draft.labels))}{',' if len(draft.labels) == 1 else ''}),"
+    if draft.weight:
+        yield f"        weight={quoted(draft.weight)},"
     scaled, bucket = suffixes(draft.columns)
-    listed = {name for sequence in sequences for name in sequence.items}
-    fields = [category for category in draft.categories if category.name not in listed]
-    categories = [category.text(shares=not recipe.is_linear) for category in fields]
-    names = "\n".join(f"    {quoted(name)}," for name in draft.numbers)
-    statistics, shown = draft.statistics, quoted(draft.statistics)
-    return TEXT.format(
-        kind=draft.kind,
-        what=draft.what,
-        imports="\n".join(f"    {name}," for name in sorted(used)),
-        notes="".join(f"# {line}\n" for line in draft.notes),
-        names=NAMES.format(statistics_name=statistics, names=names) if numbers else "",
-        name=quoted(draft.name),
-        root=draft.root,
-        splits="\n".join(
-            f"        {split}=({', '.join(map(quoted, draft.splits[split]))},),"
-            for split in SPLITS
-            if draft.splits.get(split)
-        ),
-        labels=", ".join(map(quoted, draft.labels)) + ("" if several else ","),
-        weight=f"        weight={quoted(draft.weight)},\n" if draft.weight else "",
-        features=FEATURES.format(
-            scaled=scaled, bucket=bucket, widest=WIDEST, buckets=draft.num_buckets, statistics_name=shown
-        ) * numbers,
-        categories=_lines([*categories, *([_buckets(bucket)] * numbers)]).rstrip("\n"),
-        sequences=SEQUENCES.format(_lines([sequence.text() for sequence in sequences])) if sequences else "",
-        model="embedding_dim=0" if recipe.is_linear else deep,
-        bias=_bias(draft.rates),
-        regularization=REGULARIZATION.format(recipe.l2) if again else "",
-        rows=f"{optimizer}(lr={recipe.lr:g}{_l2(recipe, draft.num_rows) if again else ''})",
-        dense_lr=3e-3 if recipe.is_linear else 1e-3,
-        schedule=schedule,
-        metrics=f"    metrics=Metrics(group={quoted(draft.group)}),\n" if draft.group else "",
-    )  # fmt: skip
+    if draft.numbers:
+        log, ranges = f"log1p=True, clip={WIDEST}", f"quantiles={draft.num_buckets}"
+        yield "        features=("
+        yield f'            *(Standardize(column=name, name=f"{{name}}{scaled}", {log}) for name in NUMBERS),'
+        yield f'            *(Bucket(column=name, name=f"{{name}}{bucket}", {ranges}) for name in NUMBERS),'
+        yield "        ),"
+        yield f"        statistics=Path(__file__).parent / {quoted(draft.statistics)},"
+        yield f'        numbers=tuple(Number(name=f"{{name}}{scaled}") for name in NUMBERS),'
+    listed = {name for sequence in draft.read for name in sequence.items}
+    yield "        categories=("
+    for category in (category for category in draft.categories if category.name not in listed):
+        shares = category.table and not draft.recipe.is_linear
+        more = f", table={quoted(category.table)}" if shares else ""
+        more += ', pooling="mean"' if category.is_list else ""
+        yield f"            Category(name={quoted(category.name)}{more}),"
+    if draft.numbers:
+        yield f'            *(Category(name=f"{{name}}{bucket}") for name in NUMBERS),'
+    yield "        ),"
+    if draft.read:
+        yield OF_SEQUENCES
+        for sequence in draft.read:
+            length = f", max_length={sequence.max_length}" if sequence.max_length else ""
+            yield f"            Sequence(name={quoted(sequence.name)}, items={quoted(dict(sequence.items))}{length}),"
+        yield "        ),"
+    yield "    ),"
 
 
-SEQUENCES = """\
-        # Lists that the model reads value by value, oldest first. They share the rows of the categories named here.
-        sequences=(
-{}        ),
-"""
-REGULARIZATION = """\
-        # L2 on every row at every step, {:g} / training rows: what one click says of a rare key is forgotten until
-        # more follow. Of all settings it decides most.
-"""
+def _model(draft: Draft) -> Iterator[str]:
+    several = f'"num_labels": {len(draft.labels)}, ' if len(draft.labels) > 1 else ""
+    deep = f"embedding_dim=16, {f'init_std={SMALL_STD}, ' if draft.again else ''}"
+    attention = ', "attention": (64, 32)' + ("" if draft.recipe.softmax else ', "softmax": False')
+    deep += f'args={{{several}"hidden": (400, 400), "dropout": 0.2{attention if draft.read else ""}}}'
+    yield f"    model=Model(\n        kind={draft.kind}, {'embedding_dim=0' if draft.recipe.is_linear else deep},"
+    # A label with one value alone has no logit to begin at.
+    if draft.rates and all(0 < rate < 1 for rate in draft.rates.values()):
+        biases = {label: f"{math.log(rate / (1 - rate)):.2f}" for label, rate in draft.rates.items()}
+        each = ", ".join(f"{quoted(label)}: {bias}" for label, bias in biases.items())
+        shares = ", ".join(f"{rate:.2%}" for rate in draft.rates.values())
+        yield f"        # Training begins at the positive rate, {shares}, instead of at 50 %."
+        yield f"        initial_bias={f'{{{each}}}' if len(biases) > 1 else next(iter(biases.values()))},"
+    yield "    ),"
 
 
-def _l2(recipe: Recipe, num_rows: int) -> str:
-    return f', l2={recipe.l2 / max(1, num_rows):.2g}, semantics="dense"'
-
-
-def _buckets(suffix: str) -> str:
-    return f'*(Category(name=f"{{name}}{suffix}") for name in NUMBERS)'
+def _training(draft: Draft) -> Iterator[str]:
+    l2 = f', l2={draft.recipe.l2 / max(1, draft.num_rows):.2g}, semantics="dense"' if draft.again else ""
+    yield "    optimizer=Optimizer("
+    if draft.again:
+        yield REGULARIZATION.format(draft.recipe.l2)
+    yield f"        rows={draft.rule}(lr={draft.recipe.lr:g}{l2}),"
+    yield f"        dense=DenseAdam(lr={3e-3 if draft.recipe.is_linear else 1e-3:g}),\n    ),"
+    if draft.stops:
+        yield f"    schedule=Schedule(\n        batch_size={batch_size_of(draft.num_rows)}, epochs={MAX_EPOCHS},"
+        plateau = f'metric="logloss", min_gain={MIN_GAIN}, lr_factor={LR_FACTOR}, stop_after=3'
+        yield f"        plateau=Plateau({plateau}),\n    ),"
+    else:
+        epochs = draft.epochs or (3 if draft.again else 1)
+        yield f"    schedule=Schedule(batch_size={batch_size_of(draft.num_rows)}, epochs={epochs}),"
+    if draft.group:
+        yield f"    metrics=Metrics(group={quoted(draft.group)}),"
+    yield ")"
 
 
 def suffixes(columns: Collection[str]) -> tuple[str, str]:
@@ -280,18 +272,6 @@ def suffixes(columns: Collection[str]) -> tuple[str, str]:
             end = f"_{end}"
         found.append(end)
     return found[0], found[1]
-
-
-def _bias(rates: Mapping[str, float]) -> str:
-    """Line of the initial bias: the logit of each label's positive rate; empty if a label has one value alone."""
-    if not rates or not all(0 < rate < 1 for rate in rates.values()):
-        return ""
-    biases = {label: f"{math.log(rate / (1 - rate)):.2f}" for label, rate in rates.items()}
-    several = ", ".join(f"{quoted(label)}: {bias}" for label, bias in biases.items())
-    value = f"{{{several}}}" if len(biases) > 1 else next(iter(biases.values()))
-    shares = ", ".join(f"{rate:.2%}" for rate in rates.values())
-    why = f"# Training begins at the positive rate, {shares}, instead of at 50 %."
-    return f"        {why}\n        initial_bias={value},\n"
 
 
 def batch_size_of(num_rows: int) -> int:
@@ -340,10 +320,6 @@ def draft_of(summary: Mapping[str, Any], name: str, root: str, with_nulls: Colle
     )
 
 
-def _lines(items: Sequence[str]) -> str:
-    return "".join(f"            {item},\n" for item in items)
-
-
-def quoted(text: str) -> str:
-    """The text as a literal in Python."""
-    return visible(json.dumps(text, ensure_ascii=False))
+def quoted(value: str | dict[str, str]) -> str:
+    """The value as a literal in Python."""
+    return visible(json.dumps(value, ensure_ascii=False))

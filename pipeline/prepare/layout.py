@@ -19,13 +19,11 @@ WRITE = "write"
 """Folder in KEPT with the records of the parts that are done."""
 SORTED = "events"
 """Folder in KEPT with the sorted events from which histories are made."""
-REFUSED_DATA = "refused"
-"""File in KEPT whose existence says that the data were refused, so that a corrected command may resume."""
 PART = r"part-[0-9]{4,}-[0-9]{5,}"
 NAMES = {
     ".": "|".join(map(re.escape, (MANIFEST, STUB, STATISTICS))),
     **dict.fromkeys(SPLITS, rf"{PART}\.parquet"),
-    KEPT: f"{re.escape(COMMAND)}|stop|{REFUSED_DATA}",
+    KEPT: f"{re.escape(COMMAND)}|stop",
     f"{KEPT}/{WRITE}": rf"{PART}\.json",
     f"{KEPT}/{SORTED}": r"items\.arrow|frames\.arrow|done\.json|duckdb_temp_.+",
 }
@@ -63,7 +61,6 @@ def remove_kept(out: Path) -> None:
             remove(out / folder, f"({names})({PARTIAL})?")
             with suppress(OSError):
                 (out / folder).rmdir()
-    (out / KEPT / REFUSED_DATA).unlink(missing_ok=True)
 
 
 def remove(folder: Path, names: str) -> None:

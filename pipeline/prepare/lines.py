@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +24,11 @@ Parser = Callable[[Text], pa.Table]
 one of its lines alone."""
 
 
-@dataclass(frozen=True)
-class BadLines:
-    """Rule for lines that are refused."""
-
-    share: float | None = None
-    """Share of a part's lines that may be refused: they are counted and left out. None: the first one is an error. One
-    line of a part may always be refused; otherwise the last part of a file, which may be short, could hardly have any.
-    """
-
-    def allowed(self, num_lines: int) -> int:
-        return 0 if self.share is None else max(1, math.floor(self.share * num_lines))
+def may_skip(share: float | None, num_lines: int) -> int:
+    """Number of lines that are counted and left out if they are refused, of a part with `num_lines`: this share; None:
+    the first one is an error. One line of a part may always be refused; otherwise the last part of a file, which may be
+    short, could hardly have any."""
+    return 0 if share is None else max(1, math.floor(share * num_lines))
 
 
 def count_lines(text: Text, newlines_in_quotes: bool) -> int:
@@ -83,30 +76,30 @@ def refused_lines(text: Text, starts: I64, parse: Parser) -> Iterator[tuple[int,
 
 
 def parse_lines(
-    text: Text, newlines_in_quotes: bool, parse: Parser, bad: BadLines, where: Callable[[int], str]
+    text: Text, newlines_in_quotes: bool, parse: Parser, share: float | None, where: Callable[[int], str]
 ) -> tuple[pa.Table, int]:
     """Return the table of all lines that are not refused, and the number of those that are.
 
-    Raises ValueError if more lines are refused than `bad` allows. `where` names the line that begins at an offset of
-    the text.
+    Raises ValueError if more lines are refused than may be skipped (see `may_skip`). `where` names the line that begins
+    at an offset of the text.
     """
     try:
         return parse(text), 0
     except RefusedLine:
         starts = line_starts(text, newlines_in_quotes)
     num_lines = len(starts) - 1
-    allowed = bad.allowed(num_lines)
+    allowed = may_skip(share, num_lines)
     found: list[int] = []
     for line, reason in refused_lines(text, starts, parse):
         found.append(line)
         if len(found) <= allowed:
             continue
         place = f"{where(int(starts[line]))}: {reason}"
-        if bad.share is None:
+        if share is None:
             raise ValueError(f"{place}; correct it, or leave bad lines out (--skip-bad 0.001: up to one in a thousand)")
         raise ValueError(
             f"{place}; this is bad line {len(found):,} of a part of {num_lines:,} lines, {allowed:,} of which may be "
-            f"skipped (a share of {bad.share}); the first is {where(int(starts[found[0]]))}; correct them, or give a "
+            f"skipped (a share of {share}); the first is {where(int(starts[found[0]]))}; correct them, or give a "
             "larger --skip-bad"
         )
     begins, pasts = [0, *(line + 1 for line in found)], [*found, num_lines]

@@ -6,7 +6,6 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from shlex import quote
@@ -14,7 +13,7 @@ from types import ModuleType
 
 import pyarrow as pa
 
-from pipeline.errors import refuse_remote, system_text
+from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.process import is_command
 from pipeline.machine.signals import heed_interrupts, on_signal
@@ -22,7 +21,7 @@ from pipeline.machine.threads import TaskThreads
 from pipeline.messages.sizes import format_size
 from pipeline.prepare.arguments import read_arguments
 from pipeline.prepare.command import plan_preparation
-from pipeline.prepare.layout import MANIFEST, REFUSED_DATA, STUB, remove_kept
+from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
 from pipeline.prepare.manifest import claim, read_prepared
 from pipeline.prepare.report import report_lines
 from pipeline.prepare.run import begin, run
@@ -40,9 +39,6 @@ PROCESS_BYTES = 400 << 20
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
 """Exceptions that end a preparation with a message. RuntimeError includes PipelineError, RecursionError, and a
 thread that cannot be started."""
-
-
-CORRECTED = "when this is corrected, without --fresh: in a source, or by another --skip-bad or --split"
 
 
 class Stop:
@@ -81,12 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return prepare(args, stop)
         except FAULTS as error:
-            print(f"error: {fault_message(error)}", file=sys.stderr)
+            print(f"error: {error_text(error, '--workers or --piece-size') or type(error).__name__}", file=sys.stderr)
             if stop.begun:
-                way = (
-                    f"the command resumes {CORRECTED}" if isinstance(error, ValueError) else "the same command resumes"
-                )
-                print(f"finished parts stay: {way}", file=sys.stderr)
+                corrected = ", when a source is corrected, or with another --skip-bad" * isinstance(error, ValueError)
+                print(f"finished parts stay: the same command resumes{corrected}", file=sys.stderr)
             return 1 if stop.begun else 2
         except KeyboardInterrupt:
             print("interrupted before anything was made", file=sys.stderr)
@@ -107,15 +101,13 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             begin(job)
             stop.job = job
             tasks = TaskThreads(args.workers)
-            print(memory_of(tasks.num_threads, args.piece_size))
+            most, more = MEMORY_PER_BYTE * args.piece_size >> 20, PROCESS_BYTES >> 20
+            print(
+                f"{tasks.num_threads} parts at a time, of {format_size(args.piece_size)} of text: up to {most:,} MiB "
+                f"of memory each, and {more:,} MiB in addition"
+            )
             stop.begun = True
-            try:
-                finished = run(job, pieces, command, tasks, stop.asked)
-            except ValueError:
-                with suppress(OSError):
-                    (job.kept / REFUSED_DATA).touch()
-                raise
-            if not finished:
+            if not run(job, pieces, command, tasks, stop.asked):
                 print("stopped: finished parts stay, and the same command resumes")
                 return 1
             prepared = read_prepared(out, command)
@@ -143,17 +135,3 @@ def leave_pandas_out() -> None:
         sys.meta_path.insert(0, hiding := Hiding())
         pa.scalar(0)
         sys.meta_path.remove(hiding)
-
-
-def fault_message(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
-        return f"the memory is not enough ({error}); give fewer --workers, or a smaller --piece-size"
-    return system_text(error) or str(error) or type(error).__name__
-
-
-def memory_of(num_threads: int, piece_bytes: int) -> str:
-    """Upper bound of the memory of a preparation, in words; it does not depend on the size of the sources."""
-    return (
-        f"{num_threads} parts at a time, of {format_size(piece_bytes)} of text: up to "
-        f"{MEMORY_PER_BYTE * piece_bytes >> 20:,} MiB of memory each, and {PROCESS_BYTES >> 20:,} MiB in addition"
-    )

@@ -15,7 +15,7 @@ from pipeline.files.find import DataFile
 from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.machine.aside import move_aside
 from pipeline.messages.uris import cut, is_remote
-from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
+from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, check_folders
 from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
 from pipeline.prepare.resume import remove_other_parts
 from pipeline.prepare.schema import Field
@@ -26,8 +26,6 @@ from pipeline.storage.files import Files, checksum
 
 HEAD_BYTES = 1 << 16
 MAX_SHOWN = 200
-CORRECTABLE = ("skip_bad", "split")
-"""Options in which a command may differ from the one whose data were refused."""
 NOT_GIVEN = {"vocabulary": [], "minimum": 1}
 """Options of earlier versions, as those recorded them of commands that did not give them."""
 
@@ -97,9 +95,9 @@ def _origin(path: DataFile) -> Origin:
 
 def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None:
     """Claim the output folder for the command; return its manifest if the output is finished already. With `fresh`,
-    what is in the folder is moved aside first. If the data were refused before, the command may be a corrected one;
-    what it makes otherwise is removed. Raises ValueError if the folder holds something else or the output of another
-    command, or is damaged."""
+    what is in the folder is moved aside first. Sources and `--skip-bad` may be corrected until the output is finished;
+    the parts that they make otherwise are removed. Raises ValueError if the folder holds something else or the output
+    of another command, or is damaged."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is not a folder; --out names another place")
     if fresh and out.exists() and any(out.iterdir()):
@@ -108,8 +106,7 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
     path = out / KEPT / COMMAND
     if path.exists():
         there = _read(path)
-        was_refused = (out / KEPT / REFUSED_DATA).exists() and not (out / MANIFEST).exists()
-        if is_new := was_refused and _corrects(there, command):
+        if is_new := not (out / MANIFEST).exists() and _corrects(there, command):
             _go_on_with(job, there, command)
         elif differ := _differences(there, command):
             raise ValueError(
@@ -127,9 +124,11 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
 
 
 def _corrects(there: Command, here: Command) -> bool:
-    """True if the commands differ, and parts made by the one may belong to the other."""
+    """True if the commands differ in the content of sources or in `--skip-bad` alone, so that parts made by the one may
+    belong to the other."""
     same = [source.path for source in there.sources] == [source.path for source in here.sources]
-    return same and there != here and {*_different(there, here)} <= {*CORRECTABLE}
+    other = _different(there, here)
+    return same and (other == ["skip_bad"] or (not other and there.sources != here.sources))
 
 
 def _different(there: Command, here: Command) -> list[str]:
@@ -143,10 +142,9 @@ def _go_on_with(job: Job, there: Command, here: Command) -> None:
     """Remove the parts that the corrected command makes otherwise."""
     both = zip(there.sources, here.sources, strict=True)
     changed = {number for number, (before, now) in enumerate(both) if before != now}
-    other = _different(there, here)
     # A history may have events of any source.
-    removed = remove_other_parts(job, changed, "split" in other or bool(changed and job.format.histories))
-    what = [*(f"--{name.replace('_', '-')}" for name in other), *(here.sources[n].path for n in changed)]
+    removed = remove_other_parts(job, {*range(len(here.sources))} if changed and job.format.histories else changed)
+    what = [*(["--skip-bad"] if _different(there, here) else []), *(here.sources[n].path for n in changed)]
     print(f"resumes with what was corrected ({', '.join(what)}): {removed:,} parts are made again")
 
 

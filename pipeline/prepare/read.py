@@ -21,14 +21,12 @@ from pipeline.prepare.formats import Format
 from pipeline.prepare.heads import names_in, values_in
 from pipeline.prepare.histories import LEFT_OUT, PLACE
 from pipeline.prepare.json_lines import json_parser
-from pipeline.prepare.lines import BadLines, Parser, count_lines, parse_lines
+from pipeline.prepare.lines import Parser, count_lines, may_skip, parse_lines
 from pipeline.prepare.pieces import Piece, rows_a_part
 from pipeline.prepare.schema import Field
 from pipeline.prepare.stretches import Stretch, stretches
 from pipeline.prepare.text import NAMELESS, text_parser
 from pipeline.prepare.values import bad_values, label_of
-
-RAISE = BadLines()
 
 
 @dataclass
@@ -46,24 +44,24 @@ class SourcePart:
     """Bytes of the file read up to the part's end, if it is read as a stream."""
 
 
-def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[int] = ()) -> Iterator[SourcePart]:
+def parts(piece: Piece, format: Format, skip: float | None = None, made: Container[int] = ()) -> Iterator[SourcePart]:
     """Read the parts of a piece in order. A part whose number is in `made` is not parsed: its table is empty.
 
     One part is in memory at a time: its table, and for text during parsing its bytes and as much again. Raises
     ValueError, with file and line (Parquet: file and row, counted from 1), if something does not fit the format.
     """
-    return (_of_row_groups if format.kind == "parquet" else _of_lines)(piece, format, bad, made)
+    return (_of_row_groups if format.kind == "parquet" else _of_lines)(piece, format, skip, made)
 
 
-def _of_lines(piece: Piece, format: Format, bad: BadLines, made: Container[int]) -> Iterator[SourcePart]:
+def _of_lines(piece: Piece, format: Format, skip: float | None, made: Container[int]) -> Iterator[SourcePart]:
     parse = _parser(piece.path, in_files_of(piece.path, format))
     for stretch in stretches(piece, format):
         part = SourcePart(piece.file, stretch.number, format.schema.empty_table(), last=stretch.last, end=stretch.end)
         if part.number in made:
             part.num_lines = count_lines(stretch.text, format.newlines)
         else:
-            where = partial(_place, stretch, piece.path, format)
-            part.table, part.num_skipped = parse_lines(stretch.text, format.newlines, parse, bad, where)
+            where = partial(place_of, stretch, piece.path, format)
+            part.table, part.num_skipped = parse_lines(stretch.text, format.newlines, parse, skip, where)
             part.num_lines = part.table.num_rows + part.num_skipped
             part.table = with_path(part.table, piece.path, format)
         # The table is all that is needed of the text, and what is made of it may take the text's memory.
@@ -73,7 +71,7 @@ def _of_lines(piece: Piece, format: Format, bad: BadLines, made: Container[int])
         del part
 
 
-def _place(stretch: Stretch, path: DataFile, format: Format, at: int) -> str:
+def place_of(stretch: Stretch, path: DataFile, format: Format, at: int) -> str:
     """The line that begins at an offset of the stretch's text, for messages."""
     line = stretch.line_at(at)
     headless = line == 1 and format.kind != "json" and not format.has_header(path)
@@ -130,7 +128,7 @@ def _parser(path: DataFile, format: Format) -> Parser:
     return text_parser(format, names)
 
 
-def _of_row_groups(piece: Piece, format: Format, bad: BadLines, made: Container[int]) -> Iterator[SourcePart]:
+def _of_row_groups(piece: Piece, format: Format, skip: float | None, made: Container[int]) -> Iterator[SourcePart]:
     with open_file(piece.path) as file:
         metadata = file.metadata
         first_row = sum(metadata.row_group(g).num_rows for g in range(piece.begin))
@@ -142,7 +140,7 @@ def _of_row_groups(piece: Piece, format: Format, bad: BadLines, made: Container[
                 table = _typed(table, piece, format, first_row)
                 if format.histories:
                     table = format.histories.added_to(table, piece.file, first_row)
-                part.table = _good_rows(table, piece, format, bad, first_row)
+                part.table = _good_rows(table, piece, format, skip, first_row)
                 part.num_skipped = num_rows - part.table.num_rows
                 if format.histories and format.histories.least:
                     part.table = part.table.filter(pc.not_equal(part.table.column(PLACE), LEFT_OUT))
@@ -155,14 +153,11 @@ def _tables(file: FlatFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
     """Rows of each part, with columns in the order of the file."""
     names, groups, group = format.in_file, list(range(piece.begin, piece.end)), file.metadata.row_group(piece.begin)
     size = rows_a_part(group, format, piece.part_bytes)
-    try:
-        if len(groups) > 1 or size >= group.num_rows:
-            yield file.read_row_groups(groups, columns=names, use_threads=False)
-            return
-        for batch in file.iter_batches(size, row_groups=groups, columns=names, use_threads=False):
-            yield pa.Table.from_batches([batch])
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{piece.path}: row group {piece.begin}: cannot be read, is it complete? ({error})") from error
+    if len(groups) > 1 or size >= group.num_rows:
+        yield file.read_row_groups(groups, columns=names, use_threads=False)
+        return
+    for batch in file.iter_batches(size, row_groups=groups, columns=names, use_threads=False):
+        yield pa.Table.from_batches([batch])
 
 
 def _typed(table: pa.Table, piece: Piece, format: Format, first_row: int) -> pa.Table:
@@ -191,16 +186,16 @@ def _cast(column: pa.ChunkedArray, field: Field, what: str, first_row: int) -> p
     return column.cast(value_of(column.type)).cast(field.arrow_type)
 
 
-def _good_rows(table: pa.Table, piece: Piece, format: Format, bad: BadLines, first_row: int) -> pa.Table:
+def _good_rows(table: pa.Table, piece: Piece, format: Format, skip: float | None, first_row: int) -> pa.Table:
     found = bad_values(table, format.fields)
     if found is None:
         return table
     bad_N, reason = found
-    num_bad, allowed = int(bad_N.sum()), bad.allowed(table.num_rows)
+    num_bad, allowed = int(bad_N.sum()), may_skip(skip, table.num_rows)
     if num_bad > allowed:
         raise ValueError(
             f"{piece.path}: row {first_row + int(np.flatnonzero(bad_N)[0]) + 1:,}: {reason}; {num_bad:,} of "
-            f"{table.num_rows:,} rows of this part are bad, {allowed:,} may be skipped; correct them, or give "
-            f"{'--skip-bad SHARE' if bad.share is None else 'a larger --skip-bad'}"
+            f"{table.num_rows:,} rows of this part are skip, {allowed:,} may be skipped; correct them, or give "
+            f"{'--skip-bad SHARE' if skip is None else 'a larger --skip-bad'}"
         )
     return table.filter(pa.array(~bad_N))

@@ -15,7 +15,7 @@ def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:
     """Lines of the report. All of it is in _prepared.json."""
     yield from aligned(_split_rows(job, prepared))
     lines, skipped = (sum(numbers) for numbers in zip(*((s.lines, s.skipped) for s in prepared.sources), strict=True))
-    if skipped or job.bad.share is not None:
+    if skipped or job.skip_bad is not None:
         files = sum(source.skipped > 0 for source in prepared.sources)
         where = (
             f", in {files:,} of {len(prepared.sources):,} files; {MANIFEST} says how many of each" if skipped else ""

@@ -1,7 +1,7 @@
 """Decision which parts of an unfinished output are still valid, and which are made again; each part has a record.
 
 A part is made again if its files, or the record itself, are not as they were written; and by a corrected command if its
-source has changed, if rows are divided in another way, or if more of its lines were left out than may be now.
+source has changed, or if more of its lines were left out than may be now.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import partial
 from itertools import pairwise
 
 from pipeline.prepare.layout import PART, named
+from pipeline.prepare.lines import may_skip
 from pipeline.prepare.parts import Made, Record, Records, part_name
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
@@ -54,13 +55,12 @@ def remove_damaged_parts(job: Job, names: Iterable[str]) -> None:
     _remove_records(job, partial(_is_as_written, job), names)
 
 
-def remove_other_parts(job: Job, changed: Set[int], new_split: bool) -> int:
-    """Remove the parts of `changed` sources, and of the others those that do not hold by a corrected command; return
-    the number of parts that are removed."""
+def remove_other_parts(job: Job, changed: Set[int]) -> int:
+    """Remove the parts of `changed` sources, and of the others those with more bad lines than may now be skipped;
+    return the number of parts that are removed."""
 
     def holds(record: Record) -> bool:
-        may_be = record.file not in changed and record.skipped <= job.bad.allowed(record.lines)
-        return may_be and not new_split
+        return record.file not in changed and record.skipped <= may_skip(job.skip_bad, record.lines)
 
     count = _remove_records(job, holds)
     _remove_files(job)
@@ -91,8 +91,8 @@ def _is_as_written(job: Job, record: Record) -> bool:
 
 
 def _remove_files(job: Job) -> None:
-    """Remove the files of parts without a record: a corrected source may have fewer parts, and another split may leave
-    a part without rows of some split, so that such a file would never be written again."""
+    """Remove the files of parts without a record: a corrected source may have fewer parts, or none with rows of some
+    split, so that such a file would never be written again."""
     names = job.records.names()
     for split in SPLITS:
         for path in list(named(job.out / split, rf"{PART}\.parquet")):

@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pipeline.errors import PipelineError
 from pipeline.files.stores import stamp_of
 from pipeline.machine.threads import TaskThreads
 from pipeline.monitor.progress import RowProgress
 from pipeline.prepare.draft import draft_of, workflow_name, workflow_text
 from pipeline.prepare.layout import SORTED, STATISTICS, STUB, WRITE, remove_kept, remove_partials
+from pipeline.prepare.lines import may_skip
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Records, joined_span
 from pipeline.prepare.pieces import Piece
@@ -92,8 +92,6 @@ def write_parts(
             if stop.is_set():
                 return False
     check_sources(command, (piece.path for piece in pieces))
-    if still := unfinished(pieces, records):
-        raise PipelineError(f"writing: {len(still)} of {len(pieces)} pieces are not finished; the same command resumes")
     return True
 
 
@@ -119,10 +117,10 @@ def check_skipped(job: Job) -> None:
     """Raises ValueError if more of all lines were skipped than --skip-bad allows, although no part had too many."""
     totals = [(record.lines, record.skipped) for record in job.records]
     lines, skipped = (sum(numbers) for numbers in zip(*totals, strict=True))
-    if skipped > job.bad.allowed(lines):
+    if skipped > (allowed := may_skip(job.skip_bad, lines)):
         raise ValueError(
-            f"{skipped:,} of {lines:,} lines are bad, and --skip-bad {job.bad.share} allows "
-            f"{job.bad.allowed(lines):,}; correct the sources, or give a larger --skip-bad"
+            f"{skipped:,} of {lines:,} lines are bad, and --skip-bad {job.skip_bad} allows {allowed:,}; "
+            "correct the sources, or give a larger --skip-bad"
         )
 
 
@@ -155,6 +153,4 @@ def check_rows(job: Job, command: Command, splits: Mapping[str, Mapping[str, Any
     if empty := [name for name in wanted if not splits[name]["rows"]]:
         text = f"--split {command.options['split']}: " if command.options["split"] else ""
         why = reaches(job.split, joined_span(split.get("span") for split in splits.values()))
-        raise ValueError(
-            f"{text}no row is for {' or '.join(empty)}{why}; give another --split, or leave out what no row is for"
-        )
+        raise ValueError(f"{text}no row is for {' or '.join(empty)}{why}; give another --split, with --fresh")

@@ -19,13 +19,11 @@ import pyarrow.parquet as pq
 from pipeline.data.files import InputColumn, with_derived
 from pipeline.data.plain import plain
 from pipeline.errors import PipelineError, system_text
-from pipeline.features.any import AnyFeature
-from pipeline.features.bucket import Bucket
 from pipeline.features.derived import Derived
-from pipeline.features.feature import doubles
-from pipeline.features.rare import COLUMNS, COUNT, VALUE, Rare
-from pipeline.features.side_files import NO_FILE
-from pipeline.features.standardize import Standardize
+from pipeline.features.settings import AnyFeature, Bucket, Rare, Standardize
+from pipeline.features.side_files import COLUMNS, COUNT, VALUE
+from pipeline.features.standardize import scaled
+from pipeline.features.values import doubles, expect
 from pipeline.files.find import DataFile, find, place_of, typed
 from pipeline.files.flat import open_file
 from pipeline.files.stores import is_remote
@@ -158,8 +156,8 @@ def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFe
     mean, squares, count = 0.0, 0.0, 0
     for path, table in _batches(data, known, [feature.column]):
         array = table.column(0).combine_chunks()
-        feature.types([array.type], NO_FILE)
-        x_N = feature.scaled(array) if isinstance(feature, Standardize) else doubles(array)
+        expect(feature.column, array.type, "integers", "numbers")
+        x_N = scaled(feature, array) if isinstance(feature, Standardize) else doubles(array)
         if np.isinf(x_N).any():
             raise ValueError(f"{path}: {where}column {feature.column!r} has infinite values; correct the data")
         if isinstance(feature, Bucket):

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from pipeline.prepare.formats import Format
 from pipeline.prepare.layout import KEPT, WRITE
-from pipeline.prepare.lines import BadLines
 from pipeline.prepare.parts import Made, Record, Records, limits, part_name, write_splits
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.read import SourcePart, parts
@@ -25,7 +24,8 @@ class Job:
     out: Path
     format: Format
     split: Split
-    bad: BadLines
+    skip_bad: float | None
+    """See `may_skip`."""
     stop: Event = field(default_factory=Event, compare=False)
     """Set to have tasks end after the part that they are working on."""
 
@@ -49,7 +49,7 @@ def do_piece(job: Job, piece: Piece) -> None:
     try:
         if job.stop.is_set():
             return
-        for part in parts(piece, job.format, job.bad, made):
+        for part in parts(piece, job.format, job.skip_bad, made):
             if part.number not in made:
                 split_N = job.split.of(part.file, part.number, piece.path, part.table)
                 part.table = part.table.select(job.format.schema.names)

@@ -50,13 +50,9 @@ def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
         yield stretch
 
 
-def open_text(path: DataFile) -> io.BufferedReader:
-    """Open a file's text, decompressed according to its suffix."""
-    return _opened(path)[0]
-
-
-def _opened(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
-    """The text, and a function that returns the number of bytes read from the file."""
+def open_text(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
+    """Open a file's text, decompressed according to its suffix. Returns it, and a function that returns the number of
+    bytes read from the file."""
     codec = codec_of(path)
     place = str(path)
     local: Any = pa.OSFile if codec else io.FileIO
@@ -68,7 +64,7 @@ def _opened(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
 
 def first_lines(path: DataFile, count: int) -> list[bytes]:
     """The first lines of a file with their line ends, without the byte order mark; empty after the end of the file."""
-    with open_text(path) as file, _naming_damage(path, lambda: 1):
+    with open_text(path)[0] as file, _naming_damage(path, lambda: 1):
         first, *others = (_line(file, path, lambda: 1) for _ in range(count))
     return [first.removeprefix(BOM), *others]
 
@@ -146,7 +142,7 @@ def _newlines_before(path: DataFile, offset: int) -> int:
 
 def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
     path, number, line = piece.path, piece.number, 1
-    file, place = _opened(path)
+    file, place = open_text(path)
     with file, _naming_damage(path, lambda: line):
         if format.has_header(path):
             line += _line(file, path, lambda: 1).count(b"\n")

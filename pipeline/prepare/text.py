@@ -11,8 +11,7 @@ import pyarrow.csv as pc
 from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import CALENDAR, Format
 from pipeline.prepare.lines import Parser, RefusedLine, Text, count_lines, line_starts
-from pipeline.prepare.lists import lists_of
-from pipeline.prepare.values import bad_values, calendar_columns, label_of, whole_numbers
+from pipeline.prepare.values import bad_values, calendar_columns, label_of, lists_of, whole_numbers
 
 BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1 << 20

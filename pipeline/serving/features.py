@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from pipeline.features.any import AnyFeature
 from pipeline.features.derived import inputs_of
+from pipeline.features.settings import AnyFeature
 from pipeline.settings import Digests, Names, Strict, ValueKind
 from pipeline.storage.files import checksum
 from pipeline.workflow import Category, Number, Sequence, Workflow

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.decode import dictionary_keys, fill_keys
+from pipeline.data.decode import keys_of
 from pipeline.data.files import columns_of
 from pipeline.data.outside import BadValues, check_rule
 from pipeline.data.plain import plain
@@ -175,9 +175,7 @@ def keys_of_values(features: Features, data: Data, column: str, values: Any) -> 
     if kind != expected:
         raise ValueError(f"values of {column!r} are {kind or array.type}, expected {expected} as in the training data")
     one = array.combine_chunks()
-    keys_N: U64 = np.empty(len(one), np.uint64)
-    fill_keys(one, spec, dictionary_keys(one, spec), keys_N)
-    return one, keys_N
+    return one, keys_of(one, spec)
 
 
 def array_of_values(column: str, values: Any) -> pa.Array | pa.ChunkedArray:

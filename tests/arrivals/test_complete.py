@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 from support.stores.s3_server import environment, serving_s3
 
-from pipeline.arrivals import wait
+from pipeline.arrivals import watch
 from pipeline.arrivals.complete import Arrivals, Rule
-from pipeline.arrivals.wait import wait_for_files
+from pipeline.arrivals.watch import wait_for_files
 from pipeline.files import stores
 
 RENAME, SUCCESS, MANIFEST = Rule.of("rename"), Rule.of("success"), Rule.of("manifest:names.txt")
@@ -127,14 +127,14 @@ def test_objects_in_a_store_are_complete_at_the_first_look(tmp_path, monkeypatch
 
 def test_a_wait_of_more_than_a_minute_is_said_once(tmp_path, monkeypatch):
     clock, said = [0.0], []
-    monkeypatch.setattr(wait.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(watch.time, "monotonic", lambda: clock[0])
 
     def sleep(seconds):
         clock[0] += seconds
         if clock[0] == 300:
             write(tmp_path / "day-1.parquet")
 
-    monkeypatch.setattr(wait.time, "sleep", sleep)
+    monkeypatch.setattr(watch.time, "sleep", sleep)
     (tmp_path / "day-0.parquet").write_bytes(b"PAR1")
     arrivals = Arrivals(str(tmp_path), RENAME)
     assert wait_for_files(arrivals, (), said.append, lambda: clock[0] > 200) == ()
@@ -142,5 +142,5 @@ def test_a_wait_of_more_than_a_minute_is_said_once(tmp_path, monkeypatch):
     (tmp_path / "day-0.parquet").unlink()
     said.clear()
     clock[0] = 290.0
-    assert wait_for_files(arrivals, (), said.append) == (str(tmp_path / "day-1.parquet"),)
+    assert wait_for_files(arrivals, (), said.append, lambda: False) == (str(tmp_path / "day-1.parquet"),)
     assert said == []

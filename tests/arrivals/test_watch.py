@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from support.data.days import days_workflow, write_days
 from support.oracle.reference import Reference
 
-from pipeline.arrivals import wait
+from pipeline.arrivals import watch as module
 from pipeline.arrivals.complete import Arrivals, Rule
 from pipeline.arrivals.watch import watch
 from pipeline.driver.driver import Driver
@@ -24,7 +24,8 @@ def write(path):
     path.with_suffix(".unfinished").rename(path)
 
 
-def test_files_are_given_once_and_a_failed_training_ends_the_watch(tmp_path):
+def test_files_are_given_once_and_a_failed_training_ends_the_watch(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     given, known = [], set()
 
     def train(files):
@@ -39,7 +40,7 @@ def test_files_are_given_once_and_a_failed_training_ends_the_watch(tmp_path):
     write(tmp_path / "day-1.parquet")
     known.add(str(tmp_path / "day-1.parquet"))
     said = []
-    assert watch(train, Arrivals(str(tmp_path), Rule.of("rename")), lambda: known, said.append, 0.01) == 7
+    assert watch(train, Arrivals(str(tmp_path), Rule.of("rename")), lambda: known, said.append) == 7
     assert given == [[], ["day-2.parquet"], ["day-3.parquet", "day-11.parquet"]]
     assert said == [f"1 new file: {tmp_path}/day-2.parquet", f"2 new files: {tmp_path}/day-3.parquet ..."]
 
@@ -48,7 +49,8 @@ def test_a_first_training_that_fails_waits_for_nothing(tmp_path):
     assert watch(lambda files: 2, Arrivals(str(tmp_path), Rule.of("rename")), set, print) == 2
 
 
-def test_ctrl_c_ends_the_wait_with_its_exit_code(tmp_path):
+def test_ctrl_c_ends_the_wait_with_its_exit_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
     said = []
 
     def interrupt():
@@ -57,7 +59,7 @@ def test_ctrl_c_ends_the_wait_with_its_exit_code(tmp_path):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    assert watch(lambda files: 0, Arrivals(str(tmp_path), Rule.of("rename")), set, said.append, 0.05) == 130
+    assert watch(lambda files: 0, Arrivals(str(tmp_path), Rule.of("rename")), set, said.append) == 130
     thread.join()
     assert "all that came is committed; the same command resumes" in said[0]
 
@@ -86,8 +88,8 @@ def test_the_command_trains_on_what_comes_and_loses_nothing(tmp_path, monkeypatc
         shutil.copy(file, root / f".{file.name}")
         (root / f".{file.name}").rename(root / file.name)
 
-    monkeypatch.setattr(wait.time, "sleep", sleep)
-    monkeypatch.setattr(wait, "SILENT_SECONDS", 1e9)
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    monkeypatch.setattr(module, "SILENT_SECONDS", 1e9)
     assert main(command) == 130
     # The power fails while a day is trained on: the commit before it is there, and its file.
     coming[:] = later[:1]

@@ -41,11 +41,11 @@ def test_a_bad_value_is_refused_with_its_location(tmp_path, name):
 
 
 BAD_TYPES = [
-    ("label", ["yes"], "string", "data.labels", "integers, floating-point numbers or booleans"),
-    ("x", [[1]], "list<element: int64>", "data.numbers", "integers, floating-point numbers or booleans"),
+    ("label", ["yes"], "string", "data.labels", "integers or numbers;"),
+    ("x", [[1]], "list<element: int64>", "data.numbers", "integers or numbers;"),
     ("c", [1.5], "double", "data.categories", "1.5 at row 0 is not an integer"),
-    ("c", [[[1]]], "list<element: list<element: int64>>", "data.categories", "a list of those"),
-    ("user", [[1]], "list<element: int64>", "metrics.group", "integers, strings or binary, or a dictionary of those"),
+    ("c", [[[1]]], "list<element: list<element: int64>>", "data.categories", "or lists of text;"),
+    ("user", [[1]], "list<element: int64>", "metrics.group", "integers or numbers or text;"),
 ]
 
 

@@ -13,7 +13,7 @@ from pipeline.doctor.diagnose import diagnose
 from pipeline.doctor.look_at_rows import look_at_rows
 from pipeline.doctor.sample import allotted
 from pipeline.doctor.seen import MAX_JUDGED, judged_rows
-from pipeline.features.standardize import Standardize
+from pipeline.features.settings import Standardize
 from pipeline.models import LR
 from pipeline.workflow import Model, Number, Schedule
 

@@ -14,13 +14,9 @@ from hypothesis import strategies as st
 from support.depth import examples
 from support.oracle.features import RareValues, hashed, with_made
 
-from pipeline.features.bucket import Bucket
-from pipeline.features.calendar import Calendar
-from pipeline.features.cross import Cross
 from pipeline.features.derived import Derived
-from pipeline.features.lookup import Lookup
-from pipeline.features.rare import COLUMNS, Rare
-from pipeline.features.standardize import Standardize
+from pipeline.features.settings import Bucket, Calendar, Cross, Lookup, Rare, Standardize
+from pipeline.features.side_files import COLUMNS
 from pipeline.kernels.hashing import shared_key
 from pipeline.kernels.key_set import fill_set, replace_keys, set_size
 

@@ -30,7 +30,7 @@ from pipeline.data.files import columns_of, derived_of, resolve
 from pipeline.data.outside import Outside
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
-from pipeline.features.rare import COLUMNS
+from pipeline.features.side_files import COLUMNS
 from pipeline.files.flat import open_file
 from pipeline.serving.commit import open_commit
 from pipeline.serving.http.request import read_request

@@ -22,7 +22,7 @@ def unite_files(path, names):
 
 def read_parquet(path, names):
     pq.write_table(pa.table({name: [1] for name in names}), path)
-    return lambda: [*FlatFile(path).iter_batches(1, columns=names)]
+    return lambda: [*FlatFile(path, named(path)).iter_batches(1, columns=names)]
 
 
 def prepare_parquet(path, names):

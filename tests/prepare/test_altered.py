@@ -299,12 +299,6 @@ def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monk
     )
 
 
-def test_pieces_that_were_not_done_are_an_error(source, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run, "unfinished", lambda pieces, records: list(pieces))
-    assert altered.prepare(monkeypatch, source, tmp_path / "out") == 1
-    assert "pieces are not finished; the same command resumes" in capsys.readouterr().err
-
-
 def test_a_damaged_command_is_refused_with_the_way_out(source, tmp_path, monkeypatch, capsys):
     (tmp_path / "out/.prepare").mkdir(parents=True)
     command = tmp_path / "out/.prepare/command.json"

@@ -11,14 +11,13 @@ from support.data import raw_lines as made
 from support.data.raw_formats import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
 
 from pipeline.prepare import formats
-from pipeline.prepare.lines import BadLines
 from pipeline.prepare.main import main
 from pipeline.prepare.pieces import cut_sources
 
 
-def refusal(path, format, piece_bytes=BIG, bad=None):
+def refusal(path, format, piece_bytes=BIG, skip=None):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (each caller checks the words)
-        parts_of(path, format, piece_bytes, bad or BadLines())
+        parts_of(path, format, piece_bytes, skip)
     return str(caught.value)
 
 
@@ -55,7 +54,7 @@ def test_bad_lines_beyond_the_allowed_share_are_refused(tmp_path):
     lines = made.criteo_lines(97).splitlines(keepends=True)
     (tmp_path / "log").write_bytes(b"".join([*lines[:50], b"x\n" * 3, *lines[50:]]))
     assert skipped_of(tmp_path / "log", formats.criteo(), 0.03)[1] == 3
-    message = refusal(tmp_path / "log", formats.criteo(), bad=BadLines(0.025))
+    message = refusal(tmp_path / "log", formats.criteo(), skip=0.025)
     assert f"{tmp_path}/log: line 53: expected 40 columns, got 1" in message
     assert "bad line 3 of a part of 100 lines, 2 of which may be skipped" in message
     assert f"the first is {tmp_path}/log: line 51" in message
@@ -199,7 +198,7 @@ def broken(text):
 def test_a_damaged_compressed_file_is_always_refused(tmp_path, name, piece_bytes, share):
     path = tmp_path / name
     path.write_bytes(broken(made.criteo_lines(200))[name])
-    message = refusal(path, formats.criteo(), piece_bytes, BadLines(share))
+    message = refusal(path, formats.criteo(), piece_bytes, share)
     assert message.startswith(f"{path} is cut off or damaged after line ")
 
 
@@ -299,4 +298,4 @@ def test_a_damaged_row_group_is_named(tmp_path, capsys):
     content[at : at + 64] = b"\xff" * 64
     path.write_bytes(content)
     assert main(["parquet", str(path), *SCHEMA, "--out", str(tmp_path / "out")]) == 1
-    assert f"{path}: row group 0: cannot be read, is it complete?" in capsys.readouterr().err
+    assert f"{path}: row group 0: cannot be read, is the file complete?" in capsys.readouterr().err

@@ -146,7 +146,7 @@ def test_another_command_is_refused_with_the_difference(tmp_path, source, refuse
     content = source.read_bytes()
     source.write_bytes(b"0" + content[1:])
     os.utime(source, ns=(0, 0))
-    assert f"{source} has changed since (mtime_ns, head)" in refused("criteo", source, *SPLIT)
+    assert f"{source} has changed since (mtime_ns, head)" in refused("criteo", source, "--split", "ratio:test=0.5")
     assert contents(out) == before
     assert prepare("criteo", source, out, "--fresh", *SPLIT) == 0
     assert contents(tmp_path / "out.1") == before

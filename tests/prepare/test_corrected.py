@@ -37,7 +37,7 @@ def test_a_command_with_skip_bad_added_keeps_finished_parts(tmp_path, sources, c
     assert prepare("avazu", sources, tmp_path / "out", *PIECE) == 1
     said = capsys.readouterr().err
     assert "day_1: line 61: expected 24 columns, got 1; correct it, or leave bad lines out (--skip-bad " in said
-    assert "the command resumes when this is corrected, without --fresh" in said
+    assert "the same command resumes, when a source is corrected, or with another --skip-bad" in said
     made = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out" / ".prepare" / "write").iterdir())]
     assert made
     said = check_goes_on(tmp_path, sources, capsys, "--skip-bad", 0.1)
@@ -56,41 +56,39 @@ def test_only_a_corrected_source_is_read_again(tmp_path, sources, capsys):
     assert f"({sources / 'day_1'}): {of_day_1} parts are made again" in said
 
 
-def test_after_an_empty_split_another_split_resumes(tmp_path, sources, capsys):
+def test_an_empty_split_is_an_error_with_the_span_of_the_times(tmp_path, sources, capsys):
     empty = "time:hour,validation_from=14110100,test_from=14110200"
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--split", empty) == 1
     said = capsys.readouterr().err
     assert f"error: --split {empty}: no row is for validation or test, since hour goes from 14102100 to 141030" in said
-    assert "; give another --split" in said
-    assert "without --fresh" in said
+    assert "; give another --split, with --fresh" in said
     assert not (tmp_path / "out" / "_prepared.json").exists()
-    check_goes_on(tmp_path, sources, capsys, "--split", TIME)
 
 
 def test_a_smaller_skip_bad_makes_parts_beyond_it_again(tmp_path, sources, capsys):
+    good = (sources / "day_2").read_bytes()
     add(sources / "day_0", b"nonsense\n" * 3, 5)
-    assert (
-        prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.5, "--split", "time:hour,test_from=2") == 1
-    )
+    add(sources / "day_2", b"nonsense\n" * 3000, 5)
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.5) == 1
+    (sources / "day_2").write_bytes(good)
     capsys.readouterr()
-    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.001, "--split", TIME) == 1
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.001) == 1
     assert "this is bad line 2 of a part" in capsys.readouterr().err
-    check_goes_on(tmp_path, sources, capsys, "--skip-bad", 0.5, "--split", TIME)
+    check_goes_on(tmp_path, sources, capsys, "--skip-bad", 0.5)
 
 
 def test_an_empty_split_at_random_is_an_error(tmp_path, capsys):
     source = write_lines(tmp_path / "log", "avazu", 5)
     assert prepare("avazu", source, tmp_path / "out", "--split", "ratio:test=1e-9,seed=1") == 1
     assert "error: --split ratio:test=1e-9,seed=1: no row is for test; give another --split" in capsys.readouterr().err
-    assert prepare("avazu", source, tmp_path / "out") == 0
 
 
-def test_another_command_resumes_only_what_was_refused(tmp_path, sources, capsys, monkeypatch):
+def test_another_split_is_refused_and_changes_nothing(tmp_path, sources, capsys):
     assert prepare("avazu", sources, tmp_path / "out", *PIECE) == 0
     (tmp_path / "out" / "_prepared.json").unlink()
     before = contents(tmp_path / "out")
-    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.1) == 2
-    assert "skip_bad is null there and 0.1 here; --fresh moves it aside" in capsys.readouterr().err
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--split", TIME) == 2
+    assert f'split is null there and "{TIME}" here; --fresh moves it aside' in capsys.readouterr().err
     assert contents(tmp_path / "out") == before
 
 

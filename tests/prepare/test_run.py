@@ -17,7 +17,7 @@ from support.data.preparations import ROOT, SPLIT, command, contents, prepare, s
 from support.depth import some
 from support.runs.harness import run as train
 
-from pipeline.features.standardize import Standardize
+from pipeline.features.settings import Standardize
 from pipeline.prepare.arguments import prepare_arguments
 from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.manifest import claim

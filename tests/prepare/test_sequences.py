@@ -348,7 +348,7 @@ def test_two_million_events_take_700_mib_with_a_heavy_user(tmp_path):
     times = rng.integers(0, 2_500_000, num_events)
     columns = {"user": users, "at": times, "item": items, "price": items % 900, "click": items % 2}
     log = write_files(tmp_path / "log", columns, 4, 131_072)
-    argv = ["sequences", str(log), "--out", str(tmp_path / "out"), *OPTIONS, "--memory", "512MB", "--workers", "2"]
+    argv = ["sequences", str(log), "--out", str(tmp_path / "out"), *OPTIONS, "--memory", "512 MiB", "--workers", "2"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", PEAK, *argv], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -6,9 +6,8 @@ import pyarrow as pa
 from support.data import raw_lines as made
 
 from pipeline.prepare import formats
-from pipeline.prepare.lines import BadLines
 from pipeline.prepare.pieces import cut_sources
-from pipeline.prepare.read import RAISE, parts
+from pipeline.prepare.read import parts
 
 
 @dataclass
@@ -36,12 +35,12 @@ RAWS = {
 BIG = 1 << 24
 
 
-def parts_of(path, format, piece_bytes=BIG, bad=RAISE, made=()):
-    return [part for piece in cut_sources([path], format, piece_bytes) for part in parts(piece, format, bad, made)]
+def parts_of(path, format, piece_bytes=BIG, skip=None, made=()):
+    return [part for piece in cut_sources([path], format, piece_bytes) for part in parts(piece, format, skip, made)]
 
 
-def table_of(path, format, piece_bytes=BIG, bad=RAISE):
-    found = parts_of(path, format, piece_bytes, bad)
+def table_of(path, format, piece_bytes=BIG, skip=None):
+    found = parts_of(path, format, piece_bytes, skip)
     assert [part.number for part in found] == list(range(len(found)))
     assert [part.last for part in found] == [False] * (len(found) - 1) + [True]
     for part in found:
@@ -52,7 +51,7 @@ def table_of(path, format, piece_bytes=BIG, bad=RAISE):
 
 def skipped_of(path, format, share=1.0, piece_bytes=BIG):
     """Rows that are read, and the number of lines that are skipped."""
-    found = parts_of(path, format, piece_bytes, BadLines(share))
+    found = parts_of(path, format, piece_bytes, share)
     return pa.concat_tables(part.table for part in found), sum(part.num_skipped for part in found)
 
 
