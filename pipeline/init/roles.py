@@ -104,6 +104,8 @@ def _choice(column: Column, whole: WholeNumbers) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
     unique = column.num_different == known and whole.are_unique(column.num_different, known)
+    if not name:
+        return Choice(column, "skip", "it has no name")
     if column.num_different == 0:
         return Choice(column, "skip", "all values are null", f"{name} is empty")
     if kind == "time":
