@@ -126,6 +126,7 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
         ("weight", np.arange(ROWS) % 5 + 0.5, "skip", "weight"),
         ("rated", table()["click"].to_numpy() * 5 + np.arange(ROWS) % 5, "category", "without gaps"),
         ("liked", table()["click"].to_numpy(), "category", "2 different"),
+        ("distance", np.arange(ROWS) * -1e36, "skip", "too large for float32"),
         ("visit", np.append(np.arange(ROWS - 1), 0), "category", "without gaps"),
     ],
 )
