@@ -19,7 +19,7 @@ from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.process import is_command
 from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.machine.threads import TaskThreads
-from pipeline.messages.sizes import format_size
+from pipeline.messages.sizes import format_size, format_size_up
 from pipeline.prepare.arguments import read_arguments
 from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.layout import MANIFEST, REFUSED_DATA, STUB, remove_kept
@@ -155,5 +155,5 @@ def memory_of(num_threads: int, piece_bytes: int) -> str:
     """Upper bound of the memory of a preparation, in words; it does not depend on the size of the sources."""
     return (
         f"{num_threads} parts at a time, of {format_size(piece_bytes)} of text: up to "
-        f"{MEMORY_PER_BYTE * piece_bytes >> 20:,} MiB of memory each, and {PROCESS_BYTES >> 20:,} MiB in addition"
+        f"{format_size_up(MEMORY_PER_BYTE * piece_bytes)} of memory each, and {format_size(PROCESS_BYTES)} in addition"
     )
