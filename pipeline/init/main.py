@@ -276,6 +276,7 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], op
     else:
         if path.exists():
             raise ValueError(f"{path} already exists; --fresh moves it aside; or name another file by --out")
+        path.parent.mkdir(parents=True, exist_ok=True)
         content = {"columns": [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices], **look.options}
         with replacing(path) as file:
             file.write(json.dumps(content, indent=1).encode() + b"\n")
@@ -299,8 +300,8 @@ def shown(file: DataFile) -> str:
 
 
 def _as_pattern(name: str) -> str:
-    """Pattern of a name alone, which does not begin as an option does."""
-    pattern = glob.escape(name)
+    """Pattern of a name alone, which does not begin as an option does, nor is read as a name with a role."""
+    pattern = glob.escape(name).replace(":", "[:]")
     return f"[-]{pattern[1:]}" if pattern.startswith("-") else pattern
 
 

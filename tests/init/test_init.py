@@ -253,8 +253,8 @@ def test_texts_0_and_1_of_a_label_become_numbers(tmp_path):
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_a_column_may_have_any_name_and_is_left_out_without_one(tmp_path, kind):
-    """Patterns of other columns and of none, an option, and what Python reads otherwise."""
-    rng, categories = np.random.default_rng(0), ["user", "*", "--out", "a \"b\" 'c'", "class", "ü\n"]
+    """Patterns of other columns and of none, an option, a name with a role. The folder is to be made."""
+    rng, categories = np.random.default_rng(0), ["user", "*", "--out", "a \"b\" 'c'", "at:time", "ü\n"]
     columns = {name: rng.integers(0, 9, 300) for name in ["", *categories]}
     columns |= {"price [USD]": rng.random(300), "pric?": rng.random(300), "click": rng.integers(0, 2, 300)}
     log = pa.table({name: pa.array(values) for name, values in columns.items()})
@@ -262,10 +262,10 @@ def test_a_column_may_have_any_name_and_is_left_out_without_one(tmp_path, kind):
         pq.write_table(log, tmp_path / "log.parquet")
     else:
         (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log.to_pylist()))
-    assert init([str(tmp_path / f"log.{kind}"), "--out", str(tmp_path / "my.py")]) == 0
-    data = load(tmp_path / "my.py").data
+    assert init([str(tmp_path / f"log.{kind}"), "--out", str(tmp_path / "new" / "my.py")]) == 0
+    data = load(tmp_path / "new" / "my.py").data
     assert {"price [USD]", "pric?", "", *categories} & {c.name for c in data.categories} == {*categories}
-    made = pq.read_table(tmp_path / "my_data" / "train")
+    made = pq.read_table(tmp_path / "new" / "my_data" / "train")
     assert {*made.column_names} == {*columns} - {""}
     assert made.schema.field("price [USD]").type == made.schema.field("pric?").type == pa.float32()
 
