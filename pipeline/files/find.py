@@ -175,8 +175,9 @@ def matches(source: str, root: Path | None = None) -> list[str]:
     place = place_of(source, root)
     if os.path.lexists(place):
         return [place]
-    fixed, found = PurePosixPath(_fixed(place)), glob.glob(place, recursive=True)
+    fixed = PurePosixPath(_fixed(place))
     pattern = PurePosixPath(place).parts[len(fixed.parts) :]
+    found = glob.glob(str(PurePosixPath(glob.escape(str(fixed)), *pattern)), recursive=True)
     shown = {one.rstrip("/") for one in found if not _hides(PurePosixPath(one).relative_to(fixed).parts, pattern)}
     # A pattern with ** matches a folder and what is in it.
     inside = {one for one in shown if any(str(parent) in shown for parent in PurePosixPath(one).parents)}
@@ -194,9 +195,12 @@ def place_of(source: str, root: Path | None = None) -> str:
 
 
 def _fixed(place: str) -> str:
-    """The folder of a pattern before its first part with a wildcard."""
+    """The folder of a pattern before its first part with a wildcard. A folder that is called so is no pattern."""
     parts = place.split("/")
-    return "/".join(parts[: next(n for n, part in enumerate([*parts, "*"]) if glob.has_magic(part))]) or "/"
+    at = 0
+    while at < len(parts) and (not glob.has_magic(parts[at]) or os.path.isdir("/".join(parts[: at + 1]))):
+        at += 1
+    return "/".join(parts[:at]) or "/"
 
 
 def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:

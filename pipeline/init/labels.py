@@ -96,7 +96,7 @@ def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str
         return pair[pair[0] == positive.lower()], positive.lower()
     if is_binary(column) and (column.whole or look.delimiter is None):
         return None
-    known = (*PAIRS, ("-1", "+1"), ("0.0", "1.0"), ("-1.0", "1.0"))
+    known = (*PAIRS, ("-1", "+1"), ("0", "1"), ("0.0", "1.0"), ("-1.0", "1.0"))
     return next((one for one in known if sorted(one) == sorted(pair)), None)
 
 

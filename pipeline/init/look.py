@@ -76,7 +76,10 @@ def _parquet(paths: Sequence[DataFile]) -> Look:
         with open_file(path) as file:
             rows.append(file.metadata.num_rows)
             schemas[path] = file.schema_arrow
-            for name in file.schema_arrow.names:
+            names = file.schema_arrow.names
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise ValueError(f"{path}: column {twice!r} is there {names.count(twice)} times; rename all but one")
+            for name in names:
                 ends.setdefault(name, []).extend(_ends(file, name))
     columns = unite(schemas)
     if conflict := next((column.conflict for column in columns if column.conflict), ""):

@@ -268,11 +268,15 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], op
         replace(c, role="skip") if c.role == "time" and c.column.num_nulls and not c.given else c for c in choices
     ]
     if look.delimiter is None:
-        schema = [f"{c.column.name}:{c.role}{_text_type(c) if c.values else ''}" for c in choices if c.role != "skip"]
+        schema = [
+            f"{_as_pattern(c.column.name)}:{c.role}{_text_type(c) if c.values else ''}"
+            for c in choices if c.role != "skip"
+        ]  # fmt: skip
         kind = "parquet"
     else:
         if path.exists():
             raise ValueError(f"{path} already exists; --fresh moves it aside; or name another file by --out")
+        path.parent.mkdir(parents=True, exist_ok=True)
         content = {"columns": [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices], **look.options}
         with replacing(path) as file:
             file.write(json.dumps(content, indent=1).encode() + b"\n")
@@ -293,6 +297,12 @@ def shown(file: DataFile) -> str:
         return file.place
     path = Path(file.place)
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def _as_pattern(name: str) -> str:
+    """Pattern of a name alone, which does not begin as an option does, nor is read as a name with a role."""
+    pattern = glob.escape(name).replace(":", "[:]")
+    return f"[-]{pattern[1:]}" if pattern.startswith("-") else pattern
 
 
 def _text_type(choice: Choice) -> str:

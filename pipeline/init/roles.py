@@ -28,6 +28,8 @@ VERY_FEW = 8
 values, such as 0 and 1 or the levels of a scale, learns an embedding, which says at least as much as the number."""
 HASHED = 1 << 31
 """Whole numbers from here on are hashes or identifiers."""
+LARGEST = float(np.finfo(np.float32).max)
+"""Largest number that a column of numbers may have."""
 ENOUGH = 20
 """Number of rows of either value of the label from which on an AUC says something."""
 SUSPECT_AUC, TWIN_AUC = 0.9, 0.6
@@ -143,6 +145,8 @@ def _choice(column: Column, whole: WholeNumbers) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
     unique = column.num_different == known and whole.are_unique(column.num_different, known)
+    if not name:
+        return Choice(column, "skip", "it has no name")
     if column.num_different == 0:
         return Choice(column, "skip", "all values are null", f"{name} is empty")
     if kind == "time":
@@ -236,6 +240,13 @@ def _unless_unique(column: Column, unique: bool, why: str) -> Choice:
 
 
 def _number(column: Column, why: str) -> Choice:
+    ends = [end for end in (column.minimum, column.maximum) if end is not None]
+    if beyond := [end for end in ends if abs(end) > LARGEST]:
+        said = f"{column.name}: {beyond[0]:.4g} is beyond the range of float32, 3.4e38: scale the numbers in the files"
+        said += (
+            f", or if only a few are that large, {as_option(column, 'number')} --skip-bad 0.01 leaves out their rows"
+        )
+        return Choice(column, "skip", "too large for float32", said)
     said = f"{column.name} has infinite values, which are refused: --skip-bad 0.01 leaves out their rows"
     return Choice(column, "number", why, said if column.infinite else "")
 

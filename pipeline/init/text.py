@@ -40,6 +40,8 @@ beginning; and how many times larger than a compressed file its text is expected
 DELIMITERS = ",\t;|"
 OF_HIVE = "\x01"
 """Delimiter of Hive, which is in no other text."""
+NO_FIELD = "\0"
+"""Name of a field that no object has."""
 HEAD_BYTES = 1 << 16
 NO_NAME = re.compile(r"\s*([-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?)\s*")
 """Numbers and times, which are no names of columns."""
@@ -239,7 +241,7 @@ def _is_header(names: Sequence[str]) -> bool:
 def _of_json(paths: Sequence[DataFile], skip: float | None) -> tuple[Format, dict[str, Form]]:
     """Format without fields, and the form of each field that can be read; those of inner objects have dotted names."""
     format = Format("json", "json", ())
-    check = json_parser(replace(format, fields=(Field("", "category", pa.string()),)))
+    check = json_parser(replace(format, fields=(Field(NO_FIELD, "category", pa.string()),)))
 
     def checked(lines: Text) -> pa.Table:
         check(lines)
@@ -262,7 +264,7 @@ def _of_json(paths: Sequence[DataFile], skip: float | None) -> tuple[Format, dic
         ) from error
     while any(pa.types.is_struct(field.type) for field in table.schema):
         table = table.flatten()
-    forms = {name: _json_form(name, table.column(at), text) for at, name in enumerate(table.column_names)}
+    forms = {name: _json_form(name, table.column(at), text) for at, name in enumerate(table.column_names) if name}
     if left_out := [name for name, form in forms.items() if not form.types]:
         print(f"left out, since no workflow reads lists of them, or they are all null: {', '.join(left_out)}")
     return format, {name: form for name, form in forms.items() if form.types}

@@ -35,7 +35,11 @@ class DiskTotals:
 
 
 class TierTotals:
-    """Sums of the `Moves` of all blocks, separately for training and evaluation. Counts of rows."""
+    """Sums of the `Moves` of all planned blocks, separately for training and evaluation. Counts of rows.
+
+    With several workers a block that one of them refuses is planned again. Others may have planned it, and blocks after
+    it, in vain: how many depends on time, and these plans count, too.
+    """
 
     def __init__(self) -> None:
         self._trained = dict.fromkeys(COUNTS, 0)

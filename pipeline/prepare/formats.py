@@ -163,8 +163,8 @@ def without_labels(format: Format) -> Format:
 
 def parquet_format(columns: Sequence[str], paths: Sequence[DataFile], no_label: bool = False) -> Format:
     """Parquet files with columns NAME:ROLE, in types that hold the values of all files; NAME may be a pattern
-    (`c*:category`). The first pattern that matches a column decides; columns without a match are left out, and with
-    `no_label` labels."""
+    (`c*:category`), and is also a name as it is. The first that matches a column decides; columns without a match are
+    left out, and with `no_label` labels."""
     schemas = {}
     for path in paths:
         with open_file(path) as file:
@@ -172,15 +172,20 @@ def parquet_format(columns: Sequence[str], paths: Sequence[DataFile], no_label: 
     there = unite(schemas)
     names = [column.name for column in there]
     patterns = [p for p in roles_of(columns, typed=False) if not (no_label and p.role == "label")]
-    if unused := [p.name for p in patterns if not any(fnmatchcase(name, p.name) for name in names)]:
+    if unused := [p.name for p in patterns if not any(_matches(name, p.name) for name in names)]:
         raise ValueError(f"{paths[0]}: no column is named {', '.join(unused)}; it has: {', '.join(names)}")
-    found = ((column, next((p for p in patterns if fnmatchcase(column.name, p.name)), None)) for column in there)
+    found = ((column, next((p for p in patterns if _matches(column.name, p.name)), None)) for column in there)
     chosen = [(column, p) for column, p in found if p and p.role != "skip"]
     fields = tuple(_as_read(paths[0], column, p.role, p.values) for column, p in chosen)
     if not no_label:
         _check(fields)
     notes = tuple(column.note(len(paths)) for column, _ in chosen if column.lacking)
     return Format("parquet", "parquet", fields, notes=notes)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    # As a pattern, "price [USD]" does not match itself.
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 def _as_read(path: DataFile, column: United, role: Role, values: tuple[str, str] | None) -> Field:

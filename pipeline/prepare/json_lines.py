@@ -19,8 +19,8 @@ from pipeline.prepare.text import LONGEST_LINE, check_bytes, finished
 from pipeline.prepare.values import label_of, whole_numbers
 
 BLANK = b" \t\r\n"
-QUOTED = re.compile(r"column '(.*)' changed from (?:number|boolean) to string")
-"""Message of pyarrow.json about a number, or true or false, in quotes."""
+QUOTED = re.compile(r"column (.*) changed from (?:number|boolean) to string", re.DOTALL)
+"""Message of pyarrow.json, in our words, about a number, or true or false, in quotes."""
 
 
 def json_parser(format: Format) -> Parser:
@@ -28,6 +28,8 @@ def json_parser(format: Format) -> Parser:
     null. Numbers may be in quotes, as BigQuery writes them, if all of their field are."""
     fields = [field for field in format.fields if field.role != "skip"]
     as_text: set[str] = set()
+    # As messages have them, for which a slash is the begin of an inner object's field.
+    names = {repr(field.name.replace("/", ".")): field.name for field in fields if not field.many}
 
     def read(text: Text) -> pa.Table:
         while True:
@@ -36,9 +38,10 @@ def json_parser(format: Format) -> Parser:
                 return read_objects(text, schema)
             except RefusedLine as error:
                 found = QUOTED.fullmatch(str(error))
-                if not found or found[1] in as_text or found[1] not in {f.name for f in fields if not f.many}:
+                name = names.get(found[1]) if found else None
+                if name is None or name in as_text:
                     raise
-                as_text.add(found[1])
+                as_text.add(name)
 
     def parse(text: Text) -> pa.Table:
         if not text:

@@ -18,7 +18,7 @@ from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.process import is_command
 from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.machine.threads import TaskThreads
-from pipeline.messages.sizes import format_size
+from pipeline.messages.sizes import format_size, format_size_up
 from pipeline.prepare.arguments import read_arguments
 from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
@@ -101,10 +101,10 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             begin(job)
             stop.job = job
             tasks = TaskThreads(args.workers)
-            most, more = MEMORY_PER_BYTE * args.piece_size >> 20, PROCESS_BYTES >> 20
+            most, more = format_size_up(MEMORY_PER_BYTE * args.piece_size), format_size(PROCESS_BYTES)
             print(
-                f"{tasks.num_threads} parts at a time, of {format_size(args.piece_size)} of text: up to {most:,} MiB "
-                f"of memory each, and {more:,} MiB in addition"
+                f"{tasks.num_threads} parts at a time, of {format_size(args.piece_size)} of text: up to {most} of "
+                f"memory each, and {more} in addition"
             )
             stop.begun = True
             if not run(job, pieces, command, tasks, stop.asked):

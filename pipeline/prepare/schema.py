@@ -42,7 +42,7 @@ LISTS = re.compile(r"(string|int64|uint64)\[(.+)\]")
 """Type of a category with lists of values: string[|] if they are separated by |, string[json] if they are written as in
 JSON."""
 
-NAMED = re.compile(rf"(.+?):({'|'.join(TYPES)})(?::(.*))?$")
+ROLE = re.compile(rf":({'|'.join(TYPES)})(?=:|\Z)")
 
 
 class Schema(Strict):
@@ -105,14 +105,27 @@ def roles_of(columns: Iterable[str], typed: bool = True) -> list[Field]:
 
 
 def _column_of(column: str, typed: bool) -> Field:
-    # A name may have colons; the first word after one that is a role ends it.
-    found = NAMED.match(column)
-    name, role, given = found.groups("") if found else (*column.split(":", 2), "", "")[:3]
+    # A name may have colons, and even words that are roles after them: the first way to read it that fits counts.
+    first: ValueError | None = None
+    for found in ROLE.finditer(column):
+        try:
+            return _field_of(column, column[: found.start()], found[1], column[found.end() + 1 :], typed)
+        except ValueError as error:
+            first = first or error
+    raise first or _no_role(column, typed)
+
+
+def _no_role(column: str, typed: bool) -> ValueError:
+    return ValueError(
+        f"expected NAME:ROLE{'[:TYPE]' if typed else ''} with a role of {', '.join(TYPES)}, got {column!r}"
+    )
+
+
+def _field_of(column: str, name: str, role: str, given: str, typed: bool) -> Field:
+    """Field of a column that is written as NAME:ROLE[:TYPE]. Raises ValueError if it is none."""
     spelled = role == "label" and given not in ("", *TYPES[role])
-    if not name or role not in TYPES or (given and not spelled and (not typed or ":" in given)):
-        raise ValueError(
-            f"expected NAME:ROLE{'[:TYPE]' if typed else ''} with a role of {', '.join(TYPES)}, got {column!r}"
-        )
+    if not name or (given and not spelled and (not typed or ":" in given)):
+        raise _no_role(column, typed)
     if spelled:
         return Field(name, "label", pa.int8(), values=_label_values(column, given))
     if role == "category" and (lists := LISTS.fullmatch(given)):

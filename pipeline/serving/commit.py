@@ -48,6 +48,11 @@ def open_commit(
     given = load(workflow) if isinstance(workflow, Path) else workflow
     held = hold(run_dir, which)
     try:
+        if not (run_dir / "table.zarr").is_dir():
+            raise ValueError(
+                f"{run_dir} has no table.zarr: a study of `pipeline tune` deletes the tables of all trials but the "
+                "best (--keep-tables); name another run, or train this workflow again"
+            )
         state = newest_state([held.manifest])
         checked = checked_workflow(state.workflow, given, needs_class, state.code)
         storage = checked.storage.model_copy(update={"chunk_rows": held.manifest.chunk_rows})

@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.data.files import columns_of, resolve
+from pipeline.data.files import InputColumn, columns_of, resolve
+from pipeline.data.plain import plain
 from pipeline.features.hashes import missing_of
 from pipeline.files.flat import open_file
+from pipeline.files.types import NOTHING, key_kind
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.prepare.counts import Counts, counted, summed, value_type
 from pipeline.records import U64
@@ -122,12 +124,20 @@ def sorted_values(opened: OpenedCommit, table: ValueTable, folder: Path, files: 
 
 def values_of(opened: OpenedCommit, table: ValueTable) -> Iterator[Counts]:
     """Yield the values of a table's columns in the training data, those of some rows at a time."""
-    for path in resolve(opened.workflow.data, "train", opened.features.read_kinds):
+    paths, found = resolve(opened.workflow.data, "train", opened.features.read_kinds), set[pa.DataType]()
+    for path in paths:
         with open_file(path) as file:
-            found = {value_type(file.schema_arrow.field(name).type) for name in table.columns}
-            wanted = pa.int64() if all(pa.types.is_integer(one) for one in found) else pa.large_string()
+            there = [name for name in table.columns if name in file.schema_arrow.names]
+            found |= {value_type(file.schema_arrow.field(name).type) for name in there}
+    # All parts have one type, which holds every value: not all that are unsigned fit int64.
+    are_signed = all(one != pa.uint64() and key_kind(one) in ("integers", NOTHING) for one in found)
+    wanted = pa.int64() if are_signed else pa.large_string()
+    specs = [InputColumn(name, "data.categories", table=table.name) for name in table.columns]
+    for path in paths:
+        with open_file(path) as file:
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(table.columns), use_threads=False):
-                counts = [counted(batch.column(name), table.name) for name in table.columns]
+                rows = pa.Table.from_batches([batch])
+                counts = [counted(plain(rows[s.name], s, None, str(path)), table.name) for s in specs]
                 yield summed([one._replace(values_U=one.values_U.cast(wanted)) for one in counts])
 
 

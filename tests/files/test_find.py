@@ -70,6 +70,16 @@ def test_sources_are_relative_to_the_root_and_keep_their_order(tmp_path):
     assert [file.place for file in find(["b", "a"], tmp_path).files] == [f"{tmp_path}/{n}/1.parquet" for n in "ba"]
 
 
+@pytest.mark.parametrize("folder", ["log [v2]", "what?", "*", "a/[b]"])
+def test_a_folder_may_have_wildcards_in_its_name(tmp_path, folder):
+    make(tmp_path, f"{folder}/a[1].parquet", f"{folder}/b.parquet", "log v/c.parquet", "whatx/d.parquet")
+    for source, names in (("*", "ab"), ("a[[]1].parquet", "a"), ("a[[]*", "a"), ("[b-d].parquet", "b")):
+        found = find([source], tmp_path / folder).files
+        assert [file.name[0] for file in found] == [*names]
+        assert found == find([f"{tmp_path / folder}/{source}"]).files
+        assert [file.below for file in found] == [file.name for file in found]
+
+
 REFUSED = {
     "nothing": (
         [],

@@ -126,6 +126,7 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
         ("weight", np.arange(ROWS) % 5 + 0.5, "skip", "weight"),
         ("rated", table()["click"].to_numpy() * 5 + np.arange(ROWS) % 5, "category", "without gaps"),
         ("liked", table()["click"].to_numpy(), "category", "2 different"),
+        ("distance", np.arange(ROWS) * -1e36, "skip", "too large for float32"),
         ("visit", np.append(np.arange(ROWS - 1), 0), "category", "without gaps"),
     ],
 )
@@ -240,6 +241,33 @@ def test_a_label_of_two_other_values_becomes_0_and_1(tmp_path, capsys, values, l
     assert f"{shown[0]} becomes 0 and {shown[1]} 1" in capsys.readouterr().out
     made = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
     assert sum(split["positives"]["click"] for split in made.values()) == sum(table(300)["click"].to_pylist())
+
+
+def test_texts_0_and_1_of_a_label_become_numbers(tmp_path):
+    log = table(300).set_column(0, "click", pa.array(map(str, table(300)["click"].to_pylist())))
+    pq.write_table(log, tmp_path / "log.parquet")
+    assert init([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py")]) == 0
+    made = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
+    assert sum(split["positives"]["click"] for split in made.values()) == sum(table(300)["click"].to_pylist())
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_a_column_may_have_any_name_and_is_left_out_without_one(tmp_path, kind):
+    """Patterns of other columns and of none, an option, a name with a role. The folder is to be made."""
+    rng, categories = np.random.default_rng(0), ["user", "*", "--out", "a \"b\" 'c'", "at:time", "ü\n"]
+    columns = {name: rng.integers(0, 9, 300) for name in ["", *categories]}
+    columns |= {"price [USD]": rng.random(300), "pric?": rng.random(300), "click": rng.integers(0, 2, 300)}
+    log = pa.table({name: pa.array(values) for name, values in columns.items()})
+    if kind == "parquet":
+        pq.write_table(log, tmp_path / "log.parquet")
+    else:
+        (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log.to_pylist()))
+    assert init([str(tmp_path / f"log.{kind}"), "--out", str(tmp_path / "new" / "my.py")]) == 0
+    data = load(tmp_path / "new" / "my.py").data
+    assert {"price [USD]", "pric?", "", *categories} & {c.name for c in data.categories} == {*categories}
+    made = pq.read_table(tmp_path / "new" / "my_data" / "train")
+    assert {*made.column_names} == {*columns} - {""}
+    assert made.schema.field("price [USD]").type == made.schema.field("pric?").type == pa.float32()
 
 
 def test_another_label_needs_only_fresh(tmp_path, capsys):
@@ -375,8 +403,12 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
             lambda f: write_texts(f / "data", b"1 |user 5 |item 7:0.5\n-1 'tag |user 6 |item 8 9\n"),
             "a.csv is text of Vowpal Wabbit; write a column for each namespace, as CSV",
         ),
+        (
+            lambda f: pq.write_table(table(9).rename_columns(["click", "a", "price", "a"]), f / "data" / "a.parquet"),
+            "a.parquet: column 'a' is there 2 times; rename all but one",
+        ),
     ],
-    ids=["file", "empty", "types", "columns", "widths", "header", "packed", "ragged", "Vowpal Wabbit"],
+    ids=["file", "empty", "types", "columns", "widths", "header", "packed", "ragged", "Vowpal Wabbit", "twice"],
 )
 def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, write, said):
     (tmp_path / "data").mkdir()

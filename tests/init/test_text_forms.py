@@ -192,6 +192,10 @@ def test_numbers_in_quotes_are_read_as_numbers():
     for wrong in (text.replace(b'"5"', b'"05"'), text.replace(b'"-7"', b"-7"), text.replace(b'"1"', b'"yes"')):
         with pytest.raises(RefusedLine):
             parse(text + wrong)
+    names = ["it's", "a/b", "o.x/y", "all of \"' \n"]
+    parse = json_parser(formats.csv(["click:label", *(f"{name}:number:int64" for name in names)], "json"))
+    line = json.dumps({"click": "1", **dict.fromkeys(names, "7"), "o": {"x/y": "7"}})
+    assert parse(line.encode()).to_pylist() == [{"click": 1, **dict.fromkeys(names, 7)}]
 
 
 @pytest.mark.parametrize(

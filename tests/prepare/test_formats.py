@@ -65,11 +65,11 @@ def test_parquet_columns_get_their_role_and_a_matching_type(tmp_path):
     table = pa.table({
         "click": pa.array([True]), "i1": pa.array([1.0]), "i2": pa.array([1], pa.int16()), "c1": pa.array([5]),
         "c2": pa.array(["a"]).dictionary_encode(), "tags": pa.array([[1]]), "when": pa.array([1]),
-        "other": pa.array([1]),
+        "price [$]": pa.array([1.0]), "other": pa.array([1]),
     })  # fmt: skip
     pq.write_table(table, tmp_path / "a.parquet")
-    path = tmp_path / "a.parquet"
-    found = formats.parquet_format(["click:label", "i*:number", "c*:category", "tags:category", "when:time"], [path])
+    path, roles = tmp_path / "a.parquet", ["i*:number", "c*:category", "tags:category", "when:time", "price [$]:number"]
+    found = formats.parquet_format(["click:label", *roles], [path])
     types = {"click": pa.int8(), "i1": pa.float32(), "i2": pa.int16(), "c1": pa.int64(), "c2": pa.string(),
-             "tags": pa.list_(pa.int64()), "when": pa.int64()}  # fmt: skip
+             "tags": pa.list_(pa.int64()), "when": pa.int64(), "price [$]": pa.float32()}  # fmt: skip
     assert found.schema == pa.schema(types)

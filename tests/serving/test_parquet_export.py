@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -51,6 +52,22 @@ def test_each_row_has_its_table_value_and_vector(trained, tmp_path, monkeypatch,
     missing = {row["key"]: row["table"] for row in rows if row["value"] is None}
     assert missing[key_of(None, "history", "item")] == missing[key_of(None, "item", "item")] == "item"
     assert len(missing) == 5
+
+
+@pytest.mark.parametrize("values", [np.arange(2**63, 2**63 + 9, dtype=np.uint64), np.arange(9.0), np.arange(2) > 0])
+def test_values_of_any_integers_are_exported_as_text(data_root, tmp_path, values):
+    """Of unsigned ones, of those that are floats or booleans, and of files that have none."""
+    shutil.copytree(data_root, tmp_path / "data")
+    for path in (tmp_path / "data").glob("*.parquet"):
+        log = pq.read_table(path)
+        users = pa.array(np.resize(values, len(log)))
+        users = pa.nulls(len(log)) if path.name == "train-1.parquet" else users
+        pq.write_table(log.set_column(log.column_names.index("user"), "user", users), path)
+    run = train_and_evaluate(make_workflow(tmp_path / "data"), tmp_path / "run")
+    assert export(run, tmp_path / "out", "--format", "parquet") == 0
+    rows = [row for row in rows_of(tmp_path / "out") if row["table"] == "user" and row["value"] is not None]
+    users = list(map(int, values.tolist()))
+    assert {row["value"]: row["key"] for row in rows} == {str(user): key_of(user, "user", "user") for user in users}
 
 
 def test_rows_whose_value_is_gone_are_counted_and_kept(data_root, tmp_path, capsys):

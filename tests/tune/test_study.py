@@ -17,6 +17,7 @@ from optuna.trial import TrialState, create_trial
 from pipeline.driver.result import read_result
 from pipeline.monitor.history import History
 from pipeline.monitor.runs import find_runs
+from pipeline.serving.commit import open_commit
 from pipeline.storage.files import Files
 from pipeline.tune.records import Order, Record, Verdict, lines_of, losses_in, reports_of
 from pipeline.tune.study import DRAWN_NEAR, FIRST_TRIALS, bounds_of
@@ -194,6 +195,9 @@ def test_a_failed_trial_is_recorded_and_only_the_best_keep_tables(workflow_file,
     tables = [path.parent.name for path in sorted((tmp_path / "out" / "trials").glob("*/table.zarr"))]
     assert tables == [f"{found['best']['number']:03}"]
     assert len(find_runs(tmp_path / "out" / "trials")[0]) >= len(complete)
+    deleted = next(trial["number"] for trial in complete if f"{trial['number']:03}" not in tables)
+    with pytest.raises(ValueError, match="a study of `pipeline tune` deletes the tables"):
+        open_commit(tmp_path / "out" / "trials" / f"{deleted:03}")
     given = [json.loads((tmp_path / "out" / "trials" / name / "workflow.json").read_bytes()) for name in tables]
     assert given[0]["storage"]["disk"] == "32 MiB", "half of 64 MiB: one that runs, one that is kept"
     assert Record(tmp_path / "out", "000").verdict()
