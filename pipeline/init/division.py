@@ -47,7 +47,9 @@ def divide(look: Look) -> tuple[Division, str] | None:
     if len(look.paths) < MIN_FILES:
         return None
     rows = dict(zip(look.paths, look.rows, strict=True))
-    ordered = sorted(look.paths, key=natural_order)
+    # The folder of rows without a date sorts last, but their age is unknown: they are for training.
+    dated = {path: all(value is not None for _, value in path.partitions) for path in look.paths}
+    ordered = sorted(look.paths, key=lambda path: (dated[path], natural_order(path)))
     test = _last(ordered, rows, HELD_OUT * sum(look.rows))
     validation = _last(ordered[: -len(test)], rows, HELD_OUT * sum(look.rows))
     train = ordered[: -len(test) - len(validation)]

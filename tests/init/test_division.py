@@ -18,6 +18,7 @@ from pipeline.init.choice import Choice
 from pipeline.init.division import by_prepare
 from pipeline.init.look import LOOKED_AT_ROWS, look_at_files
 from pipeline.init.roles import choose_roles
+from pipeline.workflow import load
 
 BEGIN = 1_772_323_200
 """2026-03-01."""
@@ -102,6 +103,17 @@ def test_rows_of_one_time_stay_together(tmp_path_factory, counts):
     assert shares[0] >= 0.5
     assert found.shares == pytest.approx((shares[1], 1 - sum(shares)))
     assert min(found.shares) > 0
+
+
+def test_files_of_a_null_partition_are_for_training(tmp_path):
+    days = ("__HIVE_DEFAULT_PARTITION__", *(f"2026-11-{day:02}" for day in range(1, 10)))
+    for number, day in enumerate(days):
+        (folder := tmp_path / "data" / f"day={day}").mkdir(parents=True)
+        pq.write_table(log(np.arange(600) + 600 * number), folder / "part-0.parquet")
+    assert init([str(tmp_path / "data"), "--out", str(tmp_path / "my.py"), "--no-try"]) == 0
+    data = load(tmp_path / "my.py").data
+    assert "DEFAULT" in str(data.train)
+    assert "DEFAULT" not in str((data.validation, data.test))
 
 
 def test_whole_files_are_shown_with_rows_days_and_rates(tmp_path, capsys):
