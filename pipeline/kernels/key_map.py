@@ -267,6 +267,40 @@ def enter_keys(tables_P2: I64, keys_U: U64, places_U: I64) -> bool:
 
 
 @cpu
+def remove_keys(tables_P2: I64, keys_U: U64) -> None:
+    """Remove keys, all of which the map holds. Threads may share them as those of `enter_keys`."""
+    need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
+    for u in range(keys_U.size):
+        _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
+        p, mixed = _split(keys_U[u])
+        words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
+        _remove(words_L8, halves_L32, mixed, lines, slots, (np.uint64(1) << shift) - np.uint64(1))
+
+
+@cpu
+def _remove(
+    words_L8: U64, halves_L32: U64, mixed: np.uint64, lines: np.uint64, slots: np.uint64, mask: np.uint64
+) -> None:
+    """Remove an entry: the inverse of `_add`."""
+    one, first, count = np.uint64(1), np.uint64(30), np.uint64(31)
+    found = _find(words_L8, halves_L32, mixed, lines, slots, mask)
+    home = _home(mixed, lines)
+    halves_L32[home, count] -= 1
+    # The home's last entry fills the gap; the last entry of each home that was pushed on fills that of the home before.
+    gap, gap_slot = np.uint64(found >> 3), np.uint64(found & 7)
+    line, slot = _reached(home, np.uint64(halves_L32[home, first]) + np.uint64(halves_L32[home, count]), slots)
+    _set(words_L8, halves_L32, gap, gap_slot, slots, words_L8[line, slot], _high(halves_L32, line, slot, slots))
+    home += one
+    while home < np.uint64(words_L8.shape[0]) and halves_L32[home, first] > 0:
+        begin = np.uint64(halves_L32[home, first]) - one
+        halves_L32[home, first] = begin
+        gap, gap_slot = _reached(home, begin, slots)
+        line, slot = _reached(home, begin + np.uint64(halves_L32[home, count]), slots)
+        _set(words_L8, halves_L32, gap, gap_slot, slots, words_L8[line, slot], _high(halves_L32, line, slot, slots))
+        home += one
+
+
+@cpu
 def copy_tables(tables_P2: I64, partitions_N: I64, into_tables_P2: I64) -> bool:
     """Copy the tables of these partitions (see `_copy_table`). Returns False if there was no room in one of them."""
     enough = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from pipeline.kernels.key_map import (
     group_keys,
     least_sizes,
     move_keys,
+    remove_keys,
 )
 from pipeline.kernels.tiers import DEVICE as DEVICE
 from pipeline.kernels.tiers import DISK as DISK
@@ -86,12 +88,12 @@ class KeyMap:
     def find(self, keys_U: U64) -> I64:
         """[U] place of each key; -1 for a key that the map does not hold."""
         places_U = np.empty(len(keys_U), np.int64)
-        self.threads.split(len(keys_U), lambda a, b: find_places(self._tables_P2, keys_U[a:b], places_U[a:b]), MIN_PART)
+        self._by_key(len(keys_U), lambda a, b: find_places(self._tables_P2, keys_U[a:b], places_U[a:b]))
         return places_U
 
     def move(self, keys_U: U64, places_U: I64) -> None:
         """Change the places of keys that the map holds."""
-        self.threads.split(len(keys_U), lambda a, b: move_keys(self._tables_P2, keys_U[a:b], places_U[a:b]), MIN_PART)
+        self._by_key(len(keys_U), lambda a, b: move_keys(self._tables_P2, keys_U[a:b], places_U[a:b]))
 
     def insert(self, keys_U: U64, places_U: I64) -> None:
         """Add keys that the map does not hold yet."""
@@ -99,16 +101,17 @@ class KeyMap:
         lines_P = _lines_for(self._counts_P + more_P)
         self._resize(np.flatnonzero(lines_P > self._tables_P2[:, 1]), lines_P)
         self._counts_P += more_P
-        keys_N, places_N = np.empty_like(keys_U), np.empty_like(places_U)
-        group_keys(keys_U, places_U, more_P, keys_N, places_N)
-        ends = np.concatenate([[0], np.cumsum(more_P)]).tolist()
+        self._by_partition(
+            keys_U, places_U, more_P, lambda keys_N, at_N: _check_room(enter_keys(self._tables_P2, keys_N, at_N))
+        )
 
-        def enter(begin: int, end: int) -> None:
-            of_partitions = slice(ends[begin], ends[end])
-            _check_room(enter_keys(self._tables_P2, keys_N[of_partitions], places_N[of_partitions]))
-
-        parts = min(PARTS_PER_THREAD * self.threads.num_threads, max(1, -(-len(keys_U) // MIN_PART)))
-        self.threads.split(NUM_PARTITIONS, enter, -(-NUM_PARTITIONS // parts))
+    def remove(self, keys_U: U64) -> None:
+        """Remove keys that the map holds. Its memory stays until `shrink`."""
+        fewer_P = _counts_of(keys_U)
+        self._counts_P -= fewer_P
+        # Grouping takes places as well; those of removed keys are used by nothing.
+        unused_U = np.zeros(len(keys_U), np.int64)
+        self._by_partition(keys_U, unused_U, fewer_P, lambda keys_N, _: remove_keys(self._tables_P2, keys_N))
 
     def bytes_with(self, new_keys_U: U64) -> int:
         """Bytes of the map after insertion of these keys, none of which it holds yet."""
@@ -123,6 +126,24 @@ class KeyMap:
         """Give back the memory of more keys than there are."""
         lines_P = _lines_for(self._counts_P)
         self._resize(np.flatnonzero(lines_P < self._tables_P2[:, 1]), lines_P)
+
+    def _by_key(self, num_keys: int, work: Callable[[int, int], None]) -> None:
+        self.threads.split(num_keys, work, MIN_PART)
+
+    def _by_partition(self, keys_U: U64, places_U: I64, counts_P: I64, work: Callable[[U64, I64], None]) -> None:
+        """Do work on keys and their places, which come in the order of their partitions, and are divided at the bounds
+        of partitions. `counts_P`: keys of each."""
+        if not len(keys_U):
+            return
+        keys_N, places_N = np.empty_like(keys_U), np.empty_like(places_U)
+        group_keys(keys_U, places_U, counts_P, keys_N, places_N)
+        ends = np.concatenate([[0], np.cumsum(counts_P)]).tolist()
+        parts = min(PARTS_PER_THREAD * self.threads.num_threads, -(-len(keys_U) // MIN_PART))
+        self.threads.split(
+            NUM_PARTITIONS,
+            lambda a, b: work(keys_N[ends[a] : ends[b]], places_N[ends[a] : ends[b]]),
+            -(-NUM_PARTITIONS // parts),
+        )
 
     def _make(self, lines_P: I64) -> None:
         self._words = [np.empty((0, 8), np.uint64)] * NUM_PARTITIONS

@@ -21,6 +21,7 @@ from pipeline.kernels.key_map import (
     group_keys,
     least_sizes,
     move_keys,
+    remove_keys,
 )
 from pipeline.kernels.mix import mix_reference
 from pipeline.machine.memory import aligned_empty
@@ -52,6 +53,9 @@ class Table:
 
     def move(self, entries):
         move_keys(self.tables, keys_of(entries), np.array([*entries.values()], np.int64))
+
+    def remove(self, mixed):
+        remove_keys(self.tables, keys_of(mixed))
 
     def find(self, mixed):
         places = np.full(len(mixed), -7, np.int64)
@@ -100,6 +104,9 @@ def test_a_table_answers_as_a_dict(lines, larger, rounds, asked):
         table.move(moved)
         held |= moved
         assert table.find([*held, *asked]) == [held.get(mixed, UNKNOWN) for mixed in [*held, *asked]]
+        table.remove(removed := [mixed for mixed in held if mixed % 5 == 0])
+        held = {mixed: at for mixed, at in held.items() if mixed % 5}
+        assert table.find([*held, *removed]) == [*held.values()] + [UNKNOWN] * len(removed)
     grown = Table(larger)
     assert table.copied_into(grown)
     assert grown.find([*held, *asked]) == [held.get(mixed, UNKNOWN) for mixed in [*held, *asked]]
@@ -145,3 +152,20 @@ def test_keys_are_grouped_by_partition_in_their_order(keys):
     group_keys(keys, np.arange(len(keys)), counts, grouped, places)
     np.testing.assert_array_equal(places, np.argsort(partition, kind="stable"))
     np.testing.assert_array_equal(grouped, keys[places])
+
+
+@pytest.mark.parametrize("lines", [300, 4300])
+def test_a_table_filled_again_after_removals_keeps_every_key(lines):
+    rng, table = np.random.default_rng(lines), Table(lines)
+    held, full = {}, int(0.925 * lines * table.slots)
+    for _ in range(6):
+        new = [mixed for mixed in rng.integers(0, 2**BITS, full - len(held)).tolist() if mixed not in held]
+        entries = dict(zip(new, rng.integers(0, 2**PLACE_BITS, len(new)).tolist(), strict=True))
+        assert table.enter(entries)
+        held |= entries
+        table.remove(removed := [mixed for mixed in held if rng.random() < 0.6])
+        for mixed in removed:
+            del held[mixed]
+        assert table.find([*held, *removed]) == [*held.values()] + [UNKNOWN] * len(removed)
+    table.remove([*held])
+    assert not table.words.view(np.uint16).reshape(-1, 32)[:, 30:].any(), "an empty table is as a new one"

@@ -167,26 +167,42 @@ def test_the_reserved_key_is_never_found():
     assert key_map.find(keys_of([RESERVED])).tolist() == [UNKNOWN]
 
 
+@settings(deadline=None, max_examples=10)
+@given(st.integers(0, 2**32), st.integers(1, 40_000), st.floats(0, 1))
+def test_a_shrunk_map_has_the_bytes_of_the_keys_that_are_left(seed, num, share):
+    key_map, left, rng = KeyMap(), KeyMap(), np.random.default_rng(seed)
+    keys, places = rng.permutation(num).astype(np.uint64), rng.integers(0, MAX_PLACE, num)
+    key_map.insert(keys, places)
+    gone = rng.random(num) < share
+    key_map.remove(keys[gone])
+    assert key_map.bytes_with(keys[gone]) == key_map.num_bytes, "until then the room is kept"
+    key_map.shrink()
+    left.insert(keys[~gone], places[~gone])
+    assert key_map.num_bytes == left.num_bytes
+    same(key_map, dict(zip(keys[~gone].tolist(), places[~gone].tolist(), strict=True)), keys[gone].tolist())
+
+
 @pytest.mark.parametrize("num_threads", [2, 3, 16])
 def test_threads_change_no_entry(num_threads):
     rng = np.random.default_rng(num_threads)
     keys = np.unique(rng.integers(0, 2**64 - 1, 150_000, np.uint64))
     rng.shuffle(keys)
     maps = KeyMap(), KeyMap(PlanThreads(num_threads))
-    maps[1].reserve(3 * len(keys))
     for key_map in maps:
-        for part in (keys[:70_000], keys[70_000:]):
-            key_map.insert(part, np.arange(len(part)))
-            key_map.shrink()
+        key_map.insert(keys, np.arange(len(keys)))
         key_map.move(keys[::3], np.arange(len(keys[::3])))
-    assert maps[0].num_bytes == maps[1].num_bytes
-    np.testing.assert_array_equal(*(key_map.find(keys) for key_map in maps))
+        key_map.remove(keys[1::3])
+        key_map.shrink()
+    found = [key_map.find(keys) for key_map in maps]
+    np.testing.assert_array_equal(*found)
+    assert (found[0][1::3] == UNKNOWN).all()
 
 
 def test_calls_with_no_keys_succeed():
     key_map, none = KeyMap(), keys_of([])
     key_map.insert(none, places_of([]))
     key_map.move(none, places_of([]))
+    key_map.remove(none)
     key_map.shrink()
     assert key_map.find(none).tolist() == []
     assert key_map.bytes_with(none) == key_map.num_bytes
