@@ -6,7 +6,6 @@ import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_
 from support.runs.harness import make_driver, run
 from support.runs.replayed_runs import replayed
 
-from pipeline.cluster.local import local_client
 from pipeline.features.rare import COLUMNS, Rare
 from pipeline.models import DeepFM
 from pipeline.preflight.check_model import check_model
@@ -34,12 +32,6 @@ from pipeline.training.build import row_layout
 from pipeline.workflow import Category, Commit
 
 THREE_TIERS = {"device_rows": 150, "host_rows": 24, "chunk_rows": 4}
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with local_client() as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
