@@ -131,6 +131,12 @@ def test_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
     assert run(terminal, total=100, steps=[50, 100]) == plain
 
 
+def test_default_stream_is_stderr(capsys):
+    with Progress(10) as progress:
+        progress.line("hello")
+    assert capsys.readouterr().err == "hello\n"
+
+
 def test_the_rate_of_a_preparation_counts_only_its_own_rows():
     clock, stream = Clock(), io.StringIO()
     progress = RowProgress("counting", 1000, stream, clock)
