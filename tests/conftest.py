@@ -130,6 +130,15 @@ def trained(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return train_and_evaluate(make_workflow(data_root), tmp_path_factory.mktemp("trained"))
 
 
+@pytest.fixture(scope="module")
+def client() -> Generator[Any]:
+    """Client of a Dask cluster in this process."""
+    from pipeline.cluster.local import local_client
+
+    with local_client() as client:
+        yield client
+
+
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Path]:
     """Folder of a test, in memory where that is large enough; on a disk, if the test is marked `disk`."""

@@ -79,8 +79,7 @@ def test_tiers_blocks_commits_and_kills_never_change_a_result(root, name, tmp_pa
 @pytest.mark.prove
 def test_evaluation_stores_no_row_that_it_caught_up(root, name):
     workflow = workflow_of(root, (EXACT | POWERS)[name])
-    data = workflow.data.model_copy(update={"validation": (), "test": ()})
-    without = workflow.model_copy(update={"data": data})
+    without = workflow.with_settings({"data.validation": (), "data.test": ()})
     assert run(workflow, **THREE_TIERS)["fingerprint"] == run(without, **THREE_TIERS)["fingerprint"]
 
 
@@ -101,9 +100,8 @@ def test_other_betas_train_the_same_bits_as_the_plain_loop(root, betas, semantic
 @pytest.mark.parametrize("stored", ["float32", {"state": "bfloat16"}], ids=["float32", "narrow state"])
 @pytest.mark.parametrize("kind", some([Ftrl, Adam], Ftrl))
 def test_rows_without_an_embedding_equal_the_plain_loop(root, kind, stored):
-    workflow = workflow_of(root, Optimizer(rows=kind(lr=0.1, semantics="dense", storage=stored), dense=DENSE))
-    model = workflow.model.model_copy(update={"kind": LR, "embedding_dim": 0, "args": {}})
-    workflow = workflow.model_copy(update={"model": model})
+    optimizer = Optimizer(rows=kind(lr=0.1, semantics="dense", storage=stored), dense=DENSE)
+    workflow = workflow_of(root, optimizer, kind=LR, embedding_dim=0, args={})
     assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
@@ -128,10 +126,8 @@ def test_a_row_past_its_lifespan_is_read_as_zero(root):
 
 def plateau_workflow(root, **changes):
     plateau = Plateau(lr_factor=0.1, stop_after=2, **changes)
-    workflow = workflow_of(root, EXACT["dense, clipped norm"], epochs=12)
-    return workflow.model_copy(update={
-        "schedule": workflow.schedule.model_copy(update={"plateau": plateau}), "commit": Commit(every_blocks=3),
-    })  # fmt: skip
+    workflow = workflow_of(root, EXACT["dense, clipped norm"], epochs=12, plateau=plateau)
+    return workflow.model_copy(update={"commit": Commit(every_blocks=3)})
 
 
 @pytest.mark.prove
@@ -143,9 +139,8 @@ def test_training_stops_on_a_plateau_and_tests_the_best_epoch(root, tmp_path):
     assert (best, len(validated)) == (0, 3), "the data is to overfit at once"
     assert result["epochs"][-1]["split"] == "test"
     assert result["epochs"][-1]["epoch"] == best + 1
-    schedule = workflow.schedule.model_copy(update={"plateau": None, "epochs": best + 1})
     # Without a reduction before the best epoch, the run up to there is one of a constant learning rate.
-    shorter = run(workflow.model_copy(update={"schedule": schedule}), **THREE_TIERS)
+    shorter = run(workflow.with_settings({"schedule.plateau": None, "schedule.epochs": best + 1}), **THREE_TIERS)
     assert shorter["fingerprint"] == result["fingerprint"]
     assert shorter["epochs"][-1] == result["epochs"][-1]
     again = make_driver(workflow, tmp_path, **THREE_TIERS).run()
@@ -177,8 +172,7 @@ def in_the_test(driver, act):
 
 @pytest.mark.prove
 def test_a_signal_during_the_test_never_changes_the_result(root, tmp_path):
-    workflow = plateau_workflow(root)
-    workflow = workflow.model_copy(update={"schedule": workflow.schedule.model_copy(update={"block_batches": 1})})
+    workflow = plateau_workflow(root).with_settings({"schedule.block_batches": 1})
     sizes = THREE_TIERS | {"ring_rows": 300}
     assert in_the_test(make_driver(workflow, tmp_path, **sizes), lambda driver: driver.pauses.stop("SIGINT")) is None
     driver = make_driver(workflow, tmp_path, **sizes)
@@ -190,9 +184,7 @@ def test_a_signal_during_the_test_never_changes_the_result(root, tmp_path):
 
 @pytest.mark.prove
 def test_a_commit_comes_due_only_in_training(root, tmp_path):
-    workflow = plateau_workflow(root)
-    schedule = workflow.schedule.model_copy(update={"block_batches": 1})
-    often = workflow.model_copy(update={"schedule": schedule, "commit": Commit(every_minutes=1e-9)})
+    often = plateau_workflow(root).with_settings({"schedule.block_batches": 1, "commit": Commit(every_minutes=1e-9)})
     driver, asked = make_driver(often, tmp_path, **THREE_TIERS, ring_rows=300), []
     result = in_the_test(driver, lambda driver: asked.append(driver.pauses._sent))
     assert asked == [None]

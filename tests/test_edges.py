@@ -39,15 +39,14 @@ def one_shape(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     root = write_data(tmp_path_factory.mktemp("shape"), num_train=120, num_keys=1 << 30, with_nulls=False)
     categories = (Category(name="item"), Category(name="user"), Category(name="country"))
     workflow = make_workflow(root, categories=categories, block_batches=1, look_ahead=L, batch_size=6, epochs=2)
-    data = workflow.data.model_copy(update={"validation": (), "test": ()})
-    return workflow.model_copy(update={"data": data})
+    return workflow.with_settings({"data.validation": (), "data.test": ()})
 
 
 @pytest.fixture(scope="module")
 def foresees(workflow: Workflow) -> Workflow:
     """Both tiers choose by next uses, known for three blocks ahead."""
-    policies = {"device_policy": "foresight", "host_policy": "foresight", "known_examples": 18}
-    return workflow.model_copy(update={"storage": workflow.storage.model_copy(update=policies)})
+    policies = dict.fromkeys(("storage.device_policy", "storage.host_policy"), "foresight")
+    return workflow.with_settings(policies | {"storage.known_examples": 18})
 
 
 @pytest.fixture(scope="module")

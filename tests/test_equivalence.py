@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from support.depth import examples, some
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
 from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_for
-from support.runs.harness import make_driver, run
+from support.runs.harness import make_driver, printed, run
 
-from pipeline.cluster.local import local_client
 from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.policies import POLICIES
 from pipeline.storage.shards import Shards
@@ -30,12 +29,6 @@ from pipeline.workflow import Category, Workflow
 
 NO_TIERS: dict[str, int] = {}
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with local_client() as client:
-        yield client
 
 
 def test_a_run_through_three_tiers_equals_the_plain_trainer(small_workflow: Callable[..., Workflow]) -> None:
@@ -137,8 +130,7 @@ def test_sample_weights_reach_the_loss(small_workflow: Callable[..., Workflow]) 
 
 def test_evaluation_never_changes_what_is_learned(data_root: Path) -> None:
     with_evaluation = make_workflow(data_root)
-    data = with_evaluation.data.model_copy(update={"validation": (), "test": ()})
-    without = with_evaluation.model_copy(update={"data": data})
+    without = with_evaluation.with_settings({"data.validation": (), "data.test": ()})
     assert run(with_evaluation, **THREE_TIERS)["fingerprint"] == run(without, **THREE_TIERS)["fingerprint"]
 
 
@@ -149,6 +141,9 @@ def test_a_window_that_grows_too_large_is_made_smaller(small_workflow: Callable[
         driver = make_driver(workflow, Path(run_dir), device_rows=60, host_rows=10, ring_rows=120)
         assert driver.run()["fingerprint"] == expected
     assert driver.runner.pace.block_batches < 8
+    lines = [line for line in printed(driver).splitlines() if line.startswith("look-ahead ")]
+    assert lines[0].startswith("look-ahead 3, blocks of 8 batches from here: block 0 (8 batches, ")
+    assert all("; raise storage." in line for line in lines)
 
 
 @pytest.mark.parametrize("block_batches", some([1, 3, 16], 3))
@@ -171,7 +166,7 @@ def test_blocks_that_outgrow_the_read_ring_lose_no_batch(tmp_path: Path, client:
     workflow = make_workflow(
         tmp_path, categories=categories, shuffle_window=0, batch_size=5, block_batches=4, storage={"read": "14 KiB"}
     )
-    workflow = workflow.model_copy(update={"data": workflow.data.model_copy(update={"validation": (), "test": ()})})
+    workflow = workflow.with_settings({"data.validation": (), "data.test": ()})
     with tempfile.TemporaryDirectory() as run_dir:
         driver = make_driver(workflow, Path(run_dir), client if with_dask else None)
         result = driver.run()
@@ -186,9 +181,9 @@ def test_batches_of_zero_weights_train_as_in_the_plain_trainer(tmp_path: Path) -
     at = table.column_names.index("importance")
     weights = pa.array([1.0] * 12 + [0.0] * 12, pa.float32())
     pq.write_table(table.set_column(at, "importance", weights), tmp_path / "train-0.parquet")
-    workflow = make_workflow(tmp_path, weight="importance", shuffle_window=0)
-    data = workflow.data.model_copy(update={"validation": (), "test": ()})
-    workflow = workflow.model_copy(update={"data": data})
+    workflow = make_workflow(tmp_path, weight="importance", shuffle_window=0).with_settings(
+        {"data.validation": (), "data.test": ()}
+    )
     assert run(workflow)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 

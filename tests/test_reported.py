@@ -19,7 +19,6 @@ from torch import nn
 
 from pipeline import verify
 from pipeline.api import open_run
-from pipeline.cluster.local import local_client
 from pipeline.driver.loop import DueCommit
 from pipeline.models import MMoE
 from pipeline.monitor.report import summary
@@ -164,18 +163,10 @@ def test_slices_are_shown_and_can_be_read_from_the_run(data_root, tmp_path):
 
 
 @pytest.mark.parametrize("block_batches", some([1, 5, 16], 5))
-def test_the_size_of_blocks_never_changes_the_metrics(data_root, expected, block_batches):
-    assert run(workflow_of(data_root, block_batches=block_batches), **SIZES)["epochs"] == expected["epochs"]
-
-
-def test_dask_never_changes_the_metrics(data_root, expected):
-    with local_client() as client:
-        assert run(workflow_of(data_root, block_batches=3), client, **SIZES)["epochs"] == expected["epochs"]
-
-
-def test_commits_within_an_epoch_never_change_the_metrics(data_root, expected):
-    often = workflow_of(data_root).model_copy(update={"commit": Commit(every_blocks=1)})
-    assert run(often, **SIZES)["epochs"] == expected["epochs"]
+def test_blocks_commits_and_dask_never_change_the_metrics(data_root, expected, client, block_batches):
+    workflow = workflow_of(data_root, block_batches=block_batches).with_settings({"commit.every_blocks": 1})
+    for executor in (None, client):
+        assert run(workflow, executor, **SIZES)["epochs"] == expected["epochs"]
 
 
 @pytest.mark.parametrize("after", some([1, 3, 5], 3))
@@ -248,21 +239,3 @@ def test_a_resume_with_other_metrics_covers_the_rest_of_the_epoch(data_root, exp
     assert result["fingerprint"] == expected["fingerprint"]
     first, second, *_ = [epoch for epoch in result["epochs"] if epoch["split"] == "train"]
     assert (first["examples"], second["examples"]) == (90 - 3 * 2 * 6, 90)
-
-
-def test_progressive_metrics_say_how_they_were_computed(data_root, tmp_path):
-    driver = make_driver(workflow_of(data_root, epochs=1), tmp_path, **SIZES)
-    lines = []
-    driver.progress.line = lines.append
-    driver.run()
-    (line,) = [line for line in lines if line.startswith("epoch 1 train")]
-    assert "progressive, in training mode: dropout and batch norm as in training; 90 examples" in line
-    assert "gauc 0." in line
-
-
-def test_training_alone_has_no_final_auc(data_root):
-    workflow = workflow_of(data_root, epochs=1)
-    data = workflow.data.model_copy(update={"validation": (), "test": ()})
-    result = run(workflow.model_copy(update={"data": data}), **SIZES)
-    assert [e["split"] for e in result["epochs"]] == ["train"]
-    assert (result["auc"], result["split"]) == (None, None)

@@ -101,15 +101,6 @@ def test_a_run_that_ends_early_has_a_result_and_exit_code_1(workflow_file, tmp_p
     assert (tmp_path / "runs" / "tiny" / "result.json").exists()
 
 
-def test_metrics_asked_for_on_the_command_line_are_reported(workflow_file, tmp_path, capsys):
-    asked = ["--set", "metrics.group=text", "--set", "metrics.progressive=true"]
-    assert main([str(workflow_file), "--serial", *asked]) == 0
-    lines = (tmp_path / "runs/tiny/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["split"] for line in lines] == ["train", "validation"]
-    assert all(json.loads(line)["gauc_share"] == 0 for line in lines), "every text is another"
-    assert "epoch 1 train (progressive, in training mode" in "".join(capsys.readouterr())
-
-
 def test_a_model_that_diverges_is_warned_about(workflow_file, capsys):
     rates = ["--set", "optimizer.rows.lr=1e9", "--set", "optimizer.dense.lr=1e9"]
     assert main([str(workflow_file), "--serial", *rates]) == 0

@@ -35,8 +35,8 @@ def workflow(tmp_path_factory):
     pq.write_table(pa.table(columns), root / "train-0.parquet", row_group_size=60)
     categories = (Category(name="item"), Category(name="user"))
     workflow = make_workflow(root, categories=categories, shuffle_window=0, batch_size=6, block_batches=1, epochs=2)
-    data = workflow.data.model_copy(update={"validation": (), "test": (), "numbers": ()})
-    return workflow.model_copy(update={"data": data, "commit": Commit(every_blocks=7, keep=2)})
+    without = {"data.validation": (), "data.test": (), "data.numbers": ()}
+    return workflow.with_settings(without | {"commit": Commit(every_blocks=7, keep=2)})
 
 
 class Weighed(Files):
@@ -76,8 +76,8 @@ def kept(run_dir):
 def test_the_log_is_bounded_by_the_live_rows_and_kept_commits(
     workflow, tmp_path, monkeypatch, multiple, growth, num_shards
 ):
-    storage = workflow.storage.model_copy(update={"log_multiple": multiple, "log_growth": growth})
-    workflow, shards = workflow.model_copy(update={"storage": storage}), Shards.all(num_shards)
+    workflow = workflow.with_settings({"storage.log_multiple": multiple, "storage.log_growth": growth})
+    shards = Shards.all(num_shards)
     driver = make_driver(workflow, tmp_path, shards=shards, **SIZES)
     places, commit, seen = driver.crew.worker.tiers.places, Committer.commit, []
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_
 from support.runs.harness import make_driver, run
 from support.runs.replayed_runs import replayed
 
-from pipeline.cluster.local import local_client
 from pipeline.features.settings import Rare
 from pipeline.features.side_files import COLUMNS
 from pipeline.models import DeepFM
@@ -35,12 +33,6 @@ from pipeline.training.build import row_layout
 from pipeline.workflow import Category, Commit
 
 THREE_TIERS = {"device_rows": 150, "host_rows": 24, "chunk_rows": 4}
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with local_client() as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

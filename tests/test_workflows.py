@@ -58,17 +58,6 @@ def test_the_workflow_in_the_readme_is_valid(tmp_path):
     check_model(workflow, row_layout(workflow))
 
 
-def test_the_project_has_the_listed_workflows():
-    assert {file.stem for file in FILES} >= {
-        "quickstart",
-        "criteo",
-        "criteo_cowclip",
-        "avazu",
-        "avazu_cowclip",
-        "frappe",
-    }
-
-
 @pytest.mark.parametrize(
     ("name", "dense_lr", "l2", "zeta"),
     [("criteo_cowclip", 90.5e-4, 2 * 128e-5, 1e-5), ("avazu_cowclip", 16e-4, 2 * 96e-5, 1e-4)],

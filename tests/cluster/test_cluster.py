@@ -31,12 +31,6 @@ BAD_BLOCK = 7
 
 
 @pytest.fixture(scope="module")
-def client():
-    with local_client() as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def workflow(tmp_path_factory):
     """20 blocks of one batch: 15 train, 3 validate, 2 test."""
     root = write_data(tmp_path_factory.mktemp("cluster"), num_train=90, num_keys=60)
@@ -259,7 +253,7 @@ def test_the_number_of_futures_that_the_driver_keeps_is_bounded(client, workflow
         kept.append(len(self._futures))
 
     monkeypatch.setattr(BlockSchedule, "_submit", counting)
-    longer = workflow.model_copy(update={"schedule": workflow.schedule.model_copy(update={"epochs": 3})})
+    longer = workflow.with_settings({"schedule.epochs": 3})
     run(longer, client, **SIZES)
     ahead = 2 * longer.schedule.look_ahead
     assert len(kept) > 300

@@ -93,9 +93,8 @@ def test_all_workers_stop_where_one_has_no_room(
     workflow: Workflow, undisturbed: str, tmp_path: Path,
     block_batches: int, look_ahead: int, device_rows: int, expected: list[str],
 ) -> None:  # fmt: skip
-    schedule = workflow.schedule.model_copy(update={"block_batches": block_batches, "look_ahead": look_ahead})
     of_each = [{}, {"device_rows": device_rows, "host_rows": 5}, {}]
-    changed = workflow.model_copy(update={"schedule": schedule})
+    changed = workflow.with_settings({"schedule.block_batches": block_batches, "schedule.look_ahead": look_ahead})
     with crew_driver(changed, tmp_path, WORLD, of_each=of_each) as driver:
         watched = Watched(driver)
         train(driver)

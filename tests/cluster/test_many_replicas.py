@@ -141,10 +141,7 @@ def test_batch_norm_needs_two_examples_of_each_worker(data_root: Path) -> None:
 def test_evaluation_finds_the_same_metrics_with_more_workers(data_root: Path, tmp_path: Path, world: int) -> None:
     """Of the same commit: the first validation, of 13 examples."""
     workflow = workflow_of(data_root, RULES["sgd"], weight="importance", block_batches=1)
-    workflow = workflow.model_copy(update={"metrics": workflow.metrics.model_copy(update={"group": "user"})})
-    workflow = workflow.model_copy(
-        update={"data": workflow.data.model_copy(update={"categories": workflow.data.categories[:4]})}
-    )
+    workflow = workflow.with_settings({"metrics.group": "user", "data.categories": workflow.data.categories[:4]})
     found: list[dict[str, float]] = []
     for of_world in (ONE, world):
         with crew_driver(workflow, tmp_path, of_world) as driver:

@@ -276,8 +276,7 @@ def test_a_long_call_says_what_it_waits_for(monkeypatch, capsys):
 def test_a_run_whose_worker_dask_pauses_ends_at_its_commit(small_workflow, tmp_path, monkeypatch):
     """A worker of a cluster of the user's own, in this process, where its memory can be said to be full."""
     monkeypatch.setattr(watch, "PAUSED_SECONDS", 2.0)
-    every = small_workflow(epochs=1, block_batches=1).commit.model_copy(update={"every_blocks": 2})
-    workflow = small_workflow(epochs=1, block_batches=1).model_copy(update={"commit": every})
+    workflow = small_workflow(epochs=1, block_batches=1).with_settings({"commit.every_blocks": 2})
     local = {"processes": False, "protocol": "tcp", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
         LocalCluster(1, threads_per_worker=12, memory_limit=0, **local) as cluster,

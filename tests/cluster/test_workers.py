@@ -49,8 +49,7 @@ def three():
 @pytest.fixture
 def workflow(small_workflow):
     made = small_workflow(epochs=2 if depth.PROVES else 1)
-    commit = made.commit.model_copy(update={"every_blocks": 2, "every_minutes": None})
-    return made.model_copy(update={"workers": WORKERS, "commit": commit})
+    return made.with_settings({"workers": WORKERS, "commit.every_blocks": 2, "commit.every_minutes": None})
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +113,8 @@ def at_once(examples, action):
 def test_tiers_and_blocks_never_change_what_two_workers_train(workflow, pool, tmp_path, expected, form):
     workflow = form(workflow)
     first = undisturbed(workflow, pool, tmp_path, expected)
-    schedule = workflow.schedule.model_copy(update={"block_batches": 3, "look_ahead": 1})
-    commit = workflow.commit.model_copy(update={"every_blocks": None})
-    other = workflow.model_copy(update={"schedule": schedule, "commit": commit})
+    changes = {"schedule.block_batches": 3, "schedule.look_ahead": 1, "commit.every_blocks": None}
+    other = workflow.with_settings(changes)
     second = crew_driver(other, tmp_path / "other", pool, device_rows=4096, host_rows=4096).run()
     assert second["fingerprint"] == first["fingerprint"]
     assert [e["auc"] for e in second["epochs"]] == [e["auc"] for e in first["epochs"]]
@@ -220,8 +218,7 @@ def test_another_number_of_workers_resumes_the_run(workflow, pool, three, tmp_pa
     run_dir = tmp_path / "run"
 
     def epochs(number):
-        schedule = workflow.schedule.model_copy(update={"epochs": number})
-        return workflow.model_copy(update={"schedule": schedule})
+        return workflow.with_settings({"schedule.epochs": number})
 
     results = [crew_driver(epochs(1), run_dir, pool, **SIZES).run()]
     files = {file: file.read_bytes() for file in run_dir.glob("table.zarr/*/rows/c.*")}

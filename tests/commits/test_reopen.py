@@ -66,10 +66,6 @@ def left(tmp_path):
     return tmp_path / "table.zarr", manifest
 
 
-def test_a_whole_log_is_opened(left):
-    assert len(reopened(*left).map) == 30
-
-
 def test_a_missing_or_short_file_of_rows_is_refused_by_name(left):
     path, manifest = left
     file = path / "rows" / f"c.{manifest.chunks[1].number}.0"

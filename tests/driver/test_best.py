@@ -16,7 +16,6 @@ from pipeline.driver.best import BestEpoch
 from pipeline.monitor.history import History
 from pipeline.records import Block, BlockResult, StageResult
 from pipeline.settings.optimizer import Plateau
-from pipeline.workflow import Metrics, Workflow
 
 VALUES = {
     "auc": [0.5, 0.7, 0.6], "auc_click": [0.5, 0.7, 0.6], "auc_buy": [0.9, 0.8, 0.7], "ne_buy": [0.9, 0.8, 0.7],
@@ -25,10 +24,8 @@ VALUES = {
 
 
 def workflow_of(tmp_path, labels, metric, **plateau):
-    found = make_workflow(tmp_path)
-    data = found.data.model_copy(update={"labels": labels})
-    schedule = found.schedule.model_copy(update={"plateau": Plateau(metric=metric, **plateau)})
-    return Workflow.model_validate(dict(found) | {"data": data, "schedule": schedule, "metrics": Metrics(group="user")})
+    judged = {"schedule.plateau": Plateau(metric=metric, **plateau), "metrics.group": "user"}
+    return make_workflow(tmp_path, labels=labels).with_settings(judged)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +61,8 @@ def test_an_unknown_metric_is_refused_with_a_suggestion(tmp_path, metric, said):
 
 
 def test_the_auc_within_groups_needs_groups(tmp_path):
-    found = make_workflow(tmp_path)
-    schedule = found.schedule.model_copy(update={"plateau": Plateau(metric="gauc")})
     with pytest.raises(ValueError, match=r"needs metrics\.group"):
-        Workflow.model_validate(dict(found) | {"schedule": schedule})
+        make_workflow(tmp_path).with_settings({"schedule.plateau": Plateau(metric="gauc")})
 
 
 def history_of(aucs):
@@ -105,7 +100,7 @@ def test_validation_of_one_label_ends_no_training_and_is_said(tmp_path, until):
     labels = pa.array([0] * len(validation), pa.int8())
     pq.write_table(validation.set_column(0, "click", labels), root / "validation.parquet")
     workflow = make_workflow(root, epochs=3, plateau=Plateau(stop_after=1))
-    first = workflow.model_copy(update={"schedule": workflow.schedule.model_copy(update={"epochs": min(until, 3)})})
+    first = workflow.with_settings({"schedule.epochs": min(until, 3)})
     said = ""
     for each in (first, workflow)[until > 3 :]:
         driver = make_driver(each, tmp_path / "run")

@@ -18,7 +18,7 @@ from conftest import make_table, make_workflow, write_data
 from safetensors.torch import load_file
 from support.depth import some
 from support.oracle.reference import Reference
-from support.runs.harness import make_driver, printed, setup_of
+from support.runs.harness import make_driver, setup_of
 from test_stop import write_workflow
 
 from pipeline.commits.manifest import Commits
@@ -146,9 +146,8 @@ def test_the_tiers_of_the_result_add_up(left):
 
 @pytest.mark.parametrize(("has", "split"), [(("validation",), "validation"), ((), None)], ids=["no_test", "none"])
 def test_without_test_data_metrics_are_of_validation_or_none(left, tmp_path, has, split):
-    without = {name: () for name in ("validation", "test") if name not in has}
-    data = left.workflow.data.model_copy(update=without)
-    result = make_driver(left.workflow.model_copy(update={"data": data}), tmp_path, **THREE_TIERS).run()
+    without = {f"data.{name}": () for name in ("validation", "test") if name not in has}
+    result = make_driver(left.workflow.with_settings(without), tmp_path, **THREE_TIERS).run()
     written = json.loads((tmp_path / "result.json").read_text())
     assert written["split"] == split
     last = result["epochs"][-1] if has else {"auc": None, "logloss": None}
@@ -196,9 +195,9 @@ def test_a_batch_that_cannot_fit_is_explained_and_loses_nothing(tmp_path, monkey
     rng = np.random.default_rng(0)
     for number, num_keys in enumerate((1, 500)):
         pq.write_table(make_table(rng, 24, num_keys), tmp_path / f"train-{number}.parquet", row_group_size=6)
-    workflow = make_workflow(tmp_path, shuffle_window=0, epochs=1)
-    data = workflow.data.model_copy(update={"validation": (), "test": ()})
-    workflow = workflow.model_copy(update={"data": data})
+    workflow = make_workflow(tmp_path, shuffle_window=0, epochs=1).with_settings(
+        {"data.validation": (), "data.test": ()}
+    )
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     with pytest.raises(PipelineError) as caught:
@@ -211,20 +210,6 @@ def test_a_batch_that_cannot_fit_is_explained_and_loses_nothing(tmp_path, monkey
     assert f"the same command with --set '{setting}=" in said
     assert json.loads((run_dir / "result.json").read_text())["examples"] == 24
     assert same_rows(read_table(run_dir)[0], trained_on(workflow, 4))
-
-
-def test_a_smaller_look_ahead_is_reported_and_changes_no_result(left, tmp_path):
-    schedule = left.workflow.schedule.model_copy(update={"block_batches": 8, "look_ahead": 4})
-    driver = make_driver(
-        left.workflow.model_copy(update={"schedule": schedule}), tmp_path, device_rows=60, host_rows=10, ring_rows=120
-    )
-    result = driver.run()
-    lines = [line for line in printed(driver).splitlines() if line.startswith("look-ahead ")]
-    assert lines
-    assert lines[0].startswith("look-ahead 3, blocks of 8 batches from here: block 0 (8 batches, ")
-    assert all("; raise storage." in line for line in lines)
-    assert result["fingerprint"] == left.result["fingerprint"]
-    assert result["epochs"] == left.result["epochs"]
 
 
 WORKFLOW = """
@@ -290,9 +275,9 @@ def test_rings_fit_later_blocks_after_a_first_window_of_few_keys(tmp_path, monke
     workflow = make_workflow(
         tmp_path, categories=(Category(name="item"),), shuffle_window=0, epochs=1, batch_size=10, block_batches=2
     )
-    data = workflow.data.model_copy(update={"validation": (), "test": (), "numbers": ()})
     monkeypatch.chdir(tmp_path)
-    path = write_workflow(workflow.model_copy(update={"data": data}), tmp_path)
+    workflow = workflow.with_settings({"data.validation": (), "data.test": (), "data.numbers": ()})
+    path = write_workflow(workflow, tmp_path)
     assert main([path, "--serial", "--set", "storage.device=64 KiB", "--set", "storage.host=256 KiB"]) == 0
     assert json.loads((tmp_path / "runs" / "small" / "result.json").read_text())["rows"] == 241
 

@@ -7,7 +7,6 @@ from pipeline.device.device import RAM
 from pipeline.driver import open as config
 from pipeline.machine import limits
 from pipeline.machine.affinity import GpuInfo, Topology
-from pipeline.messages.sizes import MemoryShare
 from pipeline.preflight.setup import set_up
 from pipeline.settings.changes import override
 
@@ -22,8 +21,7 @@ def test_a_share_of_memory_is_refused_for_workers_of_a_scheduler(refused, workfl
 
 
 def test_a_processor_without_bfloat16_is_reported_before_the_run(small_workflow, monkeypatch):
-    workflow = small_workflow()
-    workflow = workflow.model_copy(update={"model": workflow.model.model_copy(update={"precision": "bfloat16"})})
+    workflow = small_workflow().with_settings({"model.precision": "bfloat16"})
     for fast in (True, False):
         monkeypatch.setattr("pipeline.preflight.setup.fast_in_bfloat16", lambda fast=fast: fast)
         said = []
@@ -60,8 +58,7 @@ def test_a_slab_is_refused_unless_every_gpu_has_room_for_it(refused, workflow_fi
 
 def test_a_share_of_gpu_memory_is_taken_only_where_it_is_known(workflow_file, two_gpus, monkeypatch):
     workflow = run.load(workflow_file).model_copy(update={"device": "cuda"})
-    storage = workflow.storage.model_copy(update={"device": MemoryShare(0.5)})
-    share = workflow.model_copy(update={"storage": storage})
+    share = workflow.with_settings({"storage.device": "50 %"})
     device, spec = config.recruit(share, 2, None)
     assert (device.on_gpu, device.free_bytes(), [affinity.gpu.uuid for affinity in spec.affinities]) == (
         True, 1 << 20, ["GPU-0", "GPU-1"],

@@ -10,7 +10,6 @@ from support.depth import some
 from support.faults.killed_after_commit import SIZES, changed, kill_after
 from support.runs.harness import make_driver, printed, run
 
-from pipeline.cluster.local import local_client
 from pipeline.data.agenda import Position
 from pipeline.data.source import Source
 from pipeline.driver.finished import finished
@@ -69,13 +68,12 @@ def test_other_metrics_are_accepted_and_change_no_bit(workflow, whole, tmp_path,
     assert [{k: v for k, v in e.items() if not k.startswith("gauc")} for e in evaluated] == whole["epochs"]
 
 
-def test_a_change_of_the_executor_changes_no_bit(workflow, whole, tmp_path, monkeypatch):
-    with local_client() as client:
-        kill_after(3, workflow, tmp_path, monkeypatch)
-        kill_after(3, workflow, tmp_path, monkeypatch, client)
-        result = make_driver(workflow, tmp_path, client, **SIZES).run()
-        assert result["fingerprint"] == whole["fingerprint"]
-        assert make_driver(workflow, tmp_path, **SIZES).run() == result
+def test_a_change_of_the_executor_changes_no_bit(workflow, whole, client, tmp_path, monkeypatch):
+    kill_after(3, workflow, tmp_path, monkeypatch)
+    kill_after(3, workflow, tmp_path, monkeypatch, client)
+    result = make_driver(workflow, tmp_path, client, **SIZES).run()
+    assert result["fingerprint"] == whole["fingerprint"]
+    assert make_driver(workflow, tmp_path, **SIZES).run() == result
 
 
 @pytest.mark.parametrize("kill", [None, 3])
@@ -256,12 +254,11 @@ def test_other_processor_instructions_are_warned_about(workflow, described, monk
     ]  # fmt: skip
 
 
-def test_every_commit_follows_at_least_one_block(workflow, whole, tmp_path):
+def test_every_commit_follows_at_least_one_block(workflow, whole, client, tmp_path):
     """However short the time between two: each comes after a block at least; without them there are three."""
     impatient = changed(workflow, commit=Commit(every_minutes=1e-9))
-    with local_client() as client:
-        driver = make_driver(impatient, tmp_path, client, **SIZES)
-        result = driver.run()
+    driver = make_driver(impatient, tmp_path, client, **SIZES)
+    result = driver.run()
     blocks = len(list(driver.agenda.blocks(workflow.schedule.block_batches)))
     assert result["fingerprint"] == whole["fingerprint"]
     assert 3 < result["disk"]["commits"] <= blocks + 1

@@ -90,9 +90,9 @@ def test_several_labels_are_learned_without_a_loss_of_ones_own(kind, small_workf
             pa.table({column: values[rows] for column, values in table.items()}), tmp_path / f"{name}.parquet"
         )
     categories = (Category(name="item"), Category(name="user"))
-    workflow = small_workflow(kind=kind, args={"hidden": (8,), "tower": (4,)}, categories=categories, batch_size=50)
-    data = workflow.data.model_copy(update={"root": tmp_path, "validation": (), "numbers": (), "labels": labels})
-    workflow = workflow.model_copy(update={"data": data})
+    args = {"hidden": (8,), "tower": (4,)}
+    workflow = small_workflow(kind=kind, args=args, labels=labels, categories=categories, batch_size=50)
+    workflow = workflow.with_settings({"data.root": tmp_path, "data.validation": (), "data.numbers": ()})
     result = run(workflow)
     assert min(result["epochs"][-1][f"auc_{label}"] for label in labels) > 0.7
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()

@@ -108,24 +108,15 @@ def test_last_state_is_shown_when_the_run_fails():
     assert "2/10" in stream.getvalue().splitlines()[-1]
 
 
-def test_messages_appear_at_once_and_verbatim():
-    stream = io.StringIO()
-    with Progress(10, stream) as progress:
-        progress.line("dashboard [at] http://127.0.0.1:8787")
-        assert stream.getvalue() == "dashboard [at] http://127.0.0.1:8787\n"
-
-
 def test_terminal_shows_state_and_messages_without_a_thread(terminal):
     threads = threading.active_count()
     with Progress(1_000, terminal) as progress:
         progress.update(250, 0.4312)
-        progress.line("epoch [1]")
         progress.line("look-ahead reduced [to 1]")
         assert threading.active_count() == threads
     text = terminal.getvalue()
     assert "250/1,000 examples" in text
     assert "loss 0.4312" in text
-    assert "epoch [1]" in text
     assert "look-ahead reduced [to 1]\n" in text
 
 

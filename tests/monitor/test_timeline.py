@@ -27,12 +27,6 @@ def test_seconds_are_summed_by_stage():
     assert StageTimes(calls).cpu_seconds == {"read": 2.0, "train": 3.0}
 
 
-def test_hidden_share_skips_gaps_and_counts_overlaps_once():
-    trains = [call("train", 20, 30), call("train", 0, 10), call("train", 5, 12), call("train", 12, 13)]
-    calls = [*trains, call("read", 8, 24), call("read", 14, 18), call("plan", 14, 15), call("dedup", 6, 9)]
-    assert StageTimes(calls).hidden() == {"read": pytest.approx((13 - 8 + 24 - 20) / 20), "plan": 0.0, "dedup": 1.0}
-
-
 @settings(max_examples=100, deadline=None)
 @given(intervals, intervals)
 def test_hidden_share_equals_counting_seconds(trains, reads):

@@ -88,16 +88,13 @@ def test_labels_that_are_all_the_same_are_warned_about(workflow_file, tmp_path, 
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(said)]
 
 
-def test_labels_whose_statistics_are_bytes_are_accepted(workflow_file, tmp_path, capsys):
-    labels = {"label": pa.array([n % 2 for n in range(40)]).cast(pa.float16())}
-    pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7)
-    assert main([str(workflow_file), "--explain"]) == 0
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("options", [{}, {"write_statistics": False}], ids=["known", "unknown"])
-def test_labels_of_two_or_unknown_values_cause_no_warning(workflow_file, tmp_path, capsys, options):
-    labels = {"label": [int(n == 39 or bool(options)) for n in range(40)]}
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(pa.int8(), {}), (pa.int8(), {"write_statistics": False}), (pa.float16(), {})],
+    ids=["known", "unknown", "bytes"],
+)
+def test_labels_of_two_or_unknown_values_cause_no_warning(workflow_file, tmp_path, capsys, kind, options):
+    labels = {"label": pa.array([int(n == 39 or bool(options)) for n in range(40)]).cast(kind)}
     pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7, **options)
     assert main([str(workflow_file), "--explain"]) == 0
     assert capsys.readouterr().err == ""

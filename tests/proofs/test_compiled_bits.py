@@ -17,7 +17,6 @@ from support.runs.crew_threads import crew_driver, train, workers_of
 from support.runs.harness import make_driver, run
 from torch import nn
 
-from pipeline.cluster.local import local_client
 from pipeline.errors import PipelineError
 from pipeline.settings.optimizer import KStep
 from pipeline.training import compiled
@@ -51,12 +50,6 @@ def make(root, cache):
         return changed(workflow.model_copy(update={"commit": Commit(every_blocks=3)}), **model)
 
     return make
-
-
-@pytest.fixture(scope="module")
-def client():
-    with local_client() as client:
-        yield client
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -75,8 +75,7 @@ def file(tmp_path_factory):
     pq.write_table(make_table(rng, 3000, 40_000), root / "train.parquet", row_group_size=1000)
     storage = {"device": 1 << 19, "host": 1 << 19, "direct": True}
     workflow = make_workflow(root, block_batches=1, batch_size=50, shuffle_window=500, epochs=1, storage=storage)
-    data = workflow.data.model_copy(update={"validation": (), "test": ()})
-    return write_workflow(workflow.model_copy(update={"data": data}), root)
+    return write_workflow(workflow.with_settings({"data.validation": (), "data.test": ()}), root)
 
 
 @pytest.fixture(scope="module")

@@ -88,30 +88,25 @@ def test_an_export_killed_after_its_manifest_is_published(trained, servable, tmp
 
 
 def test_an_output_folder_that_holds_something_else_is_refused(trained, servable, tmp_path, capsys):
-    assert export(trained, servable, "--precision", "int8") == 2
-    assert "holds another servable" in capsys.readouterr().err
-    before = contents(servable)
-    assert export(trained, servable) == 0, "it is there already"
-    assert contents(servable) == before
+    """Where it holds another servable, --fresh moves that aside, and never the run."""
+    shutil.copytree(servable, out := tmp_path / "x" / "out")
+    assert export(trained, out, "--precision", "int8") == 2
+    assert "another servable, of commit" in (said := capsys.readouterr().err)
+    assert said.endswith("; --fresh moves it aside, --out names another folder\n")
+    assert export(trained, out) == 0, "it is there already"
+    assert contents(out) == contents(servable)
+    assert export(trained, out, "--precision", "int8", "--fresh") == 0
+    assert contents(out.with_name("out.1")) == contents(servable)
+    assert read_servable(out).precision == "int8"
+    assert export(trained, trained.run_dir, "--fresh") == 2
+    assert "holds the run" in capsys.readouterr().err
+    shutil.rmtree(out.parent)
     (tmp_path / "mine.txt").write_text("kept")
     assert export(trained, tmp_path) == 2
     assert "has other files than those of an export" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     assert export(trained, tmp_path / "a" / "b", "--publish", tmp_path) == 2
     assert "not a folder directly below" in capsys.readouterr().err
-
-
-def test_fresh_moves_another_servable_aside_and_never_the_run(trained, tmp_path, capsys):
-    assert export(trained, tmp_path / "out") == 0
-    before = read_servable(tmp_path / "out")
-    assert export(trained, tmp_path / "out", "--precision", "int8") == 2
-    assert "another servable, of commit" in (said := capsys.readouterr().err)
-    assert said.endswith("; --fresh moves it aside, --out names another folder\n")
-    assert export(trained, tmp_path / "out", "--precision", "int8", "--fresh") == 0
-    assert read_servable(tmp_path / "out.1") == before
-    assert read_servable(tmp_path / "out").precision == "int8"
-    assert export(trained, trained.run_dir, "--fresh") == 2
-    assert "holds the run" in capsys.readouterr().err
 
 
 RECORD = ExportRecord(source="0" * 16, precision="float32", negatives=1.0, memory=1 << 20)

@@ -80,13 +80,6 @@ def test_keys_with_equal_top_bits_share_a_page_or_are_refused(keys):
         assert len(page) + sum(key >> 32 == after[0] >> 32 for key in after) > 4
 
 
-def test_equal_top_bits_that_fit_no_page_are_refused():
-    keys, weights = zeros([7, *range(3 << 32, (3 << 32) + 6), 2**63])
-    message = "6 keys share their top 32 bits (0x00000003) and so must share a page, which holds at most 4 rows"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        pack_part(0, WIDE, keys, weights)
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -187,7 +187,7 @@ def test_scoring_goes_on_with_the_files_that_are_left(trained, tmp_path, missing
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--keep", "item"], "another scoring: keep was"),
+        (["--keep", "item"], "keep was (), is ('item',); --fresh moves it aside, --out names another folder"),
         (["--commit", "1"], "another scoring: commit was"),
         (["--bad-values", "null"], "another scoring: bad_values was clip, is null"),
         (["--fresh", "--keep", "prize"], "--keep prize: not all files have this column"),
@@ -195,19 +195,15 @@ def test_scoring_goes_on_with_the_files_that_are_left(trained, tmp_path, missing
         (["--commit", "99"], "has no commit 99"),
     ],
 )  # fmt: skip
-def test_another_scoring_is_refused_and_nothing_changes(trained, tmp_path, capsys, arguments, said):
+def test_another_scoring_is_refused_and_nothing_changes(trained, tmp_path, monkeypatch, capsys, arguments, said):
+    """Before the run is opened, where the arguments alone show it."""
     score(trained, tmp_path / "out")
     before = contents(tmp_path / "out")
+    if arguments[0] == "--keep":
+        monkeypatch.setattr("pipeline.serving.commit.open_commit", None)
     score(trained, tmp_path / "out", *arguments, exits=2)
     assert said in capsys.readouterr().err
     assert contents(tmp_path / "out") == before
-
-
-def test_another_scoring_is_refused_before_the_run_is_opened(trained, tmp_path, monkeypatch, capsys):
-    score(trained, tmp_path / "out")
-    monkeypatch.setattr("pipeline.serving.commit.open_commit", None)
-    score(trained, tmp_path / "out", "--keep", "item", exits=2)
-    assert "keep was (), is ('item',); --fresh moves it aside, --out names another folder" in capsys.readouterr().err
 
 
 def test_fresh_moves_another_scoring_aside(trained, tmp_path, capsys):
@@ -253,16 +249,6 @@ def test_one_bad_number_costs_no_other_row_its_score(trained, tmp_path, capsys):
     assert null.column("click.probability").null_count == 1
     others = [at for at in range(len(clip)) if at != 60]
     assert (bits_of(clip.take(others)) == bits_of(null.take(others))).all()
-
-
-@pytest.mark.prove
-def test_a_bad_number_has_the_score_of_the_nearest_one(trained, tmp_path, capsys):
-    with_bad_age(trained, bad := tmp_path / "bad.parquet")
-    ages = pq.read_table(bad).column("age").to_pylist()
-    with_column(trained, tmp_path / "good.parquet", "age", pa.array([*ages[:60], 0, *ages[61:]], pa.int32()))
-    for name in ("bad", "good"):
-        score(trained, tmp_path / name, data=[tmp_path / f"{name}.parquet"])
-    assert (bits_of(scored(tmp_path / "bad")) == bits_of(scored(tmp_path / "good"))).all()
     score(trained, tmp_path / "refuse", "--bad-values", "refuse", data=[bad], exits=1)
     assert "'age' (data.numbers): 1 bad value, the first is -5 at row" in capsys.readouterr().err
 
@@ -374,11 +360,9 @@ def test_a_small_file_is_scored_with_a_commit_of_many_keys(tmp_path, capsys):
         storage=Storage(memory="2 GiB"), schedule=Schedule(batch_size=5000, epochs=1, threads=1), device="cpu",
     )  # fmt: skip
     train(workflow, tmp_path / "run").close()
-    small = workflow.with_settings({"storage.map": "700 KiB"}).model_dump_json()
-    text = f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({small!r})\n"
-    (tmp_path / "small.py").write_text(text)
+    (tmp_path / "small.json").write_text(workflow.with_settings({"storage.map": "700 KiB"}).model_dump_json())
     arguments = [str(tmp_path / "run"), str(tmp_path / "test.parquet"), "--out", str(tmp_path / "out")]
-    assert main([*arguments, "--workflow", str(tmp_path / "small.py")]) == 2
+    assert main([*arguments, "--workflow", str(tmp_path / "small.json")]) == 2
     assert "storage.map is 700 KiB, but the 30,000 keys of the commit need more" in capsys.readouterr().err
     assert main(arguments) == 0
     assert len(scored(tmp_path / "out")) == 20
@@ -392,9 +376,7 @@ def command(*arguments):
 def by_two(root, tmp_path_factory):
     """Arguments of a scoring of a run of two workers, and what two workers have scored."""
     folder = tmp_path_factory.mktemp("two")
-    file = folder / "two.py"
-    text = make_workflow(root).model_dump_json()
-    file.write_text(f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({text!r})\n")
+    (file := folder / "two.json").write_text(make_workflow(root).model_dump_json())
     subprocess.run(command("pipeline.run", file, "--run-dir", folder / "run", "--workers", 2), cwd=ROOT, check=True)
     arguments = [str(folder / "run"), f"{root}/test-*.parquet", "--commit", "last"]
     score_in_process(arguments, folder / "out", "--workers", "2")

@@ -181,16 +181,6 @@ def test_ids_up_to_2_to_the_64_are_announced_as_unsigned(tmp_path, without_progr
         assert read_request(body, None, served.inputs, ()).table["item"].to_pylist() == run.test["item"][:2].to_pylist()
 
 
-def test_an_export_ends_with_the_command_that_sends_the_example(trained, servable, capsys):
-    assert export(trained, servable, "--publish", servable.parent) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[-2:] == [
-        f"serve it: pipeline serve {servable.parent}",
-        f"send an example: curl -H content-type:application/json -d @{servable}/request.json "
-        "localhost:8000/v2/models/small/infer",
-    ]  # fmt: skip
-
-
 def test_a_server_scores_the_rows_next_to_a_bad_number(servable, trained):
     """JSON's 1e400 is one, too. Its row is scored, or has no score; or the request is refused, as --bad-values says."""
     served = open_served(servable, 1 << 24, None, "torch")
@@ -412,9 +402,7 @@ def test_a_folder_without_a_servable_is_refused(trained):
 
 
 def test_a_bfloat16_run_is_exported_in_float32(data_root, tmp_path, without_programs):
-    workflow = make_workflow(data_root)
-    half = workflow.model.model_copy(update={"precision": "bfloat16"})
-    run = train_and_evaluate(workflow.model_copy(update={"model": half}), tmp_path / "run")
+    run = train_and_evaluate(make_workflow(data_root).with_settings({"model.precision": "bfloat16"}), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     with pipeline.open_servable(tmp_path / "out", backend="torch") as opened:
         found = opened.predict(run.test).column("click.logit").to_numpy()

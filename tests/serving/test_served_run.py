@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,8 +13,6 @@ import pytest
 from test_scoring import command
 from test_servable import export
 from test_stop import ROOT
-
-import pipeline
 
 triton = pytest.importorskip("tritonclient.http")
 
@@ -97,33 +94,6 @@ def test_whole_batches_are_answered_with_the_evaluations_bits(trained, served):
 def test_whole_batches_are_answered_with_the_logits_by_onnx(trained, folder):
     with server(folder, "--backend", "onnx") as (address, _):
         assert np.abs(logits_of(address, trained) - trained.logits_NT[:, 0]).max() < 1e-5
-
-
-@pytest.mark.prove
-def test_another_servable_is_served_without_an_interruption(trained, folder, tmp_path):
-    """Published while requests come: each answer is that of the version which it names."""
-    assert export(trained, tmp_path / "first", "--publish", tmp_path) == 0
-    expected = {}
-    request = inputs_of(trained.test.slice(0, 1))
-    with server(tmp_path, "--backend", "torch") as (address, _), triton.InferenceServerClient(address) as client:
-        answers = [client.infer("small", request)]
-        assert export(trained, tmp_path / "second", "--prior-correction", "0.5", "--publish", tmp_path) == 0
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline and len({a.get_response()["model_version"] for a in answers}) == 1:
-            answers.append(client.infer("small", request))
-        for name in ("first", "second"):
-            with pipeline.open_servable(tmp_path / name, backend="torch") as opened:
-                scores = opened.predict(trained.test.slice(0, 1))
-                expected[opened.manifest.digest] = scores.column("click.logit").to_pylist()
-        versions = [answer.get_response()["model_version"] for answer in answers]
-        assert list(dict.fromkeys(versions)) == list(expected)
-        for version, answer in zip(versions, answers, strict=True):
-            assert answer.as_numpy("click.logit").tolist() == expected[version]
-        # A damaged one is refused, and a request that meets a damaged page gets a 500 while others are answered.
-        os.truncate(tmp_path / "second" / "rows" / "0000", 4096)
-        (tmp_path / "current").write_text("nowhere\n")
-        time.sleep(1.5)
-        assert client.is_server_ready()
 
 
 def test_unknown_keys_are_counted_and_the_example_is_answered(trained, folder, served):

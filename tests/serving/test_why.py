@@ -106,12 +106,6 @@ def test_an_argument_that_does_not_fit_is_refused_in_a_line(trained, capsys, val
     assert error.count("\n") == 1
 
 
-def test_a_run_without_a_commit_is_refused(tmp_path, capsys):
-    (tmp_path / "commits").mkdir()
-    assert main(["why", str(tmp_path), "item=1"]) == 2
-    assert "has no commit yet" in capsys.readouterr().err
-
-
 def test_a_damaged_row_is_refused(trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path / "run")
     found = [value_history(tmp_path / "run", f"item={value}")["commits"][-1] for value in range(9)]

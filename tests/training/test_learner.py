@@ -19,7 +19,6 @@ from support.runs.harness import make_driver, run
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from pipeline.cluster.local import local_client
 from pipeline.errors import PipelineError
 from pipeline.models import DeepFM
 from pipeline.models.losses import binary_cross_entropy
@@ -113,12 +112,6 @@ class OnlyRows(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def client():
-    with local_client() as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """`make_table` with a second label, "buy"."""
     root = tmp_path_factory.mktemp("learner")
@@ -129,17 +122,13 @@ def root(tmp_path_factory):
     return root
 
 
-def with_labels(workflow, *labels):
-    return workflow.model_copy(update={"data": workflow.data.model_copy(update={"labels": labels})})
-
-
 def deep(root, kind, **changes):
     return make_workflow(root, kind=Deep, args={"kind": kind}, epochs=changes.pop("epochs", 1), **changes)
 
 
 @pytest.mark.parametrize("weight", [None, "importance"])
 def test_a_second_label_is_trained_on_and_evaluated(root, weight):
-    workflow = with_labels(make_workflow(root, kind=TwoTasks, args={}, weight=weight), "click", "buy")
+    workflow = make_workflow(root, kind=TwoTasks, args={}, weight=weight, labels=("click", "buy"))
     result = run(workflow, **SIZES)
     reference = Reference(workflow).train()
     assert result["fingerprint"] == reference.fingerprint()
@@ -229,10 +218,8 @@ def test_two_threads_give_the_same_bits_for_any_blocks(root, client, kind):
 
 @pytest.mark.parametrize("field", ["dense", "rows"])
 def test_a_loss_that_is_not_finite_is_explained(root, tmp_path, field):
-    workflow = make_workflow(root, block_batches=4)
-    slow = getattr(workflow.optimizer, field)
-    optimizer = workflow.optimizer.model_copy(update={field: slow.model_copy(update={"lr": 1e30})})
-    driver = make_driver(workflow.model_copy(update={"optimizer": optimizer}), tmp_path)
+    workflow = make_workflow(root, block_batches=4).with_settings({f"optimizer.{field}.lr": 1e30})
+    driver = make_driver(workflow, tmp_path)
     with pytest.raises(PipelineError) as caught:
         driver.run()
     said = str(caught.value)
@@ -308,8 +295,8 @@ def test_bfloat16_trains_repeatably_to_a_similar_loss(small_workflow):
     results = {}
     for precision in ("float32", "bfloat16"):
         workflow = small_workflow(args={"hidden": (32, 32)}, batch_size=16)
-        model = workflow.model.model_copy(update={"precision": precision})
-        results[precision] = [run(workflow.model_copy(update={"model": model}), **SIZES) for _ in range(2)]
+        workflow = workflow.with_settings({"model.precision": precision})
+        results[precision] = [run(workflow, **SIZES) for _ in range(2)]
     for first, second in results.values():
         assert first["fingerprint"] == second["fingerprint"]
     exact, rounded = (runs[0] for runs in results.values())

@@ -144,8 +144,8 @@ def test_conversions_are_calibrated_only_if_masked(tmp_path):
     found = {}
     for name, tasks in (("masked", (BOUGHT["clicks"],)), ("all", ())):
         workflow = make(tmp_path, *tasks, categories=categories, batch_size=200, epochs=3)
-        data = workflow.data.model_copy(update={"numbers": (), "validation": ()})
-        with train(workflow.model_copy(update={"data": data}), tmp_path / name, serial=True, verbose=False) as run:
+        workflow = workflow.with_settings({"data.numbers": (), "data.validation": ()})
+        with train(workflow, tmp_path / name, serial=True, verbose=False) as run:
             predicted = run.predict(clicked)["bought.probability"].to_numpy()
             found[name] = float(predicted.mean()) / float(clicked["bought"].to_numpy().mean())
     assert found["masked"] == pytest.approx(1, abs=0.15)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.oracle.virtual_time import ON_HOST, block_of, waits_of
 
-from pipeline.monitor.live.waits import Waits
+from pipeline.monitor.live.waits import Waits, what_binds
 from pipeline.records import StageCall
 from pipeline.schedule import edges
 from pipeline.stages import STAGES
@@ -139,3 +139,21 @@ def test_on_a_gpu_its_own_work_is_training_and_copies_are_waits() -> None:
     assert waits.seconds["device copy"] == pytest.approx(10 * (0.25 + 0.75)), "upload, and the copy itself"
     assert [waits.seconds[cause] for cause in ("read", "dedup", "plan", "host copy")] == pytest.approx([2.5] * 4)
     assert sum(waits.seconds.values()) == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize(
+    ("waits", "said"),
+    [
+        ({"train": 97.0, "read": 2.0, "plan": 1.0}, ["waited 3%", "its own steps take the rest"]),
+        ({"train": 69.0, "commit": 9.0, "disk": 22.0}, ["waited 31%", ": 22% for rows from", "disk, 9% for commits"]),
+        (
+            {"train": 45.0, "read": 21.0, "plan": 8.0, "commit": 7.0, "evaluation": 6.9, "start": 6.4, "end": 5.7},
+            ["waited 55%", ": 21% for reading", ", 8% for planning", ", 7% for commits, and 19% for 3 other things"],
+        ),
+        ({"train": 40.0, "read": 30.0, "disk": 15.0, "plan": 10.0, "commit": 5.0}, ["60%", ", and 5% for commits"]),
+        ({}, ["nothing was trained"]),
+    ],
+)  # fmt: skip
+def test_causes_are_named_by_their_size_and_small_ones_are_not(waits: dict[str, float], said: list[str]) -> None:
+    sentence = what_binds(waits, sum(waits.values()))
+    assert all(part in sentence for part in said), sentence

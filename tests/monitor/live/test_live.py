@@ -12,7 +12,6 @@ import pytest
 from conftest import make_workflow, write_data
 from support.runs.harness import make_driver
 
-from pipeline.cluster.local import local_client
 from pipeline.monitor.live.lines import (
     LIVE,
     Begin,
@@ -51,14 +50,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("serial", [True, False])
 def test_the_last_tick_has_the_totals_of_the_result(
-    small_workflow: Callable[..., Workflow], tmp_path: Path, serial: bool
+    small_workflow: Callable[..., Workflow], tmp_path: Path, client: Any, serial: bool
 ) -> None:
-    workflow = small_workflow()
-    if serial:
-        result, lines = lines_of(workflow, tmp_path)
-    else:
-        with local_client() as client:
-            result, lines = lines_of(workflow, tmp_path, client)
+    result, lines = lines_of(small_workflow(), tmp_path, None if serial else client)
     last: Tick = lines[Tick][-1]
     begin: Begin = lines[Begin][0]
     assert (last.trained, last.examples) == (result["examples"], begin.total)
@@ -99,14 +93,9 @@ def test_the_curve_of_an_evaluation_has_examples_and_clicks(
 
 @pytest.mark.parametrize("serial", [True, False])
 def test_the_causes_of_a_session_add_up_to_its_wall_seconds(
-    small_workflow: Callable[..., Workflow], tmp_path: Path, serial: bool
+    small_workflow: Callable[..., Workflow], tmp_path: Path, client: Any, serial: bool
 ) -> None:
-    workflow = small_workflow()
-    if serial:
-        _, lines = lines_of(workflow, tmp_path)
-    else:
-        with local_client() as client:
-            _, lines = lines_of(workflow, tmp_path, client)
+    _, lines = lines_of(small_workflow(), tmp_path, None if serial else client)
     (end,) = lines[Ended]
     assert end.how == "finished"
     assert sum(end.waits.values()) == pytest.approx(end.seconds, rel=1e-3)
