@@ -46,7 +46,7 @@ def prefetch_row(base: int, row: int, row_bytes: int) -> None:
     begin = base + row * row_bytes
     for at in range(0, row_bytes, LINE_BYTES):
         prefetch_line(begin + at)
-    # One more line if the row does not begin at a line boundary; else the last line again, which is cheaper than a test.
+    # One more line if the row does not begin at a line boundary; else the last one again, cheaper than a test.
     prefetch_line(begin + row_bytes - 1)
 
 
