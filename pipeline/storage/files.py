@@ -94,12 +94,12 @@ class Files:
             self.system.fsync(descriptor)
 
     def make_folder(self, folder: Path) -> None:
-        """Make the folder and its missing parents, and make their names durable. An existing folder's name is synced,
-        too: an earlier process may have ended before it did so."""
+        """Create the folder and its missing parents, and make their names durable. The name of an existing folder is
+        also synced: an earlier process may have ended before it did so."""
         if not folder.is_dir():
             if not folder.parent.is_dir():
                 self.make_folder(folder.parent)
-            # Another worker with shards of the same table may make the folder at the same time.
+            # Another worker with shards of the same table may create the folder at the same time.
             with suppress(FileExistsError):
                 self.system.mkdir(folder)
         self.sync_folder(folder.parent)

@@ -65,10 +65,10 @@ class NextUses:
         self._known.append(_Known(begin, begin + block.num_batches, first, keys_U))
 
     def use_up(self, block: Block, on_device: tuple[U64, I32] | None = None) -> None:
-        """Forget the known blocks that end with this one, which was planned: the next uses of their keys are those
-        after it. `on_device`: the block's keys and their slots, if all are on the device."""
+        """Forget the known blocks up to this one, which was planned. The next uses of their keys become those after it.
+        `on_device`: the block's keys and their slots, if all are on the device."""
         if self._begin_with(block) and on_device:
-            # Looked up in a small table that stays in a cache, not in the map.
+            # Look up in a small table that stays in cache rather than in the map.
             keys_U, slots_U = on_device
             known_U, next_U = self._pop()
             self._slabs[0][1].next_N[slots_U[self._positions(known_U, keys_U)]] = next_U

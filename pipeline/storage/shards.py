@@ -77,7 +77,7 @@ def deal_shards(
 
 
 def _give(shard: int, worker_S: I64, cost_SW: NDArray[np.float64]) -> None:
-    """Assign the shard along the cheapest path: workers on that path pass one of their shards on to the next."""
+    """Assign the shard along the cheapest path: each worker on the path passes one of its shards to the next."""
     held_H = np.flatnonzero(worker_S >= 0)
     holder_H = worker_S[held_H]
     step_HW = cost_SW[held_H] - cost_SW[held_H, holder_H][:, None]

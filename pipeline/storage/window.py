@@ -47,12 +47,12 @@ class Window:
         return self._map.find(keys_U)
 
     def enter(self, window: Sequence[U64], first_U: I64) -> list[I64]:
-        """Take in the blocks of the window with these keys, and return the places of the keys of each. `first_U`:
-        places of those of the first block, as `find` gave them."""
+        """Add the blocks of the window with these keys, and return the places of the keys of each. `first_U`: places of
+        the first block's keys, as returned by `find`."""
         while self._blocks and self._blocks[0].keys_U is not window[0]:
             self._blocks.pop(0)
         same = [block.keys_U is keys_U for block, keys_U in zip(self._blocks, window, strict=False)]
-        # A window of fewer blocks than before comes after a smaller look-ahead: the other blocks must not count.
+        # A window with fewer blocks than before follows a smaller look-ahead: the other blocks must not count.
         if len(self._blocks) > len(window) or not all(same):
             self.forget()
         for n in range(len(self._blocks), len(window)):
