@@ -162,8 +162,8 @@ class Group:
         """See `pipeline.comm.collective.Collective`."""
         self._meet(kind)
         self._count_vector(kind, tensor, num_buffers)
-        # Each worker sums one part, in rank order, and sends it to all. For small tensors on loopback, gloo's all-reduce
-        # takes 2 to 4 ms, its all-to-all a tenth of that.
+        # Each worker sums one part, in rank order, and sends it to all. For small tensors on loopback, gloo's
+        # all-reduce takes 2 to 4 ms, its all-to-all a tenth of that.
         numbers = tensor.view(-1)
         own_sum = self._send_parts(numbers)
         yield

@@ -25,11 +25,11 @@ class GpuBuffer:
     """GPU memory for a block: its examples, laid out as in the read ring, its unique keys, and its index."""
 
     def __init__(self, limit_bytes: int, device: Device, indexed: bool = True) -> None:
-        """`indexed`: True if the block is deduplicated on the GPU; otherwise no memory for keys and index is needed."""
+        """`indexed`: True if the block is deduplicated on the GPU. Otherwise keys and index need no memory."""
         self.arena = device.empty(limit_bytes, np.uint8)
         limit_bytes = limit_bytes if indexed else 0
-        # Room for half as many unique keys as there may be values. The index needs, for each batch, P numbers for
-        # `unique_P` and P + 1 for `starts_P`; the one more fits, since a batch has eight bytes of the arena on top of
+        # Room for half as many unique keys as there may be values. The index needs P numbers for `unique_P` and P + 1
+        # for `starts_P` per batch. The extra number fits, since each batch has eight bytes of the arena in addition to
         # its values.
         self.keys_U = device.empty(limit_of(limit_bytes), np.uint64)
         self.index = device.empty(2 * (limit_bytes // 8), np.int32)

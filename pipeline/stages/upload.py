@@ -34,7 +34,7 @@ def upload_part(
     examples: Examples, unique: Unique, owned_keys: OwnedKeys, buffer: ReadBuffer, on_gpu: GpuBuffer, device: Device
 ) -> tuple[Unique, OwnedKeys, object]:
     """Start copying the worker's part of a block from `buffer` to `on_gpu`, and the requests for its rows. `upload`
-    must follow. Returns both records with their arrays on the device, and the host memory that the copies read from."""
+    must follow. Returns both records with their arrays on the device, and the host memory that the copies read."""
     parts = [part for index in unique.batches for part in (index.unique_P, index.starts_P)]
     parts += [part for row_requests in owned_keys.row_requests for part in _indices(row_requests)]
     with device.timed("upload", examples.block.number, device.up):
@@ -45,7 +45,7 @@ def upload_part(
         BatchIndex(
             next(taken),
             next(taken),
-            # These two lie among the examples, in the bytes of the keys.
+            # These two are among the examples, in the bytes of the keys.
             on_gpu.mirror(index.inverse_V, buffer),
             on_gpu.mirror(index.source_V, buffer),
             index.parts_W,

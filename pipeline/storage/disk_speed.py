@@ -51,7 +51,7 @@ def measure(folder: Path, direct: bool, num_bytes: int = 64 << 20) -> DiskSpeed:
     except (MemoryError, RuntimeError) as error:
         raise MemoryError(f"{error}, for {scratch}") from error
     except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}: could not write {scratch} to {folder}") from error
+        raise OSError(error.errno, f"{error.strerror}: {folder} cannot hold {scratch}") from error
 
 
 def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
