@@ -1,7 +1,7 @@
-"""Features: columns that are computed from others, example by example, before they become keys and numbers.
+"""Features: columns that are computed from other columns, example by example, before they become keys and numbers.
 
-A workflow lists them in `data.features`, one class a file here. A feature reads columns of the data, or those that
-features before it make, and makes columns that `data.numbers`, `data.categories` and `metrics` name like any
-other. `Derived` adds them to files and tables, so that training, scoring, serving and the doctor share one definition.
-What a feature makes of an example depends on that example and the feature's settings alone.
+A workflow lists features in `data.features`; each class has its file here. A feature reads columns of the data, or
+columns made by earlier features, and makes columns that `data.numbers`, `data.categories` and `metrics` can name like
+any other. `Derived` adds them to files and tables, so that training, scoring, serving and the doctor share one
+definition. The output of a feature for an example depends only on that example and the feature's settings.
 """

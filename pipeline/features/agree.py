@@ -1,4 +1,4 @@
-"""The check whether a workflow's features fit each other and its columns."""
+"""Check that a workflow's features are consistent with each other and with its columns."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pipeline.features.any import AnyFeature
 def check_features(
     features: Sequence[AnyFeature], categories: Collection[str], labels: Collection[str], weight: str | None
 ) -> None:
-    """Raises ValueError if a feature reads a column that a later one makes, or makes an existing column, or a rule for
-    rare values is of no category."""
+    """Raise ValueError if a feature reads a column that a later feature makes, if it makes an existing column, or if a
+    rule for rare values does not belong to a category."""
     seen: dict[str, int] = {}
     for n, feature in enumerate(features):
         where = f"data.features[{n}] ({feature.kind})"
         later = {name for other in features[n:] for name in other.makes}
         if unmade := [name for name in feature.reads if name in later]:
-            raise ValueError(f"{where} reads {unmade[0]!r}, which no feature before it makes; put that one first")
+            raise ValueError(f"{where} reads {unmade[0]!r}, which no earlier feature makes; move its feature up")
         if known := [name for name in feature.reads if name in labels]:
-            raise ValueError(f"{where} reads {known[0]!r}, which is a label; what is scored has none")
+            raise ValueError(f"{where} reads {known[0]!r}, which is a label; examples to score have no labels")
         for name in feature.makes:
             if name in seen or name in (*labels, weight):
                 other = f"data.features[{seen[name]}] does" if name in seen else "data.labels or data.weight names"
-                raise ValueError(f"{where} makes column {name!r}, which {other}, too; give it another name")
+                raise ValueError(f"{where} makes column {name!r}, which {other} too; give it another name")
             seen[name] = n
         if feature.kind == "rare" and feature.column not in categories:
             hint = did_you_mean(feature.column, categories, "there are")[1]

@@ -1,4 +1,4 @@
-"""The kinds of features. A new one is a file of this folder, and a line here."""
+"""The kinds of features. To add one, add a file to this folder and a line here."""
 
 from __future__ import annotations
 

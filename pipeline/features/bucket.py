@@ -1,4 +1,4 @@
-"""Numbers as keys: each bucket of values is a category."""
+"""Numbers as keys: each bucket of values becomes a category."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from pipeline.features.side_files import SideFile
 
 LARGEST = 1 << 64
-"""Bound of the values that have different buckets under Criteo's rule."""
+"""Bound above which all values share a bucket under Criteo's rule."""
 SMALLEST = -(1 << 62)
 
 
 class Bucket(OneColumn):
-    """A column of integers made of one of numbers: the number of `edges` that a value reaches. Null and NaN are null.
+    """A column of integers made from a column of numbers: the number of `edges` that a value reaches. Null and NaN
+    become null.
 
-    With `quantiles`, the edges are those of the training data; `pipeline prepare statistics` computes them. With
-    `squared_log`, a value x above 2 is in bucket floor(ln(x)^2), any other in that of its integer part: the rule of the
-    winners of Criteo's contest of 2014, which BARS took over. Values above 2^64, and those below -2^62,
-    share a bucket.
+    With `quantiles`, the edges are quantiles of the training data, computed by `pipeline prepare statistics`. With
+    `squared_log`, a value x above 2 is in bucket floor(ln(x)^2), and any other value in the bucket of its integer part:
+    the rule of the winners of Criteo's 2014 contest, which BARS adopted. Values above 2^64 share a bucket, and so do
+    values below -2^62.
     """
 
     kind: Literal["bucket"] = "bucket"
@@ -38,9 +39,9 @@ class Bucket(OneColumn):
     quantiles: Annotated[int, Field(ge=2, le=1 << 16)] | None = None
     squared_log: bool = False
     missing: float | None = None
-    """A value that is null, too."""
+    """A value that is also treated as null."""
     computed: bool = False
-    """True if the edges are from `data.statistics`."""
+    """True if the edges come from `data.statistics`."""
 
     @model_validator(mode="after")
     def _has_a_rule(self) -> Bucket:
@@ -83,8 +84,8 @@ def _squared_log(x_N: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @cache
 def _squared_log_edges() -> NDArray[np.float64]:
-    """Smallest float64 number of each bucket 1, 2, ...: e^sqrt(k), rounded up. Logarithms of libraries differ in their
-    last bit from processor to processor, which these do not."""
+    """Smallest float64 number of each bucket 1, 2, ...: e^sqrt(k), rounded up. Unlike library logarithms, whose last
+    bit depends on the processor, these are the same everywhere."""
     import numpy as np
 
     edges: list[float] = []

@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from pipeline.features.side_files import SideFile
 
 DIGITS = re.compile("(%[YymdHMS])+")
-"""Forms of digits alone."""
+"""Forms that consist only of digits."""
 Part = Literal["hour", "weekday", "weekend", "day", "month", "minute"]
 
 
 class Calendar(SeveralColumns):
-    """Columns of integers made of a column of times: `hour` 0 to 23, `weekday` 0 (Monday) to 6, `weekend` 0 or 1, `day`
-    1 to 31, `month` 1 to 12, `minute` 0 to 59. Null is null.
+    """Columns of integers made from a column of times: `hour` 0 to 23, `weekday` 0 (Monday) to 6, `weekend` 0 or 1,
+    `day` 1 to 31, `month` 1 to 12, `minute` 0 to 59. Null stays null.
 
     Times are timestamps or dates; integers with `unit`, since 1970 in UTC; or text, or integers of decimal digits, with
-    `form`. A time of a known zone, such as one with `unit`, is read in `zone` (by default UTC); one without a zone is
-    taken as it is written, and `zone` is refused. Arrow knows daylight saving time up to 2037.
+    `form`. A time with a known zone, such as one with `unit`, is converted to `zone` (by default UTC). A time without a
+    zone is used as written, and `zone` is rejected. Arrow supports daylight saving time up to 2037.
     """
 
     kind: Literal["calendar"] = "calendar"
     take: Annotated[dict[Part, Name], Field(min_length=1)]
-    """Parts, each with the name of the column that is made of it."""
+    """Parts, each with the name of the column to make from it."""
     zone: str | None = None
     """Name of a time zone, such as "Europe/Berlin"."""
     unit: Literal["s", "ms", "us", "ns"] | None = None
     form: str | None = None
-    """Form of a text as Python's `strptime` has it, such as "%y%m%d%H" for 14102100."""
+    """Format of a text, as for Python's `strptime`, such as "%y%m%d%H" for 14102100."""
 
     @field_validator("zone")
     @classmethod
@@ -84,7 +84,7 @@ class Calendar(SeveralColumns):
         if self.form:
             texts = times.cast(pa.string())
             if pa.types.is_integer(times.type) and DIGITS.fullmatch(self.form):
-                # An integer has lost the zero that its first part began with.
+                # An integer has lost the leading zero of its first part.
                 width = sum(4 if part == "Y" else 2 for part in self.form[1::2])
                 texts = pc.utf8_lpad(texts, width, "0")
             try:

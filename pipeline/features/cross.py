@@ -1,4 +1,4 @@
-"""Pairs of values, and longer tuples, as keys."""
+"""Pairs and longer tuples of values as keys."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SPACE = "cross"
 
 
 class Cross(Feature):
-    """A column of 64-bit hashes of the values of two or more columns, in this order; no vocabulary is kept. Null is a
-    value like others. Columns of lists are refused."""
+    """A column of 64-bit hashes of the values of two or more columns, in this order, without a vocabulary. Null is a
+    value like any other. Columns of lists are rejected."""
 
     kind: Literal["cross"] = "cross"
     hashes: ClassVar[bool] = True
@@ -40,7 +40,7 @@ class Cross(Feature):
 
         for name, kind in zip(self.columns, found, strict=True):
             if pa.types.is_floating(kind):
-                raise ValueError(f"column {name!r} has type {kind}; make keys of it first, by a Bucket")
+                raise ValueError(f"column {name!r} has type {kind}; turn it into keys first, with a Bucket")
             expect(name, kind, "integers", "numbers", "text")
         return [pa.uint64()]
 
@@ -53,7 +53,7 @@ class Cross(Feature):
         salt = hashing.table_salt(SPACE)
         crossed_N = hashes_of(given[0], SPACE)
         for array in given[1:]:
-            # A sum is the same in any order of its terms; a hash in it makes the order of the columns count.
+            # A sum does not depend on the order of its terms; hashing in between makes the order of the columns count.
             hashing.hash_integers(crossed_N, salt, crossed_N)
             hashing.hash_integers(crossed_N + hashes_of(array, SPACE), salt, crossed_N)
         return [pa.array(crossed_N)]

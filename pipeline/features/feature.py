@@ -20,40 +20,40 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class Feature(Strict):
-    """Columns made of others. A subclass has a literal `kind`, and says what it reads and makes."""
+    """Columns made from other columns. A subclass has a literal `kind` and declares what it reads and makes."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the columns that it is computed from."""
+        """Names of the columns that the feature reads."""
         return ()
 
     @property
     def makes(self) -> tuple[str, ...]:
-        """Names of the columns that it makes."""
+        """Names of the columns that the feature makes."""
         return ()
 
     hashes: ClassVar[bool] = False
-    """True if it hashes what it reads, so that whole numbers must come as integers, as those of a category."""
+    """True if the feature hashes its inputs, so that whole numbers must be integers, as in a category."""
     side_field: ClassVar[str] = ""
-    """Name of the field with the file that it reads, if it reads one."""
+    """Name of the field that names the file that the feature reads, if any."""
 
     @property
     def side_file(self) -> str | None:
-        """File that it reads, relative to `data.root`."""
+        """File that the feature reads, relative to `data.root`, if any."""
         return getattr(self, self.side_field) if self.side_field else None
 
     @property
     def lacks(self) -> str | None:
-        """Statistic that has not been computed yet."""
+        """Statistics that have not been computed yet, in words, if any."""
         return None
 
     def types(self, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
-        """Types of the columns that it makes of columns of these types. `side`: its side file. Raises
-        ValueError, with the column, if one does not fit."""
+        """Types of the columns that the feature makes from columns of these types. `side`: its side file. Raises
+        ValueError, with the column, if a type does not fit."""
         raise NotImplementedError
 
     def compute(self, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
-        """The columns that it makes of these, whose types `types` has accepted."""
+        """Compute the feature's columns from these, whose types `types` has accepted."""
         raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ class OneColumn(Feature):
 
 
 class SeveralColumns(Feature):
-    """A feature that reads one column and makes several; `take` has their names."""
+    """A feature that reads one column and makes several, named by `take`."""
 
     column: Name
     take: dict[Any, Name]
@@ -88,7 +88,7 @@ class SeveralColumns(Feature):
 
 
 def expect(name: str, found: pa.DataType, *kinds: str) -> None:
-    """Raises ValueError if a column of this type has values of none of these kinds (see `files.types.kind_of`)."""
+    """Raise ValueError if the values of a column of this type have none of these kinds (see `files.types.kind_of`)."""
     from pipeline.files.types import NOTHING, kind_of
 
     if kind_of(found) not in (NOTHING, *kinds):
@@ -96,8 +96,8 @@ def expect(name: str, found: pa.DataType, *kinds: str) -> None:
 
 
 def doubles(array: pa.Array) -> NDArray[np.float64]:
-    """[N] float64 numbers, NaN for null. Values that are no integers are rounded to float32, so that it does not matter
-    in which type a file or a request has them."""
+    """[N] float64 numbers, NaN for null. Values that are not integers are rounded to float32, so that their type in a
+    file or request does not matter."""
     import numpy as np
     import pyarrow as pa
 

@@ -20,18 +20,18 @@ SPACE = "lookup"
 
 
 class Lookup(SeveralColumns):
-    """Columns of a Parquet file, joined by a key: the row of the file whose `key` equals the value of `column`. Null,
-    and a value that the file does not have, give null. The file is held in memory; each key must be in it once."""
+    """Columns of a Parquet file, joined by key: from the row whose `key` equals the value of `column`. Null, and values
+    that the file does not contain, give null. The file is held in memory, and each key must occur in it once."""
 
     kind: Literal["lookup"] = "lookup"
     side_field: ClassVar[str] = "file"
     hashes: ClassVar[bool] = True
     file: Name
-    """Parquet file, relative to `data.root`. Its checksum is part of the run, and a servable has a copy."""
+    """Parquet file, relative to `data.root`. Its checksum is part of the run, and a servable contains a copy."""
     key: Name
-    """The file's column of keys: integers or text, as `column` has them."""
+    """The file's key column: integers or text, as in `column`."""
     take: Annotated[dict[Name, Name], Field(min_length=1)]
-    """Columns of the file, each with the name of the column that is made of it."""
+    """Columns of the file, each with the name of the column to make from it."""
 
     def types(self, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
         from pipeline.files.types import is_list, key_kind, value_of
@@ -41,7 +41,7 @@ class Lookup(SeveralColumns):
         if str(value_of(found[0])) in ("float", "double", "halffloat"):
             raise ValueError(f"column {self.column!r} has type {found[0]}, expected {key_kind(found[0])} as in {side}")
         if lists := [name for name in self.take if is_list(attributes[name].type)]:
-            raise ValueError(f"{side}: column {lists[0]!r} has lists, and a lookup makes columns of single values only")
+            raise ValueError(f"{side}: column {lists[0]!r} has lists, but a lookup makes only columns of single values")
         return [attributes[name].type for name in self.take]
 
     def compute(self, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
@@ -60,8 +60,8 @@ class Lookup(SeveralColumns):
 
 @lru_cache(maxsize=64)
 def _side_table(side: SideFile, key: str, names: tuple[str, ...]) -> tuple[Any, Mapping[str, pa.Array], str | None]:
-    """Sorted hashes of a file's keys, its other columns in that order, and the kind of the keys. Raises ValueError if a
-    key is in it twice or is null."""
+    """Return the sorted hashes of a file's keys, its other columns in that order, and the kind of the keys. Raises
+    ValueError if a key is null or occurs twice."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Values that are too rare for a row of their own."""
+"""Values that are too rare to get individual rows."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from pipeline.features.side_files import SideFile
 
 COLUMNS = b"pipeline.columns"
-"""Entry of a counts file's metadata: the columns whose values are counted, as JSON."""
+"""Entry in the metadata of a file of counts: the columns whose values are counted, as JSON."""
 VALUE, COUNT = "value", "count"
 
 
 class Rare(Feature):
-    """Values of a category, or of its lists, that training data have fewer than `at_least` times share one key, which
-    is that of the table. Which they are is in a file of counts that `pipeline prepare statistics` makes."""
+    """Values of a category, or of its lists, that occur fewer than `at_least` times in the training data share one key
+    per table. A file of counts, made by `pipeline prepare statistics`, tells which values these are."""
 
     kind: Literal["rare"] = "rare"
     side_field: ClassVar[str] = "counts"
     column: Name
-    """A column that `data.categories` names."""
+    """A column in `data.categories`."""
     at_least: Annotated[int, Field(ge=2)]
     counts: Name
     """Parquet file, relative to `data.root`, with the columns value and count."""
     nulls: bool = False
-    """True if null has that key, too; False if it has a separate one."""
+    """True if null also has the shared key; False if it has a separate one."""
     unseen: bool = True
-    """True if values that the file does not have share the key, too."""
+    """True if values that are missing from the file also have the shared key."""
 
     def keys(self, table: str, side: SideFile) -> RareKeys:
-        """The keys of the rare values, or of the others. `table`: name of the category's table. Raises ValueError if
-        the file has counts of other columns."""
+        """Return the keys of the rare values, or of the others. `table`: name of the category's table. Raises
+        ValueError if the file has counts of other columns."""
         found: RareKeys = _keys(self, table, side)
         return found
 

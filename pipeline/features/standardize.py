@@ -1,4 +1,4 @@
-"""Numbers of mean 0 and standard deviation 1."""
+"""Numbers scaled to mean 0 and standard deviation 1."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class Standardize(OneColumn):
-    """A column of float32 numbers: (x - mean) / std, and no further from 0 than `clip`. Null and NaN are null, which
-    `Number.fill`, 0 by default, makes the mean. `pipeline prepare statistics` computes mean and standard deviation of
-    the training data if they are left out."""
+    """A column of float32 numbers: (x - mean) / std, clipped to +-`clip`. Null and NaN become null, for which
+    `Number.fill`, by default 0, stands for the mean. If mean and std are omitted, `pipeline prepare statistics`
+    computes them from the training data."""
 
     kind: Literal["standardize"] = "standardize"
     mean: float | None = None
     std: Annotated[float, Field(gt=0.0)] | None = None
     log1p: bool = False
-    """Use sign(x) ln(1 + |x|) in place of x; mean and standard deviation are then those of this value."""
+    """Use sign(x) ln(1 + |x|) instead of x. Mean and standard deviation are then those of this value."""
     clip: Annotated[float, Field(gt=0.0)] | None = None
     computed: bool = False
-    """True if mean and standard deviation are from `data.statistics`."""
+    """True if mean and standard deviation come from `data.statistics`."""
 
     @model_validator(mode="after")
     def _has_both_or_none(self) -> Standardize:
@@ -60,7 +60,7 @@ class Standardize(OneColumn):
             return [pa.array(z_N.astype(np.float32), from_pandas=True)]
 
     def scaled(self, array: pa.Array) -> NDArray[np.float64]:
-        """[N] float64 numbers whose mean and standard deviation are taken."""
+        """[N] float64 numbers from which mean and standard deviation are computed."""
         import numpy as np
 
         x_N = doubles(array)
