@@ -185,9 +185,7 @@ def _dotted(kind: object, info: ValidationInfo) -> object:
         return f"{MODELS}.{name}"
     close, _ = did_you_mean(name, known)
     hint = f"; did you mean '{MODELS}.{close}'?" if close else ";"
-    raise ValueError(
-        f"no model {kind!r}{hint} Models: {', '.join(sorted(known))}, or the dotted name of your class"
-    )
+    raise ValueError(f"no model {kind!r}{hint} Models: {', '.join(sorted(known))}, or the dotted name of your class")
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]

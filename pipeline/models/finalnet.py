@@ -73,9 +73,7 @@ class FactorizedInteraction(nn.Module):
         super().__init__()
         self.joins = one_of("residual", residual, ("concat", "sum")) == "concat"
         if self.joins and width % 2:
-            raise ValueError(
-                f"a layer's width is {width}; residual 'concat' splits it into halves: use an even width"
-            )
+            raise ValueError(f"a layer's width is {width}; residual 'concat' splits it into halves: use an even width")
         self.linear = nn.Linear(num_inputs, width if self.joins else 2 * width)
 
     def forward(self, x_BI: Tensor) -> Tensor:

@@ -304,7 +304,7 @@ def request_of(table, inputs):
         (Bucket(column="age", name="age_bucket", quantiles=4), r"data.features\[0\] \(bucket\) has no edges; `pipe"),
         (Bucket(column="country", name="age_bucket", edges=(1.0,)), r"column 'country' has type string, expected int"),
         (Bucket(column="agee", name="age_bucket", edges=(1.0,)), r"'age_bucket'.* is made of 'agee', which is miss"),
-        (Bucket(column="age", name="user", edges=(1.0,)), r"makes column 'user', which already exists; give it another"),
+        (Bucket(column="age", name="user", edges=(1.0,)), r"makes column 'user', which already exists"),
         (Cross(columns=("history", "user"), name="age_bucket"), r"column 'history' has type list<.*>, expected int"),
         (Cross(columns=("x0", "user"), name="age_bucket"), r"column 'x0' has type float; turn it into keys first"),
         (Calendar(column="when", take={"hour": "age_bucket"}, unit="s"), r"has type timestamp\[us, tz=UTC\], expected"),
