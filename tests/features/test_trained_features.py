@@ -264,7 +264,7 @@ def test_an_input_of_another_kind_than_in_training_is_refused(root, run_dir, col
         assert opened.predict(as_floats) == scores, "as pandas has integers of which some are missing"
         with pytest.raises(ValueError, match=rf"column '{column}'.* string"):
             opened.predict(table.set_column(at, column, table.column(column).cast(pa.string())))
-        with pytest.raises(ValueError, match=r"makes column 'hour', which is there"):
+        with pytest.raises(ValueError, match=r"makes column 'hour', which already"):
             opened.predict(table.append_column("hour", table.column("age")))
 
 
@@ -337,7 +337,7 @@ def test_a_feature_that_does_not_fit_is_one_message(root, tmp_path, change, said
     ("features", "said"),
     [
         ([{"kind": "cross", "columns": ["late", "user"], "name": "c"},
-          {"kind": "bucket", "column": "age", "name": "late", "edges": [1.0]}], r"reads 'late', which no feature bef"),
+          {"kind": "bucket", "column": "age", "name": "late", "edges": [1.0]}], r"reads 'late', which no earlier"),
         ([{"kind": "bucket", "column": "click", "name": "b", "edges": [1.0]}], r"reads 'click', which is a label"),
         ([FEATURES[3].model_dump() | {"file": "s3://a:b@bucket/x.parquet"}], r"data.features"),
         ([{"kind": "calendar", "column": "when", "take": {"hour": "h"}, "zone": "Mars/Base"}], r"no time zone 'Mars/B"),
