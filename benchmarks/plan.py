@@ -1,9 +1,10 @@
-"""`plan` alone, on blocks of 283,000 keys: processor time a key, and what a second thread gains. And the key map at
-200 M keys: the time to enter 280,000 more.
+"""`plan` alone, on blocks of 283,000 keys: CPU time per key, and the gain from a second thread. And the key map at
+200 M keys: the time to insert 280,000 more.
 
-A block's keys are drawn from Zipf 1.15 and, where most of them arrive, as many evenly from 14 times as many keys. The
-device holds three blocks and the host two; or, where few arrive, the keys are three times a block's, the device holds
-two blocks and the host one. L = 2. Blocks until both tiers are full are not measured.
+A block's keys are drawn from Zipf 1.15. In the case with many arrivals, as many are also drawn uniformly from 14 times
+as many keys; the device holds three blocks and the host two. In the case with few arrivals, there are three times as
+many keys as in a block; the device holds two blocks and the host one. L = 2. Blocks until both tiers are full are not
+measured.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ KEYS, QUICK_KEYS, MAP_KEYS, QUICK_MAP_KEYS = 283_000, 3_000, 200_000_000, 200_00
 NEW_KEYS, INSERTS = 280_000, 80
 WARM, BLOCKS, LOOK_AHEAD = 9, 16, 2
 MANY, FEW = (14, 3, 2), (3, 2, 1)
-"""Keys that blocks are drawn from, slots of the device, and of the host, in units of a block's keys."""
+"""Number of keys from which blocks are drawn, and numbers of device and host slots, in units of a block's keys."""
 
 
 def clocks(work: Callable[[], object]) -> tuple[float, float]:
-    """Wall and processor seconds of a call."""
+    """Wall and CPU seconds of a call."""
     wall, spent = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - spent
@@ -43,7 +44,7 @@ def planned_block(window: list[Unique], places: Places) -> None:
 
 
 def planned(num_keys: int, of: tuple[int, int, int], policy: str, num_threads: int) -> tuple[float, float]:
-    """Nanoseconds of a key: wall time of the median block, and processor time."""
+    """Nanoseconds per key: wall time of the median block, and CPU time."""
     space, device, host = (num_keys * times for times in of)
     places = Places(device, host, (policy, policy), Caps(2 * ALL_ROWS, ALL_ROWS), Chunks(64), num_threads)
     rng = np.random.default_rng(0)
@@ -65,7 +66,7 @@ def planned(num_keys: int, of: tuple[int, int, int], policy: str, num_threads: i
 
 
 def inserted(num_keys: int, num_threads: int) -> list[float]:
-    """Milliseconds of each insertion of NEW_KEYS keys into a map of so many."""
+    """Milliseconds of each insertion of NEW_KEYS keys into a map of this size."""
     rng, key_map = np.random.default_rng(3), KeyMap(PlanThreads(num_threads))
     key_map.reserve(num_keys)
     part = max(1, num_keys // 100)
