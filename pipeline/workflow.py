@@ -296,7 +296,7 @@ class Workflow(Strict):
     def _settings_agree(self) -> Workflow:
         if self.optimizer.rows.kind == "ftrl" and self.model.embedding_dim and self.model.init_std:
             raise ValueError(
-                "optimizer.rows is Ftrl, whose weights start from zero, and model.init_std is not 0; set it to 0, or "
+                "optimizer.rows is Ftrl, whose weights start at zero, but model.init_std is not 0; set it to 0, or "
                 "use Ftrl for a model with first-order weights only (model.embedding_dim = 0)"
             )
         sequences = self.data.sequences
@@ -306,18 +306,18 @@ class Workflow(Strict):
         if sequences and values > MOST_INDICES:
             raise ValueError(
                 f"a batch of schedule.batch_size {self.schedule.batch_size:,} may have {values:,} values with "
-                f"max_length of data.sequences, and its index has {MOST_INDICES:,}; lower one of them"
+                f"max_length of data.sequences, but its index is limited to {MOST_INDICES:,}; lower one of them"
             )
         for category in self.data.categories:
             if category.width and category.width > self.model.embedding_dim:
                 raise ValueError(
-                    f"data.categories: {category.name!r} has width {category.width}, and a row has "
+                    f"data.categories: {category.name!r} has width {category.width}, but a row has "
                     f"{self.model.embedding_dim} embedding weights; lower it, or raise model.embedding_dim"
                 )
         merge, eps = self.optimizer.merge, self.optimizer.dense.eps
         if merge and merge.denominator == "frozen" and merge.k > 1 and eps < MIN_FROZEN_EPS:
             raise ValueError(
-                f"optimizer.dense.eps is {eps}, and optimizer.merge has a frozen denominator: a weight whose gradient "
+                f"optimizer.dense.eps is {eps}, but optimizer.merge has a frozen denominator: a weight whose gradient "
                 f"was 0 for a long time would take far too large a step at its next gradient; set eps to at least "
                 f"{MIN_FROZEN_EPS}, for example 1e-4"
             )
@@ -342,7 +342,7 @@ class Workflow(Strict):
             raise ValueError("schedule.plateau needs data.validation; name the files, or leave plateau out")
         if plateau and (label := plateau.metric.partition(":")[2]) and label not in self.data.labels:
             raise ValueError(
-                f"schedule.plateau.metric is {plateau.metric!r}, and there is no label {label!r}"
+                f"schedule.plateau.metric is {plateau.metric!r}, but there is no label {label!r}"
                 f"{did_you_mean(label, self.data.labels, 'there are')[1]}"
             )
         judged, _, label = plateau.metric.partition(":") if plateau else ("", "", "")
@@ -358,30 +358,30 @@ class Workflow(Strict):
             raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.top")
         if self.schedule.plateau and self.data.spans_by:
             raise ValueError(
-                "schedule.plateau judges epochs over the same data, and data.span trains on each span once; leave "
+                "schedule.plateau judges epochs over the same data, but data.span trains on each span once; leave "
                 "plateau out"
             )
         if self.metrics.guard is not None and not (self.data.spans_by and self.metrics.score_spans):
             raise ValueError("metrics.guard needs spans that are scored; set data.time or data.span, and score_spans")
         if self.metrics.guard is not None and not self.data.all_tasks[0].is_binary:
             raise ValueError(
-                f"metrics.guard compares normalized entropies, and {self.data.labels[0]!r} may be any number; leave "
+                f"metrics.guard compares normalized entropies, but {self.data.labels[0]!r} may be any number; leave "
                 "the guard out"
             )
         if self.metrics.top and not self.metrics.group:
             raise ValueError(
-                f"metrics.top is {self.metrics.top}, and there are no groups to rank in; name a column in metrics.group"
+                f"metrics.top is {self.metrics.top}, but there are no groups to rank in; name a column in metrics.group"
             )
         grouped = [f"metrics.{name}" for name in ("group", "slices") if getattr(self.metrics, name)]
         if grouped and not any(task.is_binary for task in self.data.all_tasks):
             raise ValueError(
-                f"{grouped[0]} is set, but its metrics need a label that is 0 or 1, and data.labels has none; leave it "
+                f"{grouped[0]} is set, but its metrics need a label that is 0 or 1, which data.labels lacks; leave it "
                 "out"
             )
         if len(set(self.metrics.slices)) < len(self.metrics.slices):
             raise ValueError(f"metrics.slices names a column twice: {', '.join(self.metrics.slices)}")
         if self.schedule.plateau and not self.commit.keep_best:
-            raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
+            raise ValueError("schedule.plateau needs commit.keep_best, because the best epoch is tested")
         return self
 
 

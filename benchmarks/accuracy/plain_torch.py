@@ -94,9 +94,9 @@ class PlainTorch:
         """`one_bit_off`: replace every initial embedding by the next larger number."""
         rows, dense = workflow.optimizer.rows, workflow.optimizer.dense
         if not isinstance(rows, Adam) or rows.clip or "keras" in (rows.eps_place, dense.eps_place):
-            raise ValueError("plain torch knows Adam with torch's eps, for rows and dense part, and no CowClip")
+            raise ValueError("plain torch supports only Adam with torch's eps, for rows and dense part, no CowClip")
         if dense.warm_up_epochs or workflow.data.numbers or workflow.data.weight or len(workflow.data.labels) > 1:
-            raise ValueError("plain torch knows no warm-up, numbers, weights of examples, nor several labels")
+            raise ValueError("plain torch supports no warm-up, numbers, example weights or several labels")
         torch.set_num_threads(workflow.schedule.threads)
         torch.manual_seed(workflow.seed)
         self._workflow = workflow

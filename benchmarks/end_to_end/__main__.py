@@ -200,7 +200,7 @@ class Bench:
 
 
 def print_stages(name: str, calls: list[StageCall]) -> None:
-    print(f"\n{name}: seconds, CPU seconds of its own thread, share hidden behind training")
+    print(f"\n{name}: seconds, CPU seconds of its thread, share hidden behind training")
     times = StageTimes(calls)
     seconds, cpu, hidden = times.seconds, times.cpu_seconds, times.hidden()
     for stage in (s for s in STAGES if s in seconds):

@@ -1,4 +1,4 @@
-"""Requests of 200 candidates with about 2,000 different keys, of which a given share is in the server's cache.
+"""Requests of 200 candidates with about 2,000 different keys, a given share of which is in the server's cache.
 
 16 columns describe the user and have one value per request; 10 describe the item and have 200. Keys of the given share
 are from a few pages, which the cache holds. Each other key is from the next page of a walk through all other pages.

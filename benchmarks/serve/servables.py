@@ -95,7 +95,7 @@ def write_servable(small: OpenedServable, folder: Path, num_keys: int, keep_keys
 
 
 def parts_of(form: PageFormat, num_keys: int, seed: int = 0) -> Iterator[tuple[U64, F32]]:
-    """Yield ascending random keys and weights, equal ranges of keys one after the other."""
+    """Yield ascending random keys and weights, in consecutive key ranges of equal size."""
     rng = np.random.default_rng(seed)
     num_parts = 1
     while num_parts * PART_BYTES < num_keys * form.row_bytes:

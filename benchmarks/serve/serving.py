@@ -146,7 +146,7 @@ def _check(measured: Measured, status: int) -> None:
 def report(results: Results, num_rounds: int) -> dict[str, float]:
     """Print medians over the rounds, and return the ratios."""
     median = {key: statistics.median(values) for key, values in results.items()}
-    print(f"\nserving {NUM_KEYS:,} keys a request: medians of {num_rounds} rounds, ms but for the first columns")
+    print(f"\nserving {NUM_KEYS:,} keys per request: medians of {num_rounds} rounds, ms except in the first columns")
     columns = ("p50 alone", "p99 alone", "p50 at 50 %", "p99 at 50 %", "p50 at 80 %", "p99 at 80 %", "late at 80 %")
     print(f"{'hit rate':>8} {'read back':>9} {'keys':>6} {'pages':>6} {'requests/s':>10} {_line(columns)}")
     for hit_rate in HIT_RATES:

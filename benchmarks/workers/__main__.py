@@ -50,7 +50,7 @@ Measured = dict[Setup, list[dict[str, Any]]]
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=2_000_000)
     parser.add_argument("--batches", type=int, default=400)
-    parser.add_argument("--points", type=int, default=len(POINTS), help="the first so many of them, at least 2")
+    parser.add_argument("--points", type=int, default=len(POINTS), help="number of points to measure, at least 2")
     parser.add_argument("--batch", type=int, default=8_192, help="examples of a step of one worker")
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Standardize(OneColumn):
-    """A column of float32 numbers: (x - mean) / std, clipped to +-`clip`. Null and NaN become null, for which
-    `Number.fill`, by default 0, stands for the mean. If mean and std are omitted, `pipeline prepare statistics`
+    """A column of float32 numbers: (x - mean) / std, clipped to +-`clip`. Null and NaN become null, which
+    `Number.fill`, by default 0, replaces by the mean. If mean and std are omitted, `pipeline prepare statistics`
     computes them from the training data."""
 
     kind: Literal["standardize"] = "standardize"
