@@ -5,6 +5,6 @@ import os
 from pipeline.machine.allocator import share_one_arena
 from pipeline.machine.process import SPIN, SPIN_COUNT
 
-# As the commands do, before libraries start threads.
+# As in the commands, before libraries start threads.
 os.environ.setdefault(SPIN, SPIN_COUNT)
 share_one_arena()

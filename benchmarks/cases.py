@@ -1,4 +1,4 @@
-"""Workflows that are measured: Criteo's shape with any number of keys, opened once and run in stretches."""
+"""Measured workflows: Criteo's shape with any number of keys, opened once and run in stretches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CARDINALITIES = (
     1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652,
     2173, 4, 7046547, 18, 15, 286181, 105, 142572,
 )  # fmt: skip
-"""Number of unique values of each of Criteo Kaggle's 26 fields (33.8 M in all), from BagPipe's README."""
+"""Number of unique values of each of Criteo Kaggle's 26 fields (33.8 M in total), from BagPipe's README."""
 ROW_BYTES = 224
 DIM = 16
 
@@ -59,7 +59,7 @@ def make_workflow(
 
 
 class Case:
-    """One pipeline, opened once and measured in stretches; its table is on disk before it starts."""
+    """One pipeline, opened once and measured in stretches. Its table is on disk before it starts."""
 
     def __init__(self, workflow: Workflow, run_dir: Path, client: Any, blocks: int) -> None:
         setup, source = set_up(workflow, choose(workflow.device), print)

@@ -1,4 +1,5 @@
-"""Helpers of all benchmarks: describe the machine, take medians, end with one line of JSON, and write it to a file."""
+"""Helpers for all benchmarks: describe the machine, compute medians, print the final line of JSON, write it to a
+file."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ QUANTILE = 1.833
 def arguments(
     name: str, what: str, options: Callable[[argparse.ArgumentParser], None] | None = None
 ) -> argparse.Namespace:
-    """Parse the command line: arguments of all benchmarks, and the `options` of this one."""
+    """Parse the command line: the arguments common to all benchmarks, and the `options` of this one."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=what)
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, says nothing of speed")
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"), help="where synthetic data is made once")
@@ -58,7 +59,8 @@ def spread(values: Sequence[float]) -> str:
 
 
 def interval(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """Geometric mean of the ratios of pairs, and the lower end of its 90 % interval; of one pair, its ratio twice."""
+    """Geometric mean of the ratios of pairs, and the lower end of its 90 % interval; for a single pair, its ratio
+    twice."""
     logs = [math.log(a / b) for a, b in zip(one, other, strict=True)]
     mean = statistics.mean(logs)
     error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
@@ -66,8 +68,8 @@ def interval(one: Sequence[float], other: Sequence[float]) -> tuple[float, float
 
 
 def finish(args: argparse.Namespace, figures: Mapping[str, float]) -> None:
-    """Print the last line, the figures as JSON. With `--json FILE` replace the measured part of FILE as well, and keep
-    what a person wrote in it: labels, aims and notes (see `benchmarks.results`)."""
+    """Print the last line, the figures as JSON. With `--json FILE`, also replace the measured part of FILE and keep the
+    manually written part: labels, aims and notes (see `benchmarks.results`)."""
     values = {name: round(value, 4) for name, value in figures.items()}
     print(json.dumps(values))
     if args.json:

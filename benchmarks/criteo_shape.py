@@ -1,12 +1,12 @@
-"""DeepFM in the shape of Criteo, its whole table on disk at first: 26 fields with 33.8 M keys, 13 numbers, D = 10,
-MLP 400-400-400, batches of 131,072 synthetic examples, Adam. On a GPU if there is one.
+"""DeepFM in the shape of Criteo, with the whole table initially on disk: 26 fields with 33.8 M keys, 13 numbers,
+D = 10, MLP 400-400-400, batches of 131,072 synthetic examples, Adam. Runs on a GPU if there is one.
 
-(a) a device tier for the whole table: ten epochs; the first one, which reads the table, is measured separately
-(b) a device tier for a part of the table, so that rows move up and down all the time: how much of it training hides
-(d) the ceiling: the same steps repeated on one block, whose rows, examples and indices are on the device
+(a) a device tier for the whole table: ten epochs; the first, which reads the table, is measured separately
+(b) a device tier for part of the table, so that rows constantly move up and down: how much of this training hides
+(d) the ceiling: the same steps repeated on one block whose rows, examples and indices are on the device
 
-The aim on one GPU of the H200's class is 5 M examples/s in (a), and 0.8 of (d). CowClip's authors report 0.76 M
-examples/s on a V100.
+The aim on one H200-class GPU is 5 M examples/s in (a), and 0.8 of (d). The authors of CowClip report 0.76 M examples/s
+on a V100.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def open_case(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any
 
 
 def table_read_seconds(log_path: Path) -> float:
-    """Seconds to read every row of the log once from the disk, whole chunks in order."""
+    """Seconds to read every row of the log once from disk, in whole chunks and in order."""
     buffer = bytearray(1 << 23)
     with drop_log_pages(log_path, 1.0):
         start = time.perf_counter()
@@ -103,7 +103,7 @@ def table_read_seconds(log_path: Path) -> float:
 
 
 def ceiling(stretches: Stretches, repeats: int) -> float:
-    """Case (d): examples per second of the steps of one block, repeated; its rows go on being trained."""
+    """Case (d): examples per second of the repeated steps of one block, whose rows continue to be trained."""
     worker, number = stretches.worker, stretches._at
     stages, tiers = worker.stages, worker.tiers
     block = stretches._blocks[number]
@@ -149,7 +149,7 @@ def measure(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any, 
     print_timeline(f"(b) {precision}", calls)
     hidden = StageTimes(calls).hidden()
     print(f"\n(a) {rate:,.0f} examples/s (first epoch {first:,.0f}), (b) {part_rate:,.0f}, (d) {maximum:,.0f}")
-    # An epoch has only a part of the keys, and their rows are scattered over the table.
+    # An epoch has only some of the keys, and their rows are scattered over the table.
     part_of_table = whole.disk_rows_read / rows
     print(
         f"the first epoch took {examples / first:.1f} s and read {part_of_table:.0%} of the rows; reading all of the "

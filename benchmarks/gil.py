@@ -1,13 +1,13 @@
-"""Calls from Python, and time with the GIL held, of every stage per block.
+"""Number of Python calls, and time with the GIL held, per stage and block.
 
-The quickstart trains through three tiers. In one stretch of blocks py-spy samples the stack of the thread that holds
-the GIL; in another the calls of Python and C functions are counted in each stage's thread. Where py-spy
-is not installed (`pip install -e '.[dev]'`) only the calls are counted. A thread that waits for a processor keeps the
-GIL, so the machine must be idle.
+The quickstart trains through three tiers. In one stretch of blocks, py-spy samples the stack of the thread that holds
+the GIL; in another, calls of Python and C functions are counted in each stage's thread. If py-spy is not installed
+(`pip install -e '.[dev]'`), only calls are counted. A thread that waits for a CPU keeps the GIL, so the machine must be
+idle.
 
-The table has a line for each thread and, below it, for each function in which it held the GIL for more than 1 % of the
-wall time, the functions that it called included. Figures: milliseconds with the GIL and calls, per block; and `held`,
-the share of the wall time in which any thread had the GIL. `dask` is its event loop, `main` submits the stages' tasks.
+The table has a line for each thread and, below it, for each function in which the thread held the GIL for more than 1 %
+of the wall time, including the functions called. Figures: milliseconds with the GIL, and calls, per block; and `held`,
+the share of wall time in which any thread held the GIL. `dask` is the event loop; `main` submits the stages' tasks.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ from pipeline.workflow import Workflow, load
 
 ROOT = Path(__file__).parents[1]
 HERTZ, SHARE = 500, 0.01
-"""Samples per second; share of the wall time from which on a function has a line."""
+"""Samples per second; minimum share of the wall time for a function to get a line."""
 BLOCKS, QUICK_BLOCKS, CHUNKS_OF_A_BLOCK = 60, 4, 4
 NAMES = {"IO loop": "dask", "MainThread": "main"}
 SET_PTRACER, ANY_PROCESS = 0x59616D61, ctypes.c_ulong(-1)
 
 
 def name_of(thread: str) -> str:
-    """Stage of a thread or of its helpers, whose names end with a number; "other" for what is part of no stage."""
+    """Stage of a thread or of its helpers, whose names end with a number; "other" for threads that belong to no
+    stage."""
     stage = re.sub(r"_\d+$", "", thread)
     return stage if stage in STAGES else NAMES.get(thread, "other")
 
@@ -61,8 +62,8 @@ def quickstart(root: Path, quick: bool) -> Workflow:
 
 
 def sampled(work: Callable[[], object], raw: Path) -> tuple[float, list[tuple[str, list[str], float]]]:
-    """Do work under py-spy. Returns its wall seconds; and for each stack the thread, the functions from the outermost
-    one on, and the seconds with the GIL."""
+    """Do work under py-spy. Returns its wall seconds and, for each stack, the thread, the functions from the outermost
+    on, and the seconds with the GIL."""
     ctypes.CDLL(None).prctl(SET_PTRACER, ANY_PROCESS, 0, 0, 0)
     command = ["py-spy", "record", "--gil", "--threads", "--format", "raw", "--rate", str(HERTZ), "--output", str(raw)]
     with subprocess.Popen([*command, "--pid", str(os.getpid())], stdout=subprocess.DEVNULL) as spy:
@@ -126,7 +127,7 @@ def main() -> None:
         stretches = Stretches(setup, source, Path(folder), client)
 
         def train() -> None:
-            # As after a commit: these stretches do not commit, and the log may go on growing.
+            # As after a commit: these stretches do not commit, and the log may continue to grow.
             stretches.worker.tiers.places.begin_growth(CHUNKS_OF_A_BLOCK * blocks)
             stretches.run(blocks)
 

@@ -1,6 +1,6 @@
 """`make bench-gpu`: everything that needs a GPU in one run: tests, kernels, the whole pipeline.
 
-Without a GPU it prints what would run. Parts can be run by themselves; each leaves its output in --out.
+Without a GPU it prints what would run. Parts can be run separately; each writes its output to --out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline.device.gpu import choose
 
-# Warnings of other versions of the libraries are shown, but are no errors.
+# Warnings from other versions of the libraries are shown but are not errors.
 TESTS = ["-m", "pytest", "-m", "gpu", "-rs", "-q", "--timeout", "300", "-W", "default"]
 PARTS = {
     "tests": [*TESTS, "tests/gpu", "--ignore", "tests/gpu/test_workers_gpu.py"],
@@ -30,7 +30,7 @@ SANITIZED = ("memcheck", "racecheck")
 
 
 def run_part(name: str, arguments: list[str], out: Path, seconds: float) -> tuple[str, str]:
-    """Run one part; return its outcome in a word, and the last line of its output."""
+    """Run one part. Returns its outcome in a word, and the last line of its output."""
     command = [sys.executable, *arguments]
     if name in SANITIZED:
         command = ["compute-sanitizer", "--tool", name, "--error-exitcode", "9", *command]

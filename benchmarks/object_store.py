@@ -1,17 +1,18 @@
-"""The quickstart from an object store that is far away: how long does training wait for `read`?
+"""The quickstart from a distant object store: how long does training wait for `read`?
 
     python -m benchmarks.object_store [--repeats 3] [--latency 0.02] [--megabytes 50]
 
-A server of S3 on this machine holds the data, behind a proxy that delays each request and limits the bytes per second
-of all together. Runs from local files and from the store take turns.
+An S3 server on this machine serves the data, behind a proxy that delays each request and limits the total bandwidth.
+Runs from local files and from the store take turns.
 
-Expected: the same fingerprint; in runs from the store training waits for `read` at most 5 % of the run's seconds longer
-than in runs from files. Server and proxy share the cores with the run, so its own processor seconds are shown as well.
+Expected: the same fingerprint; in runs from the store, training waits for `read` longer than in runs from files by at
+most 5 % of the run's seconds. Server and proxy share the cores with the run, so the CPU seconds of the run are also
+shown.
 
-The last line is JSON: `read_share`, the seconds that training waited for `read` in a run from the store, less those in
-the run from files before it, as a share of the latter's seconds; `processor` and `seconds`, ratios of the processor
-seconds of the runs' processes and of their wall seconds; `requests`, `megabytes` and `in_flight`, the number of
-requests, the megabytes of their answers, and the largest number of them at a time, of a run from the store.
+The last line is JSON: `read_share`, the seconds that training waited for `read` in a run from the store, minus those in
+the preceding run from files, as a share of the latter's seconds; `processor` and `seconds`, ratios of the CPU seconds
+of the runs' processes and of their wall seconds; `requests`, `megabytes` and `in_flight`, the number of requests, the
+megabytes of their responses, and the maximum number of concurrent requests, of a run from the store.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(root: str, folder: Path, environment: dict[str, str]) -> tuple[str, Ended, float]:
-    """Train the quickstart with the data at `root`: its fingerprint, the last line of live.jsonl, and the processor
+    """Train the quickstart with the data at `root`. Returns its fingerprint, the last line of live.jsonl, and the CPU
     seconds of its process."""
     file, run_dir = folder / "workflow_store.py", folder / "run"
     shutil.rmtree(run_dir, ignore_errors=True)
@@ -68,7 +69,7 @@ def run(root: str, folder: Path, environment: dict[str, str]) -> tuple[str, Ende
 
 @contextmanager
 def far_away(port: int, args: argparse.Namespace, figures: list[float]) -> Iterator[int]:
-    """Port of a proxy in front of a server; then its figures: requests, megabytes, most at a time."""
+    """Port of a proxy in front of a server; then its figures: requests, megabytes, maximum concurrent requests."""
     command = [sys.executable, "-m", "support.stores.faulty_proxy", str(port), str(args.latency)]
     proxy = subprocess.Popen(
         [*command, str(args.megabytes * 1e6)], env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},

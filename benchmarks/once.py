@@ -1,4 +1,4 @@
-"""Long benchmarks in parts that survive an interruption: each run is made once, and a JSON file keeps its result."""
+"""Long benchmarks in parts that survive an interruption: each run is made once, and a JSON file stores its result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 def once(path: Path, work: Callable[[], Json]) -> None:
-    """Write what `work` returns to `path`, unless the file exists or another process is making it."""
+    """Write the result of `work` to `path`, unless the file exists or another process is making it."""
     if path.exists():
         return
     try:
@@ -46,12 +46,12 @@ def once(path: Path, work: Callable[[], Json]) -> None:
 
 
 def read(path: Path) -> Json | None:
-    """Read what `once` wrote; None if it is not there."""
+    """Read what `once` wrote; None if it does not exist."""
     return json.loads(path.read_text()) if path.exists() else None
 
 
 class Quiet(Progress):
-    """Progress that shows nothing. It keeps the loss of every block, and the time at each number of examples."""
+    """Progress that shows nothing. It records the loss of every block, and the time at each number of examples."""
 
     def __init__(self) -> None:
         super().__init__(1, StringIO())
@@ -73,7 +73,7 @@ class Quiet(Progress):
 
 
 def train(workflow: Workflow, run_dir: Path, progress: Progress, serial: bool = False, keep: bool = False) -> Json:
-    """Run the workflow, from where an earlier process left it, and return its result. The run directory is removed
+    """Run the workflow from where an earlier process stopped, and return its result. The run directory is removed
     afterwards unless `keep`."""
     device = choose(workflow.device)
     setup, source = set_up(workflow, device, print)

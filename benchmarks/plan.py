@@ -1,10 +1,10 @@
-"""`plan` alone, on blocks of 283,000 keys: processor time a key, and what a second thread gains. And the key map at
-200 M keys: the time to enter 280,000 more.
+"""`plan` alone, on blocks of 283,000 keys: CPU time per key, and the gain from a second thread. And the key map at
+200 M keys: the time to insert 280,000 more.
 
-A block's keys are drawn from Zipf 1.15 and, where most of them arrive, as many evenly from 14 times as many keys. The
-device holds three blocks and the host two; or, where few arrive, the keys are three times a block's, the device holds
-two blocks and the host one. Small blocks are of 30,000 keys drawn from 4 M, of which the device holds a tenth and the
-host a fifth. L = 2. Blocks until both tiers are full are not measured.
+A block's keys are drawn from Zipf 1.15. In the case with many arrivals, as many are also drawn uniformly from 14 times
+as many keys; the device holds three blocks and the host two. In the case with few arrivals, there are three times as
+many keys as in a block; the device holds two blocks and the host one. Small blocks have 30,000 keys drawn from 4 M, of
+which the device holds a tenth and the host a fifth. L = 2. Blocks until both tiers are full are not measured.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ KEYS, QUICK_KEYS, MAP_KEYS, QUICK_MAP_KEYS = 283_000, 3_000, 200_000_000, 200_00
 NEW_KEYS, INSERTS = 280_000, 80
 SMALL_KEYS, QUICK_SMALL_KEYS = 30_000, 300
 WARM, WARM_SMALL, BLOCKS, LOOK_AHEAD = 9, 130, 7, 2
-"""Blocks that are not measured, in these cases, and blocks that are."""
+"""Numbers of blocks that are not measured, in the two kinds of cases, and of blocks that are."""
 MANY, FEW, SMALL = (14, 3, 2), (3, 2, 1), (133, 13, 27)
-"""Keys that blocks are drawn from, slots of the device, and of the host, in units of a block's keys."""
+"""Number of keys from which blocks are drawn, and numbers of device and host slots, in units of a block's keys."""
 
 
 def clocks(work: Callable[[], object]) -> tuple[float, float]:
-    """Wall and processor seconds of a call."""
+    """Wall and CPU seconds of a call."""
     wall, spent = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - spent
@@ -46,7 +46,7 @@ def planned_block(window: list[Unique], places: Places) -> None:
 
 
 def planned(num_keys: int, of: tuple[int, int, int], warm: int, policy: str, threads: int) -> tuple[float, float]:
-    """Nanoseconds of a key: wall time of the median block, and processor time."""
+    """Nanoseconds per key: wall time of the median block, and CPU time."""
     space, device, host = (num_keys * times for times in of)
     places = Places(device, host, (policy, policy), Caps(2 * ALL_ROWS, ALL_ROWS), Chunks(64), threads)
     rng = np.random.default_rng(0)
@@ -68,7 +68,7 @@ def planned(num_keys: int, of: tuple[int, int, int], warm: int, policy: str, thr
 
 
 def inserted(num_keys: int, num_threads: int) -> list[float]:
-    """Milliseconds of each insertion of NEW_KEYS keys into a map of so many."""
+    """Milliseconds of each insertion of NEW_KEYS keys into a map of this size."""
     rng, key_map = np.random.default_rng(3), KeyMap(PlanThreads(num_threads))
     key_map.reserve(num_keys)
     part = max(1, num_keys // 100)

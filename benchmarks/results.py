@@ -3,9 +3,9 @@
     python -m benchmarks.end_to_end --json benchmarks/results/end_to_end.json     # measures, replaces the figures
     python -m benchmarks.results                                                  # writes the page and the tables
 
-A file has what a benchmark measured (`command`, `commit`, `date`, `machine`, `values`) and what a person wrote:
-`group`, `notes`, and `rows` of a label, the name of a value and an aim such as ">= 0.8" (or ""). Figures that miss
-their aim are bold.
+A file has a part measured by a benchmark (`command`, `commit`, `date`, `machine`, `values`) and a part written by a
+person: `group`, `notes`, and `rows` of a label, the name of a value and an aim such as ">= 0.8" (or ""). Figures that
+miss their aim are bold.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def figure(value: float | None) -> str:
 
 
 def missed(value: float, aim: str) -> bool:
-    """Whether a value misses its aim, such as ">= 0.8" or "<= 10"; no aim cannot be missed."""
+    """True if a value misses its aim, such as ">= 0.8" or "<= 10"; False if there is no aim."""
     sign, _, bound = aim.partition(" ")
     return bool(aim) and not {">=": ge, "<=": le}[sign](value, float(bound))
 
@@ -81,7 +81,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
 
 
 def compared(results: dict[str, dict[str, Any]]) -> str:
-    """The README's table, of the figures of `end_to_end`, and ratios."""
+    """The README's table of the figures of `end_to_end`, with ratios."""
     one, fast = results["end_to_end"], results["end_to_end_advantages"]
     of = one["values"]
     lines = ["| examples/s | MLP 64 | MLP 400-400-400 |", "| --- | --- | --- |"]
@@ -97,7 +97,7 @@ def compared(results: dict[str, dict[str, Any]]) -> str:
 
 
 def tested(results: dict[str, dict[str, Any]]) -> str:
-    """The table of what the tests do, of the figures of `tested` and `crash`."""
+    """The table of what the tests do, from the figures of `tested` and `crash`."""
     counts, crash = results["tested"]["values"], results["crash"]["values"]
     rows = (
         ("test functions, and forms that their parameters give", f"{counts['functions']:,.0f}; {counts['forms']:,.0f}"),
@@ -112,7 +112,7 @@ def tested(results: dict[str, dict[str, Any]]) -> str:
 
 
 def with_table(text: str, name: str, table: str) -> str:
-    """The text with another table between the lines `<!-- name: ... -->` and END."""
+    """Return the text with the table between the lines `<!-- name: ... -->` and END replaced."""
     begin = f"<!-- {name}: written by python -m benchmarks.results -->\n"
     before, found, rest = text.partition(begin)
     assert found, f"{begin} is missing"
@@ -120,7 +120,7 @@ def with_table(text: str, name: str, table: str) -> str:
 
 
 def pages(results: dict[str, dict[str, Any]]) -> dict[Path, str]:
-    """All files that are written, with their texts."""
+    """All files to write, with their texts."""
     readme = with_table(README.read_text(), "speed", compared(results))
     return {
         RESULTS: page(results),

@@ -1,8 +1,8 @@
-"""Roles that `init` chooses for the columns of real logs, with their names and with names that say nothing.
+"""Roles that `init` chooses for the columns of real logs, with the real names and with meaningless names.
 
-What is right was written by hand from the description of each log, before anything was measured. Where two roles are as
-good as each other (a level from 1 to 6, an outcome that is not the label), both are right. The logs are not part of the
-repository: a log that is not there is left out.
+The correct roles were written manually from the description of each log, before anything was measured. If two roles are
+equally good (a level from 1 to 6, an outcome that is not the label), both are correct. The logs are not part of the
+repository; missing logs are skipped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TRUTH = {
         "release_year": "category number", "hist_timestamps": "skip",
     }),
 }  # fmt: skip
-"""Files, labels, and columns of each log with the roles that are right; of all other columns it is a category."""
+"""Files, labels, and columns of each log with their correct roles; all other columns are categories."""
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def right(look: Look, labels: Sequence[str], truth: dict[str, str], names: Sequence[str]) -> int:
-    """Number of columns, but for the labels, whose role is right if the columns have these names."""
+    """Number of columns, excluding labels, whose role is correct if the columns have these names."""
     old = look.sample.schema.names
     renamed = dict(zip(old, names, strict=False))
     found = choose_roles(

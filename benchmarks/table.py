@@ -1,4 +1,4 @@
-"""A pipeline whose table is on disk before it starts, and which is measured stretch by stretch."""
+"""A pipeline whose table is on disk before it starts, measured stretch by stretch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pipeline.storage.log import Log, rows_file
 from pipeline.worker.worker import Worker
 
 ANNOUNCED = 160
-"""Blocks beyond a stretch of which a policy may want to know the keys."""
+"""Number of blocks after a stretch whose keys a policy may need."""
 
 
 class Stretches:
@@ -52,7 +52,7 @@ class Stretches:
         return worker
 
     def run(self, num_blocks: int) -> tuple[float, list[StageCall]]:
-        """Examples per second, with filling and draining of the pipeline, and the calls of the stages."""
+        """Examples per second, including filling and draining of the pipeline, and the calls of the stages."""
         blocks = self._blocks[self._at : self._at + num_blocks]
         self._at += num_blocks
         self.worker.announce(self._blocks[self._at : self._at + ANNOUNCED])
@@ -77,8 +77,7 @@ class Stretches:
 
 
 def raw_row_rate(log: Log, num_rows: int, rows: int) -> float:
-    """Rows per second of cold `pread` calls by 64 threads at random among the first `num_rows` positions; median of
-    5."""
+    """Rows per second of cold `pread` calls by 64 threads at random positions below `num_rows`; median of 5."""
     rng = np.random.default_rng(1)
     out_UW = np.empty((rows, log.layout.num_words), np.uint32)
     rates = []
@@ -99,7 +98,7 @@ def raw_row_rate(log: Log, num_rows: int, rows: int) -> float:
 
 
 def fill_log(worker: Worker, keys_per_field: tuple[int, ...]) -> int:
-    """Write the initial row of every key (c0: 0 .. n0-1, c1: 0 .. n1-1, ...) to disk; return the number of rows."""
+    """Write the initial row of every key (c0: 0 .. n0-1, c1: 0 .. n1-1, ...) to disk. Returns the number of rows."""
     places, log, chunk_RW = worker.tiers.places, worker.tiers.log, worker.tiers.chunk_RW
     keys_U = np.empty(sum(keys_per_field), np.uint64)
     first = 0
@@ -130,7 +129,7 @@ def warm_log_pages(log_path: Path) -> None:
 
 @contextmanager
 def drop_log_pages(log_path: Path, seconds: float = 0.1) -> Iterator[None]:
-    """Keep the log out of the page cache: at once, and every `seconds`, write its files out and drop their pages."""
+    """Keep the log out of the page cache: now and every `seconds`, flush its files and drop their pages."""
     over = threading.Event()
     clean: set[Path] = set()
 

@@ -1,8 +1,8 @@
-"""Counts of what the tests do, for the README and docs/testing.md; nothing is run.
+"""Counts of what the tests do, for the README and docs/testing.md. Nothing is run.
 
-`functions` and `forms`: test functions, and what they become with all parameters (`make prove-all`, `make test-gpu` and
-`make test-browser` together). `orders`: bad orders, missing edges and short buffers that tests/test_edges.py forces.
-`properties`: functions that Hypothesis calls with its own examples.
+`functions` and `forms`: test functions, without and with all their parameters (`make prove-all`, `make test-gpu` and
+`make test-browser` together). `orders`: bad orders, missing edges and short buffers forced by tests/test_edges.py.
+`properties`: functions that Hypothesis calls with generated examples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def collected(path: str, **environment: str) -> int:
-    """Number of forms of the tests in a file or folder, whatever their marks."""
+    """Number of forms of the tests in a file or folder, regardless of marks."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", path]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True

@@ -1,14 +1,14 @@
-"""The schedule of the stages: the edges of the task graph, and the blocks kept in flight. It says what may overlap, and
-why no update is lost.
+"""The schedule of the stages: the edges of the task graph, and the blocks kept in flight. It defines what may overlap
+and explains why no update is lost.
 
 While block i trains, blocks i+1 .. i+L are planned and prefetched, and blocks up to i+2L are read and deduplicated.
 `plan(i)` never evicts a row that a block of i .. i+L needs. So a row that `plan(i)` evicts is next needed by a block
-j > i+L, and `prefetch(j)` waits for `write_back(j-L-1)`: by then the row is where the map says. Nothing else orders
-the stages: there is no lock, and a task that has begun never waits for another stage.
+j > i+L, and `prefetch(j)` waits for `write_back(j-L-1)`; by then the row is where the map says. Nothing else orders the
+stages: there are no locks, and a running task never waits for another stage.
 
 Buffers are rings indexed by block number: 2L+1 read buffers, L+1 staging and L+1 outgoing buffers. The same edges free
-them: `read` takes the buffer of a block that `train` has finished, and the `write_back` that `prefetch` waits for has
-emptied both the staging and the outgoing buffer of its block.
+them: `read` reuses the buffer of a block that `train` has finished, and the `write_back` that `prefetch` waits for has
+emptied the staging and outgoing buffers of its block.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Future = Any
 
 
 def edges(stage: str, i: int, look_ahead: int) -> list[Task]:
-    """The tasks that `stage` of block i waits for. Each stage also waits for itself at block i-1, since it has
+    """Tasks for which `stage` of block i waits. Each stage also waits for the same stage of block i-1, since it has
     state."""
     after: dict[str, list[Task]] = {
         "read": [("train", i - 2 * look_ahead - 1)],
         "dedup": [("read", i)],
-        # Of all workers: the executor of several waits for each one's task.
+        # Of all workers: the executor for several workers waits for each worker's task.
         "unite": [("dedup", i)],
         "scan": [("plan", i - 1)],
         "plan": [("scan", i), *(("unite", i + ahead) for ahead in range(look_ahead + 1))],
@@ -47,7 +47,7 @@ class Executor(Protocol):
     """Runs stages. The driver passes it names of stages and block numbers, never arrays."""
 
     def submit(self, stage: str, number: int, after: list[Future]) -> Future:
-        """Run a stage once all tasks of `after` have finished."""
+        """Run a stage when all tasks of `after` have finished."""
 
     def result(self, future: Future) -> StageResult:
         """Wait for a task and return its result, or raise its exception."""
@@ -57,7 +57,7 @@ class Executor(Protocol):
 
 
 class SerialExecutor:
-    """Runs stages in one thread, in plain order, without Dask: the reference, and the easiest to debug."""
+    """Runs stages in one thread, in order, without Dask: the reference, and the easiest executor to debug."""
 
     def __init__(self, call: Callable[[str, int], StageResult]) -> None:
         self._call = call
@@ -69,11 +69,11 @@ class SerialExecutor:
         return future
 
     def settle(self, futures: list[Future]) -> None:
-        """Nothing runs outside `submit`."""
+        """Do nothing: nothing runs outside `submit`."""
 
 
 class BlockSchedule:
-    """Submits the stages of `blocks` to an executor, and passes their results to `watch`, block by block."""
+    """Submits the stages of `blocks` to an executor and passes their results to `watch`, block by block."""
 
     def __init__(
         self,
@@ -94,11 +94,10 @@ class BlockSchedule:
         self._refusal: Refusal | None = None
 
     def run(self) -> Refusal | None:
-        """Run all blocks, or those before the first refused one. Returns the refusal, if any, once nothing is in
+        """Run all blocks, or those before the first refused one. Returns the refusal, if any, when nothing is in
         flight.
 
-        A stage that raises ends the run: no further task is submitted, running tasks are waited for, and the exception
-        is raised.
+        If a stage raises, no more tasks are submitted; the exception is raised again when the running tasks have ended.
         """
         try:
             return self._run()
@@ -127,7 +126,7 @@ class BlockSchedule:
                     self._submit(stage, i)
 
     def _submit(self, stage: str, i: int) -> None:
-        # A stage with nothing to do on this device is not submitted; tasks that wait for it wait for the stage before.
+        # A stage that has no work on this device is not submitted; tasks then wait for the previous stage instead.
         tasks = [self._present(task) for task in self._edges(stage, i, self._look_ahead)]
         after = [self._futures[task] for task in tasks if task in self._futures]
         self._futures[stage, i] = self._executor.submit(stage, i, after)
@@ -137,8 +136,8 @@ class BlockSchedule:
         return task if stage in self._stages else (STAGES[STAGES.index(stage) - 1], i)
 
     def _retire(self, i: int) -> None:
-        """Wait for a block's tasks. Their futures stay referenced until then, since Dask would cancel them
-        otherwise."""
+        """Wait for a block's tasks. Their futures stay referenced until then because Dask would otherwise cancel
+        them."""
         for stage in self._stages:
             if (stage, i) in self._futures:
                 done = self._executor.result(self._futures[stage, i])

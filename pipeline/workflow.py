@@ -54,35 +54,35 @@ class Data(Strict):
     test: tuple[str, ...] = ()
     labels: Annotated[tuple[str, ...], Field(min_length=1)]
     tasks: tuple[Task, ...] = ()
-    """Weights of labels in the loss, and the examples that have them; a label without a task has weight 1 and is in
-    every example. Without any task, the loss is the mean over the examples of the sum over the labels."""
+    """Weights of labels in the loss, and the examples that have them. A label without a task has weight 1 and is in
+    every example. Without any tasks, the loss is the mean over the examples of the sum over the labels."""
     weight: str | None = None
     numbers: tuple[Number, ...] = ()
     categories: Annotated[tuple[Category, ...], Field(min_length=1)]
     sequences: tuple[Sequence, ...] = ()
     features: tuple[AnyFeature, ...] = ()
-    """Columns that are computed from others, in this order, and rules for rare values: Bucket, Standardize, Cross,
-    Lookup, Calendar, Rare. `numbers`, `categories` and `metrics` name the columns that they make."""
+    """Columns computed from other columns, in this order, and rules for rare values: Bucket, Standardize, Cross,
+    Lookup, Calendar, Rare. `numbers`, `categories` and `metrics` can name the columns that they make."""
     statistics: FilePath | None = None
-    """File that `pipeline prepare statistics` wrote, relative to `root`: means and edges of the features that leave
-    theirs out."""
+    """File written by `pipeline prepare statistics`, relative to `root`: means and edges of the features that omit
+    them."""
     shuffle_window: Annotated[int, Field(ge=0)] = 1 << 17
     """Number of examples that are shuffled together; 0 keeps the order of the files."""
     synthetic: Synthetic | None = None
     time: Time | None = None
-    """Event time of the training data. Training follows its order: span after span, with `schedule.epochs` passes over
+    """Event time of the training data. Training follows its order: span by span, with `schedule.epochs` passes over
     each."""
     span: SpanKind | None = None
-    """Extent of a span: a "day" (the default with `time`) or an "hour" of `time`, a "value" of a column that the path
-    names, or one "file". Every span is scored before it is trained on, and no batch has examples of two spans."""
+    """Extent of a span: a "day" (the default with `time`) or an "hour" of `time`, a "value" of a column given by folder
+    names, or one "file". Every span is scored before it is trained on, and no batch contains examples of two spans."""
     label_delay: str | None = None
-    """Time after the end of a day or hour until its labels are known, such as "3 d" or "36 h": the span is trained on
-    once data up to that time have arrived; by default, as soon as the span has arrived."""
+    """Time from the end of a day or hour until its labels are known, such as "3 d" or "36 h". The span is trained on
+    when data up to that time has arrived; by default, when the span has arrived."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out settings of spans and sequences that are not set: commits and servables without them have the bytes
-        that they had."""
+        """Omit settings of spans and sequences that are not set, so that the bytes of commits and servables without
+        them do not change."""
         new = ("time", "span", "label_delay", "sequences")
         return {name: value for name, value in fields_of(self).items() if name not in new or value}
 
@@ -132,7 +132,7 @@ class Data(Strict):
             return self
         from pipeline.features.statistics import filled
 
-        # A validated value is frozen, also for its own validators.
+        # A validated value is frozen, even for its validators.
         object.__setattr__(self, "features", filled(self.features, self.statistics, self.root))
         return self
 
@@ -164,13 +164,13 @@ class Data(Strict):
 
 MODELS = "pipeline.models"
 STAND_IN = "builtins.object"
-"""Model class in place of one that nobody calls."""
+"""Placeholder for a model class that is never called."""
 
 
 def _dotted(kind: object, info: ValidationInfo) -> object:
     """Convert the short name of a model of this package to its dotted name. Raises ValueError if there is no such
-    model. If the context of the validation has a class for the name, that class is used, since an import would find
-    another one if the user's code has changed."""
+    model. If the validation context has a class for the name, that class is used, because an import would find a
+    different one if the user's code has changed."""
     if isinstance(kind, str) and kind in (info.context or {}):
         return (info.context or {})[kind]
     if not isinstance(kind, str) and not hasattr(kind, "__name__"):
@@ -184,9 +184,7 @@ def _dotted(kind: object, info: ValidationInfo) -> object:
         return f"{MODELS}.{name}"
     close, _ = did_you_mean(name, known)
     hint = f"; did you mean '{MODELS}.{close}'?" if close else ";"
-    raise ValueError(
-        f"no model {kind!r}{hint} Models: {', '.join(sorted(known))}, or the dotted name of your own class"
-    )
+    raise ValueError(f"no model {kind!r}{hint} Models: {', '.join(sorted(known))}, or the dotted name of your class")
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -194,41 +192,40 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 class Model(Strict):
     kind: Annotated[ImportString[Any], BeforeValidator(_dotted), PlainSerializer(kind_name, str, when_used="json")]
-    """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, whose docstring
-    describes what a class needs. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
+    """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`. The docstring of that
+    package describes the requirements. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=0)] = 16
-    """Number of embedding weights of a row, and width of the embeddings that the model sees; a field may use fewer
+    """Number of embedding weights per row, and width of the embeddings that the model sees. A field may use fewer
     (`Category.width`). 0: first-order weights only."""
     init_std: Annotated[float, Field(ge=0.0)] = 0.01
     """Standard deviation of a new row's embedding weights; first-order weights start at 0."""
     args: dict[str, Any] = Field(default_factory=dict)
     initial_bias: Finite | dict[str, Finite] = 0.0
-    """Constant that is added to the model's logits, in training and afterwards: log(rate / (1 - rate)) of the labels'
-    positive rate, so that training begins at that rate. With several labels, one constant by label; a label that is
-    left out has 0. Neither trained nor regularized."""
+    """Constant added to the model's logits, in training and afterwards: log(rate / (1 - rate)) for the labels' positive
+    rate makes training start at that rate. With several labels, constants by label; labels that are omitted have 0.
+    Neither trained nor regularized."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the dense model's matrix products (torch.autocast). Rows, their gradients and all optimizer state
     are always float32."""
     compile: bool = False
-    """Compile the forward and backward pass of full training batches (torch.compile), while the first blocks are read.
-    Needs a C++ compiler. It affects the result's bits, and so do the compiler and the number of threads."""
+    """Compile the forward and backward pass of full training batches (torch.compile) while the first blocks are read.
+    Needs a C++ compiler. Affects the result's bits, as do the compiler and the number of threads."""
     compile_cache: FilePath | None = None
-    """Folder that keeps compiled code for later runs. `~` is expanded. By default torch's cache."""
+    """Folder that stores compiled code for later runs. `~` is expanded. By default torch's cache."""
 
 
 class Schedule(Strict):
     batch_size: Annotated[int, Field(ge=1, le=1 << 31)]
     epochs: Annotated[int, Field(ge=1)] = 1
     block_batches: Annotated[int, Field(ge=1)] = 16
-    """Maximum number of batches of a block (k); fewer if the caps allow no more."""
+    """Maximum number of batches per block (k); fewer if the caps do not allow as many."""
     look_ahead: Annotated[int, Field(ge=1)] = 2
-    """Maximum number of blocks that are planned and prefetched while one trains (L); fewer if the caps allow no
-    more."""
+    """Maximum number of blocks that are planned and prefetched while one trains (L); fewer if the caps do not allow
+    as many."""
     threads: Annotated[int, Field(ge=1, le=1 << 12)] = Field(default_factory=cpus)
-    """Number of threads of `train`; by default one for each CPU that this process may use. It affects the result's
-    bits."""
+    """Number of threads of `train`; by default one per CPU that this process may use. Affects the result's bits."""
     plateau: Plateau | None = None
-    """Early stopping and lower learning rates, decided on the validation split. `epochs` is then a maximum."""
+    """Early stopping and learning rate reduction, based on the validation split. `epochs` is then a maximum."""
 
 
 TEXT_FORMATS = (".json", ".toml")
@@ -236,7 +233,7 @@ TEXT_FORMATS = (".json", ".toml")
 
 MIN_FROZEN_EPS = 1e-6
 MOST_INDICES = (1 << 31) - 1
-"""Largest number of values of a batch, which are counted in integers of 32 bits."""
+"""Maximum number of values per batch, since 32-bit integers count them."""
 REMOVED = {"storage": ("policy",), "workers": ("pairs_up_to",)}
 """Settings that earlier versions of this package had, by part of the workflow."""
 
@@ -252,16 +249,16 @@ class Workflow(Strict):
     metrics: Metrics = Metrics()
     workers: Workers = Workers()
     init_from: Beginnings = ()
-    """Rows and layers with which training begins, from another run (FromRun) or from Parquet files (FromParquet). They
-    are read once, before the first commit, and not when the run resumes. Several sources are taken in order."""
+    """Rows and layers with which training starts, from another run (FromRun) or from Parquet files (FromParquet). They
+    are read once, before the first commit, and not when the run resumes. Several sources are applied in order."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Location of the device tier and of training; "auto" takes a GPU if there is one."""
+    """Location of the device tier and of training. "auto" uses a GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
 
     def with_settings(self, settings: Mapping[str, Any]) -> Workflow:
-        """Return the workflow with other values of these fields, each by its dotted path, such as {"optimizer.rows.lr":
-        0.01, "model.kind": MyModel}. The result is validated, unlike that of pydantic's `model_copy`. If the kind of
-        the row optimizer or of the model changes, fields and arguments that both kinds have are kept.
+        """Return the workflow with these fields changed, by dotted path, such as {"optimizer.rows.lr": 0.01,
+        "model.kind": MyModel}. Unlike with pydantic's `model_copy`, the result is validated. If the kind of the row
+        optimizer or of the model changes, fields and arguments that both kinds have are kept.
 
         Raises ValueError, with the path, the value, the rule and the closest name, if a path or a value is wrong."""
         changed: Workflow = change(self, settings.items(), "settings: ")
@@ -269,7 +266,7 @@ class Workflow(Strict):
 
     @model_serializer(mode="wrap")
     def _without_empty_beginning(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `init_from` if it is empty: commits of such runs have the bytes that they had."""
+        """Omit an empty `init_from`, so that the bytes of commits of such runs do not change."""
         return {name: value for name, value in fields_of(self).items() if name != "init_from" or value}
 
     @model_validator(mode="after")
@@ -289,8 +286,8 @@ class Workflow(Strict):
             and not all(isinstance(one, FromRun) and one.optimizer_state for one in self.init_from)
         ):
             raise ValueError(
-                "optimizer.rows is Ftrl, whose weights follow from its state, so that weights alone cannot be taken; "
-                "begin from a run that was trained with Ftrl, with optimizer_state=True"
+                "optimizer.rows is Ftrl, whose weights follow from its state, so weights alone are not enough; start "
+                "from a run that was trained with Ftrl, with optimizer_state=True"
             )
         return self
 
@@ -298,7 +295,7 @@ class Workflow(Strict):
     def _settings_agree(self) -> Workflow:
         if self.optimizer.rows.kind == "ftrl" and self.model.embedding_dim and self.model.init_std:
             raise ValueError(
-                "optimizer.rows is Ftrl, whose weights start from zero, and model.init_std is not 0; set it to 0, or "
+                "optimizer.rows is Ftrl, whose weights start at zero, but model.init_std is not 0; set it to 0, or "
                 "use Ftrl for a model with first-order weights only (model.embedding_dim = 0)"
             )
         sequences = self.data.sequences
@@ -308,18 +305,18 @@ class Workflow(Strict):
         if sequences and values > MOST_INDICES:
             raise ValueError(
                 f"a batch of schedule.batch_size {self.schedule.batch_size:,} may have {values:,} values with "
-                f"max_length of data.sequences, and its index has {MOST_INDICES:,}; lower one of them"
+                f"max_length of data.sequences, but its index is limited to {MOST_INDICES:,}; lower one of them"
             )
         for category in self.data.categories:
             if category.width and category.width > self.model.embedding_dim:
                 raise ValueError(
-                    f"data.categories: {category.name!r} has width {category.width}, and a row has "
+                    f"data.categories: {category.name!r} has width {category.width}, but a row has "
                     f"{self.model.embedding_dim} embedding weights; lower it, or raise model.embedding_dim"
                 )
         merge, eps = self.optimizer.merge, self.optimizer.dense.eps
         if merge and merge.denominator == "frozen" and merge.k > 1 and eps < MIN_FROZEN_EPS:
             raise ValueError(
-                f"optimizer.dense.eps is {eps}, and optimizer.merge has a frozen denominator: a weight whose gradient "
+                f"optimizer.dense.eps is {eps}, but optimizer.merge has a frozen denominator: a weight whose gradient "
                 f"was 0 for a long time would take far too large a step at its next gradient; set eps to at least "
                 f"{MIN_FROZEN_EPS}, for example 1e-4"
             )
@@ -344,7 +341,7 @@ class Workflow(Strict):
             raise ValueError("schedule.plateau needs data.validation; name the files, or leave plateau out")
         if plateau and (label := plateau.metric.partition(":")[2]) and label not in self.data.labels:
             raise ValueError(
-                f"schedule.plateau.metric is {plateau.metric!r}, and there is no label {label!r}"
+                f"schedule.plateau.metric is {plateau.metric!r}, but there is no label {label!r}"
                 f"{did_you_mean(label, self.data.labels, 'there are')[1]}"
             )
         judged, _, label = plateau.metric.partition(":") if plateau else ("", "", "")
@@ -360,52 +357,52 @@ class Workflow(Strict):
             raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.top")
         if self.schedule.plateau and self.data.spans_by:
             raise ValueError(
-                "schedule.plateau judges epochs over the same data, and data.span trains on each span once; leave "
+                "schedule.plateau judges epochs over the same data, but data.span trains on each span once; leave "
                 "plateau out"
             )
         if self.metrics.guard is not None and not (self.data.spans_by and self.metrics.score_spans):
             raise ValueError("metrics.guard needs spans that are scored; set data.time or data.span, and score_spans")
         if self.metrics.guard is not None and not self.data.all_tasks[0].is_binary:
             raise ValueError(
-                f"metrics.guard compares normalized entropies, and {self.data.labels[0]!r} may be any number; leave "
+                f"metrics.guard compares normalized entropies, but {self.data.labels[0]!r} may be any number; leave "
                 "the guard out"
             )
         if self.metrics.top and not self.metrics.group:
             raise ValueError(
-                f"metrics.top is {self.metrics.top}, and there are no groups to rank in; name a column in metrics.group"
+                f"metrics.top is {self.metrics.top}, but there are no groups to rank in; name a column in metrics.group"
             )
         grouped = [f"metrics.{name}" for name in ("group", "slices") if getattr(self.metrics, name)]
         if grouped and not any(task.is_binary for task in self.data.all_tasks):
             raise ValueError(
-                f"{grouped[0]} is set, but its metrics need a label that is 0 or 1, and data.labels has none; leave it "
+                f"{grouped[0]} is set, but its metrics need a label that is 0 or 1, which data.labels lacks; leave it "
                 "out"
             )
         if len(set(self.metrics.slices)) < len(self.metrics.slices):
             raise ValueError(f"metrics.slices names a column twice: {', '.join(self.metrics.slices)}")
         if self.schedule.plateau and not self.commit.keep_best:
-            raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
+            raise ValueError("schedule.plateau needs commit.keep_best, because the best epoch is tested")
         return self
 
 
 def without_removed(kept: Any) -> Any:
-    """Return a kept workflow, as JSON values, without settings that earlier versions of this package had and that
-    change no bit. Values that are not a workflow are returned unchanged."""
+    """Return a stored workflow, as JSON values, without settings that only earlier versions of this package had and
+    that change no bit. Values that are not a workflow are returned unchanged."""
     parts = {part: kept[part] for part in REMOVED if isinstance(kept.get(part), dict)} if isinstance(kept, dict) else {}
     left = {part: {n: value for n, value in of.items() if n not in REMOVED[part]} for part, of in parts.items()}
     return kept | left if left else kept
 
 
 def read_kept(kept: Mapping[str, Any]) -> Workflow:
-    """Return the workflow that a commit keeps as JSON, with a stand-in for its model class, which is not imported.
+    """Return the workflow that a commit stores as JSON, with a placeholder for its model class, which is not imported.
     Raises ValueError if it is not a valid workflow."""
     return read_json(Workflow, json.dumps(without_removed({**kept, "model": kept["model"] | {"kind": STAND_IN}})))
 
 
 def load(path: Path) -> Workflow:
-    """Load the value named `workflow` from a Python file, or, for FILE.py:NAME, the value named NAME; or a workflow in
-    JSON or TOML, whose `data.root` is relative to the file's folder. Python files can import others of their folder.
+    """Load the value named `workflow` from a Python file (for FILE.py:NAME, the value named NAME), or a workflow in
+    JSON or TOML, whose `data.root` is relative to the file's folder. Python files can import others from their folder.
 
-    Raises ValueError if there is none, or, with file and line, if the file is wrong.
+    Raises ValueError if there is no workflow or, with file and line, if the file is wrong.
     """
     refuse_remote("the workflow's file", path)
     if path.suffix in TEXT_FORMATS:

@@ -95,7 +95,7 @@ def test_a_task_delayed_within_its_edges_changes_no_result(
 
 
 OTHER_BITS = "[0-9a-f]{32}"
-WRONG_ROW = "raised prefetch of .* rows are not the ones asked for"
+WRONG_ROW = "raised prefetch of .* rows are not the requested ones"
 NO_RECORD = "(KeyError: [0-9]+|AssertionError: expected .*, got None)"
 """What a stage finds that runs before the one that it takes its record from."""
 

@@ -3,17 +3,17 @@
     python -m benchmarks.accuracy [MODEL ...] [--seeds 2020 2021 2022] [--side pipeline|torch] [--steps]
 
 First, with dropout off, it compares the loss of each of the first 50 steps, from the same initial weights, on the same
-batches, with rows in all three tiers, and prints the largest difference between the two sides. Next to it is the
-difference between plain torch and plain torch from embeddings that are one bit larger: no two implementations in
-float32 can be expected to be closer. With the published settings, batch norm and Adam's eps of 1e-8 amplify such a bit
-to 1e-3, so both are also compared without batch norm and with an eps of 1e-5. Then, for each seed, it prints AUC and
-logloss on the test split with the weights of the best epoch, next to those that BARS published.
+batches, with rows in all three tiers, and prints the largest difference between the two sides. It also prints the
+difference between plain torch and plain torch with initial embeddings that are one bit larger; no two float32
+implementations can be expected to be closer. With the published settings, batch norm and Adam's eps of 1e-8 amplify one
+bit to 1e-3, so both are also compared without batch norm and with an eps of 1e-5. Then, for each seed, it prints AUC
+and logloss on the test split with the weights of the best epoch, next to the values published by BARS.
 
 `--side` may also name a form of the pipeline: compiled, bfloat16, or both. A third table compares its AUC, seed by
 seed, with that of the eager model in float32.
 
-Each part leaves one JSON file in --out and is not repeated; the tables show all that is there. Two processes may run
-the two sides at once.
+Each part writes one JSON file to --out and is not repeated. The tables show all results in --out. Two processes may run
+the two sides at the same time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "bfloat16": {"precision": "bfloat16"},
     "compiled_bfloat16": {"compile": True, "precision": "bfloat16"},
 }
-"""Changes of `model`, by the name of a side."""
+"""Changes to `model`, by side."""
 STEPS_OF = {"pipeline": ("pipeline",), "torch": ("torch", ONE_BIT_OFF)}
 FILES = ("train.parquet", "valid.parquet", "test.parquet")
 NUM_STEPS = 50
@@ -67,7 +67,7 @@ class Bench:
     def _losses(self, name: str, workflow: Workflow, side: str) -> Json:
         if side != "pipeline":
             return {"losses": PlainTorch(workflow, one_bit_off=side == ONE_BIT_OFF).losses(NUM_STEPS)}
-        # A run that goes on from a commit would lack the losses before it.
+        # A run that resumes from a commit would lack the losses before it.
         shutil.rmtree(self._run_dir(name), ignore_errors=True)
         progress = Quiet()
         result = train(workflow, self._run_dir(name), progress, keep=self._keep)

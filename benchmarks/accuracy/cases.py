@@ -1,4 +1,4 @@
-"""Workflows of `accuracy`: published settings, two forms of them for comparing first steps, and data in Frappe's
+"""Workflows of `accuracy`: published settings, two forms of them for comparing the first steps, and data in Frappe's
 shape."""
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PUBLISHED = {
 """Test AUC and logloss on Frappe_x1, from reczoo/BARS: means of five runs; for LR and FM of one run."""
 
 ONE_BIT_OFF = "one_bit_off"
-"""Name of the side of plain torch whose initial embeddings are one bit larger."""
+"""Name of the plain torch side whose initial embeddings are one bit larger."""
 CALM_EPS, CALM_STD = 1e-5, 1e-2
 
 SPARE = 1.03
-"""Rows of the device slab divided by those of the first two batches, in a run that must use all tiers."""
+"""Ratio of the rows of the device slab to those of the first two batches, in a run that must use all tiers."""
 MIN_ROWS = 64
-"""Minimum rows of the host slab in that run."""
+"""Minimum number of rows of the host slab in that run."""
 
 
 def published(model: str, root: Path, seed: int, threads: int, quick: bool) -> Workflow:
-    """BARS's settings for the model; a quick run has fewer epochs and a smaller model and batch."""
+    """BARS settings for the model. A quick run has fewer epochs, a smaller model and smaller batches."""
     fields = frappe(model).model_dump()
     fields["data"]["root"] = root
     fields["seed"] = seed
@@ -61,8 +61,8 @@ def step_name(model: str, side: str, calm: bool) -> str:
 
 
 def first_steps(workflow: Workflow, num_steps: int, calm: bool) -> Workflow:
-    """The workflow with only `num_steps` steps, no dropout, one batch per block, and slabs that leave rows for host and
-    disk.
+    """The workflow with only `num_steps` steps, no dropout, one batch per block, and slabs small enough that host and
+    disk are used.
 
     `calm`: without batch norm, with a larger eps and larger initial embeddings, so that rounding is not amplified.
     """

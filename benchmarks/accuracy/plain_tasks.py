@@ -24,7 +24,7 @@ TINY = 1e-7
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that both sides share. Experts: of MMoE; PLE has half of them for each label, and half shared."""
+    """Settings shared by both sides. Experts: number in MMoE; PLE has half of them per label, and half shared."""
 
     batch_size: int = 512
     epochs: int = 3
@@ -38,19 +38,19 @@ class Settings:
 
 
 class Log(NamedTuple):
-    """Integer columns, those of one table numbered together, and the labels."""
+    """Integer columns, with the columns of one table numbered together, and the labels."""
 
     ids_NS: Tensor
-    """A column for each field with one value."""
+    """One column per single-valued field."""
     lists_NL: Tensor
-    """Values of the list field, then -1."""
+    """Values of the list field, padded with -1."""
     labels_NT: Tensor
 
 
 def read(
     paths: Sequence[Sequence[Any]], singles: Sequence[str], items: str, lists: str, labels: Sequence[str]
 ) -> tuple[list[Log], list[int]]:
-    """A `Log` for each list of files, and the number of values of each table. Lists share the table of `items`."""
+    """A `Log` for each list of files, and each table's number of values. Lists share the table of `items`."""
     tables = [pa.concat_tables([pq.read_table(path) for path in of_split]) for of_split in paths]
     whole = pa.concat_tables(tables)
     flat = whole[lists].combine_chunks()
@@ -89,7 +89,7 @@ def probabilities(towers: nn.ModuleList, inputs: Sequence[Tensor]) -> Tensor:
 
 
 class Single(nn.Module):
-    """An MLP of one label alone."""
+    """An MLP for a single label."""
 
     def __init__(self, num_inputs: int, num_labels: int, s: Settings) -> None:
         super().__init__()
@@ -127,14 +127,14 @@ class MMoE(nn.Module):
 
 
 def mixture(scores_BE: Tensor, experts: Sequence[Tensor]) -> Tensor:
-    """[B, H] sum of the experts, weighed by the softmax of their scores."""
+    """[B, H] sum of the experts, weighted by the softmax of their scores."""
     shares_BE = torch.softmax(scores_BE, 1)
     return torch.stack([shares_BE[:, e : e + 1] * expert for e, expert in enumerate(experts)]).sum(0)
 
 
 class PLE(nn.Module):
-    """Levels of experts, own ones of each label and shared ones: a label's gate mixes its own and the shared experts,
-    the shared gate, which the last level lacks, mixes all."""
+    """Levels of experts for each label and shared experts. A label's gate mixes that label's experts and the shared
+    ones; the shared gate, which the last level lacks, mixes all."""
 
     def __init__(self, num_inputs: int, num_labels: int, s: Settings) -> None:
         super().__init__()
@@ -169,8 +169,8 @@ class ESMM(nn.Module):
 
 
 class AITM(nn.Module):
-    """The second label attends to its own bottom q and to what the first one hands on, p = W z_1: z_2 is the sum of
-    V u, u in {p, q}, weighed by the softmax of <K u, Q u> / sqrt(H)."""
+    """The second label attends to its bottom q and to the output passed on by the first label, p = W z_1: z_2 is the
+    sum of V u, u in {p, q}, weighted by the softmax of <K u, Q u> / sqrt(H)."""
 
     def __init__(self, num_inputs: int, num_labels: int, s: Settings) -> None:
         super().__init__()

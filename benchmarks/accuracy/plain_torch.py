@@ -1,8 +1,9 @@
-"""Reference for runs in dense semantics: plain torch, with every row of every table in memory and moved at every step.
+"""Reference for runs with dense semantics: plain torch, with every row of every table in memory and updated at every
+step.
 
-It uses nn.Embedding, torch.optim.Adam over all of it, L2's gradient added to whole tables, torch's gradient clipping,
-reduction on plateau, early stopping, and scikit-learn's metrics. It shares with the pipeline only what makes two runs
-comparable: the model's class and its initial weights, the initial weights of a key, and the order of examples.
+It uses nn.Embedding with torch.optim.Adam over all of it, L2 gradients added to whole tables, torch's gradient
+clipping, reduction on plateau, early stopping, and scikit-learn's metrics. It shares with the pipeline only what makes
+two runs comparable: the model's class and initial weights, the initial weights of a key, and the order of examples.
 
 N examples    F fields    K keys of all fields and splits    D embedding width
 """
@@ -45,8 +46,8 @@ class Split(NamedTuple):
 
 
 def read_split(data: Data, split: str) -> tuple[NDArray[np.uint64], Tensor, list[int]]:
-    """[N, F] keys, [N] labels and the number of examples of each row group. Raises ValueError if a column is not of
-    integers."""
+    """[N, F] keys, [N] labels and the number of examples of each row group. Raises ValueError if a column does not
+    contain integers."""
     files = [pq.ParquetFile(path) for pattern in getattr(data, split) for path in sorted(Path(data.root).glob(pattern))]
     sizes = [file.metadata.row_group(g).num_rows for file in files for g in range(file.num_row_groups)]
     table = pa.concat_tables(file.read() for file in files)
@@ -90,12 +91,12 @@ class PlainTorch:
     """Trainer with all settings of the workflow. Raises ValueError for a setting that it does not implement."""
 
     def __init__(self, workflow: Workflow, one_bit_off: bool = False) -> None:
-        """`one_bit_off`: every initial embedding is replaced by the next larger number."""
+        """`one_bit_off`: replace every initial embedding by the next larger number."""
         rows, dense = workflow.optimizer.rows, workflow.optimizer.dense
         if not isinstance(rows, Adam) or rows.clip or "keras" in (rows.eps_place, dense.eps_place):
-            raise ValueError("plain torch knows Adam with torch's eps, for rows and dense part, and no CowClip")
+            raise ValueError("plain torch supports only Adam with torch's eps, for rows and dense part, no CowClip")
         if dense.warm_up_epochs or workflow.data.numbers or workflow.data.weight or len(workflow.data.labels) > 1:
-            raise ValueError("plain torch knows no warm-up, numbers, weights of examples, nor several labels")
+            raise ValueError("plain torch supports no warm-up, numbers, example weights or several labels")
         torch.set_num_threads(workflow.schedule.threads)
         torch.manual_seed(workflow.seed)
         self._workflow = workflow
@@ -118,7 +119,7 @@ class PlainTorch:
         self._optimizer = torch.optim.Adam(groups)
 
     def train(self) -> dict[str, Any]:
-        """Train; return test AUC and logloss with the weights of the best epoch, and the course of the training."""
+        """Train. Returns test AUC and logloss with the weights of the best epoch, and the history of the training."""
         start = time.perf_counter()
         plateau = self._workflow.schedule.plateau or Plateau()
         epochs: list[dict[str, float]] = []
@@ -168,7 +169,7 @@ class PlainTorch:
         return np.concatenate([part[order.window_order(len(part), seed, epoch, w)] for w, part in enumerate(windows)])
 
     def step(self, ids_BF: Tensor, labels_B: Tensor) -> float:
-        """Train on a batch, and return its loss before that."""
+        """Train on a batch, and return its loss before the update."""
         self._optimizer.zero_grad()
         loss = binary_cross_entropy_with_logits(self.model(ids_BF), labels_B)
         loss.backward()

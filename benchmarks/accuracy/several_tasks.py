@@ -2,13 +2,13 @@
 
     python -m benchmarks.accuracy.several_tasks [MODEL ...] [--seeds 1 2 3] [--side pipeline|torch]
 
-`plain_tasks` has the same equations, written in another way. Single is one MLP for each label. Both sides train twelve
-days of KuaiRand's explicit feedback with the same settings, and each draws its own initial weights and orders; the AUC
-of each label is of the two days after. The figures are the mean over the seeds, its range (largest less smallest), and
-the difference of the two sides' means, which should be within the larger range. In this log a like needs no click,
-so ESMM and AITM, which presuppose one, say nothing here about what they are good for.
+`plain_tasks` implements the same equations independently. Single is one MLP per label. Both sides train on twelve days
+of KuaiRand's explicit feedback with the same settings; each draws its initial weights and orders independently. The AUC
+of each label is measured on the following two days. The figures are the mean over the seeds, its range (maximum minus
+minimum), and the difference between the two sides' means, which should be within the larger range. In this log a like
+does not require a click, so the results say nothing about the merits of ESMM and AITM, which assume that it does.
 
-Each part leaves one JSON file in --out and is not repeated.
+Each part writes one JSON file to --out and is not repeated.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def by_torch(kind: str, root: Path, seed: int, s: Settings) -> list[float]:
 
 
 def stand_in(root: Path) -> None:
-    """Write made-up days with the columns of the log."""
+    """Write synthetic days with the columns of the log."""
     root.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     for file in (*TRAIN, *TEST):
@@ -97,7 +97,7 @@ def stand_in(root: Path) -> None:
 
 
 def print_table(out: Path, kinds: list[str], seeds: list[int]) -> dict[str, float]:
-    """Print a line for each model and label that both sides have; return the figures."""
+    """Print a line for each model and label with results of both sides. Returns the figures."""
     figures: dict[str, float] = {}
     print(f"\nAUC of days 13 and 14, mean of seeds and its range{'':12}pipeline{'':9}torch   difference")
     for kind in kinds:

@@ -1,4 +1,4 @@
-"""Tables of the results of `accuracy`, from the files that its parts left."""
+"""Tables of the results of `accuracy`, from the files written by its parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.accuracy.cases import ONE_BIT_OFF, PUBLISHED, step_name
 from benchmarks.once import Json, read
 
 STEP_APART, AUC_APART, LOGLOSS_APART, BELOW_PUBLISHED = 1e-5, 0.0015, 0.008, 0.001
-"""Limits: differences allowed between the two sides, and how far the pipeline's AUC may be below the published one."""
+"""Limits: allowed differences between the two sides, and how far the pipeline's AUC may be below the published one."""
 NOTE = """\
 BARS: reczoo/BARS, Frappe_x1, means of five runs, of LR and FM one run. Beside every figure: in the data used here
 the negatives of the training split are drawn again by BARS's rule, which gives 0 to 0.002 more AUC and up to 0.008 more
@@ -20,7 +20,7 @@ logloss than BARS's own."""
 
 
 def print_steps(out: Path) -> dict[str, float]:
-    """Print a line for each model whose steps both sides have taken; return the largest differences by name."""
+    """Print a line for each model with steps of both sides. Returns the largest differences by name."""
     apart: dict[str, float] = {}
     print(
         "\nloss of each of the first steps, dropout off: the largest difference between the pipeline and plain torch,"
@@ -58,7 +58,7 @@ def print_runs(out: Path) -> dict[str, float]:
 
 
 def _both(out: Path, model: str) -> tuple[list[Json], list[Json]]:
-    """Runs of both sides, for the seeds that both have."""
+    """Runs of both sides, for the seeds common to both."""
     pairs = []
     for path in sorted(out.glob(f"{model}_*_pipeline.json")):
         ours, theirs = read(path), read(path.with_name(path.name.replace("_pipeline", "_torch")))
@@ -90,8 +90,8 @@ def _met(met: bool) -> str:
 
 
 def print_forms(out: Path, forms: Iterable[str]) -> dict[str, float]:
-    """Print, for each model, the AUC of the eager model in float32 (mean and spread of its seeds), and the difference
-    of each form from the same seed of it."""
+    """Print, for each model, the AUC of the eager model in float32 (mean and spread over its seeds), and the difference
+    of each form from it with the same seed."""
     found: dict[str, float] = {}
     for model in PUBLISHED:
         eager = {run["seed"]: run["auc"] for run in _runs(out, model, "pipeline")}

@@ -1,14 +1,15 @@
-"""Runs that are killed, lose power, have a failing disk, or whose files are damaged.
+"""Runs that are killed, lose power, have a failing disk, or have damaged files.
 
-points: the run ends before or after every system call of a whole run, as a killed process (also in the middle of every
-    write) and as after a power failure: of data not fsynced any pages and changes of folders survive, drawn at random
-again: the same for runs that go on after a power failure and die a second time
+points: the run ends before or after every system call, as after a kill (also in the middle of every write) and as after
+    a power failure, where a random part of the pages and folder changes that were not fsynced survives
+again: the same for runs that resume after a power failure and die a second time
 kills: child processes killed with SIGKILL at random instants
-faults: every call site fails with every error it can have, or writes less than it should
+faults: every call site fails with every error that it can have, or writes less than it should
 flips: one random bit of a finished run's log or commits is flipped
 
-After each death the run goes on, and must end with the undisturbed run's fingerprint, metrics and files. After a fault
-its error must say what happened to which file. `verify` must find a flip, and no value may change without an error.
+After each death the run resumes and must end with the undisturbed run's fingerprint, metrics and files. After a fault,
+the error must name the file and what happened to it. `verify` must find every flip, and no value may change without an
+error.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class Scale:
 
     epochs: int = 2
     calls: int = 1 << 20
-    """Maximum number of the run's calls that are tried, evenly spread."""
+    """Maximum number of calls of the run to try, evenly spaced."""
     torn: int = 2
-    """Number of states after a power failure, for each of those calls."""
+    """Number of states after a power failure, per call."""
     again: int = 80
     """Number of runs that die a second time, with three second deaths each."""
     kills: int = 40
@@ -51,7 +52,7 @@ QUICK = Scale(1, 8, 1, 2, 1, 12, 12)
 
 
 def trials(scale: Scale, run: Journaled, map_: Map) -> dict[str, Callable[[], Tally]]:
-    """Function of each line of the table."""
+    """Function for each line of the table."""
 
     def rng() -> np.random.Generator:
         return np.random.default_rng(0)

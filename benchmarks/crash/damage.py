@@ -1,5 +1,6 @@
-"""Trials without a death: system calls that fail or write less than asked, and flipped bits of a finished run. Either
-the run reaches the right result, or it ends with an error that says what happened, and nothing committed is lost."""
+"""Trials without a death: system calls that fail or write less than requested, and flipped bits in a finished run. The
+run must either reach the right result, or end with an error that says what happened, without losing anything
+committed."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class FaultTrial:
         return f"{fault} at call {self.number} ({self.call}) in {self.call.site}"
 
     def run(self) -> str:
-        """Description of what is wrong with the end of the run, or with the run that goes on; empty if nothing is."""
+        """Description of what is wrong with the end of the run or with the resumed run; empty if nothing is."""
         with tempfile.TemporaryDirectory() as name:
             return self._run(Path(name) / "run")
 
@@ -70,7 +71,7 @@ class FaultTrial:
         if newest and (said := quiet_verify(run_dir))[0]:
             return f"the last commit is not intact: {said[1]}"
         named = re.search(r"commit (\d+) (is kept|holds)", text)
-        # A commit whose name may not be durable can be seen, but it is not guaranteed to survive.
+        # A commit whose name may not be durable is visible but not guaranteed to survive.
         sure = newest and newest.number - (self.call.kind != "rename" and "sync_folder" in self.call.site)
         if named and (newest is None or not sure <= int(named[1]) <= newest.number):
             return f"the newest commit is {newest and newest.number}, and the error says {text}"
@@ -82,8 +83,8 @@ class FaultTrial:
 
 
 def fault_trials(undisturbed: Journaled, numbers: Sequence[int], rng: np.random.Generator) -> list[FaultTrial]:
-    """Faults for every call site (a chain of functions) among the calls with these numbers: each fault that it can
-    have, at its first call or another one."""
+    """Faults for every call site (a chain of functions) among the calls with these numbers: each fault that the site
+    can have, at its first or another call."""
     calls, sites = undisturbed.calls, dict[tuple[str, str], list[int]]()
     for number in numbers:
         sites.setdefault((calls[number].kind, calls[number].site), []).append(number)
@@ -100,7 +101,7 @@ class FlipTrial:
     """Trial in which one bit of a finished run is flipped."""
 
     job: Job
-    """Job with one epoch more than the run had."""
+    """Job with one more epoch than the run had."""
     left: State
     path: str
     bit: int
@@ -111,8 +112,8 @@ class FlipTrial:
         return f"bit {self.bit} of {self.path}"
 
     def run(self) -> str:
-        """Description of a failure: `verify` misses the flip, or going on with the run gives neither an error nor the
-        right result. Empty if there is no failure."""
+        """Description of a failure: `verify` misses the flip, or resuming the run gives neither an error nor the right
+        result. Empty if there is no failure."""
         content = bytearray(self.left[self.path] or b"")
         content[self.bit // 8] ^= 1 << self.bit % 8
         with tempfile.TemporaryDirectory() as name:
@@ -128,7 +129,7 @@ class FlipTrial:
 
 
 def flip_trials(undisturbed: Journaled, num: int, rng: np.random.Generator) -> list[FlipTrial]:
-    """Flips of random bits of the log and the commits: half of them uniform over all bytes, half over all files."""
+    """Flips of random bits in the log and the commits: half of them uniform over all bytes, half over all files."""
     left = undisturbed.left
     job = replace(undisturbed.job, epochs=undisturbed.job.epochs + 1)
     with tempfile.TemporaryDirectory() as name:

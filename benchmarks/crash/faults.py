@@ -1,4 +1,4 @@
-"""Replacements of the `os` module in `Files.system`: one keeps a journal, one fails at a chosen call, one is fast."""
+"""Replacements for the `os` module in `Files.system`: one keeps a journal, one fails at a chosen call, one is fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.worker import timed_tier
 
 SHORT, SHORT_THEN_FULL = "short write", "short write, then ENOSPC"
 Fault = int | str
-"""An errno, or the name of what happens to a write."""
+"""An errno, or the name of a fault of a write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Call:
     site: str
     """Functions of the pipeline that led to the call, innermost first."""
     target: str = ""
-    """New name, for a rename."""
+    """New name, if the call is a rename."""
     content: bytes = b""
-    """Bytes that were written, or the zeros of an allocation."""
+    """Bytes written, or the zeros of an allocation."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path}" + (f" to {self.target}" if self.target else "")
@@ -85,7 +85,7 @@ class Journal(Unsynced):
         return path.relative_to(self._root).as_posix()
 
     def _do(self, kind: str, path: str, really: Callable[[], Any], **details: Any) -> Any:
-        # Recorded before the call is made, so that a call that fails has a number, too.
+        # Recorded before the call is made, so that failed calls also have numbers.
         self.calls.append(Call(kind, path, _site(), **details))
         return really()
 
@@ -102,8 +102,8 @@ def _site() -> str:
 
 
 class Faulty(Journal):
-    """Journal that fails at one call. A close that fails has closed the file; a failed fsync loses the data that it was
-    to make durable."""
+    """Journal that fails at one call. A failed close has still closed the file; a failed fsync loses the data that it
+    should have made durable."""
 
     def __init__(self, root: Path, fail_at: int, fault: Fault) -> None:
         """`fail_at`: number of the call, counted from 0."""
@@ -131,7 +131,7 @@ class Faulty(Journal):
         raise OSError(code, os.strerror(code), *([str(self._root / path)] if named else []))
 
     def _code(self, kind: str, number: int) -> int:
-        """Errno with which the call fails, 0 if it does not."""
+        """Errno with which the call fails; 0 if it does not fail."""
         if isinstance(self._fault, int):
             return self._fault if number == self._fail_at else 0
         full = self._fault == SHORT_THEN_FULL and number == self._fail_at + 1 and kind == "write"

@@ -89,7 +89,7 @@ class Job:
     shards: int = 1
 
     def open(self, run_dir: Path, system: Any) -> Driver:
-        """Open a driver that goes on from the state in the directory, and uses the disk through `system` only."""
+        """Open a driver that resumes from the state in the directory and uses the disk only through `system`."""
         workflow = make_workflow(self.data, self.epochs, self.shards)
         ensure(workflow.data)
         make_run_dir(run_dir, fresh=False)
@@ -114,14 +114,14 @@ class Job:
         ).open()
 
     def run(self, run_dir: Path, system: Any = None) -> Outcome:
-        """Run the job to its end, from the start or from a commit; without `system` nothing is fsynced."""
+        """Run the job to its end, from the start or from a commit. Without `system`, nothing is fsynced."""
         result = self.open(run_dir, system or Unsynced()).run()
         assert result is not None
         return outcome(result, run_dir)
 
     def finish(self, run_dir: Path, expected: Outcome) -> str:
-        """Run the job to its end, compare the outcome, and check every file that is left. Returns what is wrong; empty
-        if nothing is."""
+        """Run the job to its end, compare the outcome, and check every remaining file. Returns a description of what is
+        wrong; empty if nothing is."""
         wrong = differences(self.run(run_dir), expected)
         if wrong:
             return wrong
@@ -166,7 +166,7 @@ class Trial(Protocol):
     def label(self) -> str: ...
 
     def run(self) -> str:
-        """Run the trial; return what is wrong, empty if nothing is."""
+        """Run the trial. Returns a description of what is wrong; empty if nothing is."""
         ...
 
 
@@ -175,12 +175,12 @@ Map = Callable[[Callable[[Any], str], Sequence[Any]], Iterator[str]]
 
 
 def run_trial(trial: Trial) -> str:
-    """Run a trial; an exception counts as a failure, too."""
+    """Run a trial. An exception also counts as a failure."""
     return guarded(trial.run)
 
 
 def try_all(trials: Sequence[Trial], run: Map, points: int = 0) -> Tally:
-    """Run all trials. `points`: number of cases that the trials stand for, if it is larger than their number."""
+    """Run all trials. `points`: number of cases that the trials represent, if larger than their number."""
     tally, start = Tally(points or len(trials)), time.perf_counter()
     for trial, failure in zip(trials, run(run_trial, trials), strict=True):
         tally.add(trial.label, failure)
@@ -190,7 +190,7 @@ def try_all(trials: Sequence[Trial], run: Map, points: int = 0) -> Tally:
 
 
 def guarded(attempt: Callable[[], str]) -> str:
-    """Return what the attempt found wrong; an exception counts as a failure, too."""
+    """Return what the attempt found wrong. An exception also counts as a failure."""
     try:
         return attempt()
     except Exception as error:

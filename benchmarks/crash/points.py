@@ -1,5 +1,5 @@
-"""Trials with a death: after every call of a journaled run, as a killed process and as a machine that loses power; and
-child processes that are really killed. Each time the run goes on, and must reach the same result."""
+"""Trials with a death: after every call of a journaled run, as for a killed process and for a machine that loses power;
+and child processes that are really killed. Each time the run resumes and must reach the same result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["benchmarks.crash.job"])
 DEATHS_A_RUN = 4
 NAMES_CHANGE = 6
-"""Factor on the number of torn states after a call that renames or deletes."""
+"""Factor for the number of torn states after a call that renames or deletes."""
 
 
 @dataclass(frozen=True)
 class Journaled:
-    """An undisturbed run: its outcome, every call that it made, and the files that it left."""
+    """An undisturbed run: its outcome, every call that it made, and its final files."""
 
     job: Job
     expected: Outcome
@@ -49,7 +49,7 @@ def journaled(job: Job) -> Journaled:
 
 @dataclass(frozen=True)
 class Resumption:
-    """Trial that goes on from a state of the run directory."""
+    """Trial that resumes from a state of the run directory."""
 
     label: str
     job: Job
@@ -76,13 +76,13 @@ def states(begin: State, calls: Sequence[Call], numbers: Iterable[int], torn: in
         if number in wanted:
             where = f"after call {number} ({call or 'none'})"
             yield f"killed {where}", volume.as_is()
-            # Torn states around a change of names decide which files there are to open, so more of them are tried.
+            # Torn states around name changes determine which files exist to be opened, so more of them are tried.
             for n in range(torn * (NAMES_CHANGE if call and call.kind in ("rename", "unlink") else 1)):
                 yield f"power lost {where}, state {n}", volume.power_loss(np.random.default_rng((number + 1, n)))
 
 
 def second_deaths(undisturbed: Journaled, num: int, rng: np.random.Generator) -> Iterator[tuple[str, State]]:
-    """States after the run lost power, went on, and died again: while it was opened, or at a later call."""
+    """States after the run lost power, resumed, and died again: while it was opened, or at a later call."""
     numbers = rng.choice(len(undisturbed.calls), num, replace=False).tolist()
     firsts = [first for first in states({}, undisturbed.calls, numbers, 1) if first[0].startswith("power")]
     for label, state in firsts:
@@ -104,7 +104,7 @@ def resumptions(undisturbed: Journaled, found: Iterable[tuple[str, State]]) -> t
     points = 0
     for label, state in found:
         points += 1
-        # The hash of content that states share is computed once; hashes of 64 bits do not collide by chance.
+        # The hash of content shared by several states is computed once; 64-bit hashes do not collide by chance.
         different.setdefault(
             hash(frozenset(state.items())), Resumption(label, undisturbed.job, state, undisturbed.expected)
         )
@@ -112,7 +112,7 @@ def resumptions(undisturbed: Journaled, found: Iterable[tuple[str, State]]) -> t
 
 
 def child(job: Job, run_dir: Path, begins: Event) -> None:
-    """Run the job in its own process with every fsync; set `begins` when it begins, after a warm-up."""
+    """Run the job in a separate process with every fsync. Sets `begins` when it begins, after a warm-up."""
     with tempfile.TemporaryDirectory() as warm:
         job.run(Path(warm))
     begins.set()
@@ -120,8 +120,8 @@ def child(job: Job, run_dir: Path, begins: Event) -> None:
 
 
 def kill_children(undisturbed: Journaled, num: int, rng: np.random.Generator) -> Tally:
-    """Kill child processes at random instants, each going on from where the one before was killed; the last one runs to
-    its end."""
+    """Kill child processes at random instants. Each resumes where the previous one was killed; the last one runs to its
+    end."""
     job, tally = undisturbed.job, Tally(0)
     with tempfile.TemporaryDirectory() as name:
         start = time.perf_counter()

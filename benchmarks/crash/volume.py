@@ -27,7 +27,7 @@ def lay_out(state: State, folder: Path) -> None:
 
 
 def take_in(folder: Path) -> State:
-    """Read the state of a folder, but for what nothing is ever read from but pages and reports."""
+    """Read the state of a folder, except files that are read only by pages and reports."""
     paths = [path for path in folder.rglob("*") if path.name != LIVE]
     return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in paths}
 
@@ -38,8 +38,8 @@ class _File:
     durable: bytes = b""
 
     def torn(self, rng: np.random.Generator, share: float) -> bytes:
-        """Content after a power failure: this share of the pages not yet durable survives, the rest is zeros; the file
-        may be shorter than what was written."""
+        """Content after a power failure: this share of the pages that were not yet durable survives; the others are
+        zeros. The file may be shorter than the data written."""
         if len(self.durable) == len(self.content):
             return self.content
         end = len(self.content)
@@ -55,7 +55,7 @@ Names = dict[str, _File | None]
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Change of the names in one folder: one is removed, one is added, or both."""
+    """Change of names in a folder: a name is removed, added, or both."""
 
     gone: str | None
     come: str | None = None
@@ -77,7 +77,7 @@ def _folder(path: str) -> str:
 
 
 class Volume:
-    """A disk that tracks what is durable. It begins with a directory in which everything is durable."""
+    """A disk that tracks what is durable. It starts with a directory in which everything is durable."""
 
     def __init__(self, state: Mapping[str, bytes | None] | None = None) -> None:
         files = {path: None if c is None else _File(c, c) for path, c in (state or {}).items()}
@@ -118,7 +118,7 @@ class Volume:
         self._pending = [change for change in self._pending if change.folder != folder]
 
     def as_is(self, half: Call | None = None) -> State:
-        """State that the next process finds if this one is killed; `half`: in the middle of this write."""
+        """State that the next process finds if this one is killed. `half`: it is killed in the middle of this write."""
         state = {path: None if file is None else file.content for path, file in self._now.items() if path != "."}
         if half:
             state[half.path] = (state[half.path] or b"") + half.content[: len(half.content) // 2]

@@ -1,10 +1,10 @@
-"""The disk tier compared with peers and with the limits of the disk, all in one run; scattered rows of 224 bytes.
+"""The disk tier compared with other stores and with the limits of the disk, in one run; scattered rows of 224 bytes.
 
-"ours" is the log's `gather`, "direct" the same without the page cache; Zarr, TensorStore, LMDB and RocksDB hold the
-same rows, the first two in the same files; "raw rows" is one `pread` per row and "raw chunks" reads whole chunks, both
-without our reader. Cold: page cache and the store's own caches are empty, and the store is reopened. Warm: the same
-rows again, immediately afterwards. Each repeat has new keys, the same for all stores, which take turns in going first;
-every row is checked. `--large-rows N`: rows of the large table (default: 40 M).
+"ours" is the log's `gather`, "direct" the same without the page cache. Zarr, TensorStore, LMDB and RocksDB hold the
+same rows, the first two in the same files. "raw rows" is one `pread` per row, and "raw chunks" reads whole chunks, both
+without our reader. Cold: the page cache and the store's caches are empty, and the store is reopened. Warm: the same
+rows again, immediately afterwards. Each repeat has new keys, the same for all stores, which take turns going first.
+Every row is checked. `--large-rows N`: rows of the large table (default: 40 M).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from pipeline.records import I64, U32
 
 OWN: list[type[Store]] = [Ours, OursDirect, RawRows, RawChunks]
 SLOW = 30.0
-"""Seconds of a cold read after which a store is not measured again with as many rows."""
+"""A store whose cold read takes more seconds than this is not measured again with that number of rows."""
 DENSE = 100
-"""If at least one row in this many is wanted, peers that have such a setting read ahead."""
+"""If at least one row in this many is wanted, other stores read ahead, if they have such a setting."""
 
 Times = dict[tuple[str, int, str], list[float]]
 """Seconds of each read, by store, number of rows, and "cold" or "warm"."""
@@ -61,7 +61,7 @@ class Bench:
         self._folder, self._sizes, self._repeats, self._drop_everything = folder, sizes, repeats, drop_everything
         self._rng = np.random.default_rng(1)
         self._scratch_1W = np.empty((1, NUM_WORDS), np.uint32)
-        # Page faults of fresh memory cost more than some reads, so the buffer is touched once here.
+        # Page faults of fresh memory cost more than some reads, so touch the buffer once here.
         self._out_UW = np.ones((max(sizes), NUM_WORDS), np.uint32)
         self.ratios: dict[str, float] = {}
 
@@ -91,7 +91,7 @@ class Bench:
 
     def _measure(self, stores: list[Store], num_rows: int) -> Times:
         times: Times = defaultdict(list)
-        # Warm-up: kernels are compiled, threads started, libraries loaded.
+        # Warm-up: compile kernels, start threads, load libraries.
         for store in stores:
             self._read(store, np.arange(self._sizes[0]), num_rows)
         for _ in range(self._repeats):
@@ -106,7 +106,7 @@ class Bench:
         return times
 
     def _read(self, store: Store, at_U: I64, num_rows: int) -> tuple[float, list[float]]:
-        """Seconds of a cold read, and of several warm ones unless they take long."""
+        """Seconds of a cold read and, unless they take long, of several warm ones."""
         out_UW = self._out_UW[: len(at_U)]
         make_cold(self._folder, self._drop_everything)
         store.open(dense=len(at_U) * DENSE >= num_rows)
@@ -132,7 +132,7 @@ def _timed_fill(name: str, num_rows: int, fill: Callable[[], None]) -> None:
 
 
 def report(num_rows: int, sizes: tuple[int, ...], stores: list[Store], times: Times) -> None:
-    """Print the medians of the group, a line per store and size."""
+    """Print the medians of the group, one line per store and size."""
     print(f"\nof {num_rows:,} rows ({num_rows * ROW_BYTES / 2**30:.1f} GiB): ms [least .. most], rows/s")
     print(f"{'':11} {'rows':>9} {'cold':>11} {'':18} {'rows/s':>11} {'warm':>11} {'rows/s':>11}")
     for size in sizes:
@@ -156,8 +156,8 @@ def ratios(times: Times, suffix: str) -> dict[str, float]:
 
 
 def run(bench: Bench, scale: Scale, peers: list[type[Store]]) -> None:
-    """Measure the small table in all stores at once; the large one in LMDB, then in RocksDB, each next to our log and
-    the stores that read its files: three copies at once would need half as much space again."""
+    """Measure the small table in all stores at once; the large one in LMDB, then in RocksDB, each together with our log
+    and the stores that read its files. Three copies at once would need 50 % more space."""
     bench.table(scale.small_rows, [OWN + peers], "")
     large = [OWN + [peer for peer in peers if peer is not RocksDb]] + [[Ours, RocksDb]] * (RocksDb in peers)
     millions = scale.large_rows / 1e6
@@ -184,7 +184,7 @@ def main() -> None:
     # A quick run is part of the tests, so it does not drop the page cache of other processes.
     everything = not args.quick and may_drop_caches()
     print("cold: " + ("the system's drop_caches" if everything else "posix_fadvise(DONTNEED) on every file of a table"))
-    # Avoids most page faults of stores that return fresh arrays. The raw limits keep every file open.
+    # Avoid most page faults of stores that return fresh arrays. The raw limits keep every file open.
     keep_freed_memory()
     maximum = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))

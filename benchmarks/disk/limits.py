@@ -1,4 +1,4 @@
-"""Limits of the disk without our reader: reads of whole chunks, of single rows, and plain writes."""
+"""Limits of the disk without our reader: reads of whole chunks and of single rows, and plain writes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pipeline.storage.log import keys_file, rows_file
 
 ROW_READERS = 64
 CHUNK_READERS = 16
-"""Threads that read chunks: of 2, 4, 8, 16 and 64 the fastest, cold and warm, if every chunk is touched."""
+"""Number of threads that read chunks: the fastest of 2, 4, 8, 16 and 64, cold and warm, if every chunk is touched."""
 
 _pread = types.ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uint64, types.int64))
 
 
 @cpu
 def read_each(files_C: I32, at_U: I64, order_N: I64, out_UW: U32, chunk_rows: int) -> bool:
-    """Read rows one by one, in this order; return True if all reads were complete."""
+    """Read rows one by one, in this order. Returns True if all reads were complete."""
     size = out_UW.shape[1] * 4
     for n in order_N:
         file, offset = files_C[at_U[n] // chunk_rows], at_U[n] % chunk_rows * size
@@ -35,7 +35,7 @@ def read_each(files_C: I32, at_U: I64, order_N: I64, out_UW: U32, chunk_rows: in
 
 @cpu
 def read_chunk(file: int, at_U: I64, wanted_N: I64, out_UW: U32, chunk_RW: U32) -> bool:
-    """Read a whole chunk, then copy the wanted rows out of it; return True if the read was complete."""
+    """Read a whole chunk, then copy the wanted rows from it. Returns True if the read was complete."""
     size = chunk_RW.size * 4
     if _pread(file, chunk_RW.ctypes.data, size, 0) != size:
         return False
@@ -62,7 +62,7 @@ def by_chunk(at_U: I64, firsts_C: I64, order_U: I64, chunk_rows: int) -> None:
 
 
 class _Files(Store):
-    """Store of the log's chunk files, each opened at its first read by the thread that reads it."""
+    """Store of the log's chunk files, each opened on its first read by the thread that reads it."""
 
     def open(self, dense: bool) -> None:
         self._files_C = np.full(chunks_of(self.num_rows), -1, np.int32)
@@ -120,7 +120,7 @@ class RawChunks(_Files):
 
 
 def plain_writes(folder: Path, chunks: list[tuple[Array, Array]]) -> float:
-    """Seconds to write each chunk's rows and keys, contiguous arrays, to their own files, each followed by fsync."""
+    """Seconds to write each chunk's rows and keys, contiguous arrays, to separate files, each followed by fsync."""
     (folder / "rows").mkdir(parents=True)
     (folder / "keys").mkdir()
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Our log in the disk benchmark: making, filling, opening and appending, each in one place."""
+"""Our log in the disk benchmark: creating, filling, opening and appending."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def log_to_read(path: Path, direct: bool) -> Log:
 
 
 def append(log: Log, at_U: I64, rows_UW: U32) -> None:
-    """Append one chunk; it is durable when this returns."""
+    """Append one chunk, which is durable on return."""
     log.scatter(at_U, rows_UW)
 
 
@@ -72,7 +72,7 @@ def fill_log(path: Path, num_rows: int) -> None:
 
 
 class Ours(Store):
-    """Our log. It stays open as in a run, with its threads and their buffers; its files are reopened."""
+    """Our log. As in a run, it stays open with its threads and their buffers; only its files are reopened."""
 
     name = "ours"
     direct = False
@@ -99,13 +99,13 @@ class OursDirect(Ours):
 
 
 def append_vs_plain(folder: Path, num_chunks: int, repeats: int) -> float:
-    """Speed of `append`, chunk by chunk, divided by that of plain writes of the same files; median of repeats."""
+    """Speed of `append`, chunk by chunk, divided by that of plain writes of the same files; median over repeats."""
     return _vs_plain("append", _appended, folder, num_chunks, repeats)
 
 
 def commit_vs_plain(folder: Path, num_chunks: int, repeats: int) -> float:
-    """Speed of a whole commit in which every row of a slab has changed, divided by that of plain writes of the same
-    files."""
+    """Speed of a whole commit in which every row of a slab has changed, divided by the speed of plain writes of the
+    same files."""
     return _vs_plain("commit", _committed, folder, num_chunks, repeats)
 
 
@@ -179,8 +179,8 @@ def rebuild_seconds(folder: Path, num_chunks: int) -> float:
 
 
 def tag_cost(log: Log, num_rows: int, wanted: int, repeats: int) -> float:
-    """CPU seconds of checking tags divided by CPU seconds of reading `wanted` scattered rows from memory, with the
-    check. From the disk a row takes longer, but the check does not."""
+    """CPU seconds of checking tags divided by CPU seconds of reading `wanted` scattered rows from memory, including the
+    check. From disk a row takes longer, but the check does not."""
     rng, out_UW = np.random.default_rng(2), np.ones((wanted, NUM_WORDS), np.uint32)
     reading, checking = [], []
     for _ in range(repeats + 1):
@@ -190,7 +190,7 @@ def tag_cost(log: Log, num_rows: int, wanted: int, repeats: int) -> float:
         log.gather(at_U, out_UW)
         reading.append(time.process_time() - start)
         start = time.process_time()
-        # The reader, too, checks a row while it is in the processor's cache.
+        # The reader also checks a row while it is in the CPU cache.
         for _ in range(-(-wanted // IN_CACHE)):
             first_wrong_tag(out_UW[:IN_CACHE])
         checking.append(time.process_time() - start)

@@ -1,7 +1,7 @@
-"""Stores that the log is compared with, each with the best settings that we found; see the figures at the settings.
+"""Stores with which the log is compared, each with the best settings that we found; figures are given at the settings.
 
-Zarr and TensorStore read the log's own files. LMDB and RocksDB hold the same rows under big-endian positions. A peer
-has several threads if that makes it faster: all their bindings release the GIL while they wait for the disk.
+Zarr and TensorStore read the log's files. LMDB and RocksDB hold the same rows under big-endian positions. A store has
+several threads if that makes it faster; all bindings release the GIL while they wait for the disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK_CACHE_BYTES = 6 << 30
 
 
 def as_keys(at_U: I64) -> list[bytes]:
-    """Positions as keys of 8 bytes, big-endian, so that they sort as the numbers do."""
+    """Positions as 8-byte keys, big-endian, so that they sort like the numbers."""
     return at_U.astype(">u8").view("V8").tolist()
 
 
@@ -50,7 +50,7 @@ class Zarr(Store):
 
 
 class TensorStore(Store):
-    """TensorStore: all rows in one indexed read, no cache. Writing into our buffer, or 64 files at once, was no
+    """TensorStore: all rows in one indexed read, without a cache. Writing into our buffer, or 64 files at once, was not
     faster."""
 
     name = "tensorstore"
@@ -71,7 +71,7 @@ class TensorStore(Store):
 
 
 class KeyValue(Store):
-    """Store with its own files, filled in the order of keys."""
+    """Store with separate files, filled in key order."""
 
     def _chunks(self) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         for c in range(chunks_of(self.num_rows)):
@@ -180,7 +180,7 @@ class RocksDb(KeyValue):
 
 
 def peers_at_hand(quick: bool) -> list[type[Store]]:
-    """Peers that are installed; a full run needs all of them."""
+    """Stores that are installed; a full run needs all of them."""
     peers: list[type[Store]] = [Zarr, TensorStore, Lmdb, RocksDb]
     missing = [peer.package for peer in peers if find_spec(peer.package) is None]
     if missing and not quick:

@@ -1,4 +1,4 @@
-"""Common parts of all stores of the disk benchmark: their rows, and dropping these from the page cache."""
+"""Common parts of all stores of the disk benchmark: their rows, and dropping rows from the page cache."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ CHUNK_BYTES = CHUNK_ROWS * ROW_BYTES
 DROP = Path("/proc/sys/vm/drop_caches")
 
 THREADS = ThreadPoolExecutor(64, thread_name_prefix="bench")
-"""Threads for all stores but ours. They are started once, so that the start is not measured."""
+"""Threads for all stores except ours. They are started once, so that their start is not measured."""
 
 
 class Store:
-    """A table on disk. `open` is not timed, but opening a file at its first read is. `read` is timed as a whole, from
+    """A table on disk. `open` is not timed, but opening a file on its first read is. `read` is timed as a whole, from
     positions in any order to rows in a buffer."""
 
     name: ClassVar[str]
     package: ClassVar[str] = "zarr"
-    """Package that must be installed for it."""
+    """Package that it requires."""
 
     def __init__(self, folder: Path, num_rows: int) -> None:
         self.folder, self.num_rows = folder, num_rows
@@ -42,13 +42,13 @@ class Store:
         """Load the rows from the log's files. Stores that read these files directly do nothing."""
 
     def open(self, dense: bool) -> None:
-        """Open the store. `dense`: so many rows will be read that the system's read-ahead pays."""
+        """Open the store. `dense`: enough rows will be read that the system's read-ahead pays off."""
 
     def read(self, at_U: I64, out_UW: U32, cold: bool) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close the store, so that no mapped or cached pages remain that cannot be dropped."""
+        """Close the store, so that no mapped or cached pages remain that could not be dropped."""
 
     def leave(self) -> None:
         """End the store; it is not opened again."""
@@ -66,7 +66,7 @@ def chunk_of(log_path: Path, chunk: int, num_rows: int) -> U32:
 
 @cpu
 def make_rows(first: int, out_UW: U32) -> None:
-    """Fill in the rows at positions from `first` on: the position as key, then words that depend on position and
+    """Fill in the rows at positions from `first` on: the position as the key, then words that depend on position and
     index."""
     for i in range(out_UW.shape[0]):
         key = np.uint64(first + i)
@@ -97,7 +97,7 @@ def may_drop_caches() -> bool:
 
 
 def make_cold(folder: Path, everything: bool) -> None:
-    """Empty the page cache, of `everything` or of the files in the folder. Pages that a process has mapped remain."""
+    """Drop `everything`, or the files in the folder, from the page cache. Pages mapped by a process remain."""
     if everything:
         os.sync()
         DROP.write_text("3")

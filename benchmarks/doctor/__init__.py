@@ -1,1 +1,1 @@
-"""Judgement of `pipeline doctor`: copies of data sets with one fault planted in each, and what it finds in them."""
+"""Evaluation of `pipeline doctor` on copies of data sets with one planted fault each."""

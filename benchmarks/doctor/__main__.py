@@ -1,14 +1,14 @@
-"""Faults of data that `pipeline doctor` finds: recall by kind and strength, precision, and what it says of clean data.
+"""Faults in data that `pipeline doctor` finds: recall by kind and strength, precision, and its output on clean data.
 
     python -m benchmarks.doctor [KIND ...] [--data ../shared/data] [--seed 1]
 
 Each fault of `faults` is planted, one at a time, in a copy of Frappe_x1 and of the sample of Criteo's logs, in 1, 0.1
-and 0.01 of the rows that its docstring names. Found: the doctor reports a fault of this kind and, if the kind is one of
-columns, of the planted column. Reported faults that were not planted count against precision, in these copies, in clean
-ones, and in controls: columns that a fault adds, without the fault.
+and 0.01 of the rows that its docstring names. It counts as found if the doctor reports a fault of this kind and, for
+kinds that concern columns, of the planted column. Reported faults that were not planted count against precision, in
+these copies, in clean ones, and in controls: columns that a fault adds, without the fault.
 
-Faults of kind second_epoch are found from a run, which is trained in between, on Frappe alone (`epochs.LEARNED` says
-why); its AUC after each epoch is printed, since at 0.1 and 0.01 it hardly falls.
+Faults of kind second_epoch are found from a run, which is trained for this purpose, on Frappe alone (see
+`epochs.LEARNED`). Its AUC after each epoch is printed, since at 0.1 and 0.01 it hardly drops.
 
 The last line is JSON: recall at 100, 10 and 1 %, precision, and `clean_faults`, the number of faults that were
 reported for clean copies and controls.
@@ -32,7 +32,7 @@ from pipeline.workflow import Workflow
 
 
 class Bench:
-    """One data set, and its clean copies in a folder, made when they are first needed."""
+    """One data set, and its clean copies in a folder, made on first use."""
 
     def __init__(self, name: str, data: Workflow, out: Path, diagnose: Diagnose, seed: int, quick: bool) -> None:
         self._name, self._data, self._out, self._diagnose, self._seed = name, data, out, diagnose, seed
@@ -45,7 +45,7 @@ class Bench:
         return self._clean[form]
 
     def verdicts(self, kinds: Sequence[str]) -> Iterator[Verdict]:
-        """Examine the clean copies that these kinds of faults are planted in, then the controls, then the faults."""
+        """Examine the clean copies into which these kinds of faults are planted, then the controls, then the faults."""
         chosen = [one for one in variants_for(self._data) if one[0] in kinds]
         for form in FORMS:
             if any(variant.form == form for _, _, variant in chosen):
@@ -84,7 +84,7 @@ def _ignore(line: str) -> None:
 def examine(
     sets: Mapping[str, Workflow], kinds: Sequence[str], out: Path, diagnose: Diagnose, seed: int, quick: bool = False
 ) -> list[Verdict]:
-    """Examine every copy of every data set; if `quick`, with runs of the strongest faults alone."""
+    """Examine every copy of every data set; if `quick`, with runs of only the strongest faults."""
     benches = [Bench(name, data, out / name, diagnose, seed, quick) for name, data in sets.items()]
     return [one for bench in benches for one in bench.verdicts(kinds)]
 

@@ -1,4 +1,4 @@
-"""Copies of a data set: its rows, the files that they are in, and the workflow that names both.
+"""Copies of a data set: its rows, their files, and the workflow for both.
 
 N rows of all files: train, validation, test
 """
@@ -26,7 +26,7 @@ GROUP_ROWS = 1 << 15
 
 
 class Trace(NamedTuple):
-    """Extent of a fault: the columns that it has changed, and how many of how many rows (or of what the variant
+    """Extent of a fault: the changed columns, and the number of changed and of all rows (or whatever the variant
     counts)."""
 
     columns: tuple[str, ...]
@@ -51,7 +51,7 @@ class Copy:
         return self.workflow.data.labels[0]
 
     def twin(self) -> Copy:
-        """Return a copy of this copy."""
+        """Return a duplicate of this copy."""
         return Copy(self.workflow, self.table, dict(self.files), dict(self.splits))
 
     def labels(self) -> NDArray[np.int8]:
@@ -76,7 +76,7 @@ class Copy:
         )
 
     def add(self, column: Number | Category | str, values: pa.Array) -> None:
-        """Append a column [N] to the table and, unless it is only a name, to the columns of the workflow."""
+        """Append a column [N] to the table and, unless only its name is given, to the columns of the workflow."""
         name = column if isinstance(column, str) else column.name
         self.table = self.table.append_column(name, values)
         data = self.workflow.data
@@ -94,7 +94,7 @@ class Copy:
         self.table = self.table.set_column(self.table.column_names.index(name), self.table.schema.field(name), new)
 
     def repeat(self, rows: I64, others: I64, but: Sequence[str] = ()) -> None:
-        """Replace rows by other rows, in all columns but some."""
+        """Replace rows by other rows, except in some columns."""
         for name in self.table.column_names:
             if name not in but:
                 self.put(name, self.table[name].combine_chunks().take(pa.array(others)), rows)
@@ -105,7 +105,7 @@ class Copy:
 
 
 TIMES = ("hour", "timestamp", "event_time")
-"""Names of a column of times, each of another form; see `times`."""
+"""Names of columns of times, each with a different form; see `times`."""
 
 
 def load(workflow: Workflow) -> Copy:
@@ -125,8 +125,8 @@ def load(workflow: Workflow) -> Copy:
 
 
 def write(copy: Copy, out: Path, source: Copy) -> Workflow:
-    """Write the files below `out` and return the workflow that names them. A file that is as in `source` is copied byte
-    by byte."""
+    """Write the files below `out` and return their workflow. A file that is unchanged from `source` is copied byte for
+    byte."""
     for name, rows in copy.files.items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)

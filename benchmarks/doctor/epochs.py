@@ -1,8 +1,9 @@
-"""Faults of kind `second_epoch`: a category with nearly a value for each row, which a model knows by heart when it sees
-the rows again.
+"""Faults of kind `second_epoch`: a category with almost one value per row, which a model has memorized when it sees the
+rows again.
 
-The rows of an id that occurs once are moved once in the first epoch; from the second one on they alone explain the
-label, and the rest of the model forgets. The one-epoch phenomenon of CTR models: Zhang et al., CIKM 2022.
+The embedding of an ID that occurs once is updated once in the first epoch. From the second epoch on, these embeddings
+alone explain the label, and the rest of the model forgets: the one-epoch phenomenon of CTR models (Zhang et al., CIKM
+2022).
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.workflow import Category, Model, Schedule, Storage, Workflow
 
 ROWS = {"train": 60_000, "validation": 10_000, "test": 5_000}
-"""Number of rows of each split that these runs have, at most."""
+"""Maximum number of rows of each split in these runs."""
 COMMON = 50
-"""Number of values of the rows without their own id, which have the version of an app instead."""
+"""Number of values of the rows without an individual ID, which have the version of an app instead."""
 LEARNED = ("frappe", "synthetic")
 """Data sets whose validation AUC rises for several epochs with these settings. That of the sample of Criteo's logs
 falls from the second epoch on without any fault: it has 1,900 positives, and many of its keys occur once."""
 
 
 def shrink(copy: Copy, rng: np.random.Generator) -> None:
-    """Leave a sample of the rows of each split, in its first file, and settings that train in seconds."""
+    """Keep a sample of the rows of each split, in its first file, and use settings that train in seconds."""
     kept = {}
     for split, names in copy.splits.items():
         rows = copy.rows(split)
@@ -44,7 +45,7 @@ def shrink(copy: Copy, rng: np.random.Generator) -> None:
 
 
 def settings() -> dict[str, Any]:
-    """Return a small model, and rows that learn so fast that an epoch is enough to know a row by heart."""
+    """Return a small model, and rows that learn so fast that an epoch is enough to memorize a row."""
     return {
         "model": Model(kind=DeepFM, embedding_dim=16, args={"hidden": (64,)}),
         "optimizer": Optimizer(rows=Adam(lr=1e-2, l2=3e-4), dense=DenseAdam(lr=2e-3)),
@@ -55,12 +56,12 @@ def settings() -> dict[str, Any]:
 
 
 def request_id(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """An id that no two rows share, in `share` of all rows."""
+    """An ID that no two rows share, in `share` of all rows."""
     return _add(copy, "request_id", np.arange(len(copy.table)), share, rng)
 
 
 def session_id(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """An id of a session of three rows on average, in `share` of all rows."""
+    """The ID of a session of three rows on average, in `share` of all rows."""
     return _add(copy, "session_id", rng.integers(0, len(copy.table) // 3 + 1, len(copy.table)), share, rng)
 
 

@@ -1,4 +1,4 @@
-"""Faults by kind and variant, as people make them, and their planting in a copy of a data set."""
+"""Realistic faults by kind and variant, and planting them in a copy of a data set."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CONSTANT = ("constant_column",)
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to make a mistake. Its function changes a copy; its docstring says in which rows."""
+    """One kind of mistake. Its function changes a copy; the docstring says which rows."""
 
     plant: Callable[[Copy, float, np.random.Generator], Trace]
     form: str = "plain"
-    """Form of the clean copy that it is planted in."""
+    """Form of the clean copy in which it is planted."""
     also: tuple[str, ...] = ()
-    """Other kinds of faults that the planted columns may truly be said to have."""
+    """Other kinds of faults that may correctly be reported for the planted columns."""
     needs_numbers: bool = False
     """True if it changes a number of the workflow."""
     control: bool = False
@@ -94,12 +94,12 @@ class Planted:
     columns: tuple[str, ...]
     """Columns that have the fault; empty if rows have it."""
     also: tuple[str, ...]
-    """Other kinds of faults that these columns may truly be said to have."""
+    """Other kinds of faults that may correctly be reported for these columns."""
     affected: int
     of: int
-    """Number of rows that were changed, and of those among which they were drawn; hours for lost_hours."""
+    """Number of changed rows, and number of rows from which they were drawn; for lost_hours, hours."""
     workflow: Workflow
-    """The workflow to diagnose."""
+    """Workflow to diagnose."""
 
 
 def variants_for(workflow: Workflow) -> Iterator[tuple[str, str, Variant]]:
@@ -114,7 +114,7 @@ def variants_for(workflow: Workflow) -> Iterator[tuple[str, str, Variant]]:
 
 
 def make_clean(data: Workflow, form: str, out: Path, seed: int) -> Workflow:
-    """Write a clean copy of a data set in one of FORMS, and return the workflow that names it."""
+    """Write a clean copy of a data set in one of FORMS, and return its workflow."""
     source = load(data)
     copy = source.twin()
     rng = np.random.default_rng([seed, FORMS.index(form)])

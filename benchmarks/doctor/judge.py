@@ -1,4 +1,4 @@
-"""Comparison of what the doctor finds with what was planted."""
+"""Comparison of the doctor's findings with the planted faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.workflow import Workflow
 
 
 class Told(Protocol):
-    """A finding, as far as this benchmark reads it."""
+    """The parts of a finding that this benchmark reads."""
 
     @property
     def kind(self) -> str: ...
@@ -36,7 +36,7 @@ def the_doctor() -> Diagnose:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on one copy: what the doctor found in it."""
+    """The doctor's findings in one copy, judged."""
 
     data: str
     """Name of the data set and the form of its copy."""
@@ -61,13 +61,13 @@ def judge(data: str, planted: Planted | None, findings: Sequence[Told]) -> Verdi
 
 
 WHOLE = ("shared_rows", "time_order", "label_rate", "second_epoch")
-"""Kinds of faults that are not of one column: the columns that a finding names do not matter."""
+"""Kinds of faults that do not concern a single column, so the columns named by a finding do not matter."""
 
 
 def is_planted(planted: Planted, finding: Told) -> bool:
-    """True if the finding is the planted fault, or another one that its columns may truly be said to have.
+    """True if the finding is the planted fault, or another fault that may correctly be reported for its columns.
 
-    A finding of a copy must name both columns; of another fault of columns, one that has it.
+    A finding about a copied column must name both columns; one about another column fault, a column that has it.
     """
     if finding.kind == planted.kind and planted.kind in WHOLE:
         return True

@@ -16,8 +16,8 @@ FOLDS = 5
 
 
 def after_click(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """Seconds on the page behind the ad, measured after the click: in `share` of all rows; null in the others. A few
-    rows without a click have some, too, from clicks by mistake that were filtered out."""
+    """Seconds on the ad's landing page, measured after the click, in `share` of all rows; null in the others. A few
+    rows without a click also have a value, from accidental clicks that were filtered out."""
     num_rows = len(copy.table)
     stray_N = np.where(rng.random(num_rows) < 0.03, rng.lognormal(0.7, 0.5, num_rows), 0.0)
     seconds_N = np.where(copy.labels() == 1, rng.lognormal(3.4, 1.0, num_rows), stray_N).astype(np.float32)
@@ -38,7 +38,7 @@ def own_click_counted(copy: Copy, share: float, rng: np.random.Generator) -> Tra
 
 
 def id_of_positives(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """Id of the conversion, which `share` of the positive rows have; 0 in all others."""
+    """ID of the conversion in `share` of the positive rows; 0 in all others."""
     positives = np.flatnonzero(copy.labels())
     rows = pick(rng, positives, share)
     ids_N = np.zeros(len(copy.table), np.int64)
@@ -48,8 +48,8 @@ def id_of_positives(copy: Copy, share: float, rng: np.random.Generator) -> Trace
 
 
 def target_encoding(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """Smoothed label rate of each pair of values of the two largest fields: in `share` of all rows over all rows, the
-    row itself included; in the others over train, without the row's own fold, as it should be."""
+    """Smoothed label rate of each pair of values of the two largest fields: in `share` of all rows computed over all
+    rows, including the row itself; in the others over train without the row's fold, as it should be."""
     first, second = copy.fields()[:2]
     pair_N = _pairs(copy, first, second)
     fold_N = np.full(len(pair_N), FOLDS)
@@ -78,8 +78,8 @@ def _rates(pair_N: I64, label_N: NDArray[np.int8], weight_N: F64) -> F64:
 
 
 def _out_of_fold(pair_N: I64, label_N: NDArray[np.int8], fold_N: I64) -> F64:
-    """Label rate [N] of each row's pair over the rows of train, but for those of its fold. Rows that are not of train
-    have the fold FOLDS."""
+    """Label rate [N] of each row's pair over the rows of train, except those of its fold. Rows that are not in train
+    have fold FOLDS."""
     values_N = np.empty(len(pair_N))
     for fold in range(FOLDS + 1):
         others_N = ((fold_N != fold) & (fold_N != FOLDS)).astype(np.float64)

@@ -11,7 +11,7 @@ from pipeline.records import I64
 
 
 def sampled_from_all(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """`share` of the rows of test are also in train, each at its own place: test was drawn from all rows, and
+    """`share` of the rows of test are also in train, each at its original place: test was drawn from all rows, and
     train is all rows."""
     rows = rng.permutation(pick(rng, copy.rows("test"), share))
     train = copy.splits["train"]
@@ -22,7 +22,7 @@ def sampled_from_all(copy: Copy, share: float, rng: np.random.Generator) -> Trac
 
 
 def validation_in_train(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """`share` of the rows of validation stand at the end of the last train file, which was made of one file too
+    """`share` of the rows of validation are at the end of the last train file, which was made from one file too
     many."""
     rows, last = pick(rng, copy.rows("validation"), share), copy.splits["train"][-1]
     copy.files[last] = np.concatenate([copy.files[last], rows])
@@ -30,7 +30,7 @@ def validation_in_train(copy: Copy, share: float, rng: np.random.Generator) -> T
 
 
 def logged_twice(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """`share` of the rows of test are rows of train but for their time: the events were sent again."""
+    """`share` of the rows of test equal rows of train except for their time: the events were sent again."""
     rows = pick(rng, copy.rows("test"), share)
     copy.repeat(rows, rng.choice(copy.rows("train"), len(rows), replace=False), but=("timestamp",))
     return Trace((), len(rows), len(copy.rows("test")))
@@ -52,7 +52,7 @@ def shuffled_days(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
 
 
 def before_train(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """`share` of the rows of test are of the day before train begins: the log was sorted newest first."""
+    """`share` of the rows of test are from the day before train begins: the log was sorted newest first."""
     rows = pick(rng, copy.rows("test"), share)
     copy.put("timestamp", column_of("timestamp", START - rng.integers(1, DAY, len(rows))), rows)
     return Trace(("timestamp",), len(rows), len(copy.rows("test")))
@@ -66,7 +66,7 @@ def mixed_units(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
 
 
 def _move(copy: Copy, rows: I64, others: I64) -> None:
-    """Put other rows in the places of rows, all of which stand in one place each."""
+    """Replace rows by other rows. Each row is in exactly one place."""
     instead_N = copy.everything()
     instead_N[rows] = others
     copy.files = {name: instead_N[own] for name, own in copy.files.items()}

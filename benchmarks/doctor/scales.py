@@ -1,4 +1,4 @@
-"""Faults of kind `unscaled_number`: a new column of numbers that the workflow takes as they are."""
+"""Faults of kind `unscaled_number`: a new column of numbers that the workflow uses without scaling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def raw_counts(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
 
 
 def nanoseconds(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """Time of the user's visit before, within 30 days, in ns since 1970: in `share` of all rows; 0 for new users."""
+    """Time of the user's previous visit, within 30 days, in ns since 1970, in `share` of all rows; 0 for new users."""
     seen_N = np.zeros(len(copy.table), np.int64)
     rows = pick(rng, copy.everything(), share)
     seen_N[rows] = (START - rng.integers(0, 30 * DAY, len(rows))) * 1_000_000_000 + rng.integers(0, 10**9, len(rows))
@@ -42,7 +42,7 @@ def overflow(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
 
 
 def minus_999(copy: Copy, share: float, rng: np.random.Generator) -> Trace:
-    """A ratio from 0 to 1, and -999 where it is not known: in `share` of the rows of one half of the users."""
+    """A ratio from 0 to 1, or -999 where it is unknown: in `share` of the rows of one half of the users."""
     ratio_N = rng.beta(2, 3, len(copy.table))
     half = np.sort(rng.permutation(len(copy.table))[: len(copy.table) // 2])
     rows = pick(rng, half, share)

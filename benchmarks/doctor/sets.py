@@ -1,4 +1,4 @@
-"""Data sets that faults are planted in: two real ones, and a small synthetic one."""
+"""Data sets in which faults are planted: two real ones and a small synthetic one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = (200, 100, 60, 20, 7, 3)
 
 
 def real(folder: Path) -> dict[str, Workflow]:
-    """Workflows of the real data sets below a folder. Raises SystemExit, with the name, if one is not there."""
+    """Workflows of the real data sets below a folder. Raises SystemExit, with the name, if one is missing."""
     if missing := [name for _, name in REAL.values() if not (folder / name).is_dir()]:
         raise SystemExit(
             f"{folder} lacks {', '.join(missing)}: name the folder that holds them with --data, or see with --quick "
@@ -30,7 +30,7 @@ def _in(workflow: Workflow, root: Path) -> Workflow:
 
 
 def synthetic(root: Path, train_rows: int = 20000) -> Workflow:
-    """Make clicks of a planted model below `root`, and return a workflow that takes them for any other data."""
+    """Generate clicks from a planted model below `root`, and return a workflow that treats them like any other data."""
     rows = {"train_examples": train_rows, "validation_examples": train_rows // 4, "test_examples": train_rows // 4}
     generate(Synthetic(**rows, keys_per_field=KEYS, num_numbers=2, zipf=1.05), root)
     return Workflow(

@@ -1,7 +1,7 @@
-"""Columns of times, as people have them, and train files of one day each.
+"""Realistic columns of times, and train files of one day each.
 
-No data set of this benchmark has its own times. The days begin with that of Avazu's logs; each has its share of the
-rows, fewer at night, and within a file the rows are in the order of their times.
+No data set of this benchmark has times. The days start with the first day of Avazu's logs. Each day has its share of
+the rows, fewer at night, and within a file the rows are in the order of their times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.workflow import Category
 START = int(datetime(2014, 10, 21, tzinfo=UTC).timestamp())
 HOUR, DAY = 3600, 86400
 TRAIN_DAYS = 7
-"""Number of files that a single train file is cut into; several files are a day each as they are."""
+"""Number of files into which a single train file is split. If there are several files, each is a day."""
 RHYTHM = 1 + 0.7 * np.sin((np.arange(24) - 9) * 2 * np.pi / 24)
 """Traffic of each hour, as a multiple of the mean: least at 3, most at 15."""
 
@@ -42,7 +42,7 @@ def add_times(copy: Copy, form: str, rng: np.random.Generator) -> None:
 
 
 def _days(copy: Copy, split: str, rng: np.random.Generator) -> list[I64]:
-    """Rows of each day of a split. A single train file has no order that could be taken for one of days."""
+    """Rows of each day of a split. The order of a single train file is not an order of days."""
     files = [copy.files[name] for name in copy.splits[split]]
     if split != "train" or len(files) > 1:
         return files
@@ -65,7 +65,7 @@ def seconds_of_day(rng: np.random.Generator, num_rows: int) -> I64:
 
 
 def column_of(form: str, seconds: I64) -> pa.Array:
-    """Times since 1970 in the form that its name says."""
+    """Times since 1970 in the form given by its name."""
     if form == "timestamp":
         return pa.array(seconds)
     if form == "event_time":

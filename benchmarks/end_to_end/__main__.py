@@ -6,12 +6,12 @@
     and past it, with `storage.direct`                  (e) FBGEMM's tables on the CPU, all in memory, tuned or not;
                                                             left out where FBGEMM is not installed (`fbgemm_way`)
 
-Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam. Only the rows of (e) use row-wise Adagrad, since
-FBGEMM has no Adam on the CPU, so (a) does more work. With "compiled" behind the number of hidden units the dense model
-is compiled, with "bf16" its products are in bfloat16: in (a), and in the same way in (d) and the tuned (c) and (e).
-Figures are examples per second, medians of interleaved repeats; (a) is compared with the faster variant of (e). Figures
-of the pipeline include filling and draining it. `--advantages` measures (a), (c), (d) and (e) alone, compiled and in
-bf16, and the peers as they are run today: a third of the time. `--tiers` measures (a) and (b) alone.
+Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam. Only the rows of (e) use row-wise Adagrad, because
+FBGEMM has no Adam on the CPU; so (a) does more work. With "compiled" after the number of hidden units, the dense model
+is compiled; with "bf16", its products are in bfloat16: in (a), and likewise in (d) and the tuned (c) and (e). Figures
+are examples per second, medians of interleaved repeats; (a) is compared with the faster variant of (e). Figures of the
+pipeline include filling and draining it. `--advantages` measures only (a), (c), (d) and (e), compiled and in bf16, and
+the peers as they are run today, in a third of the time. `--tiers` measures only (a) and (b).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ADVANTAGES = {
     "400 compiled": (WIDE, COMPILED),
     "400 compiled bf16": (WIDE, COMPILED_BF16),
 }
-"""Cases with the same advantages on all sides, by the end of their names."""
+"""Cases with the same advantages on all sides, by the suffix of their names."""
 NO_BFLOAT16 = "cases in bf16 are left out: this processor has no instructions for it, and a step would take ten seconds"
 
 
@@ -84,7 +84,7 @@ class Bench:
     def __init__(
         self, scale: Scale, data: Path, tmp: Path, client: Any, bfloat16: bool, only: Part | None = None
     ) -> None:
-        """`bfloat16`: False leaves the cases in bf16 out. `only`: the part that is measured; None: all."""
+        """`bfloat16`: False omits the cases in bf16. `only`: the part to measure; None: all."""
         self.only: Part | None = only
         fast = {n: (h, given) for n, (h, given) in ADVANTAGES.items() if bfloat16 or not given.bfloat16}
         self.advantages = {} if only == "tiers" else fast
@@ -104,7 +104,7 @@ class Bench:
         self.rates: dict[str, list[float]] = defaultdict(list)
         self.calls: dict[str, list[StageCall]] = defaultdict(list)
         self.rows_from_disk: dict[str, list[float]] = defaultdict(list)
-        """Rows an example, of each case and repeat."""
+        """Rows per example, for each case and repeat."""
         if only != "tiers":
             self._open_peers()
 
@@ -139,7 +139,7 @@ class Bench:
         return Case(workflow, self._tmp / name, self._client, blocks)
 
     def torch(self) -> dict[str, float]:
-        """Examples per second of the usual way, the ceiling and FBGEMM; none if only the tiers are measured."""
+        """Examples per second of the usual way, the ceiling and FBGEMM; empty if only the tiers are measured."""
         if self.only == "tiers":
             return {}
         rates, data = {}, self._tmp / "ids.npz"
@@ -182,7 +182,7 @@ class Bench:
         self.rows_from_disk[name].append((case.stretches.disk_rows_read - before) / examples)
 
     def share_of_limit(self) -> float:
-        """Speed of (b) past the page cache, divided by the lower of (a) and the limit of the disk; median over the
+        """Speed of (b) without the page cache, divided by the lower of (a) and the disk limit; median over the
         repeats."""
         b64, rows_from_disk = self.cases["b64 direct"], self.rows_from_disk["b64 direct"]
         row_rate = raw_row_rate(b64.stretches.worker.tiers.log, b64.rows, self.scale.scattered_rows)
@@ -200,7 +200,7 @@ class Bench:
 
 
 def print_stages(name: str, calls: list[StageCall]) -> None:
-    print(f"\n{name}: seconds, CPU seconds of its own thread, share hidden behind training")
+    print(f"\n{name}: seconds, CPU seconds of its thread, share hidden behind training")
     times = StageTimes(calls)
     seconds, cpu, hidden = times.seconds, times.cpu_seconds, times.hidden()
     for stage in (s for s in STAGES if s in seconds):
@@ -246,8 +246,8 @@ def report(args: argparse.Namespace, bench: Bench, dask: dict[str, float] | None
 
 
 def with_advantages(m: Mapping[str, float]) -> dict[str, float]:
-    """(a), compiled, against the best peer with the same advantages or fewer, the peers as they are run today (float32,
-    eager) and the ceiling. `m`: medians by the name of the case."""
+    """(a), compiled, against the best peer with the same or fewer advantages, the peers as they are run today (float32,
+    eager), and the ceiling. `m`: medians by case name."""
     of_hidden = {h: [m[p] for p in (f"c{h}", f"c{h} tuned", f"e{h}", f"e{h} tuned") if p in m] for h in (64, 400)}
     ratios = {}
     for name, (hidden, advantages) in ADVANTAGES.items():

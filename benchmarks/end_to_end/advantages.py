@@ -1,4 +1,4 @@
-"""Advantages of the pipeline's dense part over the usual way, given to the programs that it is compared with."""
+"""Advantages of the pipeline's dense part over the usual way, also given to the programs it is compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of Dask with the shortest blocks, where it weighs most; a part of `end_to_end`."""
+"""Cost of Dask with the shortest blocks, where it matters most; a part of `end_to_end`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pipeline.schedule import BlockSchedule
 
 
 def dask_cost(client: Any, case: Case) -> dict[str, float]:
-    """Cost of Dask with a model of first-order terms alone, whose blocks are the shortest possible.
+    """Cost of Dask with a model of only first-order terms, whose blocks are the shortest possible.
 
     `cost`: CPU seconds of a block's Dask tasks that do nothing, divided by the CPU seconds of a block under the serial
-    executor. `cpu` and `wall`: seconds of whole stretches under Dask, divided by those under the serial executor;
-    stages that overlap share caches and cores, so `cpu` includes more than Dask's own cost.
+    executor. `cpu` and `wall`: seconds of whole stretches under Dask, divided by those under the serial executor.
+    Overlapping stages share caches and cores, so `cpu` includes more than the cost of Dask.
     """
     crew: Any = case.stretches.driver.crew
     crew._executor = None

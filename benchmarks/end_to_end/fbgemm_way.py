@@ -2,11 +2,11 @@
 
     pip install --no-deps fbgemm-gpu-cpu==1.8.0        (for torch 2.13; nothing else is needed, torchrec neither)
 
-FBGEMM has no Adam on the CPU. Its rows are trained by row-wise Adagrad, with one state per row where Adam has two per
-weight, so the pipeline does more work. All other choices are the fastest ones for FBGEMM: ids are not checked, and they
-are put in FBGEMM's order, field by field, before the clock starts. The first-order weights are a separate table of
-width 4 (FBGEMM's minimum), whose sum over the fields is all that DeepFM needs: with the allocator tuned, this is 8 %
-faster than rows of width 20 that hold both (17 is no multiple of 4), and 6 % faster than 26 more tables.
+FBGEMM has no Adam on the CPU. Its rows are trained with row-wise Adagrad, which has one state per row where Adam has
+two per weight, so the pipeline does more work. All other choices are the fastest for FBGEMM: IDs are not checked, and
+they are put in FBGEMM's order, field by field, before the clock starts. The first-order weights are a separate table of
+width 4 (FBGEMM's minimum), of which DeepFM needs only the sum over the fields. With the allocator tuned, this is 8 %
+faster than rows of width 20 that hold both (17 is not a multiple of 4), and 6 % faster than 26 more tables.
 
 `python -m benchmarks.end_to_end.fbgemm_way DATA.npz KEYS TUNED COMPILE BFLOAT16 BATCHES BATCH_SIZE HIDDEN...` prints
 examples per second; KEYS is the argument of `keys_per_field`, TUNED 0 for the C allocator as torch finds it and 1 for
@@ -41,7 +41,7 @@ def installed() -> bool:
 
 
 def make_tables(rows: Sequence[int], dim: int, learning_rate: float) -> Any:
-    """Make tables with these numbers of rows, fp32, in memory, with row-wise Adagrad in the backward pass."""
+    """Make in-memory fp32 tables with these numbers of rows, with row-wise Adagrad in the backward pass."""
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
@@ -61,7 +61,7 @@ def make_tables(rows: Sequence[int], dim: int, learning_rate: float) -> Any:
 
 
 class Fbgemm:
-    """One table per field, and one of all keys' first-order weights; ids and labels are in memory, batch by batch."""
+    """One table per field, and one with all first-order weights. IDs and labels are in memory, batch by batch."""
 
     def __init__(
         self, ids_NF: np.ndarray, labels_N: np.ndarray, rows: Sequence[int], dim: int, hidden: Sequence[int],
@@ -76,8 +76,8 @@ class Fbgemm:
         self._singles = torch.arange(batch * num_fields + 1)
         self._bags = torch.arange(0, batch * num_fields + 1, num_fields)
         self.embedding = make_tables(rows, dim, LEARNING_RATE)
-        # Row-wise Adagrad averages squares over one gradient and three zeros, so the root is half as large: half the
-        # learning rate makes up for it.
+        # Row-wise Adagrad averages the squares of one gradient and three zeros, so the root is half as large. Half the
+        # learning rate compensates.
         self.first_order = make_tables([sum(rows)], FIRST_DIM, LEARNING_RATE / 2)
         for table in self.embedding.split_embedding_weights():
             nn.init.normal_(table, std=0.01)
@@ -92,7 +92,7 @@ class Fbgemm:
         return embeddings, self.first_order(self._of_all[at], self._bags)[:, :1]
 
     def step(self, at: int) -> Tensor:
-        """Train on a batch; return its loss from before the update."""
+        """Train on a batch. Returns its loss before the update."""
         self._optimizer.zero_grad(set_to_none=True)
         embeddings, first = self.look_up(at)
         loss = self._loss_of(embeddings, first, self._labels[at])

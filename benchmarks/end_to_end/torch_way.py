@@ -1,7 +1,7 @@
 """Programs that the pipeline is compared with: the usual torch way, all in memory, and the dense model alone.
 
 `python -m benchmarks.end_to_end.torch_way DATA.npz NUM_KEYS BATCHES BATCH_SIZE HIDDEN...` prints the examples per
-second of the usual way in its own process, with the C allocator as torch finds it.
+second of the usual way in a separate process, with the C allocator as torch finds it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.models import DeepFM
 
 
 class Sparse:
-    """Training by nn.Embedding(sparse=True) and torch.optim.SparseAdam; ids are dense, ids and labels are in memory."""
+    """Training with nn.Embedding(sparse=True) and torch.optim.SparseAdam; dense IDs; IDs and labels are in memory."""
 
     def __init__(
         self, ids_NF: np.ndarray, labels_N: np.ndarray, num_keys: int, dim: int, hidden: tuple[int, ...],

@@ -1,1 +1,1 @@
-"""Study of the first model: which rules of thumb bring it level with what other tools reach without tuning."""
+"""Study of the first model: which rules of thumb make it as accurate as other tools without tuning."""

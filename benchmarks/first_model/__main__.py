@@ -1,14 +1,15 @@
-"""Which rules of thumb bring a first model level with other tools: each rule on each data set, one at a time.
+"""Which rules of thumb make a first model as accurate as other tools: each rule on each data set, one at a time.
 
     python -m benchmarks.first_model [SET ...] [--data ../shared/data] [--rules drafted log ...] [--peers lr ...]
 
-Without names of sets it takes the choosing half. Every training is one call of `pipeline.train` in this process, which
-validation logloss stops; its figures and test scores are kept in --out and not made again. A row has the validation
-logloss, by which rules are chosen, and AUC and logloss of the test split: means over the seeds. With `--against NAME`
-also the difference of the test AUC to that rule or tool and its 90 % interval by a paired bootstrap over test rows.
+Without set names, it uses the choosing half. Every training is one call of `pipeline.train` in this process, stopped by
+validation logloss; its figures and test scores are kept in --out and not recomputed. Each row shows the validation
+logloss, by which rules are chosen, and the AUC and logloss of the test split, as means over the seeds. With `--against
+NAME` it also shows the difference in test AUC from that rule or tool, with a 90 % interval from a paired bootstrap over
+test rows.
 
 `--peers` needs the packages of the tools, which the project does not install: scikit-learn, lightgbm, catboost,
-vowpalwabbit. `--judge` scores the judging half, which is done once, when all rules are chosen.
+vowpalwabbit. `--judge` scores the judging half, which is done only once, when all rules are chosen.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Study:
         }
 
     def found(self, name: str, of: str) -> tuple[list[Json], list[Array]]:
-        """Figures and test scores of a rule or tool, of all seeds that were run."""
+        """Figures and test scores of a rule or tool, for all seeds that were run."""
         begin = f"{name}, {of.replace('/', 'by')}, "
         paths = [path for path in sorted(self._out.glob("*.json")) if path.stem.removeprefix(begin).isdigit()]
         return [read(path) or {} for path in paths], [np.load(path.with_suffix(".npy")) for path in paths]
@@ -110,7 +111,7 @@ def _table(root: Path, split: str) -> Any:
 
 
 def differences(labels_N: Array, ours: Sequence[Array], theirs: Sequence[Array]) -> tuple[float, float, float]:
-    """Difference of the mean AUC of two lists of scores of the same rows, and its 90 % interval by a paired
+    """Difference in mean AUC between two lists of scores of the same rows, and its 90 % interval from a paired
     bootstrap over rows."""
     rng, positive_N = np.random.default_rng(0), labels_N > 0
 
@@ -145,8 +146,8 @@ def show(study: Study, name: str, order: Sequence[str], against: str | None) -> 
 
 
 def compared(study: Study, name: str) -> dict[str, float]:
-    """Compare what `init` takes, the candidate of the least validation logloss with the first seed, with the tool of
-    the least validation logloss: difference of the AUC with its interval, and the ratio of the loglosses."""
+    """Compare the choice of `init`, the candidate with the lowest validation logloss for the first seed, with the tool
+    with the lowest validation logloss: difference in AUC with its interval, and ratio of the loglosses."""
     ours = {of: study.found(name, of) for of in CANDIDATES}
     theirs = {tool: study.found(name, tool) for tool in PEERS}
     if not all(results for results, _ in ours.values()) or not any(results for results, _ in theirs.values()):

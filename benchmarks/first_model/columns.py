@@ -1,4 +1,4 @@
-"""Columns of numbers in the forms that the study compares, all made by features of the product.
+"""Columns of numbers in the forms that the study compares, all made by features of this package.
 
 All statistics are those of the training split.
 """
@@ -20,14 +20,14 @@ from pipeline.prepare.statistics import quantile_edges, write_statistics
 from pipeline.records import Array
 
 Form = Literal["log", "standard", "buckets", "both"]
-"""Form of numbers: log1p as `init` drafts it; the signed logarithm, standardized; the number of a bucket as a category;
-the last two together."""
+"""Form of numbers: log1p as drafted by `init`; the signed logarithm, standardized; the number of a bucket as a
+category; the last two together."""
 WIDEST = 4.0
-"""Standardized numbers are cut to at most so many standard deviations."""
+"""Standardized numbers are clipped to this many standard deviations."""
 
 
 def with_last(rows: Rows) -> Rows:
-    """The data set with the last value of each list as a column next to it, which is what trees are given of lists."""
+    """The data set with the last value of each list as an additional column, which is what trees get from lists."""
     lists = [name for name in rows.categories if pa.types.is_list(rows.splits["train"].schema.field(name).type)]
     splits = dict(rows.splits)
     for split, table in splits.items():
@@ -39,9 +39,9 @@ def with_last(rows: Rows) -> Rows:
 
 
 def written(rows: Rows, form: Form, num_buckets: int, folder: Path, at_least: int = 0) -> Data:
-    """Write the splits of a data set below `folder`, once, and return the `data` of a workflow that reads its numbers
-    in this form, with so many buckets. Values of
-    categories that occur less than `at_least` times share one key."""
+    """Write the splits of a data set below `folder`, if not done yet, and return the `data` of a workflow that reads
+    its numbers in this form, with this number of buckets. Category values that occur less than `at_least` times share
+    one key."""
     root = folder / rows.name
     root.mkdir(parents=True, exist_ok=True)
     statistics = f"{form}, {num_buckets}, {at_least}.json"
@@ -88,7 +88,7 @@ def written(rows: Rows, form: Form, num_buckets: int, folder: Path, at_least: in
 
 
 def _drafted(name: str, values: Array) -> Number:
-    """A number as `init` drafts it by its range in all files (see `pipeline.prepare.draft.number_setting`)."""
+    """A number as drafted by `init` from its range in all files (see `pipeline.prepare.draft.number_setting`)."""
     known = values[np.isfinite(values)]
     low, high = float(known.min(initial=0)), float(known.max(initial=0))
     if low >= 0:
@@ -98,7 +98,7 @@ def _drafted(name: str, values: Array) -> Number:
 
 
 def bucket_edges(values: Array) -> Array:
-    """Edges of buckets for other tools, by the product's rule for linear models."""
+    """Edges of buckets for other tools, by this package's rule for linear models."""
     return np.array(quantile_edges(values, MIN_BUCKETS))
 
 

@@ -1,12 +1,12 @@
-"""How much a split of rows with drawn negatives gives away: rows that no model has seen, scored by memory alone.
+"""How much a split of rows with sampled negatives leaks: unseen rows, scored by memory alone.
 
     python -m benchmarks.first_model.leak [--data ../shared/data]
 
-In logs such as Frappe each positive has two negatives of the same user and context, never with an item that the user
-has a positive with. If rows are divided at random after that, training rows decide test rows: an item that was a
-negative of the user is one again, and a group of user and context with many negatives lacks positives. Memory scores
-by these two rules, without any parameter, and reads nothing but the user, the item and which rows share a group. What
-it reaches is what the split gives away; if whole users are in one split, it must be worth nothing.
+In logs such as Frappe, each positive has two negatives of the same user and context, never with an item for which the
+user has a positive. If rows are then split at random, training rows determine test rows: an item that was a negative
+for the user is a negative again, and a group of user and context with many negatives lacks positives. Memory scores by
+these two rules, without parameters, and uses only the user, the item and which rows share a group. Its AUC is the
+amount of leakage. If all rows of a user are in one split, memory must be worthless.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.doctor.measures import rank_auc
 from pipeline.records import Array
 
 NEGATIVES = 2
-"""Negatives that are drawn for each positive."""
+"""Number of negatives drawn per positive."""
 
 
 def memory_auc(train: pa.Table, test: pa.Table) -> float:
@@ -32,7 +32,7 @@ def memory_auc(train: pa.Table, test: pa.Table) -> float:
     labels_N = table.column("label").to_numpy()
 
     def counts(codes_N: Array) -> tuple[Array, Array]:
-        """Negatives and positives in training of each row's code."""
+        """Numbers of negatives and positives in training for each row's code."""
         negative_N, positive_N = (
             np.bincount(codes_N[:first][labels_N[:first] == label], minlength=codes_N.max() + 1)[codes_N]
             for label in (0, 1)
@@ -40,7 +40,7 @@ def memory_auc(train: pa.Table, test: pa.Table) -> float:
         return negative_N, positive_N
 
     negative_N, positive_N = counts(groups_N)
-    # Of a group's rows that are not in training, the more are positive the fewer positives training has.
+    # The fewer positives of a group are in training, the more of its other rows are positive.
     lacking_N = (negative_N + NEGATIVES / 3) / (negative_N + positive_N + (NEGATIVES + 1) / 3)
     negative_N, positive_N = counts(pairs_N)
     scores_N = np.sign(positive_N) - np.sign(negative_N) + lacking_N
@@ -48,8 +48,8 @@ def memory_auc(train: pa.Table, test: pa.Table) -> float:
 
 
 def planted(seed: int, leaks: bool = True) -> tuple[pa.Table, Array]:
-    """A log of this making, and the logit of each row that is the best that a model can know. Without `leaks` each row
-    is a positive with chance 1 / 3, whatever the others are, and negatives have any items."""
+    """Generate such a log, and the best logit of each row that a model can learn. Without `leaks`, each row is positive
+    with probability 1 / 3, independently of the others, and negatives can have any items."""
     rng = np.random.default_rng(seed)
     num_users, num_items, num_groups, rows = 200, 300, 8, 9
     logits_UI = 0.5 * rng.normal(0, 1, (num_users, 4)) @ rng.normal(0, 1, (4, num_items))
@@ -72,7 +72,7 @@ def planted(seed: int, leaks: bool = True) -> tuple[pa.Table, Array]:
 
 
 def by_rows(table: pa.Table) -> dict[str, pa.Table]:
-    """Divide the rows at random, whatever they are: a fifth is for test."""
+    """Split the rows at random; a fifth is for test."""
     drawn_N, cut = np.random.default_rng(0).permutation(table.num_rows), table.num_rows // 5
     return {"train": table.take(drawn_N[cut:]), "test": table.take(drawn_N[:cut])}
 

@@ -1,4 +1,4 @@
-"""Tools that a user would pick instead, with their defaults. Everything is chosen by validation logloss."""
+"""Tools that a user might choose instead, with their defaults. Everything is chosen by validation logloss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TREES, TUNED_PATIENCE = 1000, 300
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Probabilities that a tool gives the validation and test rows, and how it was set."""
+    """Probabilities that a tool predicts for the validation and test rows, and its settings."""
 
     validation: Array
     test: Array
@@ -52,8 +52,8 @@ def _best(tries: Iterator[Scored], rows: Rows) -> Scored:
 
 
 def linear(rows: Rows) -> Scored:
-    """Logistic regression of scikit-learn: categories one-hot and hashed, values of lists with weight 1 / length;
-    numbers standardized with a flag of nulls, or in buckets; C and the form by validation."""
+    """Logistic regression from scikit-learn: categories hashed and one-hot encoded, values of lists with weight
+    1 / length; numbers standardized with a flag for nulls, or in buckets; C and the form chosen by validation."""
     from scipy.sparse import csr_matrix, hstack
     from sklearn.feature_extraction import FeatureHasher
     from sklearn.linear_model import LogisticRegression
@@ -93,7 +93,7 @@ def linear(rows: Rows) -> Scored:
 
 
 def tabular(rows: Rows, as_text: bool) -> dict[str, Any]:
-    """Tables of pandas: lists as length and last value, categories as text or as codes of training, -1 if unseen."""
+    """pandas tables: lists as length and last value, categories as text or as training codes, -1 if unseen."""
     import pandas as pd
 
     frames = {split: pd.DataFrame(_numbers(rows, split), columns=list(rows.numbers)) for split in SPLITS}

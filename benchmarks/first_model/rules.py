@@ -1,4 +1,4 @@
-"""Recipes of a first model, and the rules that the study tries one at a time, each as changes of a recipe."""
+"""Recipes for a first model, and the rules that the study tries one at a time, each as changes to a recipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HIDDEN = ("DNN", "DeepFM", "DCNv2")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that the study varies. The defaults are what `init` drafts."""
+    """Everything that the study varies. The defaults are those drafted by `init`."""
 
     kind: str = "DeepFM"
     numbers: Form = "both"
@@ -31,14 +31,14 @@ class Recipe:
     """Occurrences in the training rows without which a category's values share one key, as values that are not there
     do; 0: each value has a key."""
     l2: float | None = L2_OF_ALL
-    """L2 at every step of all rows, in units of 1 / training rows (dense semantics); None: lazy L2, LAZY_L2 of the
+    """L2 of all rows at every step, in units of 1 / training rows (dense semantics); None: lazy L2, LAZY_L2 times the
     weight of an example in a batch."""
     dense_l2: float = 0.0
     """L2 of the dense part, in units of 1 / training rows."""
     bias: bool = True
-    """Begin at the training split's positive rate."""
+    """Start at the training split's positive rate."""
     average_steps: int | None = None
-    """Steps whose dense weights are averaged."""
+    """Number of steps over which dense weights are averaged."""
     batch: float = 1.0
     """Batch size, in units of the drafted one."""
     rows: str = "adam"

@@ -1,8 +1,8 @@
 """Data sets of the study, and the half that each belongs to.
 
-Rules are chosen on the choosing half alone. The judging half is scored once, when all rules are chosen. Whole sources
-are in one half: all labels of one log are together, and so are all sizes of one kind of planted data. The halves are
-the sources in alphabetical order, one to either side in turn, so that nothing known about them decided it.
+Rules are chosen on the choosing half alone. The judging half is scored once, when all rules are chosen. Each source is
+in one half as a whole: all labels of a log, and all sizes of one kind of planted data. Sources are assigned to the
+halves alternately, in alphabetical order, so that nothing known about them affects the choice.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SPLITS = ("train", "validation", "test")
 CHOOSING = ("adclick_6days", "census_income_half", "frappe_x1", "movietweetings_100k", "planted_linear")
 JUDGING = ("amazon_beauty", "criteo_1tb_sample", "kuairand_14days", "planted_crossed", "planted_rare")
 LARGE = ("planted_large",)
-"""A check of the rules at a size that the study has not; in neither half."""
+"""A check of the rules at a size that the study does not cover; in neither half."""
 MAX_ROWS = 200_000
-"""Maximum number of training rows; of larger sets as many are drawn by seed 0."""
+"""Maximum number of training rows. From larger sets, this many are drawn with seed 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Log:
     tables: Mapping[str, str] = field(default_factory=dict)
     """Columns of lists, and the column whose embeddings each shares."""
     by: str = ""
-    """Column whose values, drawn by seed 0, are divided among the splits instead of the files' own division."""
+    """Column whose values, drawn with seed 0, are divided among the splits instead of the files' division."""
 
 
 def _numbered(pattern: str, *ends: int) -> dict[str, tuple[str, ...]]:
@@ -93,7 +93,7 @@ REAL: Mapping[str, Mapping[str, Log]] = {
     "criteo_1tb_sample": {
         "criteo": Log("label", _numbered("part-{}.parquet", 0, 6, 7, 8), tuple(f"i{n}" for n in range(1, 14))),
     },
-    # Its rows were divided at random after negatives were drawn, and give each other away (see leak.py).
+    # Its rows were split at random after negatives were drawn, so they leak (see leak.py).
     "frappe_x1": {
         "frappe": Log("label", NAMED),
         "frappe_by_user": Log("label", NAMED, by="user"),
@@ -126,8 +126,8 @@ def _read(folder: Path, name: str, log: Log) -> Rows:
 
 
 def split_by(table: pa.Table, *columns: str) -> dict[str, pa.Table]:
-    """Divide the rows by values of columns, so that all rows of equal values are in one split: about a fifth of the
-    values, drawn by seed 0, each for validation and test."""
+    """Divide the rows by values of columns, so that all rows with equal values are in one split. About a fifth of the
+    values each, drawn with seed 0, go to validation and test."""
     codes_N = codes_of_rows(table, *columns)
     drawn_N = np.random.default_rng(0).random(codes_N.max() + 1)[codes_N]
     bounds = {"train": (0.4, 1.0), "validation": (0.2, 0.4), "test": (0.0, 0.2)}
@@ -135,7 +135,7 @@ def split_by(table: pa.Table, *columns: str) -> dict[str, pa.Table]:
 
 
 def codes_of_rows(table: pa.Table, *columns: str) -> Array:
-    """[N] number from 0 on of each row, the same for rows with equal values of the columns."""
+    """[N] number of each row, from 0, the same for rows with equal values in the columns."""
     codes_N = np.zeros(table.num_rows, np.int64)
     for column in columns:
         of_column_N = table.column(column).combine_chunks().dictionary_encode().indices.to_numpy()
@@ -145,8 +145,8 @@ def codes_of_rows(table: pa.Table, *columns: str) -> Array:
 
 def _planted(name: str, num_rows: int, num_columns: int, num_keys: int, rate: float, crossed: bool) -> Rows:
     """Rows whose logit is a sum of effects of Zipf-distributed keys and of two numbers, one of them skewed and mostly
-    zero; if `crossed`, products of two keys' vectors decide instead of the keys' own effects. A fifth of the rows each
-    is for validation and test."""
+    zero. If `crossed`, products of two keys' vectors replace the effects of single keys. A fifth of the rows each is
+    for validation and test."""
     rng = np.random.default_rng([num_rows, num_columns, num_keys])
     total = num_rows * 5 // 3
     keys = np.minimum(rng.zipf(1.3, (total, num_columns)) - 1, num_keys - 1)
@@ -172,7 +172,7 @@ def _planted(name: str, num_rows: int, num_columns: int, num_keys: int, rate: fl
 
 
 def _first_rows(name: str, rows: Rows) -> Rows:
-    """As many rows of training as `init` tries candidates on."""
+    """As many training rows as `init` uses to try candidates."""
     return replace(rows, name=name, splits={**rows.splits, "train": rows.splits["train"].slice(0, MAX_ROWS)})
 
 
@@ -200,8 +200,8 @@ def names_of(half: tuple[str, ...]) -> list[str]:
 
 
 def data_set(name: str, folder: Path) -> Rows:
-    """The data set of a name. `folder`: holds the folders of the real logs. Raises SystemExit if there is no such data
-    set, or its folder is not there."""
+    """Return the data set with this name. `folder`: contains the folders of the real logs. Raises SystemExit if there
+    is no such data set, or if its folder is missing."""
     for planted in PLANTED.values():
         if name in planted:
             return planted[name](name)

@@ -1,8 +1,8 @@
 """Our CPU kernels compared with pandas, torch, NumPy, Arrow and Python, and with plain copies of memory.
 
 "1t" is one thread, "2t" (or more) all cores. Ratios are our speed divided by theirs, medians of interleaved repeats.
-`_1t`: ours with one thread; otherwise with all cores, as theirs if they can use them. The C allocator is set as in a
-run, so that no side pays for page faults of fresh memory. A library that is not installed is left out with its ratios.
+`_1t`: ours with one thread; otherwise with all cores, like theirs if they can use them. The C allocator is set as in a
+run, so that neither side pays for page faults of fresh memory. Libraries that are not installed are omitted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.kernels.rows import WIDTHS, adam_case, find_case, move_cases, se
 from pipeline.machine.allocator import keep_freed_memory
 
 ROUNDS = 5
-"""Repeats of a run for each one of `--repeats`, since a run takes only milliseconds."""
+"""Repeats of a run per unit of `--repeats`, since a run takes only milliseconds."""
 
 
 @dataclass(frozen=True)

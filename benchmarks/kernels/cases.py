@@ -1,6 +1,6 @@
-"""Comparison of kernels: the runs of one case take turns, each after the caches were filled with other data.
+"""Comparison of kernels: the runs of a case take turns, each after the caches were filled with other data.
 
-A case has runs by name, "ours 1t", "torch 2t"; another device can add runs to it.
+A case has runs by name, such as "ours 1t" and "torch 2t"; another device can add runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ZIPF = 1.1
 NOISE_BYTES = 96 << 20
 
 Run = Callable[[int], object]
-"""Function that does the work; its argument is the number of the repeat, so that it can use other rows each time."""
+"""Function that does the work. Its argument is the number of the repeat, so that it can use other rows each time."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Case:
     name: str
     unit: str
     count: int
-    """Units of work in one run."""
+    """Number of units of work in one run."""
     runs: dict[str, Run]
     ratios: Mapping[str, tuple[str, str]]
     before: Callable[[], object] | None = None
@@ -97,7 +97,7 @@ def zipf_keys(num_examples: int) -> U64:
 
 
 def as_block(keys_V: U64, num_batches: int) -> Examples:
-    """The same keys as a block of batches, in their own array."""
+    """The same keys as a block of batches, in a separate array."""
     num_fields = len(CARDINALITIES)
     num_examples = len(keys_V) // num_fields
     size = num_examples // num_batches

@@ -13,7 +13,7 @@ from pipeline.stages.dedup import Workspace, dedup
 
 
 def dedup_case(keys_V: U64) -> Case:
-    """Case of unique keys and inverse of one batch, whose keys are not overwritten, as with the peers."""
+    """Case of unique keys and inverse of one batch. As with the peers, the keys are not overwritten."""
     inverse_V = np.empty(len(keys_V), np.int32)
     tables = {num: [KeyTable() for _ in range(num)] for num in THREADS}
 

@@ -1,4 +1,4 @@
-"""Limits of the memory: kernels that only read the cache lines that ours need, and plain copies."""
+"""Limits of memory: kernels that only read the cache lines that ours need, and plain copies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def copies(source_UW: U32, out_UW: U32) -> dict[str, Run]:
 
 @cpu
 def chase_lines(words_L: U64, at: int, steps: int) -> int:
-    """Read a chain of lines, each of which has the place of the next one, so that no two reads overlap."""
+    """Read a chain of lines, each of which contains the place of the next, so that no two reads overlap."""
     place = np.uint64(at)
     for _ in range(steps):
         place = words_L[place]

@@ -1,8 +1,9 @@
 """Registers, shared memory and occupancy of every CUDA kernel, with no GPU present, and the time of an H100's memory.
 
-Registers and shared memory are what `ptxas` assigns. Occupancy: threads that a multiprocessor runs at once, relative to
-those that it can hold. Bytes: of every array, what one batch makes the kernel read and write, each byte once; what lies
-between them in a cache line, and what a cache saves, is not counted. No kernel is faster than these bytes are moved.
+Registers and shared memory are those assigned by `ptxas`. Occupancy: number of threads that a multiprocessor runs
+concurrently, relative to its maximum. Bytes: the bytes of every array that the kernel reads and writes for one batch,
+each counted once, without other bytes of the same cache line and without savings by caches. No kernel is faster than
+the time to move these bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def bytes_of(values: int, unique: int, long_keys: int, long_values: int) -> dict
     """Bytes that each kernel must move for a batch of `values` values of `unique` keys, of which `long_keys` have
     `long_values` values and are summed by blocks. All rows are new to the device, or stale, where that matters."""
     weights, gradients = 4 * WIDTH * unique, 4 * WIDTH * values
-    # One int32 a value or a key: its row, its slot, its number, the start of its values.
+    # One int32 per value or key: its row, its slot, its number, the start of its values.
     ints_V, ints_U = 4 * values, 4 * unique
     bags = 4 * LAYOUT.num_fields * (EXAMPLES + 1)
     narrow = RowLayout(DIM, True, formats=("bfloat16",) * 3).num_bytes * unique

@@ -1,4 +1,4 @@
-"""Every CUDA kernel compiled to PTX and assembled, where there is no GPU: its registers, stack and shared memory."""
+"""Compilation of every CUDA kernel to PTX and assembly, without a GPU: its registers, stack and shared memory."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ SIGNATURES: dict[str, list[tuple[Any, ...]]] = {
     ],
     "dedup_cuda.group_values": [(LONGS, INTS, INT_ROWS, INTS, INTS, INTS, INTS)],
 }
-"""Every kernel, with the types that it is launched with."""
+"""Every kernel, with the types with which it is launched."""
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """Needs of a kernel: bytes of one block are shared, all else is of one thread."""
+    """Requirements of a kernel: shared bytes per block, everything else per thread."""
 
     registers: int
     stack_bytes: int
@@ -101,7 +101,7 @@ GPUS = {(8, 0): Multiprocessor(164 << 10), (9, 0): Multiprocessor(228 << 10)}
 
 
 def kernels() -> dict[str, Any]:
-    """All CUDA kernels of the package by name; one that is compiled for each rule has the rule's name in brackets."""
+    """All CUDA kernels of the package by name. A kernel compiled for each rule has the rule's name in brackets."""
     rule_names = {number: name for name, number in RULE_NUMBERS.items()}
     found = {}
     for name in [module.name for module in pkgutil.iter_modules(pipeline.kernels.__path__)]:
@@ -117,8 +117,8 @@ def kernels() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def as_if_on(capability: tuple[int, int]) -> Iterator[None]:
-    """Context in which functions that a kernel calls are compiled for this GPU: otherwise for the present one, and
-    there is none."""
+    """Context in which functions called by a kernel are compiled for this GPU. Otherwise they would be compiled for the
+    current GPU, and there is none."""
     device = type("Device", (), {"compute_capability": capability})()
     with mock.patch.object(dispatcher, "get_current_device", return_value=device):
         yield
@@ -139,7 +139,7 @@ def ptx(name: str, signature: tuple[Any, ...], capability: tuple[int, int]) -> s
 
 
 def assembler() -> str | None:
-    """Path of `ptxas`: of the package that brings it, or the machine's; None if there is none."""
+    """Path of `ptxas`: from the package that contains it, or the machine's; None if there is none."""
     toolkit = find_spec("nvidia")
     for folder in (toolkit.submodule_search_locations or []) if toolkit else []:
         for path in sorted(Path(folder).glob("*/bin/ptxas")):
@@ -150,7 +150,7 @@ def assembler() -> str | None:
 def assemble(text: str, capability: tuple[int, int]) -> Assembled:
     """Assemble the PTX of one kernel.
 
-    Raises CalledProcessError if `ptxas` does not take it.
+    Raises CalledProcessError if `ptxas` rejects it.
     """
     command = [assembler() or "ptxas", "--verbose", f"--gpu-name=sm_{capability[0]}{capability[1]}"]
     with tempfile.TemporaryDirectory() as folder:
@@ -175,8 +175,8 @@ def assemble(text: str, capability: tuple[int, int]) -> Assembled:
 
 
 def blocks_at_once(kernel: Assembled, threads: int, processor: Multiprocessor) -> int:
-    """Number of a kernel's blocks of `threads` threads that one multiprocessor runs at once."""
-    # A warp is given registers in portions of 256, a block shared memory in portions of 128 bytes and 1 KiB more.
+    """Number of a kernel's blocks of `threads` threads that one multiprocessor runs concurrently."""
+    # A warp gets registers in units of 256; a block gets shared memory in units of 128 bytes, plus 1 KiB.
     registers_a_warp = -(-32 * kernel.registers // 256) * 256
     shared_a_block = -(-kernel.shared_bytes // 128) * 128 + 1024
     return min(

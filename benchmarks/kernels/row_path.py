@@ -1,16 +1,16 @@
-"""The row path of a step, as a table: bytes moved and random places of each operation, its time, and the bound.
+"""The row path of a step as a table: bytes moved and random places of each operation, its time, and its bound.
 
 A batch of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam, a slab of 4 M rows: look up the weights of unique
 keys, pool them to embeddings, sum gradients by key, update rows. The bound of an operation is
 
     bytes / copy bandwidth + random places * latency / misses in flight
 
-with the same number of threads. A place is where reading goes on in another line than the next one; the lines after it
-count as bytes only. Latency is measured by a chain of dependent reads, misses in flight by independent ones, both in an
-array as large as the one that the operation reads at random. The caches are filled with other data before an operation
-and before such reads, except for `pool`: its weights were just looked up. Times are the least of many repeats: of one
-thread its processor time, of several wall time, to which other processes can only add. Figures are multiples of the
-bound; the aim is 1.5.
+with the same number of threads. A place is a point where reading jumps to a line other than the next; the lines after
+it count only as bytes. Latency is measured with a chain of dependent reads, misses in flight with independent reads,
+both in an array as large as the one that the operation reads at random. The caches are filled with other data before an
+operation and before such reads, except for `pool`, whose weights were just looked up. Times are the minimum of many
+repeats: CPU time for one thread, wall time for several, to which other processes can only add. Figures are multiples of
+the bound; the aim is 1.5.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EXAMPLES, BATCHES, SLAB_ROWS, REPEATS = 8192, 16, 4_000_000, 20
 QUICK = 256, 4, 20_000, 1
 COPIED_BYTES, ASKED_LINES = 64 << 20, 200_000
 Work = Callable[[int, int, int], object]
-"""Function that does items `begin` to `end` - 1 of a repeat."""
+"""Function that processes items `begin` to `end` - 1 of a repeat."""
 
 
 @dataclass
@@ -52,22 +52,22 @@ class Operation:
     items: int
     work: Work
     num_bytes: int
-    """Bytes read and written, each once."""
+    """Bytes read and written, each counted once."""
     places: Mapping[int, int]
-    """Number of random places that are read in arrays, by the size of the array in bytes."""
+    """Number of random places read in arrays, by size of the array in bytes."""
     before: Callable[[int], object] | None = None
-    """Operation whose output this one reads, which runs untimed before it."""
+    """Operation whose output this one reads; it runs untimed before this one."""
 
 
 class Timer:
-    """Least seconds of many runs of work, divided among threads as a step divides it."""
+    """Minimum seconds of many runs of work, divided among threads as in a step."""
 
     def __init__(self, repeats: int, noise_bytes: int) -> None:
         self._repeats, self._noise = repeats, np.ones(noise_bytes, np.uint8)
 
     def seconds(self, items: int, work: Work, threads: Threads, before: Callable[[int], object] | None = None) -> float:
-        """`before`: function that is called before each repeat, in place of filling the caches with other data after
-        the last one."""
+        """`before`: function called before each repeat, instead of filling the caches with other data after the
+        previous one."""
         clock, times = time.thread_time if threads.num_threads == 1 else time.perf_counter, []
         for repeat in range(self._repeats + 1):
             if before:
@@ -82,7 +82,7 @@ class Timer:
 
 
 class Memory:
-    """Measured speed of this machine's memory, for numbers of threads."""
+    """Measured speed of this machine's memory, by number of threads."""
 
     def __init__(self, timer: Timer, quick: bool) -> None:
         self._timer, self._shift = timer, 8 if quick else 0
@@ -96,8 +96,8 @@ class Memory:
 
     @functools.cache  # noqa: B019
     def line(self, table_bytes: int, threads: Threads, cached: bool) -> tuple[float, float]:
-        """Latency of a random line of an array of so many bytes, in seconds, and misses in flight. `cached`: True if
-        the array was just read."""
+        """Latency, in seconds, of a random line of an array of this size in bytes, and misses in flight. `cached`: True
+        if the array was just read."""
         rng = np.random.default_rng(0)
         words_L = np.zeros(1 << (table_bytes // 8 - 1).bit_length(), np.uint64)
         num_lines, asked = len(words_L) // 8, ASKED_LINES >> self._shift

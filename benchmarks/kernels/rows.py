@@ -1,4 +1,4 @@
-"""Cases of work on rows: moving them, summing their gradients, updating them, and finding them by key."""
+"""Cases of work on rows: moving rows, summing their gradients, updating them, and finding them by key."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 
 ROW = RowLayout(DIM, True)
 WIDTHS = (ROW.num_words, 38)
-"""Words of the rows that are moved: D = 16, and D = 10 as in CowClip, whose rows are no multiple of a vector."""
+"""Numbers of words of the moved rows: D = 16, and D = 10 as in CowClip, whose rows are not a multiple of a vector."""
 SETS = 3
-"""Number of sets of rows, used in turn, so that a repeat does not find its rows in a cache."""
+"""Number of sets of rows, used in turn so that a repeat does not find its rows in a cache."""
 
 
 def random_slots(num_rows: int, count: int) -> list[I32]:
@@ -44,8 +44,8 @@ def filled(num_rows: int, width: int, dtype: Any, value: int) -> Any:
 
 
 def move_cases(num_rows: int, count: int, words: int = ROW.num_words) -> list[Case]:
-    """Cases of moving rows of a table larger than any cache to and from a buffer, with a plain copy of as many bytes.
-    Names of ratios contain the row's bytes unless its width is that of D = 16."""
+    """Cases of moving rows of a table larger than any cache to and from a buffer, compared with a plain copy of as many
+    bytes. Names of ratios contain the size of a row in bytes unless D = 16."""
     slab_SW: U32 = filled(num_rows, words, np.uint32, 1)
     out_UW, rows_UW = (filled(count, words, np.uint32, value) for value in (2, 3))
     slots = random_slots(num_rows, count)
@@ -148,7 +148,7 @@ def find_case(num_keys: int, count: int) -> Case:
     key_map = KeyMap()
     key_map.insert(keys_N, np.arange(len(keys_N)))
     asked = [rng.choice(keys_N, count, replace=False) for _ in range(SETS)]
-    # A table of at least the map's bytes, a power of two, in one piece; random keys give random indices into it.
+    # A contiguous table whose size is a power of two and at least that of the map; random keys give random indices.
     lines_L = np.ones(1 << (key_map.num_bytes // 8 - 1).bit_length(), np.uint64)
     spread = [rng.integers(0, 2**63, count).astype(np.uint64) for _ in range(SETS)]
     assert (keys_N[key_map.find(asked[0])] == asked[0]).all()

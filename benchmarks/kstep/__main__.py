@@ -1,14 +1,14 @@
-"""k-step Adam on Frappe_x1: loss of accuracy by the period k, and a comparison of variants.
+"""k-step Adam on Frappe_x1: loss of accuracy by period k, and a comparison of variants.
 
     python -m benchmarks.kstep [CASE ...] [--models plain batch_norm] [--seeds 1 2 3 4 5]
 
-Four workers in one process (`kstep.replicas`): one table of rows, exactly synchronous, and four replicas of DeepFM's
-dense part with the product's own `KStepDense`. D = 10, 400-400-400, batches of 1,024 examples, eight epochs, with and
-without batch norm; there is no early stopping, so nothing is chosen by the test split. A case is a period (k1, k5 and
+Four workers in one process (`kstep.replicas`): one exactly synchronous table of rows, and four replicas of DeepFM's
+dense part with this package's `KStepDense`. D = 10, 400-400-400, batches of 1,024 examples, eight epochs, with and
+without batch norm. There is no early stopping, so nothing is chosen by the test split. A case is a period (k1, k5 and
 so on), a variant at k = 20, or `synchronous`, torch's Adam on summed gradients.
 
-Each run leaves one JSON file in --out and is not repeated; several processes may share the work. The table shows all
-that is there. The aim: for k <= 20 the mean AUC is at most 0.001 plus two standard errors below that of k = 1.
+Each run writes one JSON file to --out and is not repeated; several processes may share the work. The table shows all
+results in --out. The aim: for k <= 20 the mean AUC is at most 0.001 plus two standard errors below that of k = 1.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "local_xmv": {"denominator": "local", "merged": "xmv"},
     "start_1": {"start": 1},
 }
-"""Differences of each variant from the defaults of `KStep`, which are frozen_xv, or of `Scale`."""
+"""Differences of each variant from the defaults of `KStep` (variant frozen_xv) or of `Scale`."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Scale:
 
     workers: int = 4
     batch_size: int = 1024
-    """Examples of a batch of all workers together."""
+    """Number of examples of a batch over all workers."""
     epochs: int = 8
-    """Number of epochs. In the fourth the AUC without batch norm still rises by 0.01 per epoch, so after fewer epochs a
-    difference could be a mere delay."""
+    """Number of epochs. In the fourth, the AUC without batch norm still rises by 0.01 per epoch, so after fewer epochs
+    a difference could be just a delay."""
     start: int = 200
     eps: float = 1e-4
-    """Adam's eps of the dense part. With 1e-8 a weight whose gradient was zero, and becomes nonzero between two merges,
-    jumps far away. The published algorithm starts v_hat at 1e-8, in its AMSGrad form the same floor of 1e-4."""
+    """Adam's eps of the dense part. With 1e-8, a weight whose gradient was zero, and becomes nonzero between two
+    merges, jumps far away. The published algorithm starts v_hat at 1e-8, in its AMSGrad form the same floor of 1e-4."""
     hidden: tuple[int, ...] = (400, 400, 400)
     init_std: float = 1e-2
     ks: tuple[int, ...] = KS

@@ -1,5 +1,5 @@
-"""Collectives of workers that are threads of one process, for tests and studies of many replicas. Sums are in the order
-of ranks."""
+"""Collectives of workers that are threads of one process, for tests and studies of many replicas. Sums are in rank
+order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class Rendezvous:
-    """State that the threads of a group share: a barrier and the tensor of each."""
+    """State shared by the threads of a group: a barrier and the tensor of each thread."""
 
     def __init__(self, world: int) -> None:
         self.barrier = threading.Barrier(world, timeout=TIMEOUT_SECONDS)
@@ -30,14 +30,14 @@ class ThreadGroup:
     def __init__(self, rank: int, room: Rendezvous) -> None:
         self.rank, self.world, self._room = rank, len(room.tensors), room
         self.bytes: Counter[str] = Counter()
-        """Payload bytes by kind; every vector that is summed or gathered counts once."""
+        """Payload bytes by kind; every summed or gathered vector counts once."""
         self.messages: Counter[str] = Counter()
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
         self._show(tensor, kind, num_buffers)
         tensors = self._room.tensors
         total = sum(tensors[1:], tensors[0].clone())
-        # Each worker computes the sum by itself; none writes before all have read.
+        # Each worker computes the sum separately; none writes before all have read.
         self._room.barrier.wait()
         tensor.copy_(total)
 
@@ -56,7 +56,7 @@ class ThreadGroup:
         self._show(tensor, kind, num_buffers)
         for rank in range(self.world):
             if rank != self.rank:
-                # No race: that worker does not write its own part here.
+                # No race: that worker does not write its part here.
                 self._part(tensor, rank).copy_(self._part(self._room.tensors[rank], rank))
         self._room.barrier.wait()
 
@@ -87,7 +87,7 @@ def in_machines(num_machines: int, num_inner: int) -> list[TwoLevels]:
 
 
 def together(works: Sequence[Callable[[], object]]) -> None:
-    """Run every worker's function in its own thread. Raises the error of the first worker, in order, that
+    """Run every worker's function in a separate thread. Raises the error of the first worker, in order, that
     failed."""
     with ThreadPoolExecutor(len(works)) as threads:
         for done in [threads.submit(work) for work in works]:

@@ -1,5 +1,5 @@
 """Data-parallel training with many workers in one process: one table of rows, updated once per step with the whole
-batch's gradient, and a replica of the dense model for each worker, with the product's own optimizer.
+batch's gradient, and a replica of the dense model for each worker, with this package's optimizer.
 
 N examples    B examples of the whole batch    F fields    K keys of all splits    D embedding width
 """
@@ -35,7 +35,7 @@ class Replicas:
         self._ids = dict(zip(SPLITS, ids_NF.split([len(keys_NF) for keys_NF, *_ in read]), strict=True))
         self._labels = dict(zip(SPLITS, (labels_N for _, labels_N, _ in read), strict=True))
         weights_KD = first_weights(workflow, keys_K)
-        # First-order weights follow the embedding, as in the product's rows.
+        # First-order weights follow the embedding, as in this package's rows.
         self._rows_KC = torch.nn.functional.pad(weights_KD, (0, 1)).requires_grad_()
         self._rows_optimizer = torch.optim.Adam([self._rows_KC], lr=workflow.optimizer.rows.lr, fused=True)
         self._num_steps = 0
@@ -48,7 +48,7 @@ class Replicas:
         ]
 
     def train(self) -> dict[str, Any]:
-        """Train; return test AUC and logloss after every epoch, and the traffic that worker 0 sent."""
+        """Train. Returns test AUC and logloss after every epoch, and the traffic that worker 0 sent."""
         started = time.process_time()
         epochs = []
         for epoch in range(self._workflow.schedule.epochs):

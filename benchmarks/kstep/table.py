@@ -1,4 +1,4 @@
-"""Table of the results of `kstep`, from the files that its runs left."""
+"""Table of the results of `kstep`, from the files written by its runs."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Accuracy of rules for large batches: CowClip's and those it was compared with, on a planted model whose best possible
-AUC is known (`large_batch.data`).
+"""Accuracy of rules for large batches: CowClip's rule and those it was compared with, on a planted model whose best
+possible AUC is known (`large_batch.data`).
 
     python -m benchmarks.large_batch [tune] [run] [ablate]
 
-DeepFM, D = 10, rows and dense part by Adam with Keras's eps, rows in dense semantics. `tune` searches learning rates
-and L2 at the base batch of 16, with and without the clip, with two epochs, on the test split; `run` applies every rule
-at 8, 64 and 128 times that batch, without tuning again, and trains the base itself; `ablate` removes the parts of
-CowClip one by one at the largest batch. Each run leaves one JSON file in --out and is not repeated, and several
-processes may share the work. The table at the end shows all that is there, whichever process made it.
+DeepFM, D = 10; rows and dense part use Adam with Keras's eps; rows have dense semantics. `tune` searches learning rates
+and L2 at the base batch of 16, with and without the clip, with two epochs, on the test split. `run` applies every rule
+at 8, 64 and 128 times that batch, without retuning, and trains the base itself. `ablate` removes the parts of CowClip
+one by one at the largest batch. Each run writes one JSON file to --out and is not repeated; several processes may share
+the work. The table at the end shows all results in --out, whichever process made them.
 
-AUC is measured on the whole test split after every epoch. The standard error is Hanley and McNeil's (1982), of a single
-AUC: all runs are scored on the same examples, so the error of their differences is smaller. Seconds are those of an
-epoch's training, without evaluation.
+AUC is measured on the whole test split after every epoch. The standard error is that of a single AUC (Hanley and
+McNeil, 1982). All runs are scored on the same examples, so the error of their differences is smaller. Seconds are those
+of an epoch's training, without evaluation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WAIT_SECONDS = 2.0
 
 
 class NotTuned(Exception):
-    """Raised if the time was up before a setting was tuned."""
+    """Raised if time ran out before a setting was tuned."""
 
 
 class Bench:
@@ -51,7 +51,7 @@ class Bench:
         self.known = ensure(scale.planted, data)
 
     def tune(self) -> None:
-        """Tune one setting after another, each with the best values of those before."""
+        """Tune one setting after another, each with the best values of the previous settings."""
         for clip in (False, True):
             for stage in range(len(TUNED)):
                 self._tune_all(self._candidates(clip, stage))
@@ -64,7 +64,7 @@ class Bench:
         return [best._replace(**{name: value}) for value in getattr(self.scale, choices)]
 
     def _tune_all(self, all_settings: Sequence[Settings]) -> None:
-        """Return once all runs are there, whichever process made them, or the time is up."""
+        """Return when all runs exist, whichever process made them, or time is up."""
         short = replace(self.scale, epochs=self.scale.tune_epochs)
         while time.monotonic() < self._deadline:
             for settings in all_settings:
@@ -75,7 +75,7 @@ class Bench:
             time.sleep(WAIT_SECONDS)
 
     def _best_of(self, all_settings: Sequence[Settings]) -> Settings:
-        """Settings with the best AUC. Raises NotTuned if the AUC of some is not known."""
+        """Settings with the best AUC. Raises NotTuned if some AUCs are unknown."""
         found = {settings: read(self.out / f"{settings.name}.json") for settings in all_settings}
         if missing := [settings.name for settings in found if found[settings] is None]:
             raise NotTuned(f"{', '.join(missing)} are missing in {self.out}: run the stage `tune`, to its end")

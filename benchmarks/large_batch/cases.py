@@ -16,7 +16,7 @@ EPS = 1e-7
 
 
 class Settings(NamedTuple):
-    """Settings that are tuned at the base batch."""
+    """Settings tuned at the base batch."""
 
     row_lr: float
     l2: float
@@ -52,7 +52,7 @@ VARIANTS = BASE | RULES | ABLATIONS
 
 
 TUNED = (("row_lr", "row_lrs"), ("l2", "l2s"), ("dense_lr", "dense_lrs"))
-"""Settings in the order of tuning, with the name of their candidates; until tuned, a setting has its first one."""
+"""Settings in tuning order, with the name of their candidates. Until it is tuned, a setting has its first candidate."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 The logit of an example is the sum of a bias, an effect of each of its keys, and the product of the latent vectors of
 each pair of its keys. All keys occur in training, half of them fewer than ten times. Since the logit is known, so is
-the AUC that no model can exceed but by chance: that of the logit itself.
+the AUC that no model can exceed except by chance: that of the logit itself.
 
 N examples    F fields    K keys of all fields    R rank of the pairwise effects
 """
@@ -92,9 +92,9 @@ def bias(logits_N: F64, positive_rate: float) -> float:
 
 
 def ensure(planted: Planted, root: Path) -> dict[str, Any]:
-    """Make the data in `root` unless it is there, and return the content of planted.json: `bayes_auc`, and counts.
+    """Make the data in `root` unless it exists, and return the content of planted.json: `bayes_auc`, and counts.
 
-    Raises ValueError if `root` holds data of other parameters.
+    Raises ValueError if `root` contains data with other parameters.
     """
     parameters = json.loads(json.dumps(asdict(planted)))
     if not (root / DONE).exists():

@@ -1,4 +1,4 @@
-"""Tables of the results of `large_batch`, from the files that its runs left."""
+"""Tables of the results of `large_batch`, from the files written by its runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def print_tuned(out: Path) -> None:
 
 
 def print_runs(out: Path, bayes_auc: float) -> dict[str, float]:
-    """Print a line for each batch size and rule, means over the seeds; return the best AUCs by name."""
+    """Print a line for each batch size and rule with means over the seeds. Returns the best AUCs by name."""
     runs = [one for one in map(read, sorted(out.glob("run-*.json"))) if one]
     best: dict[str, float] = {}
     print(f"\nbest possible AUC {bayes_auc:.5f}; means over the seeds that are there")

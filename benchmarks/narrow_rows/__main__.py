@@ -2,13 +2,13 @@
 
     python -m benchmarks.narrow_rows [CASE ...] [--semantics lazy dense] [--seeds 10] [--minutes M]
 
-For each case, semantics and format: the mean over seeds of the difference of the test AUC from that of float32 rows
-with the same seed, and two standard errors of this mean. The seed decides the order of examples, the initial weights
-and the rounding. Each run leaves one JSON file in --out and is not repeated; the table shows all that is there.
-`--real` names the folder with frappe_x1 and criteo_1tb_sample; cases whose data is not there are left out.
+For each case, semantics and format: the mean over seeds of the difference in test AUC from float32 rows with the same
+seed, and two standard errors of this mean. The seed determines the order of examples, the initial weights and the
+rounding. Each run writes one JSON file to --out and is not repeated; the table shows all results in --out. `--real`
+names the folder with frappe_x1 and criteo_1tb_sample; cases without data are omitted.
 
-The last line is JSON: `worst_mean`, the largest mean difference, with either sign, and `worst_error`, the largest two
-standard errors, over all cases of at least ten seeds, and the number of these.
+The last line is JSON: `worst_mean`, the mean difference with the largest magnitude, and `worst_error`, the largest two
+standard errors, over all cases with at least ten seeds, and the number of these cases.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def path_of(out: Path, case: str, semantics: str, stored: str, seed: int) -> Pat
 
 
 def differences(out: Path, case: str, semantics: str, stored: str, seeds: int) -> list[float]:
-    """Differences of the AUC from that of float32 rows, of the seeds that both were trained with."""
+    """Differences in AUC from float32 rows, for the seeds with which both were trained."""
     found = []
     for seed in range(seeds):
         narrow, whole = (read(path_of(out, case, semantics, of, seed)) for of in (stored, "float32"))

@@ -20,11 +20,11 @@ STORED: dict[str, Any] = {
     "bfloat16, v float32": {"weights": "bfloat16", "state": "bfloat16", "v": "float32"},
     "float16": "float16",
 }
-"""Formats that are compared; the first is what the others are compared with."""
+"""Compared formats. The first is the reference for the others."""
 
 
 def planted(root: Path, semantics: str, quick: bool) -> Workflow:
-    """30,000 steps on clicks of a planted model, one epoch of examples that are never seen twice."""
+    """30,000 steps on clicks of a planted model: one epoch of examples that are never seen twice."""
     keys, batch = (50_000, 5_000, 500, 50, 5), PLANTED_BATCH
     examples = batch * (40 if quick else PLANTED_STEPS)
     return Workflow(

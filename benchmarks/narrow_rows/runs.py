@@ -2,14 +2,13 @@
 
     python -m benchmarks.narrow_rows.runs [--pairs 10] [--blocks 8] [--compiled] [--quick]
 
-A table of 20 M rows, slabs of as many bytes as 10 % of its float32 rows take, MLP 64, the log read with direct I/O.
-Both are open in one process and train the same blocks in turn, the order alternated. The last line is JSON: the
-geometric mean of the ratios of examples/s, the lower end of its 90 % interval, and rows and bytes from disk relative to
-float32.
+A table of 20 M rows, slabs with the size of 10 % of its float32 rows, MLP 64, the log read with direct I/O. Both runs
+are open in one process and train the same blocks in alternating order. The last line is JSON: the geometric mean of the
+ratios of examples/s, the lower end of its 90 % interval, and rows and bytes read from disk relative to float32.
 
-Expected: 0.55 of the bytes a row, and about 0.6 of the rows, since 1.8 times as many are in memory; so a third of the
-bytes from disk, and 1.5 times the speed where the disk binds. `--compiled` compiles the dense part of both, so that the
-disk binds sooner.
+Expected: 0.55 of the bytes per row, and about 0.6 of the rows, since 1.8 times as many are in memory; so a third of the
+bytes from disk, and 1.5 times the speed where the disk is the bottleneck. `--compiled` compiles the dense part of both,
+so that the disk becomes the bottleneck sooner.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ def narrow_options(parser: argparse.ArgumentParser) -> None:
 
 
 def open_case(name: str, scale: Scale, data: Path, tmp: Path, client: Any, compiled: bool) -> tuple[Case, int]:
-    """Open a run with rows of this format, and train until its tiers are full; with the bytes of a row."""
+    """Open a run with rows of this format, and train until its tiers are full. Also returns the size of a row in
+    bytes."""
     workflow = make_workflow(
         name, data, scale.keys, scale.data_batches * scale.batch, (64,),
         slab_rows=max(scale.keys // 20, scale.ring_rows // 2), host_rows=scale.keys // 20, ring_rows=scale.ring_rows,

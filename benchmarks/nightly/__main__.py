@@ -1,17 +1,17 @@
-"""Training day by day: each span of a log is scored by what was trained on the spans before it, then trained on.
+"""Training day by day: each span of a log is scored by a model trained on the earlier spans, then trained on.
 
     python -m benchmarks.nightly [--shared FOLDER] [--python PYTHON] [--quick]
 
-On three real logs: this package, one run over all spans, one pass over each; the same model trained for
-one or two shuffled epochs on all spans before, from nothing, for each of the last two spans; Vowpal Wabbit; River. All
-have the same fields. The settings of each are those of its grid with the least normalized entropy (NE) on the first
-spans of the log. The figures are means over the other spans, with 95 % intervals of the differences by a bootstrap of
-the examples within each span. --python: the interpreter of an environment with vowpalwabbit and river; without it they
-are left out. Without --shared, a synthetic log. Scores of each learner and setting are kept in the folder of --data, so
-that the same command resumes after it was stopped; remove `nightly` in it to score again.
+On three real logs: this package, in one run with one pass over each span; the same model trained from scratch for one
+or two shuffled epochs on all earlier spans, for each of the last two spans; Vowpal Wabbit; River. All have the same
+fields. Each uses the settings of its grid with the lowest normalized entropy (NE) on the first spans of the log. The
+figures are means over the other spans, with 95 % intervals of the differences from a bootstrap of the examples within
+each span. --python: interpreter of an environment with vowpalwabbit and river; without it they are omitted. Without
+--shared, a synthetic log is used. The scores of each learner and setting are kept in the folder of --data, so that the
+same command resumes after it was stopped; remove `nightly` there to score again.
 
 The last line is JSON: LOG_LEARNER_auc, LOG_LEARNER_ne, and for each other learner LOG_LEARNER_auc_less, the difference
-of ours to it (positive is better for AUC, negative for NE), and the ends of its interval, _low and _high.
+of ours from it (positive is better for AUC, negative for NE), and the ends of its interval, _low and _high.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pipeline.metrics.rates import F64
 
 EPOCHS = (1, 2)
 RETRAINED = 2
-"""Number of spans, the last ones, for which a model is trained from nothing in shuffled epochs."""
+"""Number of last spans for which a model is trained from scratch in shuffled epochs."""
 RATES = {"LR": (0.1, 0.2, 0.4, 0.8), "FM": (0.05, 0.1, 0.2), "DeepFM": (0.05, 0.1, 0.2)}
 OURS: list[dict[str, Any]] = [
     {
@@ -48,26 +48,26 @@ OURS: list[dict[str, Any]] = [
 ]  # fmt: skip
 VW = [
     *(f"-l {lr}" for lr in (0.1, 0.25, 0.5, 1.0)),
-    # Without --normalized, which would undo that each value of a list counts 1/n.
+    # Without --normalized, which would undo the weight 1/n of each value of a list.
     *(f"--adaptive --invariant -l {lr}" for lr in (0.1, 0.2, 0.4)),
     *(f"--ftrl --ftrl_alpha {alpha} --l2 1e-6" for alpha in (0.1, 0.25)),
     *(f"-l {lr} --interactions ::" for lr in (0.1, 0.25)),
     *(f"-l {lr} --l2 1e-4 --lrq PAIR8" for lr in (0.05, 0.1)),
 ]
-"""Arguments; PAIR: the first letters of the names of the user's and the item's field."""
+"""Arguments. PAIR stands for the first letters of the names of the user's and the item's field."""
 RIVER = [
     *({"model": "lr", "optimizer": "ftrl", "lr": lr} for lr in (0.1, 0.2, 0.4)),
     *({"model": "lr", "optimizer": "adagrad", "lr": lr} for lr in (0.1, 0.2, 0.4, 0.8)),
     {"model": "fm", "optimizer": "sgd", "lr": 0.01, "factors": 8},
     *({"model": "fm", "optimizer": "adagrad", "lr": lr, "factors": 8} for lr in (0.1, 0.2)),
 ]
-"""Without Adam, of which River moves all weights at each example: it takes about sixty times as long as Adagrad."""
+"""Without Adam, for which River updates all weights at each example: it takes about sixty times as long as Adagrad."""
 Learner = Callable[[Any, int], list[F64]]
-"""Function of settings and a number of spans that returns the scores of each of these spans but the first."""
+"""Function of settings and a number of spans that returns the scores of each of these spans except the first."""
 
 
 def online(name: str, python: Path, log: Log, spans: list[pa.Table], folder: Path) -> Learner:
-    """Learner of another library, in a process of that library's environment."""
+    """Learner of another library, in a process in that library's environment."""
     script = Path(__file__).with_name("online_learners.py")
 
     def scores(settings: Any, number: int) -> list[F64]:
@@ -83,7 +83,7 @@ def online(name: str, python: Path, log: Log, spans: list[pa.Table], folder: Pat
 
 
 def kept(folder: Path, name: str, learner: Learner) -> Learner:
-    """Learner that keeps the scores of another one in files, so that a benchmark that was stopped goes on."""
+    """Learner that caches the scores of another learner in files, so that a stopped benchmark can resume."""
 
     def scores(settings: Any, number: int) -> list[F64]:
         digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=6).hexdigest()
@@ -95,7 +95,8 @@ def kept(folder: Path, name: str, learner: Learner) -> Learner:
 
 
 def chosen(name: str, learner: Learner, grid: list[Any], labels: list[Labels]) -> Any:
-    """Settings of the grid with the least mean NE on the first spans. `labels`: of these spans but the first."""
+    """Settings of the grid with the lowest mean NE on the first spans. `labels`: labels of these spans except the
+    first."""
     found = [mean_of("ne", labels, learner(settings, len(labels) + 1)) for settings in grid]
     best = int(np.argmin(found))
     print(f"  {name}: NE {found[best]:.4f} on the first spans, of {len(grid)} settings, with {grid[best]}", flush=True)
@@ -103,7 +104,7 @@ def chosen(name: str, learner: Learner, grid: list[Any], labels: list[Labels]) -
 
 
 def compare(log: Log, spans: list[pa.Table], args: argparse.Namespace) -> dict[str, float]:
-    """Figures of one log; prints a table."""
+    """Return the figures of one log, and print a table."""
     folder = args.data / "nightly" / log.name
     files = write_spans(spans, folder)
     labels = [table[log.label].to_numpy().astype(bool) for table in spans]

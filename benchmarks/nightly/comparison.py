@@ -16,7 +16,7 @@ LEAST = 1e-6
 
 
 def normalized_entropy(label_N: Labels, score_N: F64) -> float:
-    """Log loss, relative to that of the span's own rate of positives."""
+    """Log loss relative to that of the span's positive rate."""
     p_N, rate = np.clip(score_N, LEAST, 1 - LEAST), label_N.mean()
     entropy = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
     return float(-np.log(np.where(label_N, p_N, 1 - p_N)).mean() / entropy)
@@ -33,7 +33,7 @@ def mean_of(metric: str, labels: Sequence[Labels], scores: Sequence[F64]) -> flo
 def interval(
     metric: str, labels: Sequence[Labels], ours: Sequence[F64], other: Sequence[F64]
 ) -> tuple[float, float, float]:
-    """Difference of two learners in the mean of a metric over spans, and its 95 % interval: examples are drawn again
+    """Difference between two learners in the mean of a metric over spans, and its 95 % interval. Examples are resampled
     within each span, the same ones for both."""
     rng, found = np.random.default_rng(0), np.empty(RESAMPLES)
     of = METRICS[metric]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 MAX_HISTORY = 10
-"""Most recent values of a user's history that are a field."""
+"""Number of most recent values of a user's history that form a field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Log:
     pair: str
     """First letters of the names of the user's and the item's field."""
     tuned: int
-    """Number of first spans on which settings are chosen; the others are compared."""
+    """Number of first spans, on which settings are chosen; the others are compared."""
     add: Callable[[pa.Table], pa.Table] = lambda table: table
     """Adds columns."""
 
@@ -84,7 +84,7 @@ def write_lines(log: Log, spans: list[pa.Table], path: Path) -> None:
 
 
 def made_log(num_spans: int = 6, rows: int = 400) -> tuple[Log, list[pa.Table]]:
-    """A synthetic log: values of two fields have rates that change slowly."""
+    """A synthetic log in which values of two fields have slowly changing rates."""
     rng, spans = np.random.default_rng(0), []
     worth, taste = rng.normal(size=60), rng.normal(size=40)
     for _ in range(num_spans):

@@ -2,9 +2,9 @@
 
     PYTHON -m benchmarks.nightly.online_learners LEARNER SETTINGS EXAMPLES SCORES
 
-Needs nothing but the library: PYTHON may be that of another environment. LEARNER: vw or river. SETTINGS: JSON, the
-arguments of Vowpal Wabbit, or {"model": ..., ...} for River. EXAMPLES: a file with a JSON list for each example, in
-order of time: span, label (0 or 1), {field: [values]}. SCORES: file to write, with a probability on each line.
+Needs only the library: PYTHON may belong to another environment. LEARNER: vw or river. SETTINGS: JSON, the arguments of
+Vowpal Wabbit, or {"model": ..., ...} for River. EXAMPLES: a file with one JSON list per example, in time order: span,
+label (0 or 1), {field: [values]}. SCORES: file to write, with one probability per line.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Fields = dict[str, list[str]]
 
 
 class VowpalWabbit:
-    """Features are values in a namespace per field, of which the first letter names it in interactions; a list of n
-    values has 1/n each."""
+    """Features are values in a namespace per field, whose first letter names it in interactions. Each value of a list
+    of n values has weight 1/n."""
 
     def __init__(self, settings: str) -> None:
         from vowpalwabbit import Workspace
@@ -41,7 +41,7 @@ class VowpalWabbit:
 
 
 class River:
-    """Features are values, each 1; a list of n values has 1/n each."""
+    """Features are values with weight 1; each value of a list of n values has weight 1/n."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         from river import facto, linear_model, optim
@@ -68,7 +68,7 @@ class River:
 
 
 def scores_of(learner: VowpalWabbit | River, lines: Iterator[list[Any]]) -> Iterator[float]:
-    """Yield the score of each example by the learner as of the end of the span before; learn one pass, in order."""
+    """Yield the score of each example from the learner's state at the end of the previous span; learn in one pass."""
     for _, of_span in groupby(lines, key=lambda line: line[0]):
         examples = list(of_span)
         yield from (learner.score(fields) for _, _, fields in examples)

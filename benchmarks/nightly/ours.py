@@ -49,7 +49,7 @@ def workflow_of(log: Log, folder: Path, settings: dict[str, Any], train: list[Pa
 
 
 class _Scores(Observer):
-    """Collector of the logits of each span, as the run scores it before it trains on it."""
+    """Collector of the logits of each span, as scored by the run before it trains on the span."""
 
     def __init__(self) -> None:
         self.of_spans: dict[int, list[F32]] = {}
@@ -60,7 +60,7 @@ class _Scores(Observer):
 
 
 def in_time_order(log: Log, files: list[Path], settings: dict[str, Any]) -> list[F64]:
-    """Scores of each span but the first by the model of the spans before it, of one run over all of them."""
+    """Scores of each span except the first by the model of the earlier spans, from one run over all spans."""
     workflow, found = workflow_of(log, files[0].parent, settings, files, span="file"), _Scores()
     with TemporaryDirectory() as folder, redirect_stderr(StringIO()), redirect_stdout(StringIO()):
         session = plan_session(workflow, Path(folder) / "run", True, None, None, lambda line: None)
@@ -72,12 +72,12 @@ def in_time_order(log: Log, files: list[Path], settings: dict[str, Any]) -> list
 
 
 def _return_scores(worker: Worker) -> None:
-    """Make the worker return the logits of each example in place of their metrics."""
+    """Make the worker return the logits of each example instead of metrics."""
     worker.tiers.learner.block_metrics.returns_scores = True
 
 
 def in_epochs(log: Log, files: list[Path], settings: dict[str, Any], epochs: int, first: int) -> list[F64]:
-    """Scores of each span from `first` on by a model that was trained for shuffled epochs on all spans before it."""
+    """Scores of each span from `first` on by a model trained for shuffled epochs on all earlier spans."""
     scores = []
     for number in range(first, len(files)):
         workflow = workflow_of(log, files[0].parent, settings | {"schedule.epochs": epochs}, files[:number])

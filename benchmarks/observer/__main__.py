@@ -2,15 +2,15 @@
 
     python -m benchmarks.observer [--repeats 10]
 
-Runs of the quickstart without live.jsonl and with it take turns; then some with a page open and as many without. Nobody
-else may use the machine.
+Runs of the quickstart without and with live.jsonl take turns; then some with a page open and as many without. The
+machine must be otherwise idle.
 
-Expected: examples/s with the file relative to those without it are 0.97 at least, at the lower end of the 90 %
-interval. The observer takes at most 1 % of a core while nobody looks; the thread that serves the page takes at most 3 %
-more while one is open.
+Expected: examples/s with the file relative to those without it are at least 0.97 at the lower end of the 90 % interval.
+The observer takes at most 1 % of a core while no page is open; the thread that serves the page takes at most 3 % more
+while one is open.
 
-The last line is JSON: `on_vs_off` and `lower_end`; `observer_share`, CPU seconds of the observer relative to the wall;
-`page_share`, CPU seconds of Dask's thread with a page open less those without, relative to the wall.
+The last line is JSON: `on_vs_off` and `lower_end`; `observer_share`, CPU seconds of the observer relative to wall time;
+`page_share`, CPU seconds of Dask's thread with a page open minus those without, relative to wall time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def one(mode: str, args: argparse.Namespace, page: bool = False) -> dict[str, Any]:
-    """Figures of a run in its own process."""
+    """Figures of a run in a separate process."""
     run_dir = args.data / "observer"
     shutil.rmtree(run_dir, ignore_errors=True)
     settings = [f"data.root={args.data / 'quickstart'}", *args.set]
@@ -73,7 +73,7 @@ def one(mode: str, args: argparse.Namespace, page: bool = False) -> dict[str, An
 
 
 def look(run: subprocess.Popen[str], run_dir: Path) -> subprocess.Popen[bytes] | None:
-    """Open the page of a run as a browser does, once it is printed; None if the run ends before."""
+    """Open the page of a run like a browser when its address is printed; None if the run ends before."""
     while run.poll() is None:
         with suppress(OSError):
             said = [line.text for line in read_live(run_dir) if isinstance(line, Said)]

@@ -1,4 +1,4 @@
-"""A run in its own process that reports what watching it costs.
+"""A run in a separate process that reports the cost of watching it.
 
 `python -m benchmarks.observer.one off|on ARGUMENTS` takes the arguments of `pipeline run`. "off": nothing is written to
 live.jsonl. The last line is JSON with the CPU seconds of the thread that serves Dask and the page.
@@ -25,7 +25,7 @@ class Silent(Observer):
 
 
 class LoopSeconds:
-    """CPU seconds of Dask's threads, looked at once a second."""
+    """CPU seconds of Dask's threads, sampled once a second."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}

@@ -2,15 +2,15 @@
 
     python -m benchmarks.planner [--repeats 3] [--only CASE ...]
 
-Each workflow of `cases.py` is predicted (`pipeline run --explain --json`) and then trained, each in separate
-processes and new folders. The machine is calibrated again, before the first case. Compared are the hit rates of device
-and host, peak RAM (of all processes that are there at a time), bytes of the run directory, and examples/s of the whole
-run: training, evaluation, commits and the fingerprint at its end.
+Each workflow of `cases.py` is predicted (`pipeline run --explain --json`) and then trained, in separate processes and
+new folders. The machine is recalibrated before the first case. The benchmark compares hit rates of device and host,
+peak RAM (of all concurrent processes), size of the run directory, and examples/s of the whole run: training,
+evaluation, commits and the final fingerprint.
 
-Expected: hit rates within 2 points, RAM and disk within 10 %, examples/s within 20 %. The table has every miss.
+Expected: hit rates within 2 points, RAM and disk within 10 %, examples/s within 20 %. The table shows every miss.
 
-The last line is JSON: the largest miss of each kind (of hit rates in shares; the others relative), and the share of
-the cases whose speed is within 20 %.
+The last line is JSON: the largest error of each kind (for hit rates the difference, for the others relative), and the
+share of cases whose speed is within 20 %.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(folder: Path, *command: str) -> Json:
-    """Run a module in `folder`; returns the JSON of its last line."""
+    """Run a module in `folder`. Returns the JSON of its last line."""
     root = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     environment = os.environ | {CACHE_FOLDER: str(folder.parent / "cache"), "PYTHONPATH": paths}
@@ -87,13 +87,13 @@ def row_of(predicted: Json, runs: Sequence[Json]) -> dict[str, tuple[float, floa
 
 
 def misses(row: dict[str, tuple[float, float]]) -> dict[str, float]:
-    """Miss of each kind: points of the hit rates, for the others relative to what was measured."""
+    """Error of each kind: points for hit rates; for the others, relative to the measured value."""
     hits = max(abs(expected - found) for expected, found in (row["device"], row["host"]))
     return {"hits": hits} | {name: abs(row[name][0] / row[name][1] - 1) for name in ("ram", "disk", "speed")}
 
 
 def print_table(rows: dict[str, dict[str, tuple[float, float]]], binds: dict[str, str]) -> None:
-    """Print predicted / measured, with the misses that are too large in bold."""
+    """Print predicted / measured, with errors that are too large in bold."""
     forms = {"device": (100, "{:.1f}"), "host": (100, "{:.1f}"), "ram": (2**-20, "{:,.0f}"),
              "disk": (2**-20, "{:,.0f}"), "speed": (1, "{:,.0f}")}  # fmt: skip
     print("\n| predicted / measured | device hits, % | host hits, % | peak RAM, MiB | disk, MiB | examples/s | binds |")

@@ -1,4 +1,4 @@
-"""Ten workflows that were chosen before any constant was calibrated: sizes, models, batches, workers, rows, reading."""
+"""Ten workflows, chosen before any constant was calibrated: sizes, models, batches, workers, rows, reading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.cases import keys_per_field
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of the data, and of the caps with which nine tenths of the table lie on the disk."""
+    """Sizes of the data, and of the caps with which 90 % of the table is on disk."""
 
     few_keys: int = 300_000
     many_keys: int = 4_000_000
@@ -30,10 +30,10 @@ QUICK = Scale(3_000, 20_000, 20_000, 2_000, 256, "64 MiB", "3 MiB", "3 MiB")
 
 @dataclass(frozen=True)
 class Case:
-    """A workflow by its differences from the first one, and the arguments of its run."""
+    """A workflow, as differences from the first one, and the arguments of its run."""
 
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Settings by their path, as `--set` takes them."""
+    """Settings by path, as for `--set`."""
     many_keys: bool = True
     arguments: tuple[str, ...] = ()
 
@@ -57,7 +57,7 @@ QUICK_CASES = ("in memory", "direct", "narrow rows")
 
 
 def workflow_of(case: Case, scale: Scale, data: Path) -> dict[str, Any]:
-    """Return the workflow of a case, as JSON has it, without its changes."""
+    """Return the workflow of a case as JSON, without its changes."""
     num_keys = scale.many_keys if case.many_keys else scale.few_keys
     fields = keys_per_field(max(num_keys, 40_000)) if scale is FULL else (num_keys // 2, num_keys // 3, 100, 10)
     caps = {"device": scale.memory, "host": scale.memory}

@@ -1,4 +1,4 @@
-"""A command in its own process, with the peak memory of its processes.
+"""A command in a separate process, with the peak memory of its processes.
 
 `python -m benchmarks.planner.one WORKFLOW ARGUMENTS...` trains as `pipeline run` does, and prints one line of JSON: the
 largest sum at any time of the peaks of this process and of those that it started.
@@ -19,7 +19,7 @@ PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 
 
 def children_of(process: int | str) -> list[str]:
-    """Processes that a process started, and those that these started."""
+    """Processes started by a process, directly or indirectly."""
     found: list[str] = []
     for task in Path(f"/proc/{process}/task").iterdir():
         with suppress(OSError):
@@ -29,8 +29,8 @@ def children_of(process: int | str) -> list[str]:
 
 
 class Peaks:
-    """Peaks of memory in bytes of all processes that are there, looked at every tenth of a second. Those of a compiler,
-    which come one after another, never count together."""
+    """Peak memory in bytes of all existing processes, sampled every tenth of a second. Compiler processes, which run
+    one after another, are never added up."""
 
     def __init__(self) -> None:
         self._most = 0
@@ -51,7 +51,7 @@ class Peaks:
         self._most = max(self._most, total)
 
     def close(self) -> int:
-        """Stop looking; returns the largest sum."""
+        """Stop sampling. Returns the largest sum."""
         self._over.set()
         self._thread.join()
         self._look()

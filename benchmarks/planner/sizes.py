@@ -1,16 +1,16 @@
-"""Caps that a run chooses for itself against caps that are chosen by hand.
+"""Caps chosen by a run against caps chosen manually.
 
     python -m benchmarks.planner.sizes [--repeats 3] [--real DIR]
 
-Quickstart, Criteo's sample and Frappe, each with plenty of RAM (`storage` left out) and with so little that half of the
-table's rows fit (`storage.memory`), then in a control group that has no more, if one can be made (version 1 of the
-memory controller, as root). Candidates by hand share out the same bytes of rows: 9/10, 1/2 and 1/10 to the device, in
-blocks of 4 and of 16 batches; and the workflow's own sizes. All take turns. Data sets that are not in --real are left
-out.
+Quickstart, Criteo's sample and Frappe, each with plenty of RAM (`storage` omitted) and with so little that half of the
+table's rows fit (`storage.memory`), in the latter case in a control group with that limit, if one can be created
+(version 1 of the memory controller, as root). Manual candidates divide the same number of bytes for rows: 9/10, 1/2 and
+1/10 to the device, with blocks of 4 and of 16 batches; and the workflow's sizes. All take turns. Data sets that are not
+in --real are omitted.
 
-Expected: the chosen caps reach 0.9 of the best by hand, and no process takes more than its memory.
+Expected: the chosen caps reach 0.9 of the best manual ones, and no process exceeds its memory.
 
-The last line is JSON: `chosen_vs_best`, the least ratio of medians of examples/s over data sets and memories, and
+The last line is JSON: `chosen_vs_best`, the lowest ratio of median examples/s over data sets and memory sizes, and
 `peak_vs_memory`, the largest peak of RAM relative to `storage.memory`.
 """
 
@@ -45,9 +45,9 @@ SHARES, BLOCKS = (0.9, 0.5, 0.1), (4, 16)
 HALF = 0.5
 LEAST = re.compile(r'set storage.memory to "([^"]+)"')
 PROCESS_VARIES = 32 << 20
-"""Bytes by which processes differ that do the same. A table may take less than that."""
+"""Difference in bytes between processes that do the same work. A table may be smaller than that."""
 FITS_IN = 1 << 33
-"""Memory in which every table here fits."""
+"""Memory size in which every table here fits."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def workflows(real: Path, data: Path, quick: bool) -> dict[str, Workflow]:
-    """Workflows by name; their own sizes are in `storage`."""
+    """Workflows by name, with their sizes in `storage`."""
     quickstart = load(ROOT / "workflows" / "quickstart.py")
     examples = {"train_examples": 20_000, "validation_examples": 1_000, "test_examples": 1_000} if quick else {}
     made = {
@@ -81,7 +81,7 @@ def changed(workflow: Workflow, **parts: Mapping[str, Any]) -> Workflow:
 
 
 def chosen(workflow: Workflow, memory: int) -> Storage:
-    """Caps that the workflow chooses for itself. Raises DoesNotFit if there is too little memory."""
+    """Caps chosen by the workflow. Raises DoesNotFit if there is too little memory."""
     storage = Storage(memory=memory, chunk_rows=workflow.storage.chunk_rows)
     checked = check(workflow.model_copy(update={"storage": storage}), RAM, lambda line: None)
     try:
@@ -91,7 +91,7 @@ def chosen(workflow: Workflow, memory: int) -> Storage:
 
 
 def scarce(workflow: Workflow, folder: Path) -> int:
-    """Memory in which one batch fits, as a run says that is refused, and half of the rows that plenty of it holds."""
+    """Memory for one batch, as reported by a refused run, plus half of the rows that fit in plenty of memory."""
     plenty = chosen(workflow, FITS_IN)
     refused = workflow.model_copy(update={"storage": Storage(memory=1 << 20, chunk_rows=workflow.storage.chunk_rows)})
     said = LEAST.search(start(refused, folder, None).stderr)
@@ -100,7 +100,7 @@ def scarce(workflow: Workflow, folder: Path) -> int:
 
 
 def candidates(workflow: Workflow, memory: int | None) -> dict[str, Workflow]:
-    """Workflows with chosen caps and with caps by hand, by name."""
+    """Workflows with chosen and with manual caps, by name."""
     own, caps = workflow.storage, chosen(workflow, FITS_IN)
     found = {"chosen": workflow.model_copy(update={"storage": Storage(memory=memory, chunk_rows=own.chunk_rows)})}
     found["chosen"] = changed(found["chosen"], schedule={"block_batches": 16})
@@ -119,8 +119,8 @@ def candidates(workflow: Workflow, memory: int | None) -> dict[str, Workflow]:
 
 @contextmanager
 def group_of(memory: int | None):
-    """A function that puts a process into a control group with so much memory; None if that is not asked for, or
-    cannot be."""
+    """A function that moves a process into a control group with this memory limit; None if not requested or not
+    possible."""
     group = GROUPS / f"benchmark-{os.getpid()}"
     if memory is None or not os.access(GROUPS, os.W_OK):
         yield None
@@ -134,7 +134,7 @@ def group_of(memory: int | None):
 
 
 def start(workflow: Workflow, folder: Path, enter: Callable[[], Any] | None) -> subprocess.CompletedProcess[str]:
-    """Train in its own process."""
+    """Train in a separate process."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "case.json").write_text(workflow.model_dump_json())

@@ -2,14 +2,14 @@
 
     python -m benchmarks.policies [--shared FOLDER] [--quick]
 
-A hit is a key of a block that lies on device or host before the block is planned. Shares are of the keys that
-occurred before; first uses are counted separately. The first half of each trace warms the tiers up. Half of the cache
-is the device, half the host, L = 2. Cells are traces and sizes, in per cent of the different keys of the trace; those
-in which a window does not fit the device are left out, and named.
+A hit is a key of a block that is on device or host before the block is planned. Shares are relative to the keys that
+occurred before; first uses are counted separately. The first half of each trace warms up the tiers. Half of the cache
+is the device, half the host, L = 2. Cells are traces and sizes, in per cent of the distinct keys of the trace. Cells in
+which a window does not fit the device are listed and omitted.
 
 Aims, in the worst cell: foresight at F = 64 blocks has at least 97 % of Belady's hits, saves at least 45 % of the disk
-reads that Belady saves against lfu, and has no fewer hits than lfu less 0.1 point; the chain (lru over lfu) is not
-below lru. The last line is JSON: `foresight_vs_belady`, `saved_vs_lfu`, `foresight_less_lfu` (points), `chain_vs_lru`.
+reads that Belady saves over lfu, and is at most 0.1 points below lfu in hits; the chain (lru over lfu) is not below
+lru. The last line is JSON: `foresight_vs_belady`, `saved_vs_lfu`, `foresight_less_lfu` (points), `chain_vs_lru`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHARES = (0.05, 0.10, 0.20, 0.40)
 LOOK_AHEAD = 2
 ALL_ROWS = 1 << 40
 HOST_CHUNKS = 64
-"""Minimum number of chunks that the host holds: rows of the host fill up a block's last chunk."""
+"""Minimum size of the host in chunks, since rows of the host fill a block's last chunk."""
 SINGLE = ("clock", "lru", "lfu", "lfu_aged")
 CHAIN = "lru over lfu"
 AHEAD = (4, 16, 64)
@@ -43,7 +43,7 @@ def block_of(number: int) -> Block:
 def moves_of(
     blocks: Sequence[U64], device_rows: int, host_rows: int, policies: tuple[str, str], known: int = 0
 ) -> list[Moves] | None:
-    """Moves of each block, with the keys of `known` blocks beyond each; None if a window does not fit the device."""
+    """Moves of each block, with the keys of the next `known` blocks; None if a window does not fit the device."""
     chunks = Chunks(max(1, min(8192, host_rows // HOST_CHUNKS)), 2.0, 1e9)
     places = Places(device_rows, host_rows, policies, Caps(2 * ALL_ROWS, ALL_ROWS), chunks)
     chunks.allowance = ALL_ROWS
@@ -101,7 +101,7 @@ class Cell:
         saved = hits["Belady"] - hits["lfu"]
         return {
             "foresight_vs_belady": hits[last] / hits["Belady"],
-            # Where lfu is within a thousandth of the optimum there is nothing to save.
+            # If lfu is within a thousandth of the optimum, there is nothing to save.
             "saved_vs_lfu": (hits[last] - hits["lfu"]) / saved if saved > 1e-3 else 1.0,
             "foresight_less_lfu": 100 * (hits[last] - hits["lfu"]),
             "chain_vs_lru": hits[CHAIN] / hits["lru"],

@@ -2,10 +2,10 @@
 
     python -m benchmarks.policies.runs [--pairs 10] [--blocks 8] [--quick]
 
-A table of 20 M rows, slabs of 10 % of it, MLP 64, the log read with direct I/O; and a table of 2 M rows that fits the
-device. Both policies are open in one process and train the same blocks in turn, the order alternated. The last line is
-JSON: geometric means of the ratios of examples/s and the lower ends of their 90 % intervals. Aims: 1.1 for the lower
-end and 1.25 for the mean where rows come from disk, 0.97 for the lower end where all fit.
+A table of 20 M rows with slabs of 10 % of it, MLP 64, the log read with direct I/O; and a table of 2 M rows that fits
+the device. Runs with both policies are open in one process and train the same blocks in alternating order. The last
+line is JSON: geometric means of the ratios of examples/s and the lower ends of their 90 % intervals. Aims: 1.1 for the
+lower end and 1.25 for the mean if rows come from disk, 0.97 for the lower end if all fit.
 """
 
 from __future__ import annotations

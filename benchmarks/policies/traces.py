@@ -1,4 +1,4 @@
-"""Traces of the benchmark of policies: the unique keys of each block, in the order of training."""
+"""Traces for the policy benchmark: the unique keys of each block, in training order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def zipf(name: str, num_keys: int, batch: int, block_batches: int, num_blocks: i
 
 
 def files(name: str, data: Data, batch: int, block_batches: int, epochs: int, most: int | None = None) -> Trace:
-    """Keys of the training split of real files, block after block."""
+    """Keys of the training split of real files, block by block."""
     reader = KeyReader(data, seed=0)
     try:
         agenda = Agenda({"train": reader.source.num_examples["train"]}, batch, epochs)
@@ -67,7 +67,7 @@ def frappe(root: Path) -> Data:
 
 
 def all_traces(shared: Path | None, quick: bool) -> Iterator[Trace]:
-    """Every trace in turn; those of real data only if `shared` has them."""
+    """Every trace in turn; traces of real data only if `shared` contains them."""
     if quick:
         yield zipf("zipf, k = 1", 20_000, 256, 1, 60)
         return

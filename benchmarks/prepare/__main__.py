@@ -1,4 +1,4 @@
-"""Preparation of a log in Criteo's layout: speed compared with other ways, peak memory, kills.
+"""Preparation of a log in Criteo's layout: speed compared with alternatives, peak memory, kills.
 
 csv_alone: pyarrow.csv reads the log with all cores and writes nothing: the limit
 csv_and_parquet: the same, and pyarrow writes one Parquet file with its default options
@@ -34,7 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(way: str, log: Path, rows: int, piece: str) -> tuple[float, ...]:
-    """Run one way: rows per second, rows per second of processor time, bytes per row, peak memory in MiB."""
+    """Run one way: rows per second, rows per second of CPU time, bytes per row, peak memory in MiB."""
     with tempfile.TemporaryDirectory(dir=log.parent) as out:
         command = [sys.executable, "-m", "benchmarks.prepare.ways", way, str(log), out, str(rows), piece]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -42,7 +42,7 @@ def run(way: str, log: Path, rows: int, piece: str) -> tuple[float, ...]:
 
 
 def ways(log: Path, rows: int, repeats: int) -> dict[str, float]:
-    """Measure all ways, interleaved; return the rows per second of each as a share of the limit."""
+    """Measure all ways, interleaved. Returns the rows per second of each as a share of the limit."""
     found: dict[str, list[tuple[float, ...]]] = {way: [] for way in WAYS}
     for _ in range(repeats):
         for way in WAYS:
@@ -79,7 +79,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 
 def kills(log: Path, number: int, piece: str) -> dict[str, float]:
-    """Kill a preparation again and again, then let it finish; repeat with others until there were `number` kills."""
+    """Kill a preparation repeatedly, then let it finish. Repeat with others until there were `number` kills."""
     killed = differ = 0
     with tempfile.TemporaryDirectory(dir=log.parent) as folder:
         # The workflow is named after the folder: both have the same name.

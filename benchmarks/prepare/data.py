@@ -1,4 +1,4 @@
-"""Synthetic click logs in Criteo's layout: tabs, counts with gaps, categories of 8 hexadecimal digits, some empty."""
+"""Synthetic click logs in Criteo's layout: tab-separated, counts with gaps, categories of 8 hex digits, some empty."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUM_NUMBERS = 13
 ROWS_AT_ONCE = 1 << 18
 ZIPF = 1.05
 NULLS = 0.1
-"""Share of empty values in every column but the label and the first numbers and categories; about that of the real
+"""Share of empty values in every column except the label and the first numbers and categories, similar to the real
 logs."""
 DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 

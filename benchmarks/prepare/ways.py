@@ -1,7 +1,7 @@
 """One way to convert a log in Criteo's layout to Parquet: python -m benchmarks.prepare.ways WAY LOG OUT ROWS PIECE.
 
-It prints rows per second without the time of imports, rows per second of processor time, bytes of the Parquet files per
-row, and peak memory in MiB.
+It prints rows per second without the time of imports, rows per second of CPU time, bytes of the Parquet files per row,
+and peak memory in MiB.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES = ["label", *NUMBERS, *CATEGORIES]
 
 
 def read(log: Path) -> pa.Table:
-    """Read the log with all cores and the types that our preparation gives."""
+    """Read the log with all cores and the same types as our preparation."""
     types = {"label": pa.int8()} | dict.fromkeys(NUMBERS, pa.int32()) | dict.fromkeys(CATEGORIES, pa.string())
     return pyarrow.csv.read_csv(
         log,
@@ -117,7 +117,7 @@ def main() -> None:
     way, log, out, rows, piece = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
     if find_spec(way):
         __import__(way)
-    # Read the log once, so that it is in the page cache as far as it fits.
+    # Read the log once, so that as much of it as fits is in the page cache.
     with open(log, "rb") as file:
         while file.read(1 << 20):
             pass

@@ -1,28 +1,28 @@
-"""Training with tables of 2 M, 20 M and 200 M keys on the disk: what grows with the table, and what does not.
+"""Training with tables of 2 M, 20 M and 200 M keys on disk: what grows with the table, and what does not.
 
     python -m benchmarks.scale [--keys N ...] [--repeats 3] [--page-cache] [--out DIR]
 
-Each table is made directly (`cases.fill`): the first row of every key in the log, every key in the map, one commit. A
-measurement resumes from that commit in a hard-link copy, in its own process: 40 blocks until device and host are
-full, 160 measured blocks, a commit, then `verify`. The sizes take turns. Blocks have 8 batches of 4,096 examples of
-ten columns that share one table; of a batch's keys 95.5 % are drawn from the same 1 M hot keys, 4 % are of the disk
-alone (none comes again before all others have come), and 0.5 % are new. So the tiers hit equally at all sizes, and the
-caps of device, host and read are the same; those of map and disk follow the table. DeepFM, D = 8, MLP 16, row-wise
-Adagrad, rows of 48 bytes with weights in bfloat16. The log is read with direct I/O, since the page cache could hold a
-small table and not a large one; `--page-cache` reads through it.
+Each table is made directly (`cases.fill`): the initial row of every key in the log, every key in the map, one commit. A
+measurement resumes from that commit in a hard-link copy, in a separate process: 40 blocks until device and host are
+full, 160 measured blocks, a commit, then `verify`. The sizes take turns. Blocks have 8 batches of 4,096 examples with
+ten columns that share one table. Of a batch's keys, 95.5 % are drawn from the same 1 M hot keys, 4 % are only on disk
+(none recurs before all others have occurred), and 0.5 % are new. So hit rates are the same at all sizes, and so are the
+caps of device, host and read; those of map and disk scale with the table. DeepFM, D = 8, MLP 16, row-wise Adagrad, rows
+of 48 bytes with weights in bfloat16. The log is read with direct I/O, since the page cache could hold a small table but
+not a large one; `--page-cache` reads through it.
 
-Expected: 15.1 map bytes a key at 2 M and 12.4 from 7 M on; peak memory of two sizes differs by the
-map; examples/s at 200 M at least 0.9 of 20 M, since only `find` in a larger map costs more (52 to 73 ns a key measured
-alone, 6 ms for the 280,000 keys of a block), and at 2 M more than at 20 M, since a read there covers several rows;
-time to open, commit and verify a row the same; `plan` of a block from the smallest to the largest table longer by at
-most a tenth of `train`; no block with 280,000 new keys inserted in more than 100 ms.
+Expected: 15.1 map bytes per key at 2 M and 12.4 from 7 M; a difference in peak memory between two sizes equal to that
+of the maps; examples/s at 200 M at least 0.9 of those at 20 M, since only `find` in a larger map costs more (52 to 73
+ns per key measured separately, 6 ms for the 280,000 keys of a block), and at 2 M more than at 20 M, since a read there
+covers several rows; the same time to open, commit and verify a row; `plan` of a block longer, from the smallest to the
+largest table, by at most a tenth of `train`; no insertion of a block with 280,000 new keys in more than 100 ms.
 
-Tables and data stay below --data for the next time (13 GB, and 2 more while it runs), measurements in --out: one that
-is there is not repeated.
+Tables and data stay below --data for the next time (13 GB, and 2 more during a run), measurements in --out; existing
+ones are not repeated.
 
 The last line is JSON: `map_bytes_per_key`, `longest_plan_ms` and `longest_insert_ms` of the largest table (CPU time),
 `speed_A_vs_B` of the largest and the next table, `ram_bytes_per_key` and `plan_growth_vs_train` from the smallest to
-the largest, and `open_growth`, `commit_growth`, `verify_growth`: seconds a row at the largest table, relative to the
+the largest, and `open_growth`, `commit_growth`, `verify_growth`: seconds per row for the largest table, relative to the
 next.
 """
 
@@ -57,7 +57,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def short(size: int) -> str:
-    """Number of keys in short: 200m, 20k."""
+    """Abbreviated number of keys, such as 200m or 20k."""
     for unit, letter in ((10**6, "m"), (10**3, "k")):
         if size >= unit:
             return f"{size / unit:g}{letter}"
@@ -65,7 +65,7 @@ def short(size: int) -> str:
 
 
 def drop_pages(folder: Path) -> None:
-    """Drop all files below the folder from the page cache, so that every measurement begins without them."""
+    """Drop all files below the folder from the page cache, so that every measurement starts without them."""
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
@@ -74,7 +74,7 @@ def drop_pages(folder: Path) -> None:
 
 
 def timed_verify(run_dir: Path) -> Json:
-    """Verify the run, which must be whole; seconds, and the number of log rows that were checked."""
+    """Verify the run, which must be intact. Returns the seconds, and the number of log rows checked."""
     rows = sum(path.stat().st_size // 8 for path in (run_dir / "table.zarr" / "keys").glob("c.*"))
     drop_pages(run_dir)
     start = time.perf_counter()
@@ -85,7 +85,7 @@ def timed_verify(run_dir: Path) -> Json:
 
 
 def one_run(folder: Path, num_keys: int, quick: bool, direct: bool) -> Json:
-    """Measure a hard-link copy of the table in `folder`. No file of a run is changed in place, so the table stays."""
+    """Measure a hard-link copy of the table in `folder`. No file of a run is modified in place, so the table stays."""
     copy = folder / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder / "run", copy, copy_function=os.link)
@@ -136,11 +136,11 @@ def print_table(sizes: Sequence[int], runs: dict[int, list[Json]], table: Table)
 
 
 def ratios(sizes: Sequence[int], runs: dict[int, list[Json]], table: Table) -> dict[str, float]:
-    """The last line. Speeds are compared round by round, since load on the machine changes between rounds."""
+    """The last line. Speeds are compared within rounds, since load on the machine changes between rounds."""
     largest, before = sizes[-1], sizes[-2]
     speeds = [now["rate"] / then["rate"] for now, then in zip(runs[largest], runs[before], strict=True)]
     keys = largest - sizes[0]
-    # CPU time of `plan`, since other load lengthens its blocks at random.
+    # CPU time of `plan`, since other load randomly increases its wall time.
     memory, plan = table["peak RSS, MiB"], table["plan of a block, CPU ms"]
     last = {name: values[-1] / values[-2] for name, values in table.items() if values[-2]}
     return {

@@ -1,4 +1,4 @@
-"""Tables of any number of keys, made without training, and training data that has the same hit rates on each."""
+"""Tables with any number of keys, made without training, and training data with the same hit rates on each."""
 
 from __future__ import annotations
 
@@ -34,33 +34,34 @@ from pipeline.workflow import Category, Commit, Data, Model, Schedule, Storage, 
 
 FIELDS = 10
 TABLE = "item"
-"""Name of the one table that the keys of all columns belong to."""
+"""Name of the only table, to which the keys of all columns belong."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of everything but the table."""
+    """Sizes of everything except the table."""
 
     batch: int = 4096
     block_batches: int = 8
     hot_keys: int = 1_000_000
-    """Number of keys that most draws are from, evenly: more than the device slab holds, fewer than device and host."""
+    """Number of keys from which most draws come, uniformly: more than the device slab holds, fewer than device and host
+    together."""
     cold_share: float = 0.04
-    """Share of a batch's draws that are keys which only the disk has."""
+    """Share of a batch's draws that are keys stored only on disk."""
     new_share: float = 0.005
-    """Share of a batch's draws that are keys which the table does not have yet."""
+    """Share of a batch's draws that are keys not yet in the table."""
     device_rows: int = 850_000
     host_rows: int = 600_000
     chunk_rows: int = 32_768
-    """Makes chunk files of 1.5 MB, as those of wider rows are, and fewer of them than files may be open."""
+    """Gives chunk files of 1.5 MB, like those of wider rows, and fewer of them than files may be open."""
     growth_chunks: int = 600
-    """Number of chunks that may be written before a commit is brought forward, for tables of every size."""
+    """Number of chunks that may be written before an early commit, for tables of every size."""
     read_bytes: int = 256 << 20
     warm_blocks: int = 40
-    """Number of blocks that are trained before the measurement, until device and host are full."""
+    """Number of blocks trained before the measurement, until device and host are full."""
     blocks: int = 160
     insert_blocks: int = 16
-    """Number of blocks of new keys that the longest insert is taken of."""
+    """Number of blocks of new keys among which the longest insertion is taken."""
 
     @property
     def block_draws(self) -> int:
@@ -68,7 +69,7 @@ class Scale:
 
     @property
     def ring_rows(self) -> int:
-        """Rows of a ring: three buffers, each for the unique keys of a block."""
+        """Number of rows of a ring: three buffers, each for the unique keys of a block."""
         return int(3 * SLACK * self.block_keys)
 
     @property
@@ -80,7 +81,7 @@ class Scale:
 
     @property
     def num_batches(self) -> int:
-        """Batches of the data: one block more than is trained, which the commit names as the next one."""
+        """Number of batches of the data: one block more than is trained, which the commit names as the next one."""
         return (self.warm_blocks + self.blocks + 1) * self.block_batches
 
 
@@ -89,7 +90,7 @@ QUICK = Scale(256, 4, 4_000, 0.04, 0.005, 6_000, 2_000, 4096, 200, 64 << 20, 12,
 
 
 def make_workflow(root: Path, num_keys: int, scale: Scale, direct: bool) -> Workflow:
-    """Workflow whose caps are the same for all tables, except those of the map and the disk, which follow the table."""
+    """Workflow with the same caps for all tables, except those of map and disk, which scale with the table."""
     categories = tuple(Category(name=f"c{field}", table=TABLE) for field in range(FIELDS))
     storage = Storage(device="1 GiB", host="1 GiB", disk="1 GiB", chunk_rows=scale.chunk_rows, direct=direct)
     workflow = Workflow(
@@ -112,14 +113,14 @@ def make_workflow(root: Path, num_keys: int, scale: Scale, direct: bool) -> Work
         "disk": chunks * log_chunk_bytes(scale.chunk_rows, row_bytes) + (1 << 20),
         "read": scale.read_bytes,
         "map": int(1.1 * most_bytes_for(num_keys + new_keys)),
-        # The disk's cap alone limits the growth, so that it is the same number of chunks for all tables.
+        # Only the disk cap limits the growth, so that it is the same number of chunks for all tables.
         "log_growth": 1e6,
     }
     return workflow.model_copy(update={"storage": storage.model_copy(update=caps)})
 
 
 def walk(num: int, length: int) -> I64:
-    """[length] a walk through 0 .. num - 1 that looks random, meets every number once, and then begins again."""
+    """[length] pseudo-random walk through 0 .. num - 1 that visits every number once and then starts again."""
     bits = (num - 1).bit_length()
     mask = np.uint64((1 << bits) - 1)
     at = np.arange(min(1 << bits, 3 * length + 1024), dtype=np.uint64)
@@ -130,8 +131,8 @@ def walk(num: int, length: int) -> I64:
 
 
 def make_data(root: Path, num_keys: int, scale: Scale) -> None:
-    """Write Parquet files of batches that have the same shares of hot, cold and new keys; values below `hot_keys` are
-    hot, and those from `num_keys` on are new. The draws of hot keys are the same for every table."""
+    """Write Parquet files of batches with the same shares of hot, cold and new keys. Values below `hot_keys` are hot,
+    and those from `num_keys` on are new. The draws of hot keys are the same for every table."""
     draws = scale.batch * FIELDS
     cold, new = int(draws * scale.cold_share), int(draws * scale.new_share)
     cold_N = scale.hot_keys + walk(num_keys - scale.hot_keys, cold * scale.num_batches)
@@ -154,7 +155,7 @@ def make_data(root: Path, num_keys: int, scale: Scale) -> None:
 
 
 def fill(worker: Worker, num_keys: int, seed: int, init_std: float) -> None:
-    """Write the first row of the keys of values 0 .. num_keys - 1 to the log, as if each had left the slabs once."""
+    """Write the initial rows of the keys of values 0 .. num_keys - 1 to the log, as if each had left the slabs once."""
     places: Places = worker.tiers.places
     log, chunk_RW, salt = worker.tiers.log, worker.tiers.chunk_RW, table_salt(TABLE)
     for first in range(0, num_keys, log.chunk_rows):
@@ -168,8 +169,8 @@ def fill(worker: Worker, num_keys: int, seed: int, init_std: float) -> None:
 
 
 def prepare(folder: Path, num_keys: int, scale: Scale, direct: bool, speed: DiskSpeed) -> None:
-    """Make the data and a run directory whose only commit has all keys and has trained nothing, unless they exist.
-    `speed`: the disk's, given so that one rule of reading holds for all tables."""
+    """Make, unless they exist, the data and a run directory whose only commit has all keys and has trained nothing.
+    `speed`: speed of the disk, passed so that the same reading rule applies to all tables."""
     if not (folder / "data" / "train").exists():
         make_data(folder / "data", num_keys, scale)
     run_dir = folder / "run"
@@ -188,7 +189,7 @@ def prepare(folder: Path, num_keys: int, scale: Scale, direct: bool, speed: Disk
 
 
 def open_driver(setup: Setup, source: Source, run_dir: Path, client: object, speed: DiskSpeed | None = None) -> Driver:
-    """Open a run: its last commit, if it has one. `speed`: the disk's, by default that of the commit."""
+    """Open a run at its last commit, if it has one. `speed`: speed of the disk, by default that of the commit."""
     folder = replace(folder_of(setup, run_dir), speed=speed)
     return Driver(
         setup, source, folder, local_crew(setup, source, RAM, client), RAM.model, Progress(1, StringIO())

@@ -1,4 +1,4 @@
-"""One measurement of `scale`, in its own process, so that its peak memory is that of one table.
+"""One measurement of `scale`, in a separate process, so that its peak memory is that of one table.
 
 `python -m benchmarks.scale.one FOLDER RUN_DIR KEYS QUICK DIRECT` resumes from the commit in RUN_DIR, trains, commits,
 and prints one line of JSON.
@@ -31,18 +31,18 @@ from pipeline.storage.reader import allow_many_files
 from pipeline.worker.worker import Worker
 
 FAR = 1 << 40
-"""The first of the values whose keys are new to every table."""
+"""First of the values whose keys are new to every table."""
 
 
 def peak_bytes() -> int:
-    """Peak resident memory of this process. Unlike getrusage's, it does not begin with that of the parent."""
+    """Peak resident memory of this process. Unlike with getrusage, it does not start at that of the parent."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found
     return 1024 * int(found[1])
 
 
 def train(driver: Driver, blocks: Sequence[Block]) -> tuple[float, list[StageCall]]:
-    """Train the blocks; returns the seconds, with filling and draining of the pipeline, and the calls of the stages."""
+    """Train the blocks. Returns the seconds, including filling and draining of the pipeline, and the stages' calls."""
     calls: list[StageCall] = []
 
     def watch(done: StageResult) -> None:
@@ -56,7 +56,7 @@ def train(driver: Driver, blocks: Sequence[Block]) -> tuple[float, list[StageCal
 
 
 def stages(calls: Sequence[StageCall]) -> Json:
-    """Seconds of a block in `plan` and in `train`, by the wall clock and by the thread's; and the longest `plan`."""
+    """Seconds per block in `plan` and in `train`, wall and thread CPU time; and the longest `plan`."""
     seconds = {stage: [s.stop - s.start for s in calls if s.stage == stage] for stage in ("plan", "train")}
     cpu = {stage: [s.cpu_seconds for s in calls if s.stage == stage] for stage in ("plan", "train")}
     return {
@@ -72,8 +72,8 @@ def map_of(worker: Worker) -> KeyMap:
 
 
 def inserts(key_map: KeyMap, scale: Scale) -> list[float]:
-    """Thread-CPU seconds of each insertion of a block whose keys are all new. The map does not fit the tiers
-    afterwards."""
+    """Thread CPU seconds of each insertion of a block whose keys are all new. Afterwards, the map does not match the
+    tiers."""
     seconds, keys_U = [], np.empty(scale.block_keys, np.uint64)
     for block in range(scale.insert_blocks):
         hash_integers(FAR + block * len(keys_U) + np.arange(len(keys_U)), table_salt(TABLE), keys_U)

@@ -17,27 +17,27 @@ class Shape:
     dense: int
     """Number of parameters of the dense part."""
     dim: int
-    """Number of weights of a row. These are sent, and as many gradients come back."""
+    """Number of weights of a row. These are sent, and the same number of gradients is returned."""
     row_bytes: int
-    """Bytes of a whole row, as tiers move it: key, weights, optimizer state, counters."""
+    """Size in bytes of a whole row, as tiers move it: key, weights, optimizer state, counters."""
     exponent: float = 1.05
 
     @property
     def nnz(self) -> int:
-        """Number of values of an example."""
+        """Number of values per example."""
         return sum(one.number for one in self.fields)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured constants in nanoseconds of one thread, or of the GPU for what it computes (`Cluster.on_gpu`)."""
+    """Measured constants in nanoseconds of one thread, or of the GPU for the work that it does (`Cluster.on_gpu`)."""
 
     value_read_ns: float
-    """Per value: decode, hash, shuffle; always on the processor."""
+    """Per value: decode, hash, shuffle; always on the CPU."""
     value_deduplicated_ns: float
     """Per value."""
     key_planned_ns: float
-    """Per unique key of a block; always on the processor."""
+    """Per unique key of a block; always on the CPU."""
     value_trained_ns: float
     """Per value: look up its row for the model, and sum its gradient."""
     row_trained_ns: float
@@ -49,17 +49,17 @@ class Costs:
     parameter_trained_ns: float
     """Per example and dense parameter, forward and backward: 6 floating-point operations."""
     step_s: float
-    """Seconds per step, whatever its size: launches, Python."""
+    """Seconds per step, independent of its size: launches, Python."""
 
 
 @dataclass(frozen=True)
 class Link:
     bytes_per_s: float
-    """Bandwidth of one worker in one direction; both directions work at once."""
+    """Bandwidth of one worker in one direction; both directions work concurrently."""
     latency_s: float
     """Seconds per message."""
     on_cores: bool = False
-    """True if the processor moves the bytes (gloo), so that their time counts as processor time."""
+    """True if the CPU moves the bytes (gloo), so that their time counts as CPU time."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ class Cluster:
     source_bytes_per_s: float
     """Speed at which one machine reads the data."""
     disk_bytes_per_s: float
-    """Speed at which one machine reads its log; it writes at the same speed, at the same time."""
+    """Speed at which one machine reads its log; it concurrently writes at the same speed."""
     upload_bytes_per_s: float
-    """Speed of copies to the device, and back, of one worker in one direction. Without a GPU nothing is uploaded."""
+    """Speed of one worker's copies to and from the device, per direction. Without a GPU nothing is uploaded."""
     device_rows: float
-    """Rows on the device of one worker."""
+    """Number of rows on the device of one worker."""
     host_rows: float
-    """Rows in the host tier of one worker, in addition to those on the device."""
+    """Number of rows in the host tier of one worker, in addition to those on the device."""
 
     @property
     def num_workers(self) -> int:
@@ -93,7 +93,7 @@ class Cluster:
 @dataclass(frozen=True)
 class Run:
     batch: int
-    """Examples of a step of all workers together."""
+    """Number of examples per step over all workers."""
     block_batches: int = 16
     inside_every: int = 1
     """Steps between dense synchronizations of a machine's workers; 1: gradients are all-reduced at every step."""
@@ -122,4 +122,4 @@ MACHINE = Cluster(
     machines=1, workers=8, cores=112, threads=4, on_gpu=True, inside=Link(300e9, 10e-6), between=Link(1e9, 20e-6),
     source_bytes_per_s=8e9, disk_bytes_per_s=30e9, upload_bytes_per_s=20e9, device_rows=4e8, host_rows=1e9,
 )  # fmt: skip
-"""An assumed machine with 8 GPUs, of which a test changes what it is about."""
+"""An assumed machine with 8 GPUs. Each test changes the properties that it examines."""

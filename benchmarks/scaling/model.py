@@ -1,11 +1,10 @@
 """Model of the examples per second that N workers train, from bytes, links and measured constants; nothing is fitted.
 
-Activities that run at the same time (reading, dedup, planning, sending keys, disk, copies to a device, training) are
-parts, in seconds per step; the slowest part determines the speed. Within training, the exchange of rows and gradients
-and the dense synchronization add to the computation. Processor time of all parts divided by a worker's cores is a part
-as well.
+Concurrent activities (reading, dedup, planning, sending keys, disk, copies to a device, training) are parts, in seconds
+per step; the slowest part determines the speed. Within training, the exchange of rows and gradients and the dense
+synchronization add to the computation. The CPU time of all parts divided by a worker's cores is also a part.
 
-Left out: waiting for the slowest worker, a cold start, commits, evaluation. So the model is an upper bound, and
+The model omits waiting for the slowest worker, a cold start, commits and evaluation. So it is an upper bound, and
 measured speeds should be below it by the cost of those (`check`).
 """
 
@@ -27,7 +26,7 @@ PAGE_BYTES = 4_096
 
 
 class Bytes(NamedTuple):
-    """Bytes that one worker sends per step, as its counters count them: payload, each byte once."""
+    """Bytes that one worker sends per step, as its counters count them: payload, each byte counted once."""
 
     read: float
     keys: float
@@ -39,7 +38,7 @@ class Bytes(NamedTuple):
 class Prediction(NamedTuple):
     examples_per_s: float
     binds: str
-    """Name of the part that takes longest."""
+    """Name of the slowest part."""
     parts: dict[str, float]
     """Seconds per step of each part."""
     sent: Bytes
@@ -63,7 +62,7 @@ def bytes_sent(shape: Shape, cluster: Cluster, run: Run) -> Bytes:
 
 
 def predict(shape: Shape, costs: Costs, cluster: Cluster, run: Run) -> Prediction:
-    """Predict examples per second of all workers together, with the slowest part and the seconds of all parts."""
+    """Predict the total examples per second of all workers, with the slowest part and the seconds of all parts."""
     sent = bytes_sent(shape, cluster, run)
     moved = _moves(shape, cluster, run)
     work = _work(shape, costs, cluster, run)
@@ -93,7 +92,7 @@ class Point(NamedTuple):
 
     workers: int
     cores: float
-    """Cores that all workers together used."""
+    """Number of cores used by all workers together."""
     examples_per_s: float
 
 
@@ -108,7 +107,7 @@ class Compared(NamedTuple):
 
 
 def check(measured: Sequence[Point], shape: Shape, costs: Costs, cluster: Cluster, run: Run) -> list[Compared]:
-    """Compare each measured point with the prediction for as many workers and cores, on one machine like `cluster`."""
+    """Compare each measured point with the prediction for the same workers and cores, on one machine like `cluster`."""
     found: list[Compared] = []
     for point in measured:
         threads = max(1, int(point.cores / point.workers))
@@ -143,7 +142,7 @@ def _work(shape: Shape, costs: Costs, cluster: Cluster, run: Run) -> dict[str, f
 
 
 def _moves(shape: Shape, cluster: Cluster, run: Run) -> dict[str, float]:
-    """Rows per step that arrive on one worker's device, and in its memory from disk; as many move the other way."""
+    """Rows per step that arrive on one worker's device, and in its memory from disk; the same numbers move back."""
     examples, num_workers = run.batch * run.block_batches, cluster.num_workers
     held = {"device": cluster.device_rows, "disk": cluster.device_rows + cluster.host_rows}
     return {
@@ -154,7 +153,7 @@ def _moves(shape: Shape, cluster: Cluster, run: Run) -> dict[str, float]:
 
 def _all_to_all(cluster: Cluster, num_bytes: float) -> float:
     """Seconds for one worker to send `num_bytes` in equal parts to all others; links inside a machine and between
-    machines work at once."""
+    machines work concurrently."""
     others = cluster.num_workers - 1
     if not others:
         return 0.0

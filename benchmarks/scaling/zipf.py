@@ -1,4 +1,4 @@
-"""Expected number of unique keys of a number of examples, and of those that a cache lacks, by formula.
+"""Expected number of unique keys of a number of examples, and of those missing in a cache, by formula.
 
 A field's keys are drawn from the density x ** -s, s > 0, on [1, K + 1), as in `pipeline.data.planted`. Key x is among n
 draws with probability 1 - exp(-n p(x)) (draws as a Poisson process), so the number of unique keys is the integral of
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 POINTS = 4_000
-"""Number of points of the trapezoidal rule, on a grid that is even in log x."""
+"""Number of points of the trapezoidal rule, on a grid that is uniform in log x."""
 
 
 @dataclass(frozen=True)
 class Fields:
-    """`number` fields of `num_keys` keys each; an example has one value of each."""
+    """`number` fields of `num_keys` keys each. An example has one value of each."""
 
     num_keys: float
     number: int
@@ -58,7 +58,7 @@ def _hotter(num_keys: float, exponent: float, minimum: float) -> float:
 
 
 def _probability_of_rank(fields: tuple[Fields, ...], exponent: float, rank: float) -> float:
-    """Probability that `rank` keys of all fields together exceed, found by bisection of its logarithm."""
+    """Probability that `rank` keys over all fields exceed, found by bisection of its logarithm."""
     low, high = -80.0, 0.0
     for _ in range(80):
         middle = (low + high) / 2

@@ -1,1 +1,1 @@
-"""Models of sequences: accuracy on real histories, and speed next to padded implementations."""
+"""Models of sequences: accuracy on real histories, and speed compared with padded implementations."""

@@ -1,13 +1,12 @@
-"""Speed of DIN on histories of two shapes: mean length 9 and at most 100, mean 50 and at most 1,000.
+"""Speed of DIN on histories of two shapes: mean length 9 and maximum 100, mean 50 and maximum 1,000.
 
     python -m benchmarks.sequences [--examples N] [--shape short|long]
 
-Training steps of three ways, one after the other on the same batches and in the same process: the package's DIN on
-ragged values, plain torch padded to the batch's longest history, and FuxiCTR's, if it is installed, which pads to the
-longest that is allowed; tables in memory, batches ready. Then whole runs of the pipeline, which reads, finds unique
-keys, moves rows and trains; the start is left out. All sides have one thread of torch. Figures are examples for each
-second of the processor, which other processes on the machine change little, and of the clock. Accuracy:
-`benchmarks.sequences.beauty`.
+Training steps of three implementations, one after the other on the same batches and in the same process: this package's
+DIN on ragged values; plain torch padded to the batch's longest history; and FuxiCTR's, if installed, which pads to the
+maximum length. Tables are in memory, batches ready. Then whole runs of the pipeline, which reads, finds unique keys,
+moves rows and trains, excluding the start. All use one torch thread. Figures are examples per CPU second, which other
+processes on the machine affect little, and per wall second. For accuracy see `benchmarks.sequences.beauty`.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from pipeline.workflow import Workflow
 SHAPES = {"short": Shape(9, 100, 1024), "long": Shape(50, 1000, 256)}
 QUICK = {"short": Shape(3, 10, 64, 4, (8,), (8,)), "long": Shape(5, 40, 32, 4, (8,), (8,))}
 NUM_BATCHES, WARM_UP = 4, 0.25
-"""Batches of a repeat, and the part of a run of the pipeline that is not measured."""
+"""Number of batches per repeat, and the fraction of a run of the pipeline that is not measured."""
 
 
 class Clock(Quiet):
-    """Seconds of the processor and of the clock at each number of examples."""
+    """CPU and wall seconds at each number of examples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +53,7 @@ class Clock(Quiet):
 
 
 def write(root: Path, batch: Batch) -> None:
-    """A file of the batch's examples for the pipeline."""
+    """A file with the batch's examples for the pipeline."""
     root.mkdir(parents=True, exist_ok=True)
     offsets = pa.array(batch.offsets.numpy().astype(np.int32))
     columns: dict[str, object] = {"label": batch.labels.numpy().astype(np.int8)}

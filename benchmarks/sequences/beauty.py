@@ -1,10 +1,10 @@
 """Amazon Beauty, 5-core: workflows of the models, and the protocol of SASRec and S3-Rec: the last item of each user
-against 99 that the user never had.
+against 99 items that the user never had.
 
     python -m benchmarks.sequences.beauty [MODEL ...] [--seeds 1 2 3] [--epochs N] [--users N]
 
-Each model is trained by the pipeline, once for each seed. AUC and logloss are of the test split, by the epoch with the
-best validation; so are HR@10, NDCG@10 and MRR. Each run leaves one JSON file in --out and is not repeated.
+Each model is trained by the pipeline, once per seed. AUC, logloss, HR@10, NDCG@10 and MRR are those of the test split
+at the epoch with the best validation. Each run writes one JSON file to --out and is not repeated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MODELS: dict[str, dict[str, Any]] = {
 METRICS = ("auc", "logloss", "hr10", "ndcg10", "mrr")
 FILES = tuple(f"{name}.parquet" for name in ("train", "valid", "test", "test_rank99", "users", "items"))
 NEGATIVES, MOST = 99, 50
-"""Items that the last one is compared with, and the longest history, as in the data's own lists."""
+"""Number of items with which the last one is compared, and maximum history length, as in the data's lists."""
 
 
 def workflow(data: Path, model: str, seed: int, epochs: int, dim: int = 64) -> Workflow:
@@ -69,7 +69,8 @@ def workflow(data: Path, model: str, seed: int, epochs: int, dim: int = 64) -> W
 
 
 def ranking(data: Path, users: int | None) -> tuple[pa.Table, int]:
-    """One row for each user and candidate, the user's last item first among each user's candidates; how many each."""
+    """One row per user and candidate, with the user's last item first among that user's candidates. Also returns the
+    number of candidates per user."""
     rank = pq.read_table(data / "test_rank99.parquet")
     if users:
         rank = rank.take(np.random.default_rng(0).permutation(len(rank))[:users])
@@ -93,8 +94,8 @@ def ranking(data: Path, users: int | None) -> tuple[pa.Table, int]:
 
 
 def ranks(scores: np.ndarray, each: int) -> dict[str, float]:
-    """HR@10, NDCG@10 and MRR of the first candidate of each user, and the standard error that the draw of users gives
-    HR@10; an equal score counts against the candidate."""
+    """HR@10, NDCG@10 and MRR of each user's first candidate, and the standard error of HR@10 due to the sampling of
+    users. An equal score counts against the candidate."""
     scores = scores.reshape(-1, each)
     place = (scores[:, 1:] >= scores[:, :1]).sum(1)
     hit = place < 10
@@ -110,7 +111,7 @@ def measure(data: Path, model: str, seed: int, epochs: int, users: int | None, r
     seconds = time.process_time() - begin
     table, each = ranking(data, users)
     with open_run(run_dir) as run:
-        # One commit is scored, the best by validation, as the test split was.
+        # Only the best commit by validation is scored, as for the test split.
         parts = [run.predict(table.slice(begin, 20_000)) for begin in range(0, len(table), 20_000)]
     scores = np.concatenate([part.column("label.logit").to_numpy() for part in parts])
     shutil.rmtree(run_dir)

@@ -1,13 +1,13 @@
-"""MovieTweetings 100K, weeks in order of time: each model by the pipeline and by plain torch on padded input.
+"""MovieTweetings 100K, weeks in time order: each model by the pipeline and by plain torch on padded input.
 
     python -m benchmarks.sequences.movies [--models DIN MeanPooling ...] [--seeds 1 2 3] [--epochs N]
 
 Weeks 1 to 23 train, 24 and 25 choose the epoch, 26 and 27 test. Both sides have the candidate's item and genre, the
-latest 20 of its history of both, the same networks, rates and initial distributions; they draw their own numbers.
-Figures are AUC and logloss of the test, means over seeds, and how far the means of the two sides are from each other,
-relative to the larger range of a side's seeds: up to 1 a model is within the spread. With more than three epochs most
-of what is seen is which epoch the validation happens to choose. Each run leaves one JSON file in --out and is not
-repeated.
+latest 20 of its history of both, and the same networks, rates and initial distributions; they draw random numbers
+independently. Figures are test AUC and logloss, as means over seeds, and the distance between the means of the two
+sides, relative to the larger range of a side's seeds: up to 1, a model is within the spread. With more than three
+epochs, the differences mostly show which epoch validation happens to choose. Each run writes one JSON file to --out and
+is not repeated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int], Any]]] = {
     ),
     "SASRec": ("SASRec", {"heads": 1, "layers": 2, "positions": MOST}, lambda width: Causal(width, 1, 2, MOST)),
 }  # fmt: skip
-"""For each model its class in the package, with arguments, and its pool in plain torch."""
+"""For each model, its class in this package, with arguments, and its pool in plain torch."""
 WEEKS = {"train": range(1, 24), "validation": range(24, 26), "test": range(26, 28)}
 METRICS = ("auc", "logloss")
 COLUMNS = ("item_id", "item_genre"), ("hist_items", "hist_genres")
@@ -94,7 +94,7 @@ def by_pipeline(data: Path, model: str, seed: int, epochs: int, run_dir: Path) -
 
 
 class Padder:
-    """Keys from 1 of all files, and batches of a split."""
+    """Keys of all files, from 1, and batches of a split."""
 
     def __init__(self, data: Path) -> None:
         self._tables = {split: pa.concat_tables(pq.read_table(data / name) for name in files(split)) for split in WEEKS}
@@ -113,7 +113,7 @@ class Padder:
         for begin in range(0, len(table), BATCH):
             part = table.take(order[begin : begin + BATCH]).combine_chunks()
             lengths = pa.compute.list_value_length(part[COLUMNS[1][0]]).to_numpy().astype(np.int64)
-            # Of each history the latest MOST values, as `max_length` keeps them.
+            # The latest MOST values of each history, as kept by `max_length`.
             before_end = np.repeat(lengths.cumsum(), lengths) - np.arange(lengths.sum())
             candidates, values = [], []
             for known, candidate, history in zip(self._known, *COLUMNS, strict=True):
@@ -151,7 +151,8 @@ def by_torch(padder: Padder, model: str, seed: int, epochs: int) -> dict[str, An
 
 
 def compare(sides: dict[str, list[Json]]) -> dict[str, float]:
-    """Mean of each metric of each side, and the distance of the means over the larger range of a side's seeds."""
+    """Mean of each metric for each side, and the distance between the means divided by the larger range of a side's
+    seeds."""
     found = {}
     for metric in METRICS:
         runs = {side: [one[metric] for one in results] for side, results in sides.items()}

@@ -1,8 +1,8 @@
-"""Models of sequences in plain torch on padded input, as most repositories have them, with a table in memory and
-SparseAdam. Nothing here is shared with the pipeline.
+"""Models of sequences in plain torch on padded input, as in most repositories, with a table in memory and SparseAdam.
+Nothing here is shared with the pipeline.
 
-A pool makes a vector [B, `out`] of values [B, L, E], candidates [B, E], and which of the values are real [B, L]; what
-is padded comes after an example's values.
+A pool computes a vector [B, `out`] from values [B, L, E], candidates [B, E], and a mask of the real values [B, L].
+Padding follows an example's values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def network(width: int, hidden: Sequence[int], dice: bool) -> nn.Sequential:
 
 
 def softmax(scores: Tensor, real: Tensor) -> Tensor:
-    """Over the real ones of the last places; zeros if there are none."""
+    """Softmax over the real values along the last axis; zeros if there are none."""
     return scores.masked_fill(~real, -1e9).softmax(-1) * real
 
 
@@ -49,8 +49,8 @@ class Mean(nn.Module):
 
 
 class Unit(nn.Module):
-    """Weights [B, L] of values by a network of them and the candidate. The network takes all places, also those that
-    are padded, as in FuxiCTR, where they count in Dice's statistics; with `packed` the real ones alone."""
+    """Weights [B, L] of values, from a network of the values and the candidate. The network processes all places,
+    including padding, which then counts in Dice's statistics, as in FuxiCTR; with `packed`, only real values."""
 
     def __init__(self, width: int, attention: Sequence[int], dice: bool = True, packed: bool = False) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Evolution(nn.Module):
         self.update, self.reset = nn.Linear(2 * width, width), nn.Linear(2 * width, width)
         self.of_input, self.of_state = nn.Linear(width, width), nn.Linear(width, width)
         for gate in (self.update, self.reset):
-            # A gate's matrices of the input and of the state side by side, drawn as if they were two.
+            # A gate's matrices for the input and the state, concatenated but drawn separately.
             nn.init.uniform_(gate.weight, -(width**-0.5), width**-0.5)
 
     def forward(self, k: Tensor, q: Tensor, real: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class Evolution(nn.Module):
 
 
 class Layer(nn.Module):
-    """A layer of a transformer: self-attention and a network, each added to its input; `first` normalizes that."""
+    """A transformer layer: self-attention and a network, each added to its input; `first` normalizes the inputs."""
 
     def __init__(self, width: int, heads: int, first: Callable[[int], nn.Module], act: nn.Module, rate: float) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Layer(nn.Module):
         self.net = nn.Sequential(nn.Linear(width, width), act, nn.Linear(width, width))
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
-        """`seen`: [B, L, L], which places each place attends to."""
+        """`seen`: [B, L, L] mask of the places to which each place attends."""
         y = self.before(x)
         q, k, v = (one(y).unflatten(2, (self.heads, -1)) for one in (self.q, self.k, self.v))
         weights = softmax(torch.einsum("bqhe,bkhe->bhqk", q, k) / q.shape[3] ** 0.5, seen.unsqueeze(1))
@@ -127,7 +127,7 @@ def place_rows(places: int, width: int) -> nn.Embedding:
 
 
 class WithCandidate(nn.Module):
-    """BST: the candidate is put in front, since only positions, counted back from it, have an order."""
+    """BST: the candidate comes first; order matters only through positions, which count back from it."""
 
     def __init__(self, width: int, heads: int, layers: int, places: int, place_dim: int) -> None:
         super().__init__()
@@ -169,8 +169,8 @@ class Causal(nn.Module):
 
 
 class Padded(nn.Module):
-    """A network of candidates [B, F] and what a pool makes of histories [B, L, F], both of F columns that share tables;
-    key 0 is padding."""
+    """A network over candidates [B, F] and the output of a pool over histories [B, L, F]. Both have F columns that
+    share tables; key 0 is padding."""
 
     def __init__(
         self, num_keys: Sequence[int], dim: int, hidden: Sequence[int], pool: Callable[[int], Any], std: float = 0.02
@@ -192,7 +192,7 @@ class Padded(nn.Module):
 
 
 def pad(values_VF: Tensor, offsets: Tensor, longest: int = 0) -> Tensor:
-    """[B, L, F] keys, 0 after the end of an example; L is `longest`, or the length of the longest example."""
+    """[B, L, F] keys, 0 after the end of an example. L is `longest`, or the length of the longest example."""
     lengths = offsets.diff()
     place = torch.arange(longest or max(1, int(lengths.max())))
     real = place < lengths.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Small made-up data in the files of the real logs, for the quick forms."""
+"""Small synthetic data in the files of the real logs, for the quick forms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ITEMS, KINDS, LONGEST = 300, 8, 6
-"""Keys of items and their kinds, from 1, and the longest history."""
+"""Numbers of item keys and of kinds (from 1), and the maximum history length."""
 
 
 def kinds_of(items: np.ndarray) -> np.ndarray:
@@ -18,7 +18,7 @@ def kinds_of(items: np.ndarray) -> np.ndarray:
 
 
 def log(rng: np.random.Generator, size: int, candidates: tuple[str, str], histories: tuple[str, str]) -> pa.Table:
-    """Labels by turns; candidates and histories with the columns of items and of their kinds."""
+    """Alternating labels; candidates and histories with the columns of items and of their kinds."""
     offsets = np.concatenate([[0], np.cumsum(rng.integers(0, LONGEST + 1, size))]).astype(np.int32)
     ones, values = (rng.integers(1, ITEMS + 1, count).astype(np.int32) for count in (size, offsets[-1]))
     columns: dict[str, object] = {"label": (np.arange(size) % 2).astype(np.int8)}
@@ -30,7 +30,7 @@ def log(rng: np.random.Generator, size: int, candidates: tuple[str, str], histor
 
 
 def check_files(data: Path, names: Sequence[str]) -> None:
-    """Raises SystemExit if files are missing."""
+    """Raise SystemExit if files are missing."""
     if missing := [name for name in names if not (data / name).is_file()]:
         raise SystemExit(
             f"{data} lacks {', '.join(missing)}: name the folder that holds the log with --data, or see with --quick "

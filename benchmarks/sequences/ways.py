@@ -1,5 +1,5 @@
 """One training step of DIN on the same keys: with ragged values, padded to the batch's longest history, and by FuxiCTR,
-which pads to the longest history that is allowed."""
+which pads to the maximum length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ITEMS, CATEGORIES = 50_000, 500
 
 @dataclass(frozen=True)
 class Shape:
-    """Histories: their mean length, the longest that is allowed, and the size of a batch."""
+    """Histories: mean length, maximum length, and batch size."""
 
     mean: int
     longest: int
@@ -32,7 +32,7 @@ class Shape:
 
 
 class Batch:
-    """Keys from 1, of items by a power law, and their categories."""
+    """Keys of items, from 1, drawn from a power law, and their categories."""
 
     def __init__(self, shape: Shape, rng: np.random.Generator, size: int = 0) -> None:
         size = size or shape.batch
@@ -53,7 +53,7 @@ Step = Callable[[Batch], float]
 
 
 def ragged(shape: Shape) -> Step:
-    """The package's DIN over tables in memory: what the step of a model takes without the pipeline."""
+    """This package's DIN over in-memory tables: the cost of a model's step without the pipeline."""
     torch.manual_seed(0)
     tables = nn.ModuleList(nn.Embedding(keys + 1, shape.dim, sparse=True) for keys in (ITEMS, CATEGORIES))
     model = DIN(2, 0, shape.dim, {"history": (2, 0)}, hidden=shape.hidden, attention=shape.attention)
@@ -82,8 +82,8 @@ def padded(shape: Shape) -> Step:
 
 
 def fuxictr(shape: Shape) -> Step | None:
-    """DIN of FuxiCTR's LongCTR, its own training step; None if it is not installed. Its loader is left out: batches are
-    ready in memory, padded as it pads them."""
+    """DIN of FuxiCTR's LongCTR, with its training step; None if not installed. Its loader is not used: batches are
+    ready in memory, padded as the loader would."""
     try:
         din = importlib.import_module("model_zoo.LongCTR.DIN.DIN").DIN
         features = importlib.import_module("fuxictr.features").FeatureMap("none", tempfile.gettempdir())

@@ -1,18 +1,18 @@
-"""A trained model in use: scoring, serving, size and overload, each next to what it is compared with.
+"""A trained model in use: scoring, serving, size and overload, each with its baseline.
 
-Part by part (`--parts`), of which each can be run alone:
+The parts (`--parts`) can be run separately:
 
 scoring   `pipeline score` against the run's own evaluation of the same split
 serving   `pipeline serve`: 200 candidates of 26 fields, about 2,000 keys, at hit rates of 0, 90, 95 and 99 % of its
           cache. First a closed loop, then open loops (Poisson arrivals, latency from the intended start) at 50 and 80 %
-          of it; the generator has one core, the server the other. In turn, each by itself: the request that reads
-          nothing (the same body, dropped by its deadline after it was parsed), the `preadv` of the missed pages, one by
-          one and from threads, of which the faster counts, and the dense part. "queue" is what a server would give that
-          takes exactly the sum of these for each request, one by one, at the same moments
-size      memory of a server by its number of keys, and the time to open the table
-overload  four times the capacity: what is admitted, and what memory is left
+          of its rate; the generator has one core, the server the other. Then separately: the request that reads nothing
+          (the same body, dropped by its deadline after parsing), the `preadv` of the missed pages, sequential and from
+          threads (the faster counts), and the dense part. "queue" is the latency of a server that takes exactly the
+          sum of these per request, one by one, at the same arrival times
+size      memory of a server by number of keys, and the time to open the table
+overload  four times the capacity: what is admitted, and how much memory is left
 
-The tables are made each time and deleted. At least two cores.
+The tables are made each time and deleted. Needs at least two cores.
 """
 
 from __future__ import annotations

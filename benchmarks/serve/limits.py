@@ -1,4 +1,4 @@
-"""Parts of a request that no server does without, each alone: reads of the missed pages, and the dense part."""
+"""Unavoidable parts of a request, each measured alone: reads of the missed pages, and the dense part."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pipeline.serving.servable import ONNX_FILE, ROWS_FOLDER, OpenedServable, re
 
 PAGE = 4096
 READERS = 8
-"""Threads of the reads in parallel; 16 are no faster on one core."""
+"""Number of threads for parallel reads; 16 are no faster on one core."""
 
 _iovec = types.ExternalFunction("preadv", types.int64(types.int32, types.uintp, types.int32, types.int64))
 
 
 @cpu
 def read_each(files_R: I32, offsets_R: I64, pages_RB: U8) -> bool:
-    """Read pages with one `preadv` each; return True if all reads were complete."""
+    """Read pages with one `preadv` each. Returns True if all reads were complete."""
     vector = np.empty(2, np.uint64)
     for r in range(files_R.size):
         vector[0], vector[1] = pages_RB[r].ctypes.data, pages_RB.shape[1]
@@ -40,7 +40,7 @@ def read_each(files_R: I32, offsets_R: I64, pages_RB: U8) -> bool:
 
 
 class BareReads:
-    """Part files, read past the system's page cache without their own fences, tags and cache."""
+    """Part files, read without the system's page cache and without fences, tags and the server's cache."""
 
     def __init__(self, opened: OpenedServable) -> None:
         self._page_bytes = opened.page_format.page_bytes
@@ -51,7 +51,7 @@ class BareReads:
         self._threads = ThreadPoolExecutor(READERS)
 
     def seconds(self, pages_R: I64, readers: int) -> float:
-        """Seconds to read these pages with so many threads."""
+        """Seconds to read these pages with this number of threads."""
         pages_RB = aligned_empty((len(pages_R), self._page_bytes), np.uint8, PAGE)
         begun = time.perf_counter()
         parts_R = np.searchsorted(self._begins_K, pages_R, side="right") - 1
@@ -68,7 +68,7 @@ class BareReads:
 
 
 def direct(path: Path) -> int:
-    """Flag of reads past the page cache, or 0 where the file system has none."""
+    """Flag for reads that bypass the page cache, or 0 if the file system does not support it."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
     except OSError:
@@ -93,7 +93,7 @@ def dense_alone(opened: OpenedServable) -> Callable[[], float]:
 
 
 def queued(moments: F64, services: F64) -> F64:
-    """Latencies if requests of these service times come at these moments to a server that takes them one by one."""
+    """Latencies of requests with these service times and arrival times at a server that processes them one by one."""
     free, found = 0.0, np.empty(len(moments))
     for n, (moment, service) in enumerate(zip(moments.tolist(), services.tolist(), strict=True)):
         free = max(free, moment) + service

@@ -21,7 +21,7 @@ F64 = NDArray[np.float64]
 LENGTH = "Inference-Header-Content-Length"
 PATH = "/v2/models/bench/infer"
 CONNECTIONS = 8
-"""Connections of a closed loop. An open loop has as many as the server admits requests."""
+"""Number of connections of a closed loop. An open loop has as many as the server admits requests."""
 ADMITTED = 16
 
 
@@ -38,7 +38,7 @@ class Body:
 
 
 def body_of(values_FB: I64, timeout: int | None = None) -> Body:
-    """Binary tensors of the columns c0, c1, ... `timeout`: microseconds after which no row may be read any more."""
+    """Binary tensors of the columns c0, c1, ... `timeout`: microseconds after which no more rows may be read."""
     num_bytes = {"binary_data_size": values_FB.shape[1] * 8}
     inputs = [
         {"name": f"c{f}", "datatype": "INT64", "shape": [values_FB.shape[1]], "parameters": num_bytes}
@@ -57,9 +57,9 @@ class Measured:
     latencies: F64
     """Seconds from the intended start."""
     statuses: I64
-    """HTTP status; 0: the connection broke."""
+    """HTTP status; 0 if the connection broke."""
     late: F64
-    """Seconds from the intended start to the start: the generator was late, or all its connections were in use."""
+    """Seconds from the intended to the actual start: the generator was late, or all connections were in use."""
     seconds: float
     """Seconds from the first intended start to the last answer."""
 
@@ -73,15 +73,15 @@ def p99(seconds: F64) -> float:
 
 
 def poisson(rate: float, seconds: float, seed: int) -> F64:
-    """Moments of arrival from 0 on, in seconds."""
+    """Arrival times in seconds, from 0."""
     gaps = np.random.default_rng(seed).exponential(1 / rate, max(20, int(rate * seconds)))
     moments: F64 = np.cumsum(gaps)
     return moments
 
 
 def load(address: tuple[str, int], bodies: Sequence[Body], moments: F64, connections: int = ADMITTED) -> Measured:
-    """Send a request at each moment, the bodies in turn, over connections that are kept alive. A moment of 0 is as soon
-    as a connection is free (a closed loop): latencies then count from the start."""
+    """Send a request at each of these times, with the bodies in turn, over persistent connections. Time 0 means as soon
+    as a connection is free (a closed loop); latencies then count from the actual start."""
     count, closed = len(moments), not moments.any()
     latencies, late, statuses = np.zeros(count), np.zeros(count), np.zeros(count, np.int64)
     following, lock = iter(range(count)), threading.Lock()
@@ -130,7 +130,7 @@ def closed_loop(
 
 
 class Steal:
-    """Share of the processors' time that the hypervisor gave to others since the last look."""
+    """Share of CPU time that the hypervisor gave to others since the last call."""
 
     def __init__(self) -> None:
         self._before = self._read()

@@ -1,4 +1,4 @@
-"""One opening of a servable, in its own process, as the server opens it: prints its seconds."""
+"""One opening of a servable, in a separate process, as the server does it. Prints the seconds."""
 
 from __future__ import annotations
 

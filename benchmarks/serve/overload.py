@@ -1,4 +1,4 @@
-"""A server that is sent four times what it can answer: its memory, and the latencies of what it admits."""
+"""A server under four times the load that it can handle: its memory, and the latencies of admitted requests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipeline.serving.servable import open_files
 TIMES = 4
 CONNECTIONS = 96
 BODIES = 2_000
-"""Number of different requests; the walk through the pages is longer than this times a request's."""
+"""Number of different requests. The walk through the pages is longer than this number times the pages of a request."""
 SETTLED_SECONDS = 3.0
 
 
 def overload(table: Table, scale: Scale) -> dict[str, float]:
-    """Send four times the capacity, and print what became of it."""
+    """Send four times the capacity, and print the outcome."""
     opened = open_files(table.folder)
     requests = Requests(table, scale.memory_bytes, opened.page_format.page_bytes, seed=1)
     with Server(table.folder, scale.memory_bytes) as server, on_core(0):

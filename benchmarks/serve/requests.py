@@ -1,8 +1,8 @@
-"""Requests of 200 candidates with about 2,000 different keys, of which a given share is in the server's cache.
+"""Requests of 200 candidates with about 2,000 different keys, a given share of which is in the server's cache.
 
-16 columns describe the user and have one value in a request; 10 describe the item and have 200. A key of the given
-share is from few pages, which the cache holds. Each other key is from the next page of a walk through all other pages,
-which are many times the cache: when the walk comes back to a page, it has long left.
+16 columns describe the user and have one value per request; 10 describe the item and have 200. Keys of the given share
+are from a few pages, which the cache holds. Each other key is from the next page of a walk through all other pages.
+These are many times the cache, so when the walk returns to a page, the page was evicted long ago.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ CANDIDATES = 200
 USER_FIELDS = 16
 NUM_KEYS = USER_FIELDS + (NUM_FIELDS - USER_FIELDS) * CANDIDATES
 HOT_SHARE = 0.25
-"""Pages of the keys that shall be found, as a share of the slots of the cache."""
+"""Pages of the keys that should be cached, as a share of the cache's slots."""
 
 
 class Requests:
-    """Makes requests, one after the other, with no key of the walk in two of them."""
+    """Makes requests one after the other. No key of the walk occurs in two of them."""
 
     def __init__(self, table: Table, memory_bytes: int, page_bytes: int, seed: int = 0) -> None:
         self._table = table
@@ -37,7 +37,7 @@ class Requests:
         self._at = 0
 
     def warming(self) -> list[Body]:
-        """Requests that name each key of the pages that the cache shall hold."""
+        """Requests that contain every key of the pages that should be cached."""
         count = -(-len(self._hot_keys) // NUM_KEYS)
         return [self._body(np.resize(np.roll(self._hot_keys, -NUM_KEYS * n), NUM_KEYS)) for n in range(count)]
 

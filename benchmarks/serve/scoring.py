@@ -26,7 +26,7 @@ from pipeline.storage.lock import RunLock
 from pipeline.workflow import Category, Commit, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
 
 KEYS = (200_000, 60_000, 20_000, 6_000, 2_000, 500, 100, 50, 20, 4)
-"""Keys of the quickstart, whose workflow this one is, with more test data and one epoch."""
+"""Keys of the quickstart. The workflow is the quickstart's, with more test data and one epoch."""
 
 
 def workflow_of(root: Path, num_train: int, num_test: int, keys: tuple[int, ...]) -> Workflow:
@@ -50,7 +50,7 @@ def workflow_of(root: Path, num_train: int, num_test: int, keys: tuple[int, ...]
 
 
 class Clock:
-    """Adds up the seconds of a method, of which `patched` makes a timed twin."""
+    """Accumulates the seconds of a method, which `patched` replaces by a timed version."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -69,7 +69,7 @@ class Clock:
 
 
 def evaluation_seconds(workflow: Workflow, run_dir: Path) -> tuple[float, float]:
-    """Seconds of the evaluation of the test split: of its blocks, with metrics, and with opening the run."""
+    """Seconds of the evaluation of the test split: of its blocks, including metrics, and including opening the run."""
     begun = time.perf_counter()
     device = choose(workflow.device)
     setup, source = set_up(workflow, device, lambda line: None)
@@ -89,7 +89,7 @@ def evaluation_seconds(workflow: Workflow, run_dir: Path) -> tuple[float, float]
 
 
 def scoring_seconds(workflow: Workflow, run_dir: Path, out: Path) -> tuple[float, float]:
-    """Seconds of a scoring: of its blocks and files, and in all, with opening, files and metrics."""
+    """Seconds of a scoring: of its blocks and files, and in total, including opening, files and metrics."""
     begun, whole, opening = time.perf_counter(), Clock(), Clock()
     with ExitStack() as stack:
         stack.enter_context(whole.patched(Scorer, "run"))

@@ -1,6 +1,6 @@
-"""Servables of any number of keys: the small files of a trained run's export, and a table written straight to pages.
+"""Servables with any number of keys: the small files of a trained run's export, and a table written directly to pages.
 
-Keys are random; the hash of an integer is a bijection, so any key is that of some integer in any column.
+Keys are random. The hash of an integer is a bijection, so any key belongs to some integer in any column.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PART_BYTES = 64 << 20
 
 
 def small_servable(folder: Path, hidden: tuple[int, ...]) -> OpenedServable:
-    """Train on a few examples and export: a servable of 26 fields, D = 16, with few rows. Its dense part has one
-    thread, since the server has one core."""
+    """Train on a few examples and export a servable with 26 fields, D = 16 and few rows. Its dense part has one thread,
+    since the server has one core."""
     fields = tuple(100 for _ in range(NUM_FIELDS))
     workflow = Workflow(
         name="bench",
@@ -53,7 +53,7 @@ def small_servable(folder: Path, hidden: tuple[int, ...]) -> OpenedServable:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A written servable and what is known of its rows."""
+    """A written servable, and facts about its rows."""
 
     folder: Path
     num_keys: int
@@ -74,7 +74,7 @@ class Table:
 
 
 def write_servable(small: OpenedServable, folder: Path, num_keys: int, keep_keys: bool) -> Table:
-    """Write a servable with random keys, a part at a time, next to the small files of another one."""
+    """Write a servable with random keys, part by part, with the small files of another servable."""
     files, form = Files(), small.page_format
     shutil.copytree(small.folder, folder, ignore=lambda at, names: {ROWS_FOLDER, FENCES_FILE, SERVABLE_MANIFEST})
     (folder / ROWS_FOLDER).mkdir()
@@ -95,7 +95,7 @@ def write_servable(small: OpenedServable, folder: Path, num_keys: int, keep_keys
 
 
 def parts_of(form: PageFormat, num_keys: int, seed: int = 0) -> Iterator[tuple[U64, F32]]:
-    """Yield ascending random keys and weights, equal ranges of keys one after the other."""
+    """Yield ascending random keys and weights, in consecutive key ranges of equal size."""
     rng = np.random.default_rng(seed)
     num_parts = 1
     while num_parts * PART_BYTES < num_keys * form.row_bytes:
@@ -128,7 +128,7 @@ def unmix(mixed_N: U64) -> U64:
 
 
 def check_space(folder: Path, num_keys: int, form: PageFormat) -> int:
-    """Number of keys, fewer if the disk is small: 60 M instead of more. Raises SystemExit if these have no room."""
+    """Number of keys, reduced to 60 M if the disk is small. Raises SystemExit if there is no room for these."""
     free = shutil.disk_usage(folder).free
     for count in (num_keys, min(num_keys, 60_000_000)):
         if 1.2 * count * form.row_bytes < free:

@@ -1,4 +1,4 @@
-"""`pipeline serve` in its own process: its core, its counters, its memory."""
+"""`pipeline serve` in a separate process: its core, its counters, its memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Context in which this thread, and the processes that it starts, run on one core: `core` 0 or 1 of those that the
-    process has."""
+    """Context in which this thread, and the processes that it starts, run on one core: `core` 0 or 1 of the cores
+    available to the process."""
     every = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {sorted(every)[core % len(every)]})
     try:

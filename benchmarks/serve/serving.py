@@ -1,4 +1,4 @@
-"""Latencies of `pipeline serve` at several hit rates of its cache, next to the parts that no server does without."""
+"""Latencies of `pipeline serve` at several hit rates of its cache, compared with the unavoidable parts of a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HIT_RATES = (0.0, 0.9, 0.95, 0.99)
 LOADS = (0.5, 0.8)
 JUDGED = 0.95
 STOLEN = 0.02
-"""Steal, while the judged hit rate is measured, from which on a round does not count."""
+"""A round does not count if steal reaches this share while the judged hit rate is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ Results = dict[tuple[float, str], list[float]]
 
 
 def serving(table: Table, scale: Scale) -> dict[str, float]:
-    """Measure all hit rates in turn, round by round, and print what was found."""
+    """Measure all hit rates in turn, round by round, and print the results."""
     opened = open_files(table.folder)
     requests = Requests(table, scale.memory_bytes, opened.page_format.page_bytes)
     results: Results = defaultdict(list)
@@ -84,7 +84,7 @@ class Bench:
         return load(self._server.address, self._requests.bodies(len(moments), hit_rate, timeout), moments)
 
     def round(self, hit_rate: float, round_number: int) -> dict[str, float]:
-        """Figures of one hit rate: keys that were found, and seconds but for the capacity in requests per second."""
+        """Figures for one hit rate: cached keys, capacity in requests per second, and seconds."""
         count = self._scale.closed
         self.closed(hit_rate, 4, max(10, count // 10))
         hit, missed, pages = self._server.keys()
@@ -114,7 +114,7 @@ class Bench:
     def parts(
         self, reads: BareReads, dense: Callable[[], float], capacity: float, round_number: int
     ) -> dict[str, float]:
-        """Figures of the parts alone, at the hit rate that is judged, and of a queue before their sum."""
+        """Figures of the parts alone, at the judged hit rate, and of a queue in front of their sum."""
         count = self._scale.closed
         empty = self.closed(JUDGED, 1, count, timeout=1)
         _check(empty, 504)
@@ -144,9 +144,9 @@ def _check(measured: Measured, status: int) -> None:
 
 
 def report(results: Results, num_rounds: int) -> dict[str, float]:
-    """Print medians of the rounds, and return the ratios."""
+    """Print medians over the rounds, and return the ratios."""
     median = {key: statistics.median(values) for key, values in results.items()}
-    print(f"\nserving {NUM_KEYS:,} keys a request: medians of {num_rounds} rounds, ms but for the first columns")
+    print(f"\nserving {NUM_KEYS:,} keys per request: medians of {num_rounds} rounds, ms except in the first columns")
     columns = ("p50 alone", "p99 alone", "p50 at 50 %", "p99 at 50 %", "p50 at 80 %", "p99 at 80 %", "late at 80 %")
     print(f"{'hit rate':>8} {'read back':>9} {'keys':>6} {'pages':>6} {'requests/s':>10} {_line(columns)}")
     for hit_rate in HIT_RATES:

@@ -1,4 +1,4 @@
-"""Memory of a server by the number of its keys, and the time to open its table."""
+"""Memory of a server by number of keys, and the time to open its table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def size(small: OpenedServable, folder: Path, sizes: tuple[int, ...], memory_byt
 
 
 def fill(server: Server, num_pages: int, num_slots: int) -> None:
-    """Send random keys until the cache has no room left: any key costs a read of a page, even if it has no row."""
+    """Send random keys until the cache is full: any key costs a read of a page, even if it has no row."""
     rng = np.random.default_rng(0)
     num_keys = 2 * min(num_pages, num_slots)
     for _ in range(0, num_keys, 50 * NUM_FIELDS * CANDIDATES):

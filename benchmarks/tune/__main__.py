@@ -1,14 +1,14 @@
-"""`pipeline tune` against LightGBM and CatBoost that Optuna tunes with the same budget: trials or minutes of processor
-time, whichever end first. Each begins from its own defaults, is chosen by validation logloss and tested once. A trial
-that has begun when the time is over is finished; one of trees ends when another half of the time is over.
+"""`pipeline tune` against LightGBM and CatBoost, tuned by Optuna with the same budget: trials or minutes of CPU time,
+whichever is used up first. Each starts from its defaults, is chosen by validation logloss and tested once. A trial that
+is running when time is up is finished; one of trees ends after another half of the time.
 
     python -m benchmarks.tune [SET ...] [--data ../shared/data] [--trials 30] [--minutes 15] [--tools ours lightgbm ...]
 
-The sets are those of `benchmarks.first_model`; ours begins from the workflow that `init` drafts, which on `frappe` is
-the command's, and elsewhere the study's copy of it. Trees, which cannot read lists, get the length and the last value
-of each; ours gets the lists and the last values. `lightgbm` and `catboost`, which the project does not install, are
-left out if they are not there. Every result is kept in --out and not made again. Next to each tool is the difference of
-our test AUC to its, with the 90 % interval of a paired bootstrap over test rows.
+The sets are those of `benchmarks.first_model`. Ours starts from the workflow drafted by `init`: on `frappe` by the
+command, elsewhere the study's copy of it. Trees, which cannot read lists, get the length and last value of each list;
+ours gets the lists and the last values. `lightgbm` and `catboost`, which the project does not install, are omitted if
+missing. Every result is kept in --out and not recomputed. For each tool, the table shows the difference between our
+test AUC and its, with a 90 % interval from a paired bootstrap over test rows.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from pipeline.records import Array
 SETS, QUICK_SETS = ["criteo", "census", "kuairand_liked", "frappe"], ["linear_3k"]
 FIGURES = ("validation", "auc", "logloss", "trials", "minutes")
 TREES_END = 1.5
-"""Share of the budget after which a training of trees ends."""
+"""Multiple of the budget after which a training of trees ends."""
 
 
 def ours(rows: Rows, args: argparse.Namespace, folder: Path) -> Json:
-    """Tune the drafted workflow in a process, as a user would."""
+    """Tune the drafted workflow in a separate process, as a user would."""
     rows = with_last(rows)
     workflow = drafted(rows, args, folder)
     command = [sys.executable, "-m", "pipeline", "tune", str(workflow), "--out", str(folder / "study"), "--json"]
@@ -66,8 +66,8 @@ def ours(rows: Rows, args: argparse.Namespace, folder: Path) -> Json:
 
 
 def until(command: list[str], seconds: float) -> tuple[int, str]:
-    """Run a command, and interrupt it when it and its children have taken so much processor time. Returns its exit code
-    and what it printed."""
+    """Run a command, and interrupt it when it and its children have used this much CPU time. Returns its exit code and
+    output."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     while True:
         try:
@@ -80,7 +80,7 @@ def until(command: list[str], seconds: float) -> tuple[int, str]:
 
 
 def processor_seconds(pid: int) -> float:
-    """Processor time of a process, and of its children, those that have ended included; 0 if it has ended."""
+    """CPU time of a process and its children, including ended ones; 0 if the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -90,7 +90,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def scores_of(run_dir: Path, rows: Rows) -> Array:
-    """Probabilities that a run gives the rows of the test split."""
+    """Probabilities that a run predicts for the rows of the test split."""
     import pipeline.api
 
     with pipeline.api.open_run(run_dir) as run:
@@ -105,7 +105,7 @@ def tested(rows: Rows, p_N: Array, path: Path) -> Json:
 
 
 def drafted(rows: Rows, args: argparse.Namespace, folder: Path) -> Path:
-    """File of the workflow to begin from."""
+    """File of the workflow from which to start."""
     folder.mkdir(parents=True, exist_ok=True)
     if rows.name == "frappe":
         path = folder / "frappe.py"
@@ -194,8 +194,8 @@ def tuned(
     rows: Rows, args: argparse.Namespace, fitted: Callable[[Any, float], Callable[[str], Any]],
     defaults: dict[str, Any], path: Path,
 ) -> Json:  # fmt: skip
-    """Tune a tool by TPE, from its `defaults`. `fitted`: trains a trial's model, at most to the given processor time,
-    and returns its probabilities by split. Writes test scores to `path`."""
+    """Tune a tool with TPE, from its `defaults`. `fitted`: trains a trial's model, up to the given CPU time, and
+    returns its probabilities by split. Writes test scores to `path`."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -235,7 +235,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def timed(tool: Callable[..., Json], rows: Rows, args: argparse.Namespace) -> Json:
-    """Figures of a tool, with the processor time in minutes that it took, testing included."""
+    """Figures of a tool, with the CPU time in minutes that it took, including testing."""
 
     def spent() -> float:
         return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -1,15 +1,15 @@
-"""Runs that are slowed on purpose: does the run say what it was?
+"""Runs that are slowed on purpose: does the run name the cause?
 
     python -m benchmarks.waits [--repeats 2] [--only CASE ...]
 
-Each of ten cases delays one thing (see `slow.py`). A run without a delay and one with it take turns. The seconds that
-were planted are those that the run took longer; found are those by which the waits for the planted cause grew. The case
+Each of ten cases delays one thing (see `slow.py`). Runs without and with the delay take turns. The planted seconds are
+those by which the run took longer; the found seconds are those by which the waits for the planted cause grew. The case
 "core" plants no wait: another process takes a core, so that training itself takes longer.
 
 Expected: in every case the planted cause grows most, and by at least 0.8 of the planted seconds.
 
-The last line is JSON: `least_found`, the least of those shares; `named`, the share of cases whose planted cause grew
-most; `most_unattributed`, the largest share of a run's wall seconds that has no cause.
+The last line is JSON: `least_found`, the lowest of those shares; `named`, the share of cases whose planted cause grew
+most; `most_unattributed`, the largest share of a run's wall seconds without a cause.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ model = plain.model.model_copy(update=dict(args=dict(hidden=(400, 400, 400))))
 workflow = plain.model_copy(update=dict(data=data, model=model))
 """
 )
-"""Quickstart with a model that takes most of the time."""
+"""Quickstart with a model that accounts for most of the time."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def ended(case: str, slowed: bool, data: Path, quick: bool) -> Ended:
-    """The last line of live.jsonl of a run of a case, or of the same without its delay."""
+    """Last line of live.jsonl of a run of a case, or of the same run without the delay."""
     settings = ["commit.every_blocks=6"] if case == "commit" else []
     several = ["--workers", "2"] if case == "worker" else []
     lines = run_case(case if slowed else "none", data, quick, settings, several)

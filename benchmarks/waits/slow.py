@@ -1,6 +1,6 @@
-"""A run that one thing slows, in its own process: `python -m benchmarks.waits.slow CASE WORKFLOW.py RUN_DIR`.
+"""A run slowed by one cause, in a separate process: `python -m benchmarks.waits.slow CASE WORKFLOW.py RUN_DIR`.
 
-Each way is a delay of one function, in the thread that a stage runs in.
+Each case delays one function, in the thread that runs the stage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline.worker import stage_runner
 from pipeline.worker.placement import OnHost
 
 BLOCK_SECONDS = 0.25
-"""Delay of each block, and of each batch that is scored; several times what its training takes."""
+"""Delay of each block, and of each scored batch; several times its training time."""
 COMMIT_SECONDS = 2.0
 ROW_SECONDS = 5e-5
 """Delay of each row."""
@@ -40,7 +40,7 @@ class SlowOnSecond(DeepFM):
 
 
 def name_of_worker() -> str:
-    """Name of the Dask worker of this thread's task; empty outside of one."""
+    """Name of the Dask worker of this thread's task; empty outside a task."""
     from distributed import get_worker
 
     try:
@@ -50,7 +50,7 @@ def name_of_worker() -> str:
 
 
 def delay(owner: Any, name: str, seconds_of: Callable[..., float]) -> None:
-    """Have a function take so much longer, which may depend on its arguments."""
+    """Make a function take this much longer; the delay may depend on its arguments."""
     plain = getattr(owner, name)
 
     def slow(*args: Any, **named: Any) -> Any:
@@ -65,7 +65,7 @@ def of_block(*_: Any) -> float:
 
 
 def of_rows(_: Any, at_U: Any, *__: Any) -> float:
-    """Not for those that a commit or a fingerprint moves, in the driver's thread."""
+    """Not for rows that a commit or a fingerprint moves in the driver's thread."""
     in_stage = threading.current_thread().name.startswith(("prefetch", "write_back"))
     return ROW_SECONDS * len(at_U) if in_stage else 0.0
 
@@ -75,7 +75,7 @@ def of_host_rows(slab: Slab, at_U: Any, *rest: Any) -> float:
 
 
 def take_a_core() -> None:
-    """Have a separate process keep one core busy until this one ends."""
+    """Make a separate process keep one core busy until this one ends."""
     multiprocessing.get_context("fork").Process(target=_spin, daemon=True).start()
 
 
@@ -96,7 +96,7 @@ CASES: dict[str, tuple[str, Callable[[], None]]] = {
     "worker": ("other workers", lambda: None),
     "core": ("train", take_a_core),
 }
-"""Cause that a case must be found as, and what plants it."""
+"""Cause that must be found for a case, and the function that plants it."""
 
 if __name__ == "__main__":
     case, *arguments = sys.argv[1:]

@@ -1,13 +1,13 @@
 """Runs on several workers whose processes die, stop, or are cut off.
 
-kill: a random worker is killed with SIGKILL at a random instant of the run, its start included
+kill: a random worker is killed with SIGKILL at a random instant of the run, including its start
 stop: the same with SIGSTOP, so that the worker exists but is silent
-driver: the driver is killed with SIGKILL; its workers must be gone soon, and the same command resumes
-resize: a run is interrupted and goes on with another number of workers, or in the driver's process alone
-scheduler: the workers belong to a Dask cluster that was started before, and one of them is killed
+driver: the driver is killed with SIGKILL; its workers must soon be gone, and the same command resumes
+resize: a run is interrupted and resumes with a different number of workers, or in the driver's process alone
+scheduler: the workers belong to a Dask cluster that was already running, and one of them is killed
 cut: one worker of such a cluster is in a network namespace, and its link goes down, forever or for a while
 
-Each run must end by itself, with the undisturbed run's fingerprint (`resize`: AUC) and an undamaged table.
+Each run must end without intervention, with the undisturbed run's fingerprint (`resize`: AUC) and an intact table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RESIZES = ((4, 2), (4, 3), (2, 1))
 
 
 def moment(run: Run, undisturbed: Ended) -> str:
-    """Wait for a random instant of a run, one in five before all workers are open; return a description of it."""
+    """Wait for a random instant of a run, one in five before all workers are open. Returns its description."""
     training = undisturbed.result["seconds"]
     if random.random() < 0.2:
         seconds, after = random.uniform(0, undisturbed.seconds - training), "the start"
@@ -97,7 +97,8 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def resizes(job: Job, auc: float, before: int, after: int) -> Callable[[Path], str]:
-    """Make a trial in which the run is interrupted in the second epoch, and goes on with another number of workers."""
+    """Make a trial in which the run is interrupted in the second epoch and resumes with a different number of
+    workers."""
 
     def trial(run_dir: Path) -> str:
         with job.start(run_dir, before) as run:
@@ -109,7 +110,7 @@ def resizes(job: Job, auc: float, before: int, after: int) -> Callable[[Path], s
         wrong, were = verified(run_dir), chunks(run_dir)
         with job.start(run_dir, after) as again:
             again.says("dashboard:")
-            # Taken here since the second epoch later moves every row, and old chunks are deleted.
+            # Taken here because the second epoch later moves every row, and old chunks are deleted.
             opened = chunks(run_dir)
             ended = again.end()
         if ended.code:

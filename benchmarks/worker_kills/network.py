@@ -1,4 +1,4 @@
-"""Runs on the workers of a plain Dask cluster: in their own network namespaces, or on loopback."""
+"""Runs on the workers of a plain Dask cluster: in separate network namespaces, or on loopback."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def scheduler_kill(job: Job) -> Callable[[Path], str]:
 
 
 def cut(job: Job, seconds: float) -> Callable[[Path], str]:
-    """Make a trial in which one worker's link goes down for `seconds`. If it is back in time, the run goes on;
-    otherwise the run ends with an error, and goes on with workers of this machine."""
+    """Make a trial in which one worker's link goes down for `seconds`. If it is back in time, the run continues;
+    otherwise the run ends with an error and resumes with workers on this machine."""
 
     def trial(run_dir: Path) -> str:
         undisturbed = _two(job, run_dir)
@@ -64,7 +64,7 @@ def cut(job: Job, seconds: float) -> Callable[[Path], str]:
 
 
 def _stands(job: Job, run_dir: Path, ended: Ended, undisturbed: Ended) -> str:
-    """Check that a run that could not go on ended as it should, with all that was committed; return what is wrong."""
+    """Check that a run that could not continue ended correctly, with everything committed. Returns what is wrong."""
     if ended.code != 1 or "error: " not in ended.said or "Traceback" in ended.said:
         return f"rc {ended.code}: {ended.last_words}"
     with job.start(run_dir, 2) as again:
@@ -72,7 +72,7 @@ def _stands(job: Job, run_dir: Path, ended: Ended, undisturbed: Ended) -> str:
 
 
 def _two(job: Job, run_dir: Path) -> Ended:
-    """Run two workers without a disturbance."""
+    """Run two workers undisturbed."""
     return Job(job.data, 2).undisturbed(run_dir.with_name(f"{run_dir.name}-undisturbed"))
 
 
@@ -107,7 +107,7 @@ def _kill_worker_of(nanny: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def namespaces() -> Iterator[None]:
-    """Two network namespaces, joined by a pair of interfaces called `kills`."""
+    """Two network namespaces, connected by a pair of interfaces called `kills`."""
     with ExitStack() as stack:
         for space in SPACES:
             _ip("netns", "add", space)

@@ -21,7 +21,7 @@ from pipeline.workflow import Category, Commit, Data, Model, Schedule, Storage, 
 KEYS = (60_000, 20_000, 5_000, 500, 20)
 SILENT_SECONDS = 8.0
 ENDS_SECONDS = 400.0
-"""Time within which a run ends by itself, whatever happens to it."""
+"""Time within which a run ends without intervention, whatever happens to it."""
 
 workflow = Workflow(
     name="kills",
@@ -48,7 +48,7 @@ workflow = Workflow(
 
 @dataclass(frozen=True)
 class Ended:
-    """Result of a run that ended by itself."""
+    """Result of a run that ended without intervention."""
 
     code: int
     said: str
@@ -73,7 +73,7 @@ class Run:
     """A process of `pipeline.run` and its children."""
 
     def __init__(self, data: Path, run_dir: Path, *more: str, inside: Sequence[str] = ()) -> None:
-        """`inside`: a command put in front, which runs another one."""
+        """`inside`: a command prefix that runs another command."""
         self.run_dir, self._log = run_dir, run_dir.with_suffix(".log")
         command = [*inside, sys.executable, "-m", "pipeline.run", __file__, "--run-dir", str(run_dir)]
         with self._log.open("w") as log:
@@ -128,16 +128,16 @@ class Run:
 @dataclass(frozen=True)
 class Job:
     data: Path
-    """Folder in which its synthetic data is made once."""
+    """Folder in which its synthetic data is generated once."""
     num_workers: int
 
     def start(self, run_dir: Path, num_workers: int | None = None, *more: str) -> Run:
-        """Start a run; with 1 worker that is the driver itself."""
+        """Start a run. With 1 worker, that is the driver itself."""
         num_workers = num_workers or self.num_workers
         return Run(self.data, run_dir, *(["--workers", str(num_workers)] if num_workers > 1 else []), *more)
 
     def undisturbed(self, run_dir: Path) -> Ended:
-        """Run without a disturbance. Raises RuntimeError if the run does not finish."""
+        """Run undisturbed. Raises RuntimeError if the run does not finish."""
         with self.start(run_dir) as run:
             ended = run.end()
         if ended.code:
@@ -146,7 +146,7 @@ class Job:
 
 
 def until(what: str, is_so: Callable[[], bool], seconds: float = ENDS_SECONDS) -> float:
-    """Wait until a condition holds; return the seconds that it took. Raises TimeoutError if it takes too long."""
+    """Wait until a condition holds. Returns the seconds that it took. Raises TimeoutError if it takes too long."""
     begun = time.perf_counter()
     while not is_so():
         if time.perf_counter() - begun > seconds:

@@ -1,14 +1,13 @@
 """Speed-up by more workers on one machine, where the time goes, and how well the scaling model predicts it.
 
-A point is a number of workers on a number of cores, each in their own processes; repeats are interleaved, medians
-reported. Two workers share the batch of one, or each has a batch of that size ("each", if more workers make the batch
+A point is a number of workers on a number of cores, each in a separate process; repeats are interleaved, medians
+reported. Two workers share the batch of one, or each has a batch of that size ("each": more workers make the batch
 larger). The model is Criteo's shape with an MLP of 64 and all rows on the device, so the dense part is too small to
-matter. A worker's seconds are of its steady state: `train`, and within it the communication (rows fetched, gradients
-given back, dense gradients all-reduced, including waits for the slower worker), and processor seconds of the worker and
-of the driver. If other programs use the cores as well, speeds are those of a crowded machine. Two simultaneous runs of
-one worker, on a core each, therefore show the most that two cores gave, and processor time shows what free cores would
-give. `predicted` is the scaling model's speed with the constants of the machine of 2026-11-20 and the link between
-workers measured here.
+matter. A worker's seconds are those of its steady state: `train`, including communication (rows fetched, gradients
+returned, dense gradients all-reduced, and waits for the slower worker), and CPU seconds of the worker and the driver.
+If other programs also use the cores, speeds are those of a loaded machine. Two concurrent runs of one worker, on one
+core each, therefore show the maximum that two cores gave, and CPU time shows what idle cores would give. `predicted` is
+the scaling model's speed with the constants of the machine of 2026-11-20 and the link between workers measured here.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ class Setup(NamedTuple):
     workers: int
     cores: int
     batches: int = 1
-    """Examples of a step, as a multiple of one worker's batch."""
+    """Number of examples per step, as a multiple of one worker's batch."""
 
     def __str__(self) -> str:
         return f"{self.workers}_on_{self.cores}" + "_each" * (self.batches > 1)
 
 
 POINTS = (Setup(1, 1), Setup(2, 2), Setup(2, 2, batches=2), Setup(1, 2), Setup(4, 2))
-"""Measured points; the first is the one that the others are compared with."""
+"""Measured points. The first is the reference for the others."""
 BLOCK_BATCHES = 32
-"""Batches of a block of one worker."""
+"""Number of batches per block of one worker."""
 Measured = dict[Setup, list[dict[str, Any]]]
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=2_000_000)
     parser.add_argument("--batches", type=int, default=400)
-    parser.add_argument("--points", type=int, default=len(POINTS), help="the first so many of them, at least 2")
+    parser.add_argument("--points", type=int, default=len(POINTS), help="number of points to measure, at least 2")
     parser.add_argument("--batch", type=int, default=8_192, help="examples of a step of one worker")
 
 
@@ -76,13 +75,13 @@ def result(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def independent(args: argparse.Namespace) -> float:
-    """Examples per second of two independent runs of one worker together, on a core each."""
+    """Total examples per second of two independent runs of one worker, on one core each."""
     both = [start(args, POINTS[0], first) for first in (0, 1)]
     return sum(result(process)["examples_per_s"] for process in both)
 
 
 def print_point(point: Setup, runs: list[dict[str, Any]]) -> None:
-    """Print the run of median speed, in microseconds per example of all workers."""
+    """Print the run with median speed, in microseconds per example over all workers."""
     speeds = [one["examples_per_s"] for one in runs]
     one = sorted(runs, key=lambda r: r["examples_per_s"])[len(runs) // 2]
     print(f"{point}: {spread(speeds)} examples/s")
@@ -131,7 +130,7 @@ def compare(args: argparse.Namespace, measured: Measured, link: Link) -> dict[st
 
 def scaling(measured: Measured, limits: Sequence[float]) -> dict[str, float]:
     """Speed-up of two workers that share a batch: over one worker, relative to the limit of the machine at that time,
-    and by processor time alone."""
+    and by CPU time alone."""
     one, two = measured[POINTS[0]], measured[POINTS[1]]
     speed, limit = statistics.median(r["examples_per_s"] for r in two), statistics.median(limits)
     cpu = [

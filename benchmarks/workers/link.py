@@ -20,7 +20,7 @@ REPEATS = 30
 
 
 def collectives(world: int, repeats: int = REPEATS) -> dict[str, dict[int, float]]:
-    """Median seconds of a collective, by its name and by the bytes that one worker sends."""
+    """Median seconds of a collective, by name and by number of bytes that one worker sends."""
     store, name = Store("127.0.0.1", serves=True), uuid.uuid4().hex
 
     def one(rank: int) -> dict[str, dict[int, float]]:

@@ -1,4 +1,4 @@
-"""One measured run of `workers`, in its own process: a number of workers on a number of cores.
+"""One measured run of `workers`, in a separate process: a number of workers on a number of cores.
 
 Its last line is JSON. The steady state begins after the first quarter of the training and lasts to its end: by then
 workers have started, kernels are loaded, and every frequent key has its row.
@@ -37,7 +37,7 @@ HIDDEN = (64,)
 
 
 class Sampled(Quiet):
-    """Progress that records the processor time of this process and of its workers, block by block."""
+    """Progress that records the CPU time of this process and of its workers, block by block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,8 +62,8 @@ class Calls(Observer):
 
 
 def workload(data: Path, num_keys: int, num_batches: int, batch: int, block_batches: int, threads: int) -> Workflow:
-    """Workflow of Criteo's shape with a small dense part; all rows fit into one worker's device slab. `threads`: total
-    of all workers."""
+    """Workflow of Criteo's shape with a small dense part. All rows fit into one worker's device slab. `threads`: total
+    over all workers."""
     sizes = {"slab_rows": num_keys, "host_rows": 1000, "ring_rows": 600_000}
     examples = num_batches * batch
     workflow = make_workflow(
@@ -107,7 +107,7 @@ def window(progress: Sampled) -> tuple[float, float]:
 
 
 def steady(progress: Sampled, calls: list[StageCall], result: dict[str, Any]) -> dict[str, Any]:
-    """Figures of the steady state; only `sent` is of the whole run, per step."""
+    """Figures of the steady state; only `sent` covers the whole run, per step."""
     begin, end = window(progress)
     at = sorted(progress.cpu_at)
     first, last = at[len(at) // 4], at[-1]

@@ -15,7 +15,7 @@ from pipeline.comm.group import Group
 TIMED = ((Exchange, "fetch"), (Exchange, "push_gradients"), (Group, "all_to_all"))
 """Timed methods. `fetch` and `push_gradients` gather or sum rows around an all_to_all."""
 STEPS = "summing"
-"""Timed generator that sums dense gradients and agreements: the time of its steps, not of the work between them."""
+"""Timed generator that sums dense gradients and agreements. The time covers its steps, not the work between them."""
 END = object()
 _calls: dict[str, list[tuple[float, float]]] = {name: [] for name in (*(name for _, name in TIMED), STEPS)}
 """Begin and end of each call in this process, by name."""
@@ -31,7 +31,7 @@ class Timers(WorkerPlugin):
 
 
 def seconds_of_calls(begin: float, end: float) -> dict[str, float]:
-    """Seconds that this process spent in each, between two moments of `time.perf_counter`."""
+    """Seconds that this process spent in each, between two values of `time.perf_counter`."""
     return {name: sum(b - a for a, b in seen if a >= begin and b <= end) for name, seen in _calls.items()}
 
 

@@ -1,8 +1,8 @@
-"""Collectives: operations that all workers perform together on a tensor that each of them has.
+"""Collectives: operations that all workers perform together, each on its tensor.
 
 All workers of a group make the same calls in the same order, each from one thread. `kind` selects the counter of the
 payload: "dense" for gradients, "merge" for weights and moments. The last `num_buffers` numbers of a tensor belong to
-the model's buffers and are counted as "buffers".
+the model's buffers and count as "buffers".
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class Collective(Protocol):
     def world(self) -> int: ...
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        """Replace a contiguous vector by its sum over all workers, with the same bits on all of them."""
+        """Replace a contiguous vector by its sum over all workers, with the same bits on each."""
 
     def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
-        """All-reduce in steps, as an iterator. Between steps data is in transit and the caller may do other work,
-        including other collectives; the tensor must not be changed before the last step. All workers must take the same
-        steps at the same place in the order of their calls; `take_all_steps` takes the remaining ones."""
+        """All-reduce in steps, as an iterator. Between steps data is in transit, and the caller may do other work,
+        including other collectives. The tensor must not change before the last step. All workers must take the same
+        steps at the same points in their sequence of calls. `take_all_steps` takes the remaining steps."""
 
 
 class LevelGroup(Collective, Protocol):
-    """Group of workers that can be the inner level of `TwoLevels`. Lengths of vectors are multiples of its number of
-    workers."""
+    """Group of workers that can be the inner level of `TwoLevels`. The lengths of vectors must be multiples of its
+    number of workers."""
 
     def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
-        """Sum this worker's part of the vector (by rank) over all workers, in place, and return it. The content of the
-        other parts is undefined afterwards."""
+        """Sum this worker's part of the vector (by rank) over all workers, in place, and return it. The other parts are
+        undefined afterwards."""
 
     def all_gather(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        """Fill the vector, in place, with every worker's own part."""
+        """Fill the vector, in place, with the parts of all workers."""
 
 
 class SingleWorker:
@@ -64,14 +64,14 @@ SINGLE_WORKER = SingleWorker()
 
 
 class TwoLevels:
-    """Two-level all-reduce for several machines with equal numbers of workers: reduce-scatter within a machine,
-    all-reduce between workers of the same index, all-gather within the machine. Each number thus crosses a link between
-    machines once per machine, over the link of whichever worker holds it (Zhao et al., arXiv 2201.05500; used in
+    """Two-level all-reduce for several machines with equal numbers of workers: reduce-scatter within each machine,
+    all-reduce between workers of the same index, all-gather within each machine. Each number crosses a link between
+    machines once per machine, over the link of the worker that holds it (Zhao et al., arXiv 2201.05500; used in
     PaddleBox)."""
 
     def __init__(self, inner: LevelGroup, outer: Collective) -> None:
         """`inner`: workers of one machine. `outer`: workers of the same index on all machines. Raises ValueError if
-        vectors cannot be divided among the workers of a machine."""
+        vectors cannot be divided evenly among the workers of a machine."""
         if ALIGNED % inner.world:
             raise ValueError(
                 f"{inner.world} workers are on this machine, and optimizer.merge.inner needs 1, 2, 4, 8 or {ALIGNED}; "

@@ -1,7 +1,7 @@
-"""Exchange of rows and gradients: rows go from their owners to the workers that need them, gradients go back. Only
-unique keys travel, each once per worker and batch.
+"""Exchange of rows and gradients. Rows go from their owners to the workers that need them, and gradients go back. Only
+unique keys are sent, each once per worker and batch.
 
-`dedup` and `unite` have settled what is sent to whom; no key is looked up here.
+`dedup` and `unite` have already decided what is sent to whom; no key is looked up here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, I32, BatchIndex, RowRequests
 
 ONE_TILE = 1 << 30
-"""Tile size that puts all requests of a key into one tile, so that gradients are always summed in the order of ranks,
-whichever other keys an owner has."""
+"""Tile size that puts all requests for a key into one tile, so that gradients are always summed in rank order, whatever
+other keys an owner has."""
 
 
 class Exchange:
@@ -32,7 +32,7 @@ class Exchange:
         self._none: F32 = self._empty(0).reshape(-1)
 
     def fetch(self, weights_QC: F32, row_requests: RowRequests, index: BatchIndex) -> F32:
-        """Return the weights [P, C] of this worker's unique keys. `weights_QC` are those of the keys that it owns. The
+        """Return the weights [P, C] of this worker's unique keys. `weights_QC`: weights of the keys that it owns. The
         result is valid until the next call."""
         num_wanted = sum(index.parts_W)
         if len(self._wanted_PC) < num_wanted:
@@ -44,8 +44,8 @@ class Exchange:
         return wanted_PC
 
     def push_gradients(self, sums_PC: F32, row_requests: RowRequests, index: BatchIndex) -> F32:
-        """Return the gradients [Q, C] of the keys that this worker owns, summed in the order of ranks. `sums_PC` are
-        the gradients of its own part of the batch. The result is valid until the next call."""
+        """Return the gradients [Q, C] of the keys that this worker owns, summed in rank order. `sums_PC`: gradients of
+        its part of the batch. The result is valid until the next call."""
         received_RC, num_owned = self._sent(row_requests), len(row_requests.index.unique_P)
         self._group.all_to_all(
             tensor_of(sums_PC), index.parts_W, tensor_of(received_RC), row_requests.parts_W, "gradients"
@@ -62,7 +62,8 @@ class Exchange:
         return sums_QC
 
     def send_widths(self, widths_P: I32, row_requests: RowRequests, index: BatchIndex) -> I32:
-        """Return the widths [Q] of the keys that this worker owns. `widths_P`: those of the keys of its part."""
+        """Return the widths [Q] of the keys that this worker owns. `widths_P`: widths of the keys of its part of the
+        batch."""
         received_R: I32 = self._device.empty(sum(row_requests.parts_W), np.int32)
         self._group.all_to_all(tensor_of(widths_P), index.parts_W, tensor_of(received_R), row_requests.parts_W, "rows")
         owned = row_requests.index

@@ -1,7 +1,7 @@
-"""Flat storage of a model's parameters, gradients and buffers in one vector, so that a message is one call without a
+"""Flat storage of a model's parameters, gradients and buffers in one vector, so that one call sends them without a
 copy.
 
-Q is the number of values of all parameters; each parameter begins at a multiple of 64 bytes.
+Q is the total number of values of all parameters. Each parameter begins at a multiple of 64 bytes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 ALIGNED = 16
-"""Alignment of parameters and vectors, in float32 numbers: matrix libraries are faster on aligned data, and vectors can
+"""Alignment of parameters and vectors in float32 numbers. Matrix libraries are faster on aligned data, and vectors can
 be divided among 2, 4, 8 or 16 workers."""
 
 
 class Flat:
     """`num_vectors` vectors [Q], initially zero, followed by the model's float buffers, which are moved there.
 
-    Parameters that are not trained are left out. Raises ValueError if a parameter or buffer is not float32.
+    Excludes parameters that are not trained. Raises ValueError if a parameter or buffer is not float32.
     """
 
     def __init__(self, model: torch.nn.Module, num_vectors: int) -> None:
@@ -36,7 +36,7 @@ class Flat:
             begin += buffer.numel()
 
     def parts(self, vector: Tensor) -> list[Tensor]:
-        """Views of a vector [Q]: the part of each parameter, in its shape."""
+        """Views of a vector [Q]: one per parameter, in the parameter's shape."""
         rooms = vector.split([_room(parameter.numel()) for parameter in self.parameters])
         return [
             room[: parameter.numel()].view(parameter.shape)
@@ -44,7 +44,7 @@ class Flat:
         ]
 
     def hold_gradients(self, vector: Tensor) -> None:
-        """Make `vector` [Q] hold the parameters' gradients: backward adds to it from now on."""
+        """Make `vector` [Q] hold the parameters' gradients. From now on, backward accumulates into it."""
         for parameter, part in zip(self.parameters, self.parts(vector), strict=True):
             parameter.grad = part
 
@@ -69,5 +69,5 @@ def _check_types(model: torch.nn.Module) -> None:
     for name, value in named:
         if value.dtype is not torch.float32:
             raise ValueError(
-                f"{name} of the dense model is of {value.dtype}, but workers exchange float32; convert it to float32"
+                f"{name} of the dense model is {value.dtype}, but workers exchange float32; convert it to float32"
             )

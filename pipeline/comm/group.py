@@ -1,7 +1,7 @@
 """Process group of a run's workers. Every collective of a worker goes through it and is counted.
 
-A worker issues all collectives from one thread, that of `train`, in an order that depends on the block alone: two
-threads that use one gloo group get wrong sums without an error.
+A worker issues all collectives from one thread, that of `train`, in an order that depends only on the block: if two
+threads used one gloo group, sums would be silently wrong.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pipeline.records import Rank
 
 GLOO: Any = dist.ProcessGroupGloo
 NCCL_SETTINGS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
-"""Settings of torch's watchdog: if a collective has failed or is late, it ends the process, without a cleanup (which
-can hang) and without a report. A GPU that waits for a lost GPU waits for ever, and so does its host, so the process
-must end in any case. The driver kills it within seconds if it knows of the lost worker; if not, it learns of the loss
+"""Settings of torch's watchdog: if a collective fails or is late, it ends the process without cleanup (which can hang)
+and without a report. A GPU that waits for a lost GPU waits forever, and so does its host, so the process must end in
+any case. The driver kills the process within seconds if it has noticed the lost worker; otherwise it notices the loss
 when this process ends."""
 OTHER_WORKERS = "other workers"
 TRAFFIC_KINDS = ("keys", "rows", "gradients", "dense", "buffers", "merge", "agreement")
@@ -38,12 +38,12 @@ class Disconnected(RuntimeError):
 
 
 class OutOfOrder(RuntimeError):
-    """Raised if workers are about to run different collectives together."""
+    """Raised if workers are about to run different collectives."""
 
 
 @contextmanager
 def lost_others() -> Iterator[None]:
-    """Context in which a RuntimeError of torch, or an OSError of a socket, is raised as Disconnected."""
+    """Context that converts a RuntimeError from torch, or an OSError from a socket, to Disconnected."""
     try:
         yield
     except (RuntimeError, OSError) as error:
@@ -52,21 +52,22 @@ def lost_others() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Traffic:
-    """Payload bytes and number of messages that a worker sent to others. An all-reduce counts its tensor once."""
+    """Number of payload bytes and of messages that a worker sent to others. An all-reduce counts its tensor once."""
 
     num_bytes: int = 0
     messages: int = 0
 
 
 class Store:
-    """Key-value store through which workers of a new group find each other: a file if they share a folder, else a
-    server in the first one's process."""
+    """Key-value store through which the workers of a new group find each other: a file if they share a folder, else a
+    server in the process of the first worker."""
 
     def __init__(
         self, host: str, port: int = 0, serves: bool = False, timeout_seconds: float = 120.0, folder: str = ""
     ) -> None:
-        """`serves`: True if this process runs the server. It listens on this address of the host only, because anyone
-        who reaches it may read and write. `folder`: one that all workers see, and nobody else, instead of a server."""
+        """`serves`: True if this process runs the server. It listens only on this address of the host, because anyone
+        who can reach it may read and write. `folder`: folder to use instead of a server; all workers and nobody else
+        must have access."""
         self.host = host
         if folder:
             self._store: Any = dist.FileStore(f"{folder}/store")
@@ -90,7 +91,7 @@ class Store:
         return int(self._store.port)
 
     def under(self, prefix: str) -> dist.Store:
-        """Return the part of the store under `prefix`; each group must use a new one."""
+        """Return the part of the store under `prefix`. Each group must use a new prefix."""
         return dist.PrefixStore(prefix, self._store)
 
 
@@ -99,19 +100,19 @@ class GroupSettings:
     """How the workers of a group reach each other."""
 
     interface: str = ""
-    """Network interface; empty: that of the host name."""
+    """Network interface; if empty, that of the host name."""
     timeout_seconds: float = 120.0
     check: bool = False
-    """Verify before each collective that all workers are about to run the same one."""
+    """Before each collective, verify that all workers are about to run the same one."""
     one_machine: bool = False
-    """All workers are on one machine, and exchange tensors in host memory through memory that they share."""
+    """All workers are on one machine and exchange tensors in host memory through shared memory."""
     on_gpus: bool = False
-    """Tensors lie in GPU memory, and NCCL moves them as work of the current stream; no call waits for it."""
+    """Tensors are in GPU memory, and NCCL transfers them on the current stream; no call waits for it."""
 
 
 def gloo(store: Store, name: str, rank: Rank, settings: GroupSettings) -> Any:
     """Make a process group for tensors in host memory."""
-    # Not torch's default group, since a process has only one of it and tests have all workers in one process.
+    # Not torch's default group: a process has only one, and tests run all workers in one process.
     options = GLOO._Options()
     options._timeout = datetime.timedelta(seconds=settings.timeout_seconds)
     where = {"interface": settings.interface} if settings.interface else {"hostname": store.host}
@@ -120,7 +121,7 @@ def gloo(store: Store, name: str, rank: Rank, settings: GroupSettings) -> Any:
 
 
 def nccl(store: Store, name: str, rank: Rank, settings: GroupSettings) -> Any:
-    """Make a process group for tensors in the memory of GPUs, one GPU per process."""
+    """Make a process group for tensors in GPU memory, one GPU per process."""
     for variable, value in NCCL_SETTINGS.items():
         os.environ.setdefault(variable, value)
     options = dist.ProcessGroupNCCL.Options()
@@ -134,8 +135,8 @@ class Group:
     def __init__(
         self, store: Store, name: str, rank: Rank, settings: GroupSettings, traffic: dict[str, Traffic] | None = None
     ) -> None:
-        """Wait until all workers have joined. `traffic`: counters shared with another group. Raises RuntimeError if
-        some do not join in time."""
+        """Wait until all workers have joined. `traffic`: counters shared with another group. Raises RuntimeError if a
+        worker does not join in time."""
         self.rank, self.world = rank.number, rank.world
         self._check = settings.check
         self._sequence = 0
@@ -148,21 +149,21 @@ class Group:
         self._backend = self._host
         if settings.on_gpus:
             self._backend = nccl(store, f"{name}/gpus", rank, settings)
-            # NCCL connects at the first collective; run one here, so that a missing worker is noticed here.
+            # NCCL connects at the first collective. Run one now to notice a missing worker.
             self._send_parts(torch.zeros(self.world, device="cuda"))()
             torch.cuda.synchronize()
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        """Replace the tensor by its sum over all workers, with the same bits on all of them. The last `num_buffers`
-        numbers are counted as those of the model's buffers."""
+        """Replace the tensor by its sum over all workers, with the same bits on each. The last `num_buffers` numbers
+        count as the model's buffers."""
         take_all_steps(self.summing(tensor, kind, num_buffers))
 
     def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
         """See `pipeline.comm.collective.Collective`."""
         self._meet(kind)
         self._count_vector(kind, tensor, num_buffers)
-        # Each worker sums one part, in the order of ranks, and sends it to all. gloo's own all-reduce takes 2 to 4 ms
-        # for small tensors on loopback, its all-to-all a tenth of that.
+        # Each worker sums one part, in rank order, and sends it to all. For small tensors on loopback, gloo's
+        # all-reduce takes 2 to 4 ms, its all-to-all a tenth of that.
         numbers = tensor.view(-1)
         own_sum = self._send_parts(numbers)
         yield
@@ -183,7 +184,7 @@ class Group:
 
     def _send_parts(self, vector: Tensor) -> Callable[[], Tensor]:
         """Send each worker its part of the vector. The returned function waits for the others' data and returns the sum
-        of this worker's part over all workers, in the order of ranks."""
+        of this worker's part over all workers, in rank order."""
         sizes = self._parts(vector)
         received = vector.new_empty(self.world * sizes[self.rank])
         arrived = self._start(self._backend.alltoall_base, received, vector, [sizes[self.rank]] * self.world, sizes)
@@ -198,8 +199,8 @@ class Group:
         return own_sum
 
     def _send_own(self, vector: Tensor, own: Tensor) -> Callable[[], None]:
-        """Send this worker's own part, which may lie in `vector`, to every worker. The returned function waits until
-        `vector` has the parts of all."""
+        """Send this worker's part, which may be a view of `vector`, to every worker. The returned function waits until
+        `vector` contains the parts of all workers."""
         sizes = self._parts(vector)
         return self._start(self._backend.alltoall_base, vector, own.repeat(self.world), sizes, [len(own)] * self.world)
 
@@ -217,7 +218,7 @@ class Group:
         self, send: Tensor, send_W: Sequence[int], receive: Tensor, receive_W: Sequence[int], kind: str
     ) -> None:
         """Send send_W[w] rows of `send` [sum(send_W), ...] to each worker w, and receive receive_W[w] rows from each
-        into `receive`, in the order of ranks."""
+        into `receive`, in rank order."""
         self._meet(kind)
         others = sum(send_W) - send_W[self.rank]
         messages = sum(1 for rank, rows in enumerate(send_W) if rows and rank != self.rank)
@@ -238,7 +239,7 @@ class Group:
             raise OutOfOrder(f"workers are not at the same collective: {met}")
 
     def _start(self, collective: Callable[..., Any], *args: Any) -> Callable[[], None]:
-        """Begin a collective. The returned function waits until all tensors are sent and received."""
+        """Start a collective. The returned function waits until all tensors are sent and received."""
         with lost_others(), part(OTHER_WORKERS):
             work = collective(*args)
 
@@ -253,7 +254,7 @@ class Group:
         self.count("buffers", num_buffers * tensor.element_size(), 0)
 
     def count(self, kind: str, num_bytes: int, messages: int) -> None:
-        """Count payload sent to other workers, also if it was not sent through this group."""
+        """Count payload sent to other workers, including payload not sent through this group."""
         traffic = self.traffic[kind]
         traffic.num_bytes += num_bytes
         traffic.messages += messages

@@ -17,8 +17,8 @@ U8 = NDArray[np.uint8]
 
 
 def exchange_keys(block: Block, sent: Sequence[KeyRequest | Refusal], group: Group) -> list[KeyRequest | Refusal]:
-    """Send `sent[w]` to each worker w and return what the workers sent to this one, in the order of ranks. `group` must
-    be used for nothing else, and by one thread only."""
+    """Send `sent[w]` to each worker w and return what the workers sent to this one, in rank order. `group` must be used
+    for nothing else, and only by one thread."""
     messages = [to_message(key_request) for key_request in sent]
     sizes_W = np.array([len(message) for message in messages], np.int64)
     coming_W = np.empty_like(sizes_W)
@@ -32,8 +32,8 @@ def exchange_keys(block: Block, sent: Sequence[KeyRequest | Refusal], group: Gro
 
 
 def to_message(key_request: KeyRequest | Refusal) -> U8:
-    """Pack a request as bytes: the number of keys; for each batch the numbers of its positions and of its counts of
-    examples; then the arrays. A refusal is packed as `REFUSED` and its fields as JSON."""
+    """Pack a request as bytes: the number of keys; for each batch the number of its positions and of its example
+    counts; then the arrays. A refusal is packed as `REFUSED` and its fields as JSON."""
     if isinstance(key_request, Refusal):
         fields = json.dumps([key_request.what, key_request.message, key_request.needed, key_request.cap])
         text = np.frombuffer(fields.encode(), np.uint8)
@@ -53,7 +53,7 @@ def to_message(key_request: KeyRequest | Refusal) -> U8:
 
 
 def from_message(message: U8, block: Block) -> KeyRequest | Refusal:
-    """Unpack a message for this block. The arrays are copies."""
+    """Unpack a message for this block. The arrays of the result are copies."""
     content = message.tobytes()
     num_keys = int(np.frombuffer(content, np.int64, 1)[0])
     if num_keys == REFUSED:

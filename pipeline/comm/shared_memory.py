@@ -1,7 +1,7 @@
-"""All-to-all between workers of one machine, through memory that they share.
+"""All-to-all between workers of one machine, through shared memory.
 
-A worker copies what it sends into a buffer, and sends each other worker a note of a few bytes over a Unix socket, which
-says where its part lies; that worker copies it out.
+A worker copies the data to send into a buffer and sends each other worker a note of a few bytes over a Unix socket. The
+note gives the position of that worker's part, and the worker copies it out.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pipeline.records import Rank
 
 U8 = NDArray[np.uint8]
 PEER = struct.Struct("3i")
-"""Process, user and group at the other end of a socket."""
+"""PID, user ID and group ID at the other end of a socket."""
 
 
 class Note(NamedTuple):
     """Message to another worker at the start of a call."""
 
     buffer: int
-    """Number of the sender's buffer that has the part. If it is new, or larger than before, its file comes along."""
+    """Number of the sender's buffer that contains the part. If the buffer is new or has grown, its file is sent too."""
     size: int
     at: int
-    """First byte of the part in the buffer."""
+    """Offset of the part in the buffer, in bytes."""
     done: int
-    """The sender has copied out everything of this call and of those before."""
+    """Last call up to which the sender has copied out everything."""
 
 
 NOTE = struct.Struct("4q")
@@ -44,11 +44,11 @@ NOTE = struct.Struct("4q")
 
 @dataclass(slots=True)
 class Buffer:
-    """Memory that this worker writes and the others read."""
+    """Memory that this worker writes and the other workers read."""
 
     memory: U8
     call: int = 0
-    """Last call that used it."""
+    """Last call that used the buffer."""
 
 
 @dataclass(slots=True)
@@ -58,9 +58,9 @@ class Neighbour:
     socket: socket.socket
     buffers: dict[int, U8] = field(default_factory=dict)
     notes: dict[int, Note] = field(default_factory=dict)
-    """Notes that have come, by call, until its part is copied."""
+    """Notes received, by call, kept until their parts are copied."""
     heard: int = 0
-    """Number of notes that have come."""
+    """Number of notes received."""
     done: int = 0
 
     def note(self, call: int) -> Note:
@@ -79,28 +79,28 @@ class Neighbour:
 
 
 class Started:
-    """A call that has begun."""
+    """A call in progress."""
 
     def __init__(self, arrived: Callable[[], None]) -> None:
         self.wait = arrived
 
 
 class SharedMemory:
-    """One worker's end. Only one thread may use it."""
+    """One worker's side of the exchange. Only one thread may use it."""
 
     def __init__(self, store: Any, rank: Rank, timeout_seconds: float) -> None:
-        """Wait until all workers have joined; nothing else uses `store`. Raises RuntimeError or OSError if some do not
-        join in time."""
+        """Wait until all workers have joined. `store` must not be used for anything else. Raises RuntimeError or
+        OSError if a worker does not join in time."""
         self._rank = rank
         self._others: dict[int, Neighbour] = {}
         self._buffers: list[Buffer] = []
         self._calls = 0
         self._open: set[int] = set()
-        """Calls whose parts were not all copied out."""
-        # A packet socket keeps messages separate, and like a stream it reports that the other end is gone.
+        """Calls whose parts have not all been copied out."""
+        # A packet socket preserves message boundaries and, like a stream socket, reports that the other end is gone.
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.settimeout(timeout_seconds)
-            # Linux chooses an address that is free.
+            # Linux chooses a free address.
             listening.bind("")
             listening.listen(rank.world)
             store.set(str(rank.number), listening.getsockname())
@@ -110,7 +110,7 @@ class SharedMemory:
                 self._others[other] = Neighbour(meeting)
                 meeting.connect(store.get(str(other)))
                 if not _is_of_this_user(meeting):
-                    raise PermissionError(f"worker {other} of this machine is not of user {os.geteuid()}")
+                    raise PermissionError(f"worker {other} on this machine does not run as user {os.geteuid()}")
                 meeting.send(rank.number.to_bytes(4, "little"))
             while len(self._others) < rank.world - 1:
                 meeting, _ = listening.accept()
@@ -121,7 +121,7 @@ class SharedMemory:
                 self._others[int.from_bytes(meeting.recv(4), "little")] = Neighbour(meeting)
 
     def alltoall_base(self, receive: Tensor, send: Tensor, receive_W: Sequence[int], send_W: Sequence[int]) -> Started:
-        """Start a call; see `Group.all_to_all`. The same as gloo's method of this name."""
+        """Start a call (see `Group.all_to_all`), with the interface of gloo's method of this name."""
         self._calls += 1
         self._open.add(self._calls)
         sent, own = _parts(send, send_W), self._rank.number
@@ -150,7 +150,7 @@ class SharedMemory:
         self._open.discard(call)
 
     def _free_buffer(self, num_bytes: int) -> tuple[int, int | None]:
-        """Number of a buffer that all others have finished with, and its file if they do not have it yet."""
+        """Number of a buffer that no other worker still reads, and its file if they do not have it yet."""
         done = min((neighbour.done for neighbour in self._others.values()), default=self._calls)
         free = [n for n, buffer in enumerate(self._buffers) if buffer.call <= done]
         number = next((n for n in free if len(self._buffers[n].memory) >= num_bytes), None)
@@ -170,7 +170,7 @@ class SharedMemory:
 
 
 def _is_of_this_user(meeting: socket.socket) -> bool:
-    """True if a process of this user is at the other end: any process of the machine may connect."""
+    """True if the process at the other end runs as this user, since any process on the machine can connect."""
     _, user, _ = PEER.unpack(meeting.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
     return bool(user == os.geteuid())
 

@@ -1,1 +1,1 @@
-"""Devices for the device tier: RAM or a GPU; arrays of NumPy, CuPy and torch over the same memory."""
+"""Devices for the device tier: RAM or a GPU, with NumPy, CuPy and torch arrays over the same memory."""

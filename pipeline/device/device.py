@@ -1,10 +1,10 @@
 """Device that holds the device tier: RAM or a GPU, with the streams that run its work and their events.
 
-A stage enqueues work on a stream and goes on. A stream runs its work in order; work on different streams is ordered by
-events only. In RAM each call is complete when it returns, so streams and events do nothing there.
+A stage enqueues work on a stream and continues. A stream runs its work in order; only events order work on different
+streams. In RAM each call is complete when it returns, so streams and events do nothing.
 
-On a GPU there are five streams: `unique` (dedup), `keys` (unique keys on their way to `plan`), `up` (arrivals), `train`
-(the swap and the steps), `down` (victims on their way to the host). DESIGN.md says which event each of them waits for.
+A GPU has five streams: `unique` (dedup), `keys` (unique keys on their way to `plan`), `up` (arrivals), `train` (the
+swap and the steps) and `down` (victims on their way to the host). DESIGN.md lists the events that each waits for.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ class Stream(Protocol):
         """Enqueue the kernels of `work(*args)`, which must not wait for the GPU."""
 
     def copy(self, source: Any, into: Any) -> None:
-        """Enqueue a copy between two arrays of the same number of bytes: one in `pinned` host memory, one on the
-        device."""
+        """Enqueue a copy between two arrays of equal size in bytes: one in `pinned` host memory, one on the device."""
 
     def record(self) -> Event: ...
 
     def after(self, event: Event) -> None:
-        """Make all work enqueued later on this stream wait for the event, which may be of any stream."""
+        """Make all work enqueued later on this stream wait for the event, which may belong to any stream."""
 
 
 class Described(Protocol):
@@ -45,14 +44,14 @@ class Described(Protocol):
     on_gpu: bool
 
     def free_bytes(self) -> int:
-        """Free bytes of the device's memory."""
+        """Number of free bytes of device memory."""
 
 
 class Device(Described, Protocol):
     name: str
     """"cpu" or "cuda"."""
     model: str
-    """Model name of the hardware; another model may give other bits for the same workflow."""
+    """Model name of the hardware. A different model may give different bits for the same workflow."""
     unique: Stream
     keys: Stream
     up: Stream
@@ -72,17 +71,17 @@ class Device(Described, Protocol):
         """Wrap the memory of a torch tensor without gradient as an array of the device."""
 
     def release_memory(self) -> None:
-        """Return memory that no array uses to the system. No work may be in progress."""
+        """Release unused memory to the system. No work may be in progress."""
 
     def timed(self, name: str, number: int, stream: Stream) -> Any:
-        """Context that times the work enqueued on the stream within it; `drain` returns the call."""
+        """Context that times the work enqueued on the stream inside it; `drain` returns the call."""
 
     def drain(self) -> list[StageCall]:
         """Wait for all streams and return the calls of timed work, on `time.perf_counter`'s clock."""
 
 
 class Inline:
-    """Stream of RAM: work is done within the call."""
+    """Stream of RAM: work is done during the call."""
 
     pointer = 0
 

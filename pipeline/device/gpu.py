@@ -16,12 +16,12 @@ from pipeline.kernels.launch import on_stream
 from pipeline.records import DONE, Event, StageCall
 
 POOLED_BYTES = 1 << 26
-"""Maximum size of pinned memory taken from CuPy's pool, which allocates up to twice the size asked for and keeps it."""
+"""Maximum size of pinned memory taken from CuPy's pool, which allocates up to twice the requested size and keeps it."""
 
 
 class GpuEvent:
     def __init__(self, cupy: Any, stream: Any) -> None:
-        # A blocking event: a thread that waits leaves its core to the other stages.
+        # A blocking event: a waiting thread leaves its core to the other stages.
         self.event = cupy.cuda.Event(block=True)
         self.event.record(stream)
 
@@ -117,12 +117,12 @@ def _address(array: Any) -> int:
 
 
 def choose(name: str) -> Device:
-    """Return the device that a workflow asks for. Raises ValueError if this machine does not have it."""
+    """Return the device that a workflow requests. Raises ValueError if this machine does not have it."""
     return Gpu() if gets_gpu(name) else RAM
 
 
 def gets_gpu(name: str) -> bool:
-    """Return True if the workflow's device is a GPU. Raises ValueError if it must be one and this machine has none."""
+    """Return True if the workflow's device is a GPU. Raises ValueError if a GPU is required but none is usable."""
     why = "" if name == "cpu" else _why_no_gpu()
     if name == "cuda" and why:
         raise ValueError(f"device is cuda, but no GPU is usable: {why}; set device to cpu or auto")
@@ -130,7 +130,7 @@ def gets_gpu(name: str) -> bool:
 
 
 def identify(name: str) -> tuple[str, str]:
-    """Return the model of the workflow's device and, for a GPU, its PCI address; ("cpu", "") if no GPU can be used."""
+    """Return the model of the workflow's device and, for a GPU, its PCI address; ("cpu", "") if no GPU is usable."""
     if name == "cpu" or _why_no_gpu():
         return "cpu", ""
     import cupy
@@ -141,11 +141,11 @@ def identify(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class GpusOfWorkers:
-    """GPUs that only other processes use. This process does not initialize them, since that would take some of their
+    """GPUs that only other processes use. This process does not initialize them, because that would take some of their
     memory."""
 
     free: int
-    """Free bytes of the GPU with the fewest."""
+    """Number of free bytes of the GPU that has the fewest."""
     on_gpu = True
 
     def free_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Torch tensors over the memory of arrays, without a copy, and torch's set-up on a GPU."""
+"""Torch tensors over the memory of arrays, without a copy, and torch's setup on a GPU."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def tensor_of(array: Any) -> Tensor:
 
 
 def make_deterministic() -> None:
-    """Make torch use deterministic algorithms on a GPU and refuse operations that have none."""
+    """Make torch use deterministic algorithms on a GPU, and reject operations that have none."""
     # cuBLAS chooses an algorithm by its free workspace; it reads this variable at its first use.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    # Uninitialized memory is always overwritten before it is read here, so filling it is wasted time.
+    # Uninitialized memory is always overwritten before it is read here, so filling it would waste time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

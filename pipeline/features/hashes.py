@@ -1,4 +1,4 @@
-"""Hashes of the values of Arrow arrays: the keys of categories, and what features compare and cross."""
+"""Hashes of the values of Arrow arrays: keys of categories, and values that features compare and cross."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def missing_of(field: str) -> np.uint64:
 
 
 def hash_values(array: pa.Array, space: str, out: U64) -> str:
-    """Hash integers, booleans or texts; null has any hash. `space`: name of the table, or of another namespace.
+    """Hash integers, booleans or texts; the hash of null is arbitrary. `space`: name of the table or other namespace.
     Returns the kind of the values (see `files.types.kind_of`)."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
@@ -37,7 +37,7 @@ def hash_values(array: pa.Array, space: str, out: U64) -> str:
 
 def hashes_of(array: pa.Array, space: str) -> U64:
     """[N] hashes of integers, booleans, texts, or a dictionary of those. Equal values have equal hashes, whatever their
-    type; null has a separate one."""
+    type; null has a separate hash."""
     missing = missing_of(space)
     if pa.types.is_null(array.type):
         return np.full(len(array), missing, np.uint64)

@@ -20,7 +20,7 @@ VALUE, COUNT = "value", "count"
 class SideFile(NamedTuple):
     place: str
     stamp: Stamp | None
-    """Another content has another stamp, so that a file that changed is read again."""
+    """The stamp changes with the content, so that a changed file is read again."""
 
     def __str__(self) -> str:
         return self.place
@@ -30,7 +30,7 @@ NO_FILE = SideFile("", None)
 
 
 def side_file(place: str) -> SideFile:
-    """Raises ValueError if there is no such file."""
+    """Return the side file at a place. Raises ValueError if there is no such file."""
     try:
         return SideFile(place, stamp_of(place))
     except OSError as error:
@@ -40,7 +40,7 @@ def side_file(place: str) -> SideFile:
 
 
 def read_columns(side: SideFile, names: Sequence[str]) -> pa.Table:
-    """These columns of a Parquet file, in plain types, with its metadata. Raises ValueError if it lacks one."""
+    """Read these columns of a Parquet file, in plain types, with its metadata. Raises ValueError if one is missing."""
     with open_file(DataFile(side.place)) as file:
         has = file.schema_arrow.names
         if missing := [name for name in names if name not in has]:

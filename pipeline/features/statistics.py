@@ -1,6 +1,7 @@
 """Statistics of the training data that features need: means, standard deviations, edges of quantiles.
 
-They are computed once, by `pipeline prepare statistics`, and never by a run: more data do not change a feature.
+They are computed once, by `pipeline prepare statistics`, and never by a run, so that more data does not change a
+feature.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pipeline.files.stores import read_small
 
 
 def filled(features: Sequence[AnyFeature], statistics: Path, root: Path) -> tuple[AnyFeature, ...]:
-    """The features, with the statistics that some leave out from a file: an object with an entry for each, under the
-    name of the column that it makes. A file that is not there yet, or lacks an entry, leaves them out. Raises
-    ValueError if the file is no such object."""
+    """Return the features with missing statistics filled in from a file, which contains an object with an entry per
+    feature, under the name of the column that it makes. If the file or an entry does not exist yet, the statistics stay
+    missing. Raises ValueError if the file does not contain such an object."""
     place = place_of(str(statistics), root)
     content = read_small(place)
     if content is None:

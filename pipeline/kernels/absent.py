@@ -1,4 +1,4 @@
-"""Missed steps of rows under SGD and Adagrad: a closed form for all steps, or for those after the first few (see
+"""Missed steps of rows under SGD and Adagrad, in closed form: from the first step, or after a few single steps (see
 `catch_up`)."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pipeline.records import F32, I32
 def shrinkage(
     after: int, step: int, rates_T4: F32, begins_T: I32, root: float, divided: bool
 ) -> float:  # fmt: skip
-    """Factor of a weight over the steps `after` + 1 to `step`, each of which subtracts lr * l2 * w, divided by
-    root + eps if `divided`."""
+    """Factor by which steps `after` + 1 to `step` shrink a weight. Each subtracts lr * l2 * w, divided by root + eps if
+    `divided`."""
     total = 1.0
     while step > after:
         first = max(begins_T[step], after + 1)
@@ -33,7 +33,8 @@ def shrinkage(
 
 @cpu
 def shrinks(max_l2: Any, max_lr: Any, eps: Any, total: Any) -> bool:
-    """True if the L2 term does not make a weight grow, which would let the sum of squares `total` grow again."""
+    """True if the L2 term cannot make a weight grow. A growing weight would make the sum of squares `total` grow
+    again."""
     return product(max_lr, max_l2) <= 2 * (math.sqrt(total) + eps)
 
 
@@ -41,7 +42,7 @@ def shrinks(max_l2: Any, max_lr: Any, eps: Any, total: Any) -> bool:
 def adagrad_absent(
     weight: Any, total: Any, last: int, step: int, rates_T4: F32, begins_T: I32, max_l2: Any, max_lr: Any
 ) -> tuple[Any, Any]:
-    """Return weight and sum of squares after `step`, given those after `last`."""
+    """Return the weight and the sum of squares after `step`, given those after `last`."""
     at = last
     while at < step and weight != 0:
         grad = product(max_l2, weight)
@@ -62,7 +63,7 @@ def rowwise_absent(
     row_W: F32, weights_at: int, total_at: int, begin: int, end: int, last: int, step: int, rates_T4: F32,
     begins_T: I32, max_l2: Any, max_lr: Any,
 ) -> None:  # fmt: skip
-    """Catch up weights `begin` to `end` - 1 of a row, which share a sum and so shrink by the same factor."""
+    """Catch up weights `begin` to `end` - 1 of a row, which share a sum of squares and so shrink by the same factor."""
     if begin >= end:
         return
     mean, factor, at = 0.0, 1.0, last
@@ -71,7 +72,7 @@ def rowwise_absent(
     mean /= end - begin
     while at < step and mean > 0:
         total = row_W[total_at]
-        # Storing and reading it rounds it to the row's precision.
+        # Storing the sum and reading it back rounds it to the row's precision.
         row_W[total_at] = np.float64(total) + product(product(np.float64(max_l2), np.float64(max_l2)), mean)
         unchanged = row_W[total_at] == total
         row_W[total_at] = total

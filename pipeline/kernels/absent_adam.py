@@ -1,4 +1,4 @@
-"""Missed steps of rows under Adam, one by one until the weights stand still (see `catch_up`)."""
+"""Missed steps of rows under Adam, one by one until the weights stop moving (see `catch_up`)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pipeline.kernels.row_rules import EPS, L2, SIZE, adam_weight
 from pipeline.records import F32, I32
 
 NEGLIGIBLE = 1e-12
-"""Bound below which a weight and its m are set to zero, if both are below it."""
+"""A weight and its m are set to zero if the magnitudes of both are below this bound."""
 CHECK_STEPS = 32
-"""Interval of steps after which weights are compared with `NEGLIGIBLE`."""
+"""Weights are compared with `NEGLIGIBLE` every this many steps."""
 LANES = 8
 """Number of weights that the CPU processes at once."""
 GROUP = 8
 """Number of rows that the CPU processes side by side."""
 MOVING = -1
-"""Mark in `since_L` of a weight that does not stand still yet."""
+"""Mark in `since_L` for a weight that still moves."""
 
 
 @cpu
 def adam_rest(weight: Any, m: Any, v: Any, since: int, step: int, settings: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """Decay m and v from `since` to `step`, once the weight no longer moves."""
+    """Decay m and v from `since` to `step`, for a weight that no longer moves."""
     if m != 0:
         m = product(np.float64(m), power(1.0 - np.float64(settings[0]), step - since))
     if v != 0:
@@ -43,8 +43,8 @@ def stands_still(weight: Any, m: Any, last: int, last_l2: int) -> bool:
 def adam_join(
     row_W: F32, weights_at: int, width: int, last: int, last_l2: int, begin: int, lanes_6L: F32, since_L: I32
 ) -> None:
-    """Put a row's weights into the lanes from `begin` on. `lanes_6L` holds weights, m and v, then the values of these
-    three at the step since which the weight does not move."""
+    """Load a row's weights into the lanes from `begin` on. `lanes_6L` holds weight, m and v, then their values at the
+    step at which the weight stopped moving."""
     for c in range(width):
         lane = begin + c
         for part in range(3):
@@ -56,7 +56,7 @@ def adam_join(
 
 @cpu
 def adam_steps(begin: int, end: int, num_lanes: int, lanes_6L: F32, rates_T4: F32, settings: tuple[Any, ...]) -> None:
-    """Apply steps `begin` + 1 to `end` to all lanes. Lanes are independent, so many are processed at once."""
+    """Apply steps `begin` + 1 to `end` to all lanes. Lanes are independent, so the loop over them vectorizes."""
     weights_L, m_L, v_L = lanes_6L[0, :num_lanes], lanes_6L[1, :num_lanes], lanes_6L[2, :num_lanes]
     for t in range(begin + 1, end + 1):
         size, eps, l2 = rates_T4[t, SIZE], rates_T4[t, EPS], rates_T4[t, L2]
@@ -69,8 +69,8 @@ def adam_steps(begin: int, end: int, num_lanes: int, lanes_6L: F32, rates_T4: F3
 
 @cpu
 def adam_stop(begin: int, end: int, at: int, all_of_them: bool, lanes_6L: F32, since_L: I32) -> int:
-    """Record the values of moving lanes that are negligible at step `at`, or of all moving lanes, and mark them as
-    standing still. Returns their number."""
+    """Record the values of moving lanes and mark the lanes as stopped at step `at`: those with negligible values, or
+    all of them. Returns the number of lanes stopped."""
     stopped = 0
     for lane in range(begin, end):
         if since_L[lane] == MOVING:
@@ -88,8 +88,8 @@ def adam_absent_rows(
     floats_SW: F32, weights_at: int, width: int, rows_G: I32, lasts_G: I32, step: int, rates_T4: F32,
     settings: tuple[Any, ...], ahead: tuple[Any, ...], lanes_6L: F32, since_L: I32,
 ) -> None:  # fmt: skip
-    """Catch up a few rows side by side, sorted by their last step, the earliest first. A single row would wait for each
-    of its square roots and quotients."""
+    """Catch up a few rows side by side, sorted by last step, earliest first. Several rows together hide the latency of
+    square roots and divisions."""
     lanes_6L[:] = 0
     joined, moving, at = 0, 0, lasts_G[0]
     while at < step and (moving > 0 or joined < rows_G.size):
@@ -132,7 +132,7 @@ def adam_absent_rows(
 def adam_absent(
     weight: Any, m: Any, v: Any, last: int, step: int, rates_T4: F32, settings: tuple[Any, ...], ahead: tuple[Any, ...]
 ) -> tuple[Any, Any, Any]:
-    """Catch up one weight with its m and v: `adam_absent_rows` for one GPU thread."""
+    """Catch up one weight with its m and v: the counterpart of `adam_absent_rows` for one GPU thread."""
     if stands_still(weight, m, last, ahead[0]):
         return adam_rest(weight, m, v, last, step, settings)
     at, end = last, min(step, max(last, ahead[0]) + ahead[1])

@@ -1,7 +1,7 @@
 """Arithmetic with the same bits on CPU and GPU.
 
-A CUDA compiler may fuse a product and a following sum into one operation with a single rounding. `product` is always
-rounded by itself, as on the CPU; sums, quotients and square roots are correctly rounded on both anyway.
+A CUDA compiler may fuse a multiplication and an addition into one operation with a single rounding. `product` is always
+rounded separately, as on the CPU. Sums, quotients and square roots are correctly rounded on both.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def _product_on_gpu(a: Any, b: Any) -> Any:
 
 @cpu
 def power(base: float, exponent: int) -> float:
-    """base ** exponent by squaring, for exponents >= 0. The `pow` functions of different libraries differ in some
-    bits."""
+    """base ** exponent by squaring, for exponents >= 0. The `pow` functions of different libraries do not agree bit for
+    bit."""
     result = 1.0
     while exponent > 0:
         if exponent & 1:

@@ -1,7 +1,7 @@
-"""Conversions and gathers that turn columns, in the order of the files, into batches, in the order of the epoch.
+"""Conversions and gathers that turn columns in file order into batches in epoch order.
 
-Columns have Arrow's layout: values, and a validity bitmap `bits` (uint8) whose bit `at + i` is 1 if value i is not
-null. Without nulls `bits` is empty. Each kernel has a NumPy twin named `*_reference`.
+Columns have Arrow's layout: values and a validity bitmap `bits` (uint8). Bit `at + i` is 1 if value i is not null;
+`bits` is empty if there are no nulls. Each kernel has a NumPy twin named `*_reference`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def weights_to_float(values: Array, out: F32) -> None:
 
 @cpu
 def numbers_to_float(values: Array, fill: float, shift: float, above: float, out: F32) -> None:
-    """Copy value + shift, with `fill` for a value that is NaN; results that are not finite or not > `above` become
+    """Write value + shift, with `fill` in place of NaN values. Results that are not finite or not > `above` become
     NaN."""
     need_cpu(len(values), len(out))
     for i in range(len(out)):
@@ -63,7 +63,7 @@ def count_nan(values: F32) -> int:
 
 @cpu
 def mark_missing(bits: U8, at: int, missing: np.generic, out: Array) -> None:
-    """Write `missing` for each null value. A separate pass, so that the other kernels run as vector code."""
+    """Write `missing` for each null value. A separate pass, so that the other kernels vectorize."""
     if len(bits):
         need_cpu(8 * len(bits), at + len(out))
     for i in range(len(out)):
@@ -73,8 +73,7 @@ def mark_missing(bits: U8, at: int, missing: np.generic, out: Array) -> None:
 
 @cpu
 def take_keys(indices: Array, bits: U8, at: int, dictionary: U64, missing: np.uint64, out_keys: U64) -> None:
-    """Look up the keys of dictionary-encoded values. The entry of `indices` for a null is undefined in Arrow and is not
-    used."""
+    """Look up the keys of dictionary-encoded values. Arrow leaves the index of a null undefined, so it is not used."""
     need_cpu(len(indices), len(out_keys))
     if len(bits):
         need_cpu(8 * len(bits), at + len(out_keys))
@@ -90,11 +89,11 @@ def take_keys(indices: Array, bits: U8, at: int, dictionary: U64, missing: np.ui
 def spread_lists(
     ends: Array, bits: U8, at: int, missing: np.uint64, keys: U64, num_null: int, out_offsets: I64
 ) -> None:
-    """Turn lists into bags in place: a null list becomes a bag with the missing key, an empty list stays empty.
+    """Turn lists into bags in place. A null list becomes a bag with the missing key; an empty list stays empty.
 
-    `keys` initially has `num_null` free places followed by the lists' keys, and finally the bags; writing never
-    overtakes reading. `ends` [n + 1] are Arrow's offsets. `out_offsets` [n + 1] has its first entry set by the caller;
-    bag i will be out_offsets[i] to out_offsets[i + 1].
+    On entry `keys` holds `num_null` free places, then the lists' keys; on return it holds the bags. Writing never
+    overtakes reading. `ends` [n + 1] are Arrow's offsets. The caller sets the first entry of `out_offsets` [n + 1]; bag
+    i is then keys[out_offsets[i] : out_offsets[i + 1]].
     """
     need_cpu(len(out_offsets), len(ends))
     need_cpu(len(keys), num_null + ends[len(ends) - 1] - ends[0])
@@ -120,8 +119,8 @@ def spread_lists(
 def permute_columns(columns: Array, order: I64) -> None:
     """Permute each column into its neighbour: columns[c, i] = columns[c + 1, order[i]] for all but the last column.
 
-    Random access to a single column stays within a cache; gathering from all columns at once, batch by batch, took
-    three times as long.
+    Random access to a single column stays in cache. Gathering from all columns at once, batch by batch, took three
+    times as long.
     """
     need_cpu(columns.shape[1], len(order))
     for c in range(len(columns) - 1):
@@ -134,7 +133,7 @@ def transpose_floats(columns: F32, first: int, begin: int, out: F32) -> None:
     """Make the numbers of an example contiguous: out[i, c] = columns[first + c, begin + i]."""
     need_cpu(columns.shape[0], first + out.shape[1])
     need_cpu(columns.shape[1], begin + len(out))
-    # Tiles of 64 examples: their rows of `out` stay in the first-level cache over all columns.
+    # Tiles of 64 examples, so that their rows of `out` stay in the L1 cache across all columns.
     for tile in range(0, len(out), 64):
         for c in range(out.shape[1]):
             for i in range(tile, min(tile + 64, len(out))):
@@ -152,8 +151,8 @@ def bag_sizes(offsets: I64, order: I64) -> int:
 
 @cpu
 def gather_bags(offsets: I64, keys: U64, order: I64, out_offsets: I64, out_keys: U64) -> None:
-    """Append the bags listed in `order`. The first entry of out_offsets [n + 1] is set by the caller; out_keys begins
-    at that offset."""
+    """Append the bags listed in `order`. The caller sets the first entry of `out_offsets` [n + 1]; `out_keys` begins at
+    that offset."""
     need_cpu(len(out_offsets), len(order) + 1)
     write = 0
     for i in range(len(order)):

@@ -1,10 +1,10 @@
-"""Catch-up of the steps that a row missed while it was in no batch: what a dense optimizer would have done to it.
+"""Catch-up of the steps that a row missed because it was in no batch: what a dense optimizer would have done to it.
 
 An absent row's gradient is its L2 term, so a missed step depends only on the row and on the step's rates. Each weight
 takes its missed steps one by one, in the arithmetic of `update_rows`, until the remaining steps have a closed form:
 
   SGD              from the first step: one power for each run of steps with the same rates
-  Adagrad          once the sum of squares does not change at this precision: as SGD
+  Adagrad          once the sum of squares no longer changes at this precision: as SGD
   row-wise         as Adagrad, on two numbers: the sum, and the factor by which all weights have shrunk
   Adam             once weight and m are below `NEGLIGIBLE`, both are zero; without L2, after `quiet` steps, when m is
                    below 1e-9 of what it was, the weight stays. m and v continue as powers
@@ -30,18 +30,18 @@ from pipeline.kernels.row_rules import ADAGRAD, ADAM, SGD
 from pipeline.records import F32, I32, U32
 
 SORTED = 64
-"""Number of rows that are sorted by their last step, so that rows with similar last steps are processed together."""
+"""Number of rows that are sorted together by last step, so that rows with similar last steps are processed together."""
 
 
 def catch_up(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, width: int, dim: int,
     step: int, rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...],
 ) -> None:  # fmt: skip
-    """Catch up the rows `rows_P` to the end of `step`; rows that are up to date stay unchanged.
+    """Catch up the rows `rows_P` to the end of `step`. Rows that are up to date stay unchanged.
 
     `begins_T[t]`: the first step of the run of steps with equal rates that contains step t. `ahead`: the last step with
-    L2; the number of steps without L2 after which Adam's weights stand still; the largest L2; the step after which
-    Adam has decayed never-trained rows to zero (for callers that only read weights); the largest learning rate.
+    L2; the number of steps without L2 after which Adam's weights stop moving; the largest L2; the step after which Adam
+    has decayed never-trained rows to zero (for callers that only read weights); the largest learning rate.
     """
     args = (
         floats_SW, words_SW, weights_at, last_at, rows_P, width, dim, step, rates_T4, begins_T, settings, ahead,
@@ -68,7 +68,7 @@ def catch_up_cpu(
     base, row_bytes = words_SW.ctypes.data, words_SW.shape[1] * 4
     lanes_6L = np.empty((6, (GROUP * width // LANES + 1) * LANES), floats_SW.dtype)
     since_L = np.empty(lanes_6L.shape[1], np.int64)
-    # Adam's rows are collected here until there are enough of them to sort by their last step.
+    # Adam's rows are collected here until there are enough to sort by last step.
     rows_Q, lasts_Q, waiting = np.empty(SORTED, np.int32), np.empty(SORTED, np.int64), 0
     for p in range(rows_P.size + 1):
         if waiting == SORTED or (p == rows_P.size and waiting > 0):
@@ -112,14 +112,15 @@ def catch_up_cpu(
 
 
 def _cuda_kernel_of(rule: int) -> Any:
-    """Make the CUDA kernel of one rule, which is a constant in it: so a kernel needs only its own rule's registers."""
+    """Make the CUDA kernel for one rule. The rule is a compile-time constant, so a kernel uses only the registers that
+    its rule needs."""
 
     @gpu
     def catch_up_cuda(
         floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, width: int, dim: int, step: int,
         rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...], lanes: int,
     ) -> None:  # fmt: skip
-        """One thread per weight. `mark_cuda` sets the last step afterwards, since all threads of a row read it."""
+        """One thread per weight. All threads of a row read its last step, so `mark_cuda` sets it afterwards."""
         lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
         for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
             row_W, last = floats_SW[rows_P[p]], np.int64(words_SW[rows_P[p], last_at])
@@ -145,7 +146,7 @@ def _cuda_kernel_of(rule: int) -> Any:
 
 
 CATCH_UP_CUDA = {rule: _cuda_kernel_of(rule) for rule in (SGD, ADAGRAD, ADAM)}
-"""The CUDA kernel of each rule that catches up every weight by itself."""
+"""CUDA kernels of the rules that catch up each weight independently."""
 
 
 @gpu
@@ -164,7 +165,7 @@ def catch_up_rowwise_cuda(
     for p in range(cuda.grid(1), rows_P.size, cuda.gridsize(1)):
         row_W, last = floats_SW[rows_P[p]], np.int64(words_SW[rows_P[p], last_at])
         if last < step:
-            # One call in a loop: two calls are two copies of the function, and need 156 registers.
+            # One call in a loop: two calls would inline the function twice and need 156 registers.
             begin, end, total_at = 0, dim, weights_at + width
             while begin < width:
                 if begin < end:

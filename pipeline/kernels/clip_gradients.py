@@ -1,7 +1,7 @@
 """CowClip: clips each row's gradient, L2 included, by its norm (Zheng et al., AAAI 2023, algorithm 1).
 
-It works on the contiguous arrays of a batch's looked-up weights and summed gradients; the rows themselves are not
-touched. First-order weights are not clipped. P rows with C weights each, of which the first `dim` are the embedding.
+It works on the contiguous arrays of a batch's looked-up weights and summed gradients and does not touch the rows.
+First-order weights are not clipped. There are P rows with C weights each; the first `dim` are the embedding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def clip_gradients(
 ) -> None:  # fmt: skip
     """Add the L2 term to summed gradients and clip each row's gradient to the norm count * max(r * |w|, floor).
 
-    `counts_P`: number of examples that hold each key. `clip`: r and the floor. `clipped_P` uint8: set to 1 for each
+    `counts_P`: number of examples that contain each key. `clip`: r and the floor. `clipped_P` uint8: set to 1 for each
     clipped row, else to 0.
     """
     need(min(len(grads_PC), len(weights_PC), len(clipped_P)), len(counts_P))

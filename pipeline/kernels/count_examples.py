@@ -1,5 +1,5 @@
-"""Number of examples of a batch that hold a key. It is below the key's occurrences if a list, or two fields of one
-example, hold the key twice."""
+"""Number of examples of a batch that contain a key. It is smaller than the key's number of occurrences if a list, or
+two fields of one example, contain the key twice."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TILE_WORDS = TILE // 32
 
 
 def count_examples(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32, lists_LB: I32 | None = None) -> None:
-    """Set counts[p] to the number of distinct examples among the occurrences `starts[p]` to `starts[p + 1]` - 1, which
-    are written as in `BatchIndex.source_V`. `lists_LB`: starts of the item lists, if there are sequences."""
+    """Set counts[p] to the number of distinct examples among occurrences `starts[p]` to `starts[p + 1]` - 1, encoded as
+    in `BatchIndex.source_V`. `lists_LB`: starts of the item lists, if there are sequences."""
     need(len(starts_P), len(counts_P) + 1)
     if lists_LB is not None and lists_LB.size:
         counts_P[:] = _with_lists(source_V, starts_P, num_fields, lists_LB)
@@ -29,11 +29,11 @@ def count_examples(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32,
 
 
 def _with_lists(source_V: I32, starts_P: I32, num_fields: int, lists_LB: I32) -> I32:
-    """[P] counts if there are sequences, whose values are not in the order of their examples."""
+    """[P] counts if there are sequences. The values of sequences are not ordered by example."""
     xp, num_examples, num_keys = array_library(source_V), max(1, lists_LB.shape[1] - 1), len(starts_P) - 1
     begin, end = (int(starts_P[0]), int(starts_P[-1])) if num_keys else (0, 0)
     source_V, key_V = source_V[begin:end], xp.searchsorted(starts_P, xp.arange(begin, end), side="right") - 1
-    # Item lists follow each other, so that the starts of all their examples ascend.
+    # Item lists follow each other, so the starts of all their examples ascend.
     value_V = source_V - num_fields * (lists_LB.shape[1] - 1)
     starts = (lists_LB[:, :-1] - lists_LB[0, 0]).reshape(-1)
     of_list_V = (xp.searchsorted(starts, value_V, side="right") - 1) % num_examples
@@ -49,8 +49,8 @@ def count_examples_reference(source_V: I32, starts_P: I32, num_fields: int) -> l
 
 @cpu
 def count_one(source_V: I32, begin: int, end: int, num_fields: int, seen: I32) -> int:
-    """Count the examples of one key. Occurrences come tile by tile, so one bit for each example of a tile is enough.
-    `seen`: [TILE / 32] words."""
+    """Count the examples of one key. Occurrences come tile by tile, so one bit per example of a tile is enough. `seen`:
+    [TILE / 32] words."""
     tile, count = -1, 0
     for j in range(begin, end):
         example = source_V[j] // num_fields
@@ -74,7 +74,7 @@ def count_examples_cpu(source_V: I32, starts_P: I32, num_fields: int, counts_P: 
 
 @gpu
 def count_examples_cuda(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
-    # Memory on the multiprocessor; the threads of a warp write to different banks.
+    # Shared memory; the threads of a warp write to different banks.
     seen = cuda.shared.array((TILE_WORDS, BLOCK_THREADS), uint32)[:, cuda.threadIdx.x]
     for p in range(cuda.grid(1), counts_P.size, cuda.gridsize(1)):
         counts_P[p] = count_one(source_V, starts_P[p], starts_P[p + 1], num_fields, seen)

@@ -13,7 +13,7 @@ from pipeline.records import I32, I64, RESERVED, TILE, U32, U64
 U16 = NDArray[np.uint16]
 
 RUN = 1024
-"""Number of values that are looked up before the unknown ones among them are added."""
+"""Number of values that are looked up before the new keys among them are added."""
 
 
 def unique_keys_reference(keys_V: U64) -> tuple[list[int], list[int]]:
@@ -27,20 +27,20 @@ def unique_keys_reference(keys_V: U64) -> tuple[list[int], list[int]]:
 def unique_keys(
     keys_V: U64, begin: int, table: U32, base: int, keys_U: U64, num_unique: int, inverse_V: I32
 ) -> tuple[int, int]:
-    """Look up or add `keys_V[begin:]` and fill `inverse_V`; stop before a run of values that may not fit in `keys_U`.
+    """Look up or add `keys_V[begin:]` and fill `inverse_V`. Stop before a run of values that might not fit in `keys_U`.
 
-    `table` [a power of two] uses open addressing by the low bits of the key, which is a hash already. An entry is
-    `base` + the position in `keys_U`; all other values mean empty: 0, or entries of an earlier array with a lower base.
+    `table` [a power of two] uses open addressing by the low bits of the key, which is already a hash. An entry is
+    `base` + the position in `keys_U`. All other values mean empty: 0, or entries of an earlier array with a lower base.
     `keys_U` has one place more than the number of keys that it may hold, and room for a run of `RUN`. No key is
-    `RESERVED`. `inverse_V` may overlap the first half of `keys_V`'s bytes. Returns the numbers of values done and of
-    unique keys.
+    `RESERVED`. `inverse_V` may overlap the first half of `keys_V`'s bytes. Returns the number of values processed and
+    the number of unique keys.
 
     All entries of a run are prefetched and then compared without a branch, which avoids cache misses and mispredicted
-    branches. Only keys that are not at their first place go through the loop that separates unknown from displaced
-    keys. Measured for 3.4 M values with 0.3 M keys: 8 ms; value by value, with prefetching, 17 ms.
+    branches. Only keys that are not at their first place go through the loop that separates new keys from displaced
+    ones. Measured for 3.4 M values with 0.3 M keys: 8 ms; value by value, with prefetching: 17 ms.
     """
     need_cpu(inverse_V.size, keys_V.size)
-    # A table that is full would be searched without an end.
+    # A search in a full table would never end.
     need_cpu(table.size, keys_U.size)
     first_keys, missed = np.empty(RUN, np.uint64), np.empty(RUN, np.uint16)
     base32, num = np.uint32(base), np.uint32(num_unique)
@@ -50,7 +50,7 @@ def unique_keys(
             return first, int(num)
         keys_R, inverse_R = keys_V[first:end], inverse_V[first:end]
         if first < RUN:
-            # Writing `inverse_V` may overwrite the first run's keys while they are needed, but not those of later runs.
+            # Writing `inverse_V` may overwrite the first run's keys while they are still needed, but not later ones.
             first_keys[: keys_R.size] = keys_R
             keys_R = first_keys[: keys_R.size]
         num_missed = _look_up_run(keys_R, table, base32, keys_U, num, inverse_R, missed)
@@ -62,8 +62,8 @@ def unique_keys(
 def _look_up_run(
     keys_R: U64, table: U32, base: np.uint32, keys_U: U64, num: np.uint32, inverse_R: I32, missed: U16
 ) -> np.uint64:
-    """Write the positions of keys that are found at their first place. `missed` gets the places in the run of all
-    others; returns their number."""
+    """Write the positions of keys that are found at their first place. Writes the places of all other keys of the run
+    to `missed` and returns their number."""
     mask = np.uint64(table.size - 1)
     first_entry = table.ctypes.data
     for r in range(keys_R.size):
@@ -83,7 +83,7 @@ def _look_up_run(
 def _add_missed(
     keys_R: U64, missed: U16, table: U32, base: np.uint32, keys_U: U64, num: np.uint32, inverse_R: I32
 ) -> np.uint32:
-    """Look up the keys that were not at their first place and add the new ones, in order. Returns the number of unique
+    """Look up the keys that were not at their first place, and add new ones in order. Returns the number of unique
     keys."""
     mask = np.uint64(table.size - 1)
     for i in range(missed.size):
@@ -106,8 +106,8 @@ def _add_missed(
 
 
 def drop_repeats_reference(keys_N: U64, at_V: I64, num_recent: int) -> list[int]:
-    """Return the keys at the places `at_V` in order, without those that equal the last key before them with the same
-    low bits."""
+    """Return the keys at places `at_V`, in order, without those that equal the most recent key with the same low
+    bits."""
     recent: dict[int, int] = {}
     kept = []
     for key in keys_N[at_V].tolist():
@@ -119,10 +119,10 @@ def drop_repeats_reference(keys_N: U64, at_V: I64, num_recent: int) -> list[int]
 
 @cpu
 def drop_repeats(keys_N: U64, at_V: I64, recent: U64, kept_V: U64) -> int:
-    """Copy the keys at the places `at_V`, in order, without most of the repeated ones. Returns the number kept.
+    """Copy the keys at places `at_V`, in order, dropping most repeats. Returns the number kept.
 
-    `recent` [a power of two] has the last key of each value of the low bits, and `RESERVED` at first; it stays in a
-    fast cache. `kept_V` has one place more than `at_V`. Popular keys go without a branch: 1.5 ns per value.
+    `recent` [a power of two] holds the last key for each value of the low bits, initially `RESERVED`; it fits in a fast
+    cache. `kept_V` has one place more than `at_V`. Popular keys are dropped without a branch: 1.5 ns per value.
     """
     need_cpu(kept_V.size, at_V.size + 1)
     mask, num = np.uint64(recent.size - 1), np.uint64(0)
@@ -158,8 +158,8 @@ def renumber(own_V: I32, numbers_P: I32, inverse_V: I32) -> None:
 def group_sources(
     inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, num_examples: int, starts_P: I32, source_V: I32
 ) -> None:
-    """Group the occurrences by unique key as `BatchIndex.source_V` describes; `starts_P` gets the begin of each
-    group."""
+    """Group the occurrences by unique key, as described in `BatchIndex.source_V`. Writes the start of each group to
+    `starts_P`."""
     need_cpu(source_V.size, inverse_V.size)
     need_cpu(inverse_V.size, single_S.size * num_examples)
     if bags_MB.shape[0] > 0:
@@ -185,14 +185,14 @@ def group_sources(
         for p in inverse_V[bags_MB[multi_M.size, 0] :]:
             _append(source, np.uint32(p), starts_P, source_V)
             source += np.int32(1)
-    # `starts_P` holds the groups' ends here; each is the begin of the next group.
+    # Here `starts_P` holds the ends of the groups; each is the start of the next group.
     starts_P[1:] = starts_P[:-1].copy()
     starts_P[0] = 0
 
 
 @cpu
 def _begin_groups(inverse_V: I32, starts_P: I32) -> None:
-    """Count the occurrences and set `starts_P` [P + 1] to the begin of each group."""
+    """Count the occurrences and set `starts_P` [P + 1] to the start of each group."""
     starts_P[:] = 0
     counts_P = starts_P[1:]
     for o in range(inverse_V.size):
@@ -210,8 +210,8 @@ def _append(source: np.int32, p: np.uint32, next_P: I32, source_V: I32) -> None:
 def sources_reference(
     inverse_V: I32, bags_MB: I32, single_S: list[int], multi_M: list[int], num_examples: int
 ) -> list[list[int]]:
-    """Occurrences of each unique key of the batch, in the order in which `train` sums them: those of fields as example
-    * F + field, and then those of sequences, of which value q of the batch is B * F + q."""
+    """Occurrences of each unique key of the batch, in the order in which `train` sums them: those of fields, encoded as
+    example * F + field, then those of sequences, where value q of the batch is B * F + q."""
     groups: list[list[int]] = [[] for _ in range(int(inverse_V.max(initial=-1)) + 1)]
     num_fields = len(single_S) + len(multi_M)
     places = [(b, f, s * num_examples + b) for s, f in enumerate(single_S) for b in range(num_examples)]

@@ -1,8 +1,8 @@
 """dedup on a GPU: twins of the functions in `kernels/dedup.py`, with identical results.
 
-The hash table keeps for every key the lowest position at which it appears, independently of the order of threads. These
-first positions, counted in ascending order, number the keys in order of first appearance, without sorting the keys.
-Cumulative sums and sorts come from the array library, CuPy on a GPU.
+For every key, the hash table keeps the lowest position at which the key appears, whatever the order of threads.
+Counting these first positions in ascending order numbers the keys in order of first appearance, without sorting keys.
+Cumulative sums and sorts come from the array library: CuPy on a GPU.
 
 U unique keys of a block    P unique keys of a batch    C slots of the table    T tiles of a batch
 """
@@ -22,8 +22,8 @@ from pipeline.records import I32, RESERVED, TILE, U64, Array
 UNSEEN = np.int32(2**31 - 1)
 TOO_MANY = np.int32(2**31 - 1)
 MAX_PROBES = 1 << 10
-"""Maximum number of slots searched for a key. In a half-full table a key is found within a hundred; in a full table
-every key would search all slots."""
+"""Maximum number of slots searched for a key. In a half-full table a hundred are enough; in a full table every key
+would search all slots."""
 
 
 def unique_keys_cuda(
@@ -31,8 +31,8 @@ def unique_keys_cuda(
 ) -> None:
     """Write the block's unique keys into `keys_U` [`limit`] and the position of each value's key into `position_V`.
 
-    `table_C` and `first_C` [a power of two, at least 2 x `limit`] are overwritten. `num_unique` [1] exceeds `limit` if
-    there are more keys than that; all other results are invalid then.
+    `table_C` and `first_C` [a power of two, at least 2 x `limit`] are overwritten. If there are more than `limit` keys,
+    `num_unique` [1] exceeds `limit` and all other results are invalid.
     """
     xp = array_library(keys_V)
     num_values = len(keys_V)
@@ -66,7 +66,7 @@ def index_batch_cuda(
     launch(keep_firsts, num_values, position_V, position_V, number_V, first_U, unique_P)
     launch(look_up_number, num_values, position_V, first_U, len(first_U), inverse_V)
     num_fields = len(single_S) + len(multi_M)
-    # Values of sequences have tiles after those of the fields; how many they are, only the GPU knows.
+    # The tiles of sequences follow those of fields. The number of sequence values is known only on the GPU.
     num_lists = bags_MB.shape[0] - len(multi_M)
     num_tiles = -(-num_examples // TILE) + (-(-num_values // (TILE * num_fields)) if num_lists else 0)
     small = num_values * num_tiles < 2**31
@@ -104,7 +104,7 @@ def insert_keys(keys_V: U64, table_C: U64, first_C: I32, position_V: I32, num_un
                     found = key
             if found == key:
                 position_V[i] = np.int32(at)
-                # An outdated value is only too large; then the atomic minimum is computed needlessly.
+                # A stale value can only be too large, which at worst causes a needless atomic minimum.
                 if first_C[at] > i:
                     cuda.atomic.min(first_C, at, i)
                 break
@@ -140,23 +140,23 @@ def keep_firsts(values_V: Array, position_V: I32, number_V: I32, first_C: I32, o
 
 @gpu
 def look_up_number(position_V: I32, number_C: I32, limit: int, out_V: I32) -> None:
-    """Write the number of each value's key, at most `limit` - 1: with more keys than `limit`, the kernels that follow
-    must stay within their arrays."""
+    """Write the number of each value's key, at most `limit` - 1, so that the next kernels stay within their arrays even
+    if there are more keys than `limit`."""
     for i in range(cuda.grid(1), position_V.size, cuda.gridsize(1)):
         out_V[i] = min(number_C[position_V[i]], limit - 1)
 
 
 @cpu
 def example_of(o: int, bags_MB: I32, num_single: int) -> tuple[int, int]:
-    """Return example and field of value `o` of a batch, which is none of a sequence. Fields count in the order of the
-    values: single-valued first."""
+    """Return the example and field of value `o` of a batch, which must not belong to a sequence. Fields are numbered in
+    the order of the values: single-valued first."""
     num_examples = bags_MB.shape[1] - 1
     if o < num_single * num_examples:
         return o % num_examples, o // num_examples
     m = 0
     while o >= bags_MB[m, num_examples]:
         m += 1
-    # Find the last bag that begins at `o` or before; an empty bag begins where the next one does.
+    # Find the last bag that begins at or before `o`. An empty bag begins where the next one does.
     low, high = 0, num_examples
     while high - low > 1:
         middle = (low + high) // 2
@@ -186,8 +186,8 @@ def tile_of(inverse_V: I32, bags_MB: I32, num_single: int, num_multi: int, num_t
 def group_values(
     order_V: Array, inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, source_V: I32, starts_P: I32
 ) -> None:
-    """Write the sources of sorted values, and the begin of each key's group. The key's number increases by one from
-    group to group."""
+    """Write the sources of sorted values and the start of each key's group. Key numbers increase by one from group to
+    group."""
     num_fields = single_S.size + multi_M.size
     first = bags_MB[multi_M.size, 0] if bags_MB.shape[0] > multi_M.size else inverse_V.size
     for j in range(cuda.grid(1), order_V.size, cuda.gridsize(1)):

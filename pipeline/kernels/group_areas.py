@@ -1,6 +1,6 @@
-"""Areas under the ROC curves of groups of examples, which must be sorted by group, then by score.
+"""Areas under the ROC curves of groups of examples. Examples must be sorted by group, then by score.
 
-Examples are added one by one in their order, so the division into calls changes no bit of the sums.
+Examples are added one by one, in order, so splitting them into several calls changes no bit of the sums.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pipeline.records import F32, U64
 F64 = NDArray[np.float64]
 
 TIE_NEGATIVE, TIE_POSITIVE, NEGATIVE, POSITIVE, TWICE, AREA, COUNTED, WEIGHT = range(8)
-"""Positions in `sums`: weights of both classes in the open tie; weights of both classes in the open group without that
-tie; twice the open group's area so far. Then over all closed groups: areas times weights, weight of the groups with
-both classes, weight of all groups."""
+"""Positions in `sums`. Weights of both classes in the open tie; weights of both classes in the open group without that
+tie; twice the open group's area so far. Over all closed groups: sum of area times weight, weight of the groups that
+have both classes, weight of all groups."""
 NUM_SUMS = 8
 GROUP, SCORE = range(2)
 """Positions in `last`: group and score of the last example."""
@@ -25,7 +25,7 @@ GROUP, SCORE = range(2)
 
 @cpu
 def end_tie(sums: F64) -> None:
-    # A positive counts each negative below it, and half of each negative that ties with it.
+    # A positive counts each negative below it, and half of each negative in its tie.
     sums[TWICE] += sums[TIE_POSITIVE] * (2 * sums[NEGATIVE] + sums[TIE_NEGATIVE])
     sums[NEGATIVE] += sums[TIE_NEGATIVE]
     sums[POSITIVE] += sums[TIE_POSITIVE]
@@ -48,7 +48,7 @@ def end_group(sums: F64) -> None:
 def add_groups(
     groups_N: U64, scores_N: U64, positive_N: NDArray[np.bool_], weights_N: F32, last: U64, sums: F64
 ) -> None:
-    """Add the next examples; `last` [2] and `sums` [NUM_SUMS] must be zero before the first."""
+    """Add the next examples. `last` [2] and `sums` [NUM_SUMS] must be zero before the first call."""
     need_cpu(min(len(scores_N), len(positive_N), len(weights_N)), len(groups_N))
     for i in range(len(groups_N)):
         if groups_N[i] != last[GROUP]:

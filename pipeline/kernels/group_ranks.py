@@ -1,12 +1,10 @@
-"""Recall and NDCG at K within groups of examples, which must be sorted by group, then by score, ascending.
+"""Recall and NDCG at K (the number of ranks) within groups of examples, sorted by group, then by score, ascending.
 
-Ties are ranked in an order drawn at random, and a group counts with the expected value (McSherry and Najork, Computing
-Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores, ECIR 2008): a positive of a tie
-of n examples with p positives is at each of its ranks with probability p / n. The gain of a positive is 1, its discount
-at rank r, from 1 on, 1 / log2(r + 1). Examples are added one by one in their order, so the division into calls changes
-no bit of the sums.
-
-K the number of ranks
+Each group contributes its expected value over random orders of ties (McSherry and Najork, Computing Information
+Retrieval Performance Measures Efficiently in the Presence of Tied Scores, ECIR 2008): in a tie of n examples with p
+positives, each rank holds a positive with probability p / n. The gain of a positive is 1, and its discount at rank r,
+counted from 1, is 1 / log2(r + 1). Examples are added one by one, in order, so splitting them into several calls
+changes no bit of the sums.
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ from pipeline.records import I64, U64
 F64 = NDArray[np.float64]
 
 GROUP, SCORE, TIES, POSITIVES = range(4)
-"""Positions in `open_4`: group and score of the last example; numbers of ties and of positives of the open group."""
+"""Positions in `open_4`: group and score of the last example; numbers of ties and of positives in the open group."""
 RECALL, NDCG, COUNTED = range(3)
-"""Positions in `sums_3`: sums over all closed groups that have a positive, and the number of these groups."""
+"""Positions in `sums_3`: sums over all closed groups that have a positive, and the number of those groups."""
 
 
 @cpu
 def end_ranks(open_4: U64, ties_K2: I64, sums_3: F64) -> None:
     """Close the open group and add it to the sums. It must also be called once after the last example. `ties_K2`:
-    numbers of examples and of positives of the group's last K ties, tie t in line t % K."""
+    numbers of examples and of positives in each of the group's last K ties; tie t is in row t % K."""
     most, positives = len(ties_K2), int(open_4[POSITIVES])
     tie, rank, found, gain = int(open_4[TIES]) - 1, 0, 0.0, 0.0
     while positives and tie >= 0 and rank < most:
@@ -54,7 +52,7 @@ def end_ranks(open_4: U64, ties_K2: I64, sums_3: F64) -> None:
 def add_ranks(
     groups_N: U64, scores_N: U64, positive_N: NDArray[np.bool_], open_4: U64, ties_K2: I64, sums_3: F64
 ) -> None:
-    """Add the next examples; the last three arrays must be zero before the first."""
+    """Add the next examples. The last three arrays must be zero before the first call."""
     need_cpu(min(len(scores_N), len(positive_N)), len(groups_N))
     for i in range(len(groups_N)):
         if groups_N[i] != open_4[GROUP]:
@@ -73,7 +71,7 @@ def add_ranks(
 def group_ranks_reference(
     groups_N: U64, scores_N: U64, positive_N: NDArray[np.bool_], most: int
 ) -> tuple[float, float, float]:
-    """Return RECALL, NDCG and COUNTED for examples in any order, each group by its definition."""
+    """Return RECALL, NDCG and COUNTED for examples in any order, computed from the definitions."""
     sums = np.zeros(3)
     for group in np.unique(groups_N[positive_N]):
         of = groups_N == group

@@ -1,4 +1,4 @@
-"""Conversions between 16-bit values and float32, eight at once: vector code for loops too short for the compiler's own.
+"""Conversions between 16-bit values and float32, eight at once: vector code for loops too short to be autovectorized.
 
 The formulas are those of `narrow_rows.bfloat16_of`, `float16_of` and `value_noise`, with the same bits.
 """
@@ -21,7 +21,7 @@ FLOATS, FLOAT16S = (ir.VectorType(kind, LANES_OF_HALVES) for kind in (ir.FloatTy
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Eight uint32, with the operators of Python; an `int` means eight equal ones."""
+    """Eight uint32 lanes with Python's operators. An `int` operand is broadcast to all lanes."""
 
     builder: Any
     values: Any
@@ -55,7 +55,7 @@ class Lanes:
         return self._with(self.builder.lshr, other)
 
     def where(self, condition: str, other: int, yes: Lanes | int, no: Lanes | int) -> Lanes:
-        """`yes` in lanes that compare so with `other`, as signed integers, and `no` in the others."""
+        """`yes` in lanes for which the signed comparison `condition` with `other` holds, `no` in the others."""
         lane = ir.Constant(WORDS, [other] * LANES_OF_HALVES)
         chosen = [self._with(lambda own, others: others, choice).values for choice in (yes, no)]
         return Lanes(self.builder, self.builder.select(self.builder.icmp_signed(condition, self.values, lane), *chosen))
@@ -79,7 +79,7 @@ def _store(builder: Any, values: Any, address: Any, align: int) -> None:
 
 @intrinsic
 def widen_bfloat16s(typingctx: Any, source: Any, target: Any) -> Any:
-    """Widen eight bfloat16 at an address to eight float32 at another."""
+    """Widen eight bfloat16 values at one address to eight float32 values at another."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         words = Lanes(builder, builder.zext(_load(builder, args[0], HALVES, 2), WORDS))
@@ -91,7 +91,7 @@ def widen_bfloat16s(typingctx: Any, source: Any, target: Any) -> Any:
 
 @intrinsic
 def widen_float16s(typingctx: Any, source: Any, target: Any) -> Any:
-    """Widen eight float16 at an address to eight float32 at another."""
+    """Widen eight float16 values at one address to eight float32 values at another."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _store(builder, builder.fpext(_load(builder, args[0], FLOAT16S, 2), FLOATS), args[1], 4)
@@ -102,7 +102,7 @@ def widen_float16s(typingctx: Any, source: Any, target: Any) -> Any:
 
 @intrinsic
 def copy_word(typingctx: Any, source: Any, target: Any) -> Any:
-    """Copy 32 bits between addresses."""
+    """Copy 32 bits from one address to another."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _store(builder, _load(builder, args[0], WORD, 4), args[1], 4)
@@ -144,8 +144,8 @@ def _float16s(bits: Lanes, noise: Lanes) -> Lanes:
 def _narrowing(formula: Callable[[Lanes, Lanes], Lanes]) -> Any:
     @intrinsic
     def narrow_eight(typingctx: Any, source: Any, target: Any, of_row: Any, place: Any, to_nearest: Any) -> Any:
-        """Round eight float32 at an address to eight values at another. `of_row`, `place`: see `value_noise`, for the
-        first of them; not used if they are rounded to the nearest."""
+        """Round eight float32 values at one address to eight narrow values at another. `of_row` and `place` are those
+        of `value_noise` for the first value; they are ignored if values are rounded to nearest."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             bits = Lanes(builder, _load(builder, args[0], WORDS, 4))

@@ -1,7 +1,7 @@
 """Keys: 64-bit hashes of (table, value). The same value of the same table has the same key in every column.
 
 The key of an integer is a bijection of the value within its table, so two integers of a table never share a key
-(except the one value that would have the reserved key). Texts are hashed by 64-bit MurmurHash2. 2**64 - 1 is reserved
+(except the one value that would have the reserved key). Texts are hashed with 64-bit MurmurHash2. 2**64 - 1 is reserved
 (it means "no key" in maps and on disk) and is never returned.
 """
 
@@ -26,14 +26,14 @@ MASK = (1 << 64) - 1
 MURMUR = np.uint64(0xC6A4A7935BD1E995)
 S47 = np.uint64(47)
 
-# Namespaces for names, so that a table's salt, its shared key and a field's missing key are unrelated.
+# Namespaces that keep a table's salt, its shared key and a field's missing key unrelated.
 SALT_NAMESPACE = 0x7461626C65
 MISSING_NAMESPACE = 0x6D697373696E67
 SHARED_NAMESPACE = 0x736861726564
 
 
 def table_salt(table: str) -> np.uint64:
-    """Salt of the hash of a table's keys; a function of the table's name alone."""
+    """Salt for hashing a table's values; depends only on the table's name."""
     return np.uint64(hash_bytes_reference(table.encode(), SALT_NAMESPACE))
 
 
@@ -43,12 +43,12 @@ def missing_key(field: str) -> np.uint64:
 
 
 def shared_key(table: str) -> np.uint64:
-    """Key that values of a table share which have no row of their own."""
+    """Key shared by all values of a table that have no individual row."""
     return np.uint64(hash_bytes_reference(table.encode(), SHARED_NAMESPACE))
 
 
 def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
-    """Hash integers of any width to keys: a narrow value has the same key as in 64 bits."""
+    """Hash integers of any width to keys. The key of a value does not depend on the width."""
     need(len(out), len(values))
     if on_host(values):
         hash_integers_cpu(values, salt, out)
@@ -109,8 +109,8 @@ def _hash_bytes(data: Array, begin: int, end: int, salt: np.uint64) -> np.uint64
 
 @cpu
 def _hash_words(begin: int, end: int, past: int, salt: np.uint64) -> np.uint64:
-    """`_hash_bytes` of a range of addresses, with loads that CUDA's compiler does not have. `past`: address behind the
-    array's last byte."""
+    """`_hash_bytes` for a range of addresses, using loads that are not available in CUDA kernels. `past`: address just
+    after the array's last byte."""
     h = salt ^ (np.uint64(end - begin) * MURMUR)
     while end - begin >= WORD_BYTES:
         k = load_word(begin) * MURMUR
@@ -139,13 +139,13 @@ def hash_strings_cuda(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64
 
 
 def hash_integer_reference(value: int, salt: int) -> int:
-    """`hash_integers` for one value, in Python's own integers."""
+    """`hash_integers` for one value, with Python integers."""
     x = mix_reference((int(value) ^ int(salt)) & MASK)
     return int(INSTEAD_OF_RESERVED) if x == MASK else x
 
 
 def hash_bytes_reference(text: bytes, salt: int) -> int:
-    """`hash_strings` for one text, in Python's own integers."""
+    """`hash_strings` for one text, with Python integers."""
     m = int(MURMUR)
     h = (int(salt) ^ (len(text) * m)) & MASK
     whole = len(text) // 8 * 8

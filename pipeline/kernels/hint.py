@@ -1,11 +1,11 @@
-"""Instructions of the processor that Numba has no function for: prefetching, comparison of a whole line.
+"""Processor instructions that Numba does not expose: prefetching, and comparing a whole cache line.
 
-Prefetching some iterations before the memory is needed is a hint and changes no result.
+Prefetching some iterations ahead of use is only a hint and changes no result.
 
-Rows and map entries lie at random places of arrays far larger than the caches; with prefetching many of them are loaded
-at once. Measured on an AMD EPYC (Zen 5) for Adam on random rows of 448 MB: 35 ns per row with AHEAD = 32, 37 with 16,
-150 to 220 without; for a gather of 224 bytes per row: 14 ns with 32, 17 with 16 and with 64. Other processors may have
-another optimum.
+Rows and map entries are at random places in arrays far larger than the caches; prefetching loads many of them at once.
+Measured on an AMD EPYC (Zen 5) for Adam on random rows of 448 MB: 35 ns per row with AHEAD = 32, 37 with 16, 150 to 220
+without; for a gather of 224 bytes per row: 14 ns with 32, 17 with 16 and with 64. The optimum may differ on other
+processors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def prefetch_row(base: int, row: int, row_bytes: int) -> None:
     begin = base + row * row_bytes
     for at in range(0, row_bytes, LINE_BYTES):
         prefetch_line(begin + at)
-    # One line more if the row does not begin at a line; else the last line again, which costs less than a test.
+    # One more line if the row does not begin at a line boundary; else the last one again, cheaper than a test.
     prefetch_line(begin + row_bytes - 1)
 
 
@@ -69,8 +69,8 @@ def trailing_zeros(typingctx: Any, bits: Any) -> Any:
 
 @intrinsic
 def equal_words(typingctx: Any, address: Any, wanted: Any, mask: Any) -> Any:
-    """Compare the eight uint64 at an address, a multiple of 64, with a value under a mask, without branches. Bit j of
-    the result is set if word j is equal."""
+    """Compare eight uint64 words, masked, with a value, without branches. The address is a multiple of 64. Bit j of the
+    result is set if word j is equal."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word, line = ir.IntType(64), ir.VectorType(ir.IntType(64), 8)

@@ -1,4 +1,4 @@
-"""Initial row of a key, from a counter-based generator: independent of order, tier, batch size and worker."""
+"""Initial row of a key, from a counter-based generator; does not depend on order, tier, batch size or worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def init_weights_reference(key: int, seed: int, std: float, num_weights: int) -> list[np.float32]:
-    """Normally distributed weights by Box and Muller (1958), from SplitMix64's output function of (seed, key,
+    """Normally distributed weights: Box-Muller transform (1958) of SplitMix64's output function of (seed, key,
     counter)."""
     mask = (1 << 64) - 1
     base = mix_reference((key ^ mix_reference((seed + GOLDEN) & mask)) & mask)
@@ -31,8 +31,8 @@ def init_weights_reference(key: int, seed: int, std: float, num_weights: int) ->
 
 @cpu
 def init_rows(keys_U: U64, seed: np.uint64, std: float, num_normal: int, out_UW: U32) -> None:
-    """Write rows [U, W] of the keys [U]: the key, `num_normal` weights from a normal distribution with standard
-    deviation `std`, and zero in all other words."""
+    """Write a row [U, W] for each key [U]: the key, `num_normal` weights from a normal distribution with standard
+    deviation `std`, and zeros in all other words."""
     need_cpu(out_UW.shape[0], keys_U.size)
     need_cpu(out_UW.shape[1], 2 + num_normal)
     out_UW[:, :] = 0

@@ -12,15 +12,14 @@ from pipeline.machine.threads import Threads
 from pipeline.records import I32, U32, U64
 
 ENTRIES_PER_KEY, ENTRIES_PER_KEY_OF_A_BLOCK = 16, 8
-"""Minimum number of table entries (4 bytes each) per key. A key that is not at its first place costs as much as several
-that are. Measured for 3.4 M values with 0.3 M keys, one thread: 12.1 ms with 2, 9.2 with 4, 8.2 with 8, 7.4 with 16. A
-block's table, which has more keys than a batch's and looks each up only a few times, gets fewer."""
+"""Minimum number of table entries (4 bytes each) per key. Looking up a key that is not at its first place costs several
+times as much. Measured for 3.4 M values with 0.3 M keys, one thread: 12.1 ms with 2, 9.2 with 4, 8.2 with 8, 7.4 with
+16. A block has more keys than a batch and looks each up only a few times, so its table has fewer entries per key."""
 INITIAL_KEYS = 4 * RUN
 
 
 class KeyTable:
-    """Table that numbers keys. It is reused for one array after another and grows to the largest; clearing it is
-    free."""
+    """Table that numbers keys. It is reused for one array after another and grows as needed. Clearing it is free."""
 
     def __init__(self, entries_per_key: int = ENTRIES_PER_KEY) -> None:
         self._num_keys = 0
@@ -74,16 +73,16 @@ class KeyRange:
 
     keys_V: U64
     own_V: I32
-    """Output: numbers within the part. May overlap the first half of `keys_V`'s bytes."""
+    """Output: key numbers within this part. May overlap the first half of `keys_V`'s bytes."""
     inverse_V: I32
-    """Output: numbers within the whole. May be the same array as `own_V`."""
+    """Output: key numbers over all parts. May be the same array as `own_V`."""
 
 
 def number_parts(parts: Sequence[KeyRange], tables: Sequence[KeyTable], threads: Threads) -> KeyTable:
-    """Number the keys of all parts, first each part by itself. Returns the table with the keys of all parts.
+    """Number the keys of all parts, first within each part. Returns the table with the keys of all parts.
 
-    The keys of the first part keep their numbers and those of the other parts follow part by part, which gives the
-    order of first appearance. Parts are renumbered in order, since a part's `inverse_V` may overlap the `own_V` of an
+    The keys of the first part keep their numbers; those of the other parts follow part by part, which gives the order
+    of first appearance. Parts are renumbered in order because a part's `inverse_V` may overlap the `own_V` of an
     earlier part.
     """
 

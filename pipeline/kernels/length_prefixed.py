@@ -1,4 +1,4 @@
-"""Splitting of texts that stand one after the other, each after its length in 4 bytes, little-endian."""
+"""Splitting of concatenated texts, each prefixed with its length in 4 bytes, little-endian."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def split_texts_reference(data: bytes, count: int) -> list[bytes]:
 def split_texts(data: U8, out_offsets: I32, out: U8) -> int:
     """Copy the texts of `data` to `out`, without their lengths, and write their offsets [n + 1].
 
-    Returns -1 if `data` holds exactly n texts; otherwise the first one that is not whole, or n if more bytes follow.
-    `out` has room for all bytes of `data` but 4 for each text.
+    Returns -1 if `data` holds exactly n texts. Otherwise returns the first text that is incomplete, or n if more bytes
+    follow. `out` has the size of `data` minus 4 bytes per text.
     """
     num_texts = out_offsets.size - 1
     read, write = 0, 0
@@ -37,7 +37,7 @@ def split_texts(data: U8, out_offsets: I32, out: U8) -> int:
         for i in range(4):
             length |= int(data[read + i]) << 8 * i
         read += 4
-        # A text that is longer than what `out` has left is too long for the texts after it.
+        # A text that exceeds the space left in `out` leaves too few bytes for the texts after it.
         if length > min(data.size - read, out.size - write):
             return n
         for i in range(length):

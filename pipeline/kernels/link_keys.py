@@ -1,4 +1,4 @@
-"""A table of the newest occurrence of each key, in a sequence of occurrences that are numbered in order."""
+"""Table of the latest occurrence of each key, in a sequence of occurrences that are numbered in order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipeline.kernels.room import need_cpu
 from pipeline.records import I64, U64
 
 NO_EARLIER = -1
-"""Number of the occurrence of a key that did not occur before."""
+"""Value that means that a key did not occur before."""
 ENTRY_BYTES = 16
 
 
 def link_keys_reference(keys: Sequence[int], first: int, newest: dict[int, int]) -> list[int]:
-    """Return the newest earlier occurrence of each key, and note key n as occurrence `first` + n in `newest`."""
+    """Return the latest earlier occurrence of each key, and record key n as occurrence `first` + n in `newest`."""
     earlier = [newest.get(key, NO_EARLIER) for key in keys]
     newest.update({key: first + n for n, key in enumerate(keys)})
     return earlier
@@ -33,11 +33,11 @@ def _prefetch_entry(base: int, keys_U: U64, n: int, mask: np.uint64) -> None:
 
 @cpu
 def link_keys(keys_U: U64, first: int, table_E2: I64, earlier_U: I64) -> int:
-    """Fill `earlier_U` with the newest earlier occurrence of each key, or NO_EARLIER, and enter key n as occurrence
-    `first` + n. Returns the number of keys that are new in the table.
+    """Fill `earlier_U` with the latest earlier occurrence of each key, or NO_EARLIER, and record key n as occurrence
+    `first` + n. Returns the number of keys added to the table.
 
-    `table_E2`: keys, as int64, and their newest occurrences, side by side, by open addressing; NO_EARLIER is an empty
-    entry. Their number is a power of two, and the table must have room for all keys.
+    `table_E2`: pairs of a key, as int64, and its latest occurrence, with open addressing; NO_EARLIER marks an empty
+    entry. E is a power of two, and the table must have room for all keys.
     """
     need_cpu(earlier_U.size, keys_U.size)
     mask, base = np.uint64(table_E2.shape[0] - 1), table_E2.ctypes.data
@@ -56,8 +56,8 @@ def link_keys(keys_U: U64, first: int, table_E2: I64, earlier_U: I64) -> int:
 
 @cpu
 def enter_live(from_E2: I64, first: int, table_E2: I64) -> int:
-    """Enter the keys of another table whose newest occurrence is `first` or a later one into an empty table. Returns
-    their number. Both tables are passed through in about the same order."""
+    """Copy the keys of a table whose latest occurrence is `first` or later into an empty table. Returns their number.
+    Both tables are accessed in about the same order."""
     mask = np.uint64(table_E2.shape[0] - 1)
     entered = 0
     for e in range(from_E2.shape[0]):

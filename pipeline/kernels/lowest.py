@@ -1,8 +1,8 @@
-"""Selection of the slots with the lowest scores, shared by threads: each takes parts of PART slots.
+"""Multithreaded selection of the slots with the lowest scores. Each thread processes parts of PART slots.
 
-A radix selection. The highest score that is taken is found digit by digit, from the highest bit on in which any two
-scores differ. For each digit the threads count the slots of each part, which also says where the victims of a part
-come among all of them.
+It is a radix selection: the highest selected score is found digit by digit, from the highest bit in which any two
+scores differ. For each digit, the threads count the slots of each part. The counts also give the position of each
+part's victims among all victims.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pipeline.machine.threads import Threads
 from pipeline.records import I32, I64, U64
 
 DIGIT = 11
-"""Bits of a digit of a score, few enough that the counts of a part stay in a fast cache."""
+"""Number of bits per digit of a score, few enough that the counts of a part stay in a fast cache."""
 PART = 1 << 15
 """Number of slots that are counted together."""
 
 
 def lowest_reference(major_S: Sequence[int], minor_S: Sequence[int], evictable_S: Sequence[int], num: int) -> list[int]:
-    """Return the `num` evictable slots of the lowest (major, minor, slot), in the order of slots."""
+    """Return the `num` evictable slots with the lowest (major, minor, slot), in slot order."""
     slots = [slot for slot in range(len(major_S)) if evictable_S[slot]]
     return sorted(sorted(slots, key=lambda slot: (major_S[slot], minor_S[slot], slot))[:num])
 
 
 def lowest(major_S: I32, minor_S: I32, evictable_S: np.ndarray, num: int, threads: Threads) -> I32:
-    """[num] evictable slots of the lowest (major, minor, slot), in the order of slots; at least that many must be
-    evictable. `major_S`, `minor_S`: 0 or more. The number of threads changes no victim."""
+    """[num] evictable slots with the lowest (major, minor, slot), in slot order. At least `num` slots must be
+    evictable. `major_S`, `minor_S`: 0 or more. The result does not depend on the number of threads."""
     need(min(len(major_S), len(minor_S)), len(evictable_S))
     victims_E, slots, parts = np.empty(num, np.int32), (major_S, minor_S, evictable_S), -(-len(evictable_S) // PART)
     if not num:
@@ -60,7 +60,7 @@ def _score(major_S: I32, minor_S: I32, slot: int) -> np.uint64:
 
 @cpu
 def _collect_bits(major_S: I32, minor_S: I32, evictable_S: np.ndarray, begin: int, end: int, bits_P2: U64) -> None:
-    """Write for the parts from `begin` to `end` the bits that some of their scores have, and those that all have."""
+    """Write the bits that are set in any score, and in all scores, of each part from `begin` to `end`."""
     none = np.uint64(0)
     for p in range(begin, end):
         some, every = none, ~none
@@ -83,8 +83,8 @@ def _count_digits(
     shift: int,
     counts_PD: I32,
 ) -> None:
-    """Count the slots of each part by the digit at `shift` of their scores, if the bits `known` of these are `prefix`;
-    all other slots count as one digit more."""
+    """Count the slots of each part by the digit of the score at `shift`, for scores whose bits `known` equal `prefix`.
+    All other slots count under one extra digit."""
     mask, other = np.uint64((1 << DIGIT) - 1), np.int64(1 << DIGIT)
     for p in range(begin, end):
         counts_D = counts_PD[p]
@@ -97,8 +97,9 @@ def _count_digits(
 
 @cpu
 def _pick_digit(counts_PD: I32, num: int, lower_P: I64, equal_P: I64) -> tuple[int, int, int]:
-    """Pick the digit of the last of the `num` lowest scores. Returns it, how many of them have it, and how many scores
-    do. Adds the number of each part's scores with lower digits to `lower_P`, and writes those with this one."""
+    """Pick the digit of the highest of the `num` lowest scores. Returns the digit, the number of selected scores that
+    have it, and the number of all scores that have it. Adds each part's number of scores with lower digits to
+    `lower_P`, and writes its number of scores with this digit to `equal_P`."""
     counts_D = np.zeros(1 << DIGIT, np.int64)
     for p in range(counts_PD.shape[0]):
         for d in range(counts_D.size):
@@ -128,15 +129,15 @@ def _take_lowest(
     ends_P: I64,
     victims_E: I32,
 ) -> None:
-    """Write the victims of each part: the slots whose scores are lower in the bits `known` than `prefix`, and the first
-    `ties_P` of those that are equal. `ends_P`: where they end in `victims_E`."""
+    """Write the victims of each part: the slots whose scores, in the bits `known`, are below `prefix`, and the first
+    `ties_P` of those equal to it. `ends_P`: where the victims of each part end in `victims_E`."""
     taken_V = np.empty(PART + 1, np.int32)
     for p in range(begin, end):
         taken, ties = 0, ties_P[p]
         for slot in range(p * PART, min((p + 1) * PART, evictable_S.size)):
             score = _score(major_S, minor_S, slot) & known
             tie = (score == prefix) & (evictable_S[slot] != 0) & (ties > 0)
-            # Without a branch, which would go either way.
+            # Branch-free, since a branch would be unpredictable.
             taken_V[taken] = slot
             taken += tie | ((score < prefix) & (evictable_S[slot] != 0))
             ties -= tie
@@ -145,8 +146,8 @@ def _take_lowest(
 
 @cpu
 def foresee(next_S: I32, count_S: I32, unknown: np.int32, most: np.int32, value_S: I32) -> None:
-    """Write how late each slot is used next: the lower, the later. Slots whose next use is `unknown` are below `most`,
-    by their number of uses."""
+    """Write a score for the next use of each slot: the lower, the later. Slots whose next use is `unknown` are ordered
+    by number of uses, with scores below `most`."""
     need_cpu(min(next_S.size, count_S.size), value_S.size)
     for slot in range(value_S.size):
         value = max(np.int32(unknown - next_S[slot]), most)

@@ -1,4 +1,4 @@
-"""SplitMix64's output function (Steele, Lea and Flood, OOPSLA 2014): a bijection of 64 bits with good avalanche."""
+"""SplitMix64's output function (Steele, Lea and Flood, OOPSLA 2014): a bijection on 64 bits with good avalanche."""
 
 from __future__ import annotations
 

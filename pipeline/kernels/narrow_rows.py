@@ -1,14 +1,14 @@
-"""Narrow rows, whose weights or optimizer state have 16 bits, and the wide rows of 32-bit words that kernels compute
-with.
+"""Conversion between narrow rows, whose weights or optimizer state have 16 bits, and wide rows of 32-bit words, on
+which kernels compute.
 
-A row consists of N parts, described by `parts_N4`, with a line for each: the format of its values, the place of its
-first value in the narrow row, the number of its values, and the place of the first in the wide row. Places count values
-of the format's width in the narrow row, and words in the wide one.
+A row consists of N parts. Each has a line in `parts_N4`: the format of its values, the place of its first value in the
+narrow row, its number of values, and the place of its first value in the wide row. Places count values of the format's
+width in the narrow row and words in the wide row.
 
-Widening is exact. Narrowing rounds up or down at random, with the probabilities that make the mean exact (stochastic
-rounding; Gupta et al., ICML 2015): otherwise small updates of a bfloat16 value, which has 8 significant bits, would
-all be lost. The random bits are a function of (seed, step, key, place in the wide row), so no tier, block size, worker
-or restart changes them. A value that the narrow format holds exactly stays as it is.
+Widening is exact. Narrowing rounds up or down at random, with probabilities that make the mean exact (stochastic
+rounding; Gupta et al., ICML 2015). With deterministic rounding, small updates of a bfloat16 value, which has 8
+significant bits, would all be lost. The random bits are a function of (seed, step, key, place in the wide row), so they
+do not depend on tier, block size, worker or restarts. A value that is exact in the narrow format does not change.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ FORMAT, NARROW_AT, NUM_VALUES, WIDE_AT = range(4)
 """Columns of `parts_N4`."""
 
 ROUNDING = 0x5851F42D4C957F2D
-"""Constant that makes the random bits of rounding differ from those of first rows."""
+"""Constant that makes the random bits for rounding differ from those for initial rows."""
 NEAREST = 1 << 31
-"""Random bits with which narrowing rounds to the nearest value, away from zero if two are equally near."""
+"""Random bits with which narrowing rounds to nearest, ties away from zero."""
 EXPONENT = 0x7F800000
 MAX_DROPPED = 31
-"""Largest number of bits that rounding to float16 drops: values below 2^-32, 1/256 of its smallest, become 0."""
+"""Maximum number of bits dropped in rounding to float16. Values below 2^-32, 1/256 of its smallest value, become 0."""
 
 
 def widen_rows(words_SW: U32, staged_AW: U32, rows_P: I32, parts_N4: I32, wide_PX: U32) -> None:
-    """Write the parts of narrow row r = rows[p], or of row -1 - r of staging if r is negative, to wide row p; other
-    words of it stay as they are."""
+    """Write the parts of narrow row r = rows[p], or of row -1 - r of staging if r is negative, to wide row p. Other
+    words of the wide row do not change."""
     need(len(wide_PX), len(rows_P))
     if on_host(words_SW):
         widen_cpu(words_SW, staged_AW, rows_P, 0, len(rows_P), parts_N4, wide_PX)
@@ -68,8 +68,8 @@ def widen_rows(words_SW: U32, staged_AW: U32, rows_P: I32, parts_N4: I32, wide_P
 
 
 def narrow_rows(wide_PX: U32, rows_P: I32, parts_N4: I32, seed: int, step: int, words_SW: U32) -> None:
-    """Write the parts of wide row p to narrow row rows[p]. The wide row begins with its key. At step 0, that of first
-    rows, values are rounded to the nearest."""
+    """Write the parts of wide row p to narrow row rows[p]. The wide row begins with its key. At step 0, which writes
+    initial rows, values are rounded to nearest."""
     stream = stream_of(seed, step)
     need(len(wide_PX), len(rows_P))
     if on_host(words_SW):
@@ -83,13 +83,13 @@ def narrow_rows(wide_PX: U32, rows_P: I32, parts_N4: I32, seed: int, step: int, 
 
 
 def stream_of(seed: int, step: int) -> np.uint64:
-    """Random bits of a step, which those of each row are made from."""
+    """Random bits of a step, from which those of each row are derived."""
     mask = (1 << 64) - 1
     return np.uint64(mix_reference((mix_reference((seed ^ ROUNDING) & mask) + step * GOLDEN) & mask))
 
 
 def noise_reference(seed: int, step: int, key: int, place: int) -> int:
-    """32 random bits for the value at `place` of a wide row. The last part is the integer hash `lowbias32` of C.
+    """32 random bits for the value at `place` of a wide row. The final mix is the integer hash `lowbias32` from C.
     Wellons's "hash-prospector"."""
     if step == 0:
         return NEAREST
@@ -101,7 +101,7 @@ def noise_reference(seed: int, step: int, key: int, place: int) -> int:
 
 
 def round_reference(value: np.float32, number_format: int, noise: int) -> np.float32:
-    """Return the value as it is stored: one of its two neighbours in the format, chosen by 32 random bits."""
+    """Return the value as stored: one of its two neighbours in the format, chosen by 32 random bits."""
     if number_format == FULL_WORD or not np.isfinite(value) or value == 0:
         return value
     exponent = max(math.frexp(value)[1] - 1, -126)
@@ -120,7 +120,7 @@ def row_noise(key: np.uint64, stream: np.uint64) -> np.uint32:
 
 @cpu
 def value_noise(of_row: np.uint32, place: int) -> np.uint32:
-    """Random bits of one value, as in `half_lanes`, whose vectors have products of 32 bits."""
+    """Random bits of one value, computed with 32-bit products as in the vector code of `half_lanes`."""
     x = np.uint32(of_row + np.uint32(np.uint32(place) * np.uint32(0x9E3779B9)))
     x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) * np.uint32(0x7FEB352D))
     x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) * np.uint32(0x846CA68B))
@@ -129,7 +129,7 @@ def value_noise(of_row: np.uint32, place: int) -> np.uint32:
 
 @cpu
 def bfloat16_of(bits: np.uint32, noise: np.uint32) -> np.uint16:
-    """bfloat16 of a float32 with these bits. Finite values stay finite, and a NaN stays one."""
+    """bfloat16 of the float32 with these bits. Finite values stay finite, and NaN stays NaN."""
     cut = np.uint32(bits >> np.uint32(16))
     rounded = np.uint32(np.uint32(bits + np.uint32(noise >> np.uint32(16))) >> np.uint32(16))
     infinite = np.uint32(0x7F80)
@@ -143,11 +143,11 @@ def bfloat16_of(bits: np.uint32, noise: np.uint32) -> np.uint16:
 
 @cpu
 def float16_of(bits: np.uint32, noise: np.uint32) -> np.uint16:
-    """float16 of a float32 with these bits. Finite values beyond the largest become the largest."""
+    """float16 of the float32 with these bits. Finite values beyond the float16 range become its largest value."""
     sign = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(0x8000))
     exponent = np.int32(np.uint32(np.uint32(bits & np.uint32(EXPONENT)) >> np.uint32(23)))
     fraction = np.uint32(bits & np.uint32(0x7FFFFF))
-    # The significand, with its leading one, in units of the last place of a float16: below 2^-14 these are 2^-24.
+    # The significand, with its leading one, in float16 units in the last place: below 2^-14 these are 2^-24.
     dropped = np.int32(13) + max(np.int32(0), np.int32(113) - exponent)
     shift = min(dropped, np.int32(MAX_DROPPED))
     significand = np.uint32(fraction | np.uint32(0x800000))
@@ -165,7 +165,7 @@ def float16_of(bits: np.uint32, noise: np.uint32) -> np.uint16:
 
 @cpu
 def float16_value(bits: int) -> np.float32:
-    """Value of a float16 with these bits."""
+    """Value of the float16 with these bits."""
     half = np.int32(bits)
     exponent, fraction = half >> np.int32(10) & np.int32(31), half & np.int32(1023)
     if exponent == np.int32(0):
@@ -187,7 +187,7 @@ def narrow_half(number_format: int, bits: np.uint32, of_row: np.uint32, at: int,
 
 @cpu
 def _need_parts(words_SW: U32, wide_TX: U32, parts_N4: I32, num_rows: int) -> None:
-    """Raise IndexError if parts do not lie within the rows, or if there are fewer wide rows than `num_rows`."""
+    """Raise IndexError if a part exceeds a row, or if there are fewer than `num_rows` wide rows."""
     need_cpu(wide_TX.shape[0], num_rows)
     for n in range(parts_N4.shape[0]):
         values = np.int64(words_SW.shape[1]) << np.int64(parts_N4[n, FORMAT] != FULL_WORD)

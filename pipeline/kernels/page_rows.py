@@ -1,6 +1,6 @@
-"""Rows of pages: the search for keys within pages, and their weights as float32.
+"""Rows of pages: search for keys within pages, and conversion of their weights to float32.
 
-A page of at most R rows (R = `max_rows`): 8 bytes, of which the second half is the number of rows (uint32) | keys
+Layout of a page of at most R rows (R = `max_rows`): 8 bytes, whose second half is the number of rows (uint32) | keys
 [R] (uint64, ascending) | weights, one array after the other:
   float32  [R, C] float32
   float16  [R, C] float16
@@ -23,7 +23,7 @@ FLOAT32, FLOAT16, INT8 = range(3)
 PRECISION_NUMBERS = {"float32": FLOAT32, "float16": FLOAT16, "int8": INT8}
 HEADER_BYTES = 8
 HALF_TO_FLOAT = np.float32(2.0**112)
-"""Difference of the exponents' biases (127 - 15) as a factor. Products with it are exact."""
+"""Difference between the exponent biases (127 - 15) as a factor. Multiplying by it is exact."""
 
 
 def take_rows_reference(
@@ -56,8 +56,8 @@ def take_rows(
     pages_SB: U8, slots_M: I32, members_M: I32, keys_P: U64, precision: int, max_rows: int, dim: int,
     weights_PC: F32, found_P: NDArray[np.bool_],
 ) -> None:  # fmt: skip
-    """Look for the key at position `members_M[m]` in page `slots_M[m]`. If the page has it, write its C weights (D of
-    them the embedding's) to its row of `weights_PC` and set `found_P`; otherwise change nothing."""
+    """Search page `slots_M[m]` for the key at position `members_M[m]`. If the page contains it, write its C weights (D
+    of them the embedding) to its row of `weights_PC` and set `found_P`; otherwise change nothing."""
     need_cpu(members_M.size, slots_M.size)
     rows_M = np.empty(slots_M.size, np.int32)
     _find_rows(pages_SB, slots_M, members_M, keys_P, max_rows, rows_M)
@@ -82,7 +82,7 @@ def _find_rows(pages_SB: U8, slots_M: I32, members_M: I32, keys_P: U64, max_rows
         if m + AHEAD < slots_M.size:
             prefetch_row(base + np.int64(slots_M[m + AHEAD]) * page_bytes, 0, HEADER_BYTES + 8 * max_rows)
         page_W, key = words_SW[slots_M[m]], keys_P[members_M[m]]
-        # If the key is there, it is among the `length` keys from `first` on.
+        # If the page contains the key, it is among the `length` keys from `first` on.
         first, length = np.int64(1), np.int64(page_W[0] >> np.uint64(32))
         need_cpu(max_rows, length)
         while length > 1:
@@ -94,7 +94,7 @@ def _find_rows(pages_SB: U8, slots_M: I32, members_M: I32, keys_P: U64, max_rows
 
 @cpu
 def _prefetch_weights(base: int, m: int, slots_M: I32, rows_M: I32, page_bytes: int, row_bytes: int) -> None:
-    """Prefetch a row of an array that begins at `base` in the first page, for the entry AHEAD of m."""
+    """Prefetch the row of entry m + AHEAD. In the first page, the array that contains it begins at `base`."""
     if m + AHEAD < slots_M.size and rows_M[m + AHEAD] >= 0:
         prefetch_row(base + np.int64(slots_M[m + AHEAD]) * page_bytes, np.int64(rows_M[m + AHEAD]), row_bytes)
 

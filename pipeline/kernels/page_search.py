@@ -16,11 +16,11 @@ def find_pages_reference(fences_N: U32, keys_P: U64, pages_P: I32) -> None:
 
 @cpu
 def find_pages(fences_N: U32, keys_P: U64, pages_P: I32) -> None:
-    """Write the page that holds each key if any does: the last one whose fence is at most the key's top 32 bits, or
+    """Write the only page that may contain each key: the last page whose fence is at most the key's top 32 bits, or
     page 0. `fences_N` [N >= 1] is ascending.
 
-    Keys are hashes, so their rank follows from their value up to a few hundred pages, and the fence found there brings
-    the rest of the way to a page or two. Other keys take a search that doubles its steps.
+    Keys are hashes, so a key's value predicts its page to within a few hundred pages. The fence of that page predicts
+    it to within a page or two. The rest is an exponential search.
     """
     need_cpu(pages_P.size, keys_P.size)
     need_cpu(fences_N.size, 1)
@@ -38,14 +38,14 @@ def find_pages(fences_N: U32, keys_P: U64, pages_P: I32) -> None:
 
 @cpu
 def _page_near(fences_N: U32, page: int, fence: int, key: np.uint64) -> int:
-    """Guess the page of a key from another page and its fence, as if keys were spread evenly."""
+    """Guess the page of a key from another page and its fence, assuming that keys are evenly distributed."""
     guess = page + ((np.int64(key >> np.uint64(32)) - fence) * fences_N.size >> 32)
     return int(min(max(guess, np.int64(0)), np.int64(fences_N.size - 1)))
 
 
 @cpu
 def _page_from(fences_N: U32, page: int, prefix: int) -> int:
-    """Search for the page of a prefix, starting at any page."""
+    """Search for the page of a prefix, starting from any page."""
     step = 1
     if fences_N[page] <= prefix:
         low, high = page, page + 1

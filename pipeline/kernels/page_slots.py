@@ -1,8 +1,8 @@
-"""Slots of cached pages: which page each slot holds, and which page leaves for another.
+"""Slots of cached pages: which page each slot holds, and which page is evicted for another.
 
-Slots form sets of WAYS consecutive slots. Page p lies only in set p % (number of sets), so pages are found without a
-second table, and if there are slots for all pages, none ever leaves. Within a set pages leave by the clock rule: a
-page that was used since the hand last passed it is passed over once.
+The cache is set-associative with WAYS consecutive slots per set. Page p is cached only in set p % (number of sets), so
+pages are found without a second table, and no page is evicted if there are slots for all. Each set evicts by the clock
+rule: a page that was used since the hand last passed it is skipped once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.records import I32
 U8 = NDArray[np.uint8]
 
 WAYS = 16
-"""Slots of a set: their page numbers fill one cache line."""
+"""Number of slots per set. The page numbers of a set fill one cache line."""
 NO_PAGE = -1
 
 
@@ -37,7 +37,8 @@ def find_slots_reference(
 @cpu
 def find_slots(page_of_S: I32, marked_S: U8, num_sets: int, pages_P: I32, members_P: I32, slots_P: I32) -> int:
     """Find the slots of pages and mark them as used. Returns H, the number of positions in `pages_P` whose page is
-    there: they come first in `members_P`, and their slots first in `slots_P`; the other positions follow, backwards."""
+    cached. The first H entries of `members_P` are these positions, and the first H of `slots_P` their slots. The other
+    positions follow in `members_P`, in reverse order."""
     need_cpu(min(members_P.size, slots_P.size), pages_P.size)
     need_cpu(min(page_of_S.size, marked_S.size), WAYS * max(1, num_sets))
     hits, misses = 0, pages_P.size
@@ -61,15 +62,15 @@ def _slot_of(page_of_S: I32, num_sets: int, page: int) -> int:
     """Slot of a page, or -1."""
     first, way = int(page) % num_sets * WAYS, -1
     for w in range(WAYS):
-        # Without a branch, so that all slots of a set are compared at once.
+        # Branch-free, so that all slots of a set are compared at once.
         way = w if page_of_S[first + w] == page else way
     return first + way if way >= 0 else -1
 
 
 @cpu
 def insert_pages(page_of_S: I32, marked_S: U8, hands: U8, cached_SB: U8, pages_R: I32, read_RB: U8) -> None:
-    """Copy pages that were read into slots, each in place of another page of its set; `hands` [num_sets]. A page that
-    has a slot already keeps it."""
+    """Copy newly read pages into slots. Each evicts another page of its set; `hands` [num_sets]. A page that already
+    has a slot keeps it."""
     need_cpu(min(page_of_S.size, marked_S.size, cached_SB.shape[0]), WAYS * max(1, hands.size))
     need_cpu(read_RB.shape[0], pages_R.size)
     need_cpu(cached_SB.shape[1], read_RB.shape[1])
@@ -96,7 +97,7 @@ def insert_pages_reference(page_of_S: I32, marked_S: U8, hands: U8, cached_SB: U
             continue
         own = page % len(hands)
         order = [own * WAYS + (int(hands[own]) + n) % WAYS for n in range(WAYS)]
-        # The first slot that is not marked, or, if all are, the first.
+        # The first slot that is not marked or, if all are marked, the first slot.
         victim = next((n for n, slot in enumerate(order) if not marked_S[slot]), WAYS)
         marked_S[order[:victim]] = 0
         slot = order[victim % WAYS]

@@ -1,4 +1,4 @@
-"""Lookup and pooling: rows to the weights of each unique key, then to one embedding for each example and field."""
+"""Lookup and pooling: from rows to the weights of each unique key, then to one embedding per example and field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.records import F32, I32
 
 
 def lookup(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
-    """Set weights[p] to the C words from `column` on of row r = rows[p] of the slab, or of row -1 - r of staging if r
+    """Set weights[p] to C words, starting at `column`, of row r = rows[p] of the slab, or of row -1 - r of staging if r
     is negative."""
     need(len(weights_PC), len(rows_P))
     need(slab_SW.shape[1], column + weights_PC.shape[1])
@@ -47,8 +47,8 @@ def pool_bags(
     weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, end: int,
     embeddings_BFD: F32, first_BF: F32,
 ) -> None:  # fmt: skip
-    """Sum or average the weights of each bag of examples `begin` to `end` - 1, in the order of its values; an empty
-    bag gives zeros."""
+    """Sum or average the weights of each bag of examples `begin` to `end` - 1, in the order of its values. An empty bag
+    yields zeros."""
     _need_examples(weights_PC, end, embeddings_BFD, first_BF)
     need(bags_MB.shape[1], end + 1)
     if on_host(weights_PC):
@@ -82,7 +82,7 @@ def lookup_cpu(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_P
             prefetch_row(base + np.int64(rows_P[p + AHEAD]) * row_bytes, 0, part_bytes)
         row = rows_P[p]
         whole_W = slab_SW[row] if row >= 0 else staged_AW[-1 - row]
-        # Separate arrays let the compiler see that it may copy many words at once.
+        # Separate arrays let the compiler vectorize the copy.
         weights_C, part_C = weights_PC[p], whole_W[column : column + weights_PC.shape[1]]
         for c in range(weights_C.size):
             weights_C[c] = part_C[c]

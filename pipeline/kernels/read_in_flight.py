@@ -1,7 +1,7 @@
 """`read_rows` with many reads in flight from a single thread, for files that bypass the page cache.
 
-Measured for 40,000 rows of 224 bytes out of 20 M on a virtual disk, O_DIRECT, two cores: 0.57 s and 3.9 us of processor
-time a row; 0.64 s and 10.3 us with `read_rows` in 64 threads.
+Measured for 40,000 rows of 224 bytes out of 20 M on a virtual disk, O_DIRECT, two cores: 0.57 s and 3.9 us of CPU time
+per row; with `read_rows` in 64 threads: 0.64 s and 10.3 us.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pipeline.records import I32, I64, U32
 U8 = NDArray[np.uint8]
 
 IN_FLIGHT_WORDS = REQUEST_WORDS + EVENT_WORDS + 4
-"""Words of 64 bits per read in flight: request, its address, event, first row and end of its span, a free buffer."""
+"""64-bit words per read in flight: request, its address, event, first row and end of its span, a free buffer."""
 UNFINISHED = -3
-"""Reason, of no row, for which `read_in_flight` returns before its end."""
+"""Reason that says that `read_in_flight` returned early; it concerns no row."""
 STATE_WORDS = 4
 AWAITED_PART = 4
-"""The calling thread wakes up when 1 / AWAITED_PART of the reads in flight are done: to wake up for each would cost
-more than the read does."""
+"""The calling thread wakes up when 1 / AWAITED_PART of the reads in flight are done. Waking up for each read would cost
+more than the read."""
 
 
 @cpu
@@ -40,14 +40,14 @@ def read_in_flight(
     work: I64,
     state: I64,
 ) -> tuple[int, int]:
-    """`read_rows` with its arguments and results, for an alignment of PAGE_BYTES and up to R reads in flight.
+    """`read_rows`, with the same arguments and results, for alignment PAGE_BYTES and up to R reads in flight.
 
     `context` is from `open_context` for at least R reads. `buffers_RB` begins at a multiple of PAGE_BYTES, B is a
-    multiple of PAGE_BYTES, and B bytes hold a row that begins anywhere in a page. `work` [at least R * IN_FLIGHT_WORDS]
-    is overwritten. `state` [STATE_WORDS] begins as zeros.
+    multiple of PAGE_BYTES, and B bytes can hold a row that begins anywhere in a page. `work` [at least R *
+    IN_FLIGHT_WORDS] is overwritten. `state` [STATE_WORDS] is zero before the first call.
 
-    Returns (n, UNFINISHED) if no read was done for WAIT_SECONDS or a signal came; row n is in flight. The caller must
-    then call again, with the same arguments, and may not release any of them before.
+    Returns (n, UNFINISHED) if no read finished for WAIT_SECONDS or a signal arrived; row n is in flight. The caller
+    must then call again with the same arguments and must not release any of them in between.
     """
     num_buffers, buffer_bytes = buffers_RB.shape
     need_cpu(min(offsets_N.size, to_N.size), files_N.size)
@@ -63,8 +63,8 @@ def read_in_flight(
         free_R[:] = np.arange(num_buffers)
         state[:] = 0, num_buffers, files_N.size, 0
     n, num_free, failed, why = state
-    # Spans begin in order, so the first bad row is in flight, or done, when another one is found; what is in flight
-    # has to be awaited in any case.
+    # Spans begin in order, so when a bad row is found, the first bad row is in flight or done. All reads in flight must
+    # be awaited in any case.
     while num_free < num_buffers or (n < files_N.size and why == 0):
         new = 0
         while n < files_N.size and why == 0 and new < num_free:
@@ -83,7 +83,7 @@ def read_in_flight(
         in_flight = num_buffers - num_free + begun
         if in_flight > 0:
             done = wait_for(context, max(1, in_flight // AWAITED_PART), events_R4)
-        # A read that was refused is finished with no bytes.
+        # A refused read counts as finished with no bytes.
         for r in range(begun, new):
             events_R4[done, 0], events_R4[done, 2] = free_R[num_free - 1 - r], 0
             done += 1
@@ -104,7 +104,7 @@ def read_in_flight(
                 bad = take_from_span(buffers_RB[buffer], begin, offsets_N, to_N, first, end, out_UW, odd_W)
                 reason = WRONG_TAG if bad >= 0 else 0
             else:
-                # Reads that were refused, failed or came back short are repeated one by one, which shows why.
+                # Reads that were refused, failed or were short are repeated one by one to find the reason.
                 bad, reason = read_rows(
                     files_N[mine], offsets_N[mine], to_N[mine], out_UW, buffers_RB[buffer], -row_bytes, PAGE_BYTES
                 )

@@ -1,8 +1,8 @@
 """Reading of many rows from files by offset in one call, with a check of each tag, without the GIL.
 
-Neighbours are read as one span if reading over the gap costs less than another call. The limit is ten times as long for
-rows on the disk as for rows in the page cache. Only the time of a read distinguishes the two, so the kernel decides by
-its last read. This changes no result.
+Neighbours are read as one span if reading the gap costs less than another call. The maximum gap is ten times as long
+for rows on disk as for rows in the page cache. Only the duration of a read distinguishes the two, so the kernel decides
+by its last read. This changes no result.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pipeline.records import I32, I64, U32
 U8 = NDArray[np.uint8]
 
 SHORT, WRONG_TAG = -1, -2
-"""Reasons other than an errno why a row could not be read: the file ends before the row does; the tag is wrong."""
+"""Reasons, other than an errno, why a row could not be read: the file ends before the row; the tag is wrong."""
 PAGE_BYTES = 4096
 SCRATCH_BYTES = 1 << 20
 CACHED_GAP = 4 << 10
-"""Maximum gap in bytes for rows in the page cache. Measured: 4 KiB is a tenth faster than 2, and 6 is no faster."""
+"""Maximum gap in bytes for rows in the page cache. Measured: 4 KiB is 10 % faster than 2 KiB; 6 KiB is no faster."""
 CACHED_NS = 20_000
 CACHED_NS_PER_BYTE = 0.5
-"""Time limit of a read that counts as one from memory: CACHED_NS plus CACHED_NS_PER_BYTE for each byte, including the
-copying of the previous rows. Flash takes three times as long to begin."""
+"""A read counts as served from memory if it takes at most CACHED_NS plus CACHED_NS_PER_BYTE per byte, including the
+copying of the previous rows. The latency of flash alone is three times CACHED_NS."""
 EINTR = 4
 CLOCK_MONOTONIC = 1
 
@@ -41,7 +41,7 @@ _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32
 
 
 def make_scratch(row_bytes: int) -> U8:
-    """Make a page-aligned buffer for `read_rows` of SCRATCH_BYTES, or more if a single row needs more."""
+    """Allocate a page-aligned buffer for `read_rows`: SCRATCH_BYTES, or more if a single row needs more."""
     num_bytes = max(SCRATCH_BYTES, (row_bytes // PAGE_BYTES + 2) * PAGE_BYTES)
     around = np.empty(num_bytes + PAGE_BYTES, np.uint8)
     begin = -around.ctypes.data % PAGE_BYTES
@@ -70,7 +70,7 @@ def read_rows(
 ) -> tuple[int, int]:
     """Read the row at each (file descriptor, byte offset) into row `to_N` of `out_UW`, and check its tag.
 
-    Rows must be sorted by file and offset. Neighbours up to `max_gap` bytes apart (CACHED_GAP if they come from memory)
+    Rows must be sorted by file and offset. Neighbours up to `max_gap` bytes apart (CACHED_GAP if they are in memory)
     form one span of at most `scratch.size` bytes. Spans begin and end at multiples of `alignment` (1, or PAGE_BYTES for
     O_DIRECT), except at the end of a file. `scratch` is from `make_scratch`. Returns (-1, 0), or the first row that
     could not be read and the reason: an errno, SHORT or WRONG_TAG.
@@ -90,7 +90,7 @@ def read_rows(
         num_bytes = -(-wanted // alignment) * alignment
         need_cpu(scratch.size, num_bytes)
         error = read_span(files_N[n], scratch.ctypes.data, begin, num_bytes, wanted, alignment)
-        # The time since the last read; reading the clock twice per read would cost a twentieth of a read from memory.
+        # Time since the last read. A second reading of the clock per read would cost 5 % of a read from memory.
         now = _now(timespec)
         cached = now - before < CACHED_NS + CACHED_NS_PER_BYTE * (num_bytes + bytes_before)
         before, bytes_before = now, num_bytes
@@ -103,7 +103,7 @@ def read_rows(
         elif end == n + 1:
             return n, error
         else:
-            # Read the span again row by row: this finds the bad row, and errors in the gaps do not matter.
+            # Read the span again row by row: this finds the bad row and ignores errors in the gaps.
             alone = end
     return -1, 0
 
@@ -127,7 +127,7 @@ def read_span(file: int, address: int, begin: int, num_bytes: int, wanted: int, 
     """Read until the first `wanted` of `num_bytes` bytes have arrived. Returns 0, an errno or SHORT."""
     got = 0
     while got < wanted:
-        # A short read may end anywhere; the next one must begin at a multiple of the alignment.
+        # A short read may end anywhere, but the next one must begin at a multiple of the alignment.
         known = got % alignment
         now = _pread(file, address + got - known, num_bytes - got + known, begin + got - known)
         if now > known:
@@ -145,7 +145,7 @@ def read_span(file: int, address: int, begin: int, num_bytes: int, wanted: int, 
 def take_from_span(
     scratch: U8, begin: int, offsets_N: I64, to_N: I64, n: int, end: int, out_UW: U32, odd_W: U32
 ) -> int:
-    """Copy rows `n` to `end` - 1 out of the span that begins at `begin`. Returns the first with a wrong tag, or -1."""
+    """Copy rows `n` to `end` - 1 from the span that begins at `begin`. Returns the first with a wrong tag, or -1."""
     words = scratch.view(np.uint32)
     base, row_bytes = out_UW.ctypes.data, 4 * out_UW.shape[1]
     for i in range(n, end):

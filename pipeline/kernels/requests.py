@@ -1,4 +1,4 @@
-"""Keys in the order of their owners, and the requests of all workers for the keys of one owner."""
+"""Sorting of keys by owner, and merging of the requests of all workers for the keys of one owner."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pipeline.records import I32, I64
 
 @cpu
 def order_by_owner(owner_U: I64, ends_W: I64, order_U: I32, place_U: I32) -> None:
-    """Sort keys by owner; those of one owner keep their order. Sets order[n] to the key at place n, place[u] to the
-    place of key u, and ends[w] to the place after the last key of owner w."""
+    """Sort keys by owner (a stable sort). Sets order[n] to the key at place n, place[u] to the place of key u, and
+    ends[w] to the place after the last key of owner w."""
     need_cpu(min(order_U.size, place_U.size), owner_U.size)
     ends_W[:] = 0
     for u in range(owner_U.size):
@@ -33,8 +33,8 @@ def order_by_owner_reference(owner_U: I64) -> list[int]:
 
 @cpu
 def number_requests(requests_R: I32, number_U: I32, inverse_R: I32, unique_R: I32) -> int:
-    """Number the requested keys in order of first appearance. `number_U`: -1 for every key, before and after. Sets
-    inverse[r] to the number of request r's key and unique[p] to key p; returns how many there are."""
+    """Number the requested keys in order of first appearance. `number_U` is -1 for every key, before and after. Sets
+    inverse[r] to the number of request r's key and unique[p] to key p. Returns the number of unique keys."""
     need_cpu(inverse_R.size, requests_R.size)
     num = np.int32(0)
     for r in range(requests_R.size):
@@ -57,7 +57,7 @@ def number_requests_reference(requests_R: I32) -> tuple[list[int], list[int]]:
 
 @cpu
 def sum_by_key(inverse_R: I32, counts_R: I32, sums_P: I32) -> None:
-    """Set sums[p] to the sum of the counts of key p's requests."""
+    """Set sums[p] to the sum of the counts of all requests for key p."""
     need_cpu(counts_R.size, inverse_R.size)
     sums_P[:] = 0
     for r in range(inverse_R.size):

@@ -1,4 +1,4 @@
-"""Sum modulo 2^128 of a 128-bit hash of every row, which does not depend on the order of the rows."""
+"""Sum, modulo 2^128, of the 128-bit hashes of all rows. It does not depend on the order of the rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Arithmetic of the row optimizers: one weight, one step. All kernels that update rows share it, on CPU and GPU.
 
-A rule is a small number. Besides the gradient of a step it uses four numbers of the step (`rates_T4`) and four of the
-rule (`settings`), all of the dtype of the weights:
+A rule is identified by a small number. Besides the gradient, it uses four numbers of the step (`rates_T4`) and four of
+the rule (`settings`), all in the dtype of the weights:
 
   rates     size, eps, l2, factor: the step's learning rate (Adam: with both bias corrections); eps; the factor of the
             weight in its gradient; the factor that scaled the gradient (`l2` contains it already)
@@ -31,13 +31,13 @@ def adam_size(lr: float, beta1: float, beta2: float, step: int) -> float:
 
 @cpu
 def full_gradient(grad: Any, weight: Any, l2: Any, factor: Any) -> Any:
-    """Scaled gradient plus L2 term; `l2` contains `factor` already."""
+    """Scaled gradient plus L2 term; `l2` already includes `factor`."""
     return product(factor, grad) + product(l2, weight)
 
 
 @cpu
 def adam_weight(weight: Any, m: Any, v: Any, grad: Any, rate1: Any, rate2: Any, eps: Any, size: Any) -> Any:
-    """Return weight, m and v after the step (Kingma and Ba, 2015, algorithm 1); `rate1` is 1 - beta1, `rate2` is
+    """Return the weight, m and v after the step (Kingma and Ba, 2015, algorithm 1); `rate1` is 1 - beta1, `rate2` is
     1 - beta2."""
     m += product(grad - m, rate1)
     v += product(product(grad, grad) - v, rate2)
@@ -46,15 +46,15 @@ def adam_weight(weight: Any, m: Any, v: Any, grad: Any, rate1: Any, rate2: Any, 
 
 @cpu
 def adagrad_weight(weight: Any, total: Any, grad: Any, eps: Any, size: Any) -> Any:
-    """Return weight and sum of squares after the step (Duchi, Hazan and Singer, 2011)."""
+    """Return the weight and the sum of squares after the step (Duchi, Hazan and Singer, 2011)."""
     total += product(grad, grad)
     return weight - product(size, grad / (math.sqrt(total) + eps)), total
 
 
 @cpu
 def ftrl_sums(weight: Any, z: Any, n: Any, grad: Any, size: Any) -> Any:
-    """Return z and n after the step (McMahan et al., KDD 2013, algorithm 1); `size` is alpha. Computed in float64,
-    since two nearly equal square roots are subtracted."""
+    """Return z and n after the step (McMahan et al., KDD 2013, algorithm 1); `size` is alpha. Computed in float64
+    because it subtracts two nearly equal square roots."""
     grad = np.float64(grad)
     total = np.float64(n) + product(grad, grad)
     sigma = (math.sqrt(total) - math.sqrt(np.float64(n))) / np.float64(size)
@@ -63,7 +63,7 @@ def ftrl_sums(weight: Any, z: Any, n: Any, grad: Any, size: Any) -> Any:
 
 @cpu
 def ftrl_weight(z: Any, n: Any, beta: Any, l1: Any, l2: Any, size: Any) -> Any:
-    """Return the weight that follows from z and n as they are stored."""
+    """Return the weight that follows from the stored z and n."""
     beyond = abs(np.float64(z)) - np.float64(l1)
     if beyond <= 0:
         return 0.0
@@ -112,7 +112,7 @@ def step_reference(
 
 
 def mean_of_squares(values: Any) -> Any:
-    """Mean of the squares, added one by one as in the kernels."""
+    """Mean of the squares, summed one by one as in the kernels."""
     total = values.dtype.type(0)
     for value in values:
         total += value * value

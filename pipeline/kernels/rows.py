@@ -25,7 +25,7 @@ def gather_rows(slab_SW: U32, at_U: I32 | I64, out_UW: U32) -> None:
 
 
 def scatter_rows(slab_SW: U32, at_U: I32 | I64, rows_UW: U32) -> None:
-    """Copy rows: slab[at[u]] = rows[u]; the slots in `at_U` must be distinct."""
+    """Copy rows: slab[at[u]] = rows[u]. The slots in `at_U` must be distinct."""
     need(len(rows_UW), len(at_U))
     if on_host(slab_SW):
         scatter_cpu(slab_SW, at_U, rows_UW)
@@ -56,9 +56,9 @@ def _lie_together(rows_UW: U32) -> bool:
 
 @cpu
 def _need_alike(slab_SW: U32, rows_UW: U32) -> None:
-    """Raise IndexError unless the rows of both arrays are as long, and lie one after the other."""
+    """Raise IndexError unless the rows of both arrays are contiguous and have the same length."""
     if rows_UW.shape[1] != slab_SW.shape[1] or not (_lie_together(slab_SW) and _lie_together(rows_UW)):
-        raise IndexError("rows that are moved must be as long as those of the slab, and lie one after the other")
+        raise IndexError("rows to move must be contiguous and have the same length as the rows of the slab")
 
 
 @cpu

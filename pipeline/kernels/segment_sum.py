@@ -1,8 +1,8 @@
-"""Sum of the gradients of equal keys, in an order that depends on the batch alone.
+"""Sum of the gradients of equal keys, in an order that depends only on the batch.
 
-The sum over a tile of 1,024 examples starts from its first occurrence, the sum over a key's tiles from its first tile.
-Tiles may thus be summed separately, by any number of threads, with the same bits. A tile is 1,024 * F consecutive
-occurrences, so the values of sequences, which follow those of the fields, have tiles, too.
+The sum over a tile of 1,024 examples starts from its first occurrence; the sum over a key's tiles starts from its first
+tile. Any number of threads can therefore sum tiles separately, with the same bits. A tile is 1,024 * F consecutive
+occurrences, so the values of sequences, which follow those of the fields, also have tiles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.kernels.room import need
 from pipeline.records import F32, I32, TILE
 
 LONG = 128
-"""Number of a key's occurrences above which a whole GPU thread block sums them, with one group of threads per tile."""
+"""A key with more occurrences than this is summed by a whole GPU thread block, with one group of threads per tile."""
 LONG_THREADS = 1024
 
 
@@ -44,7 +44,7 @@ def segment_sum(
 
 
 def bag_scale(bags_MB: I32, multi_M: tuple[int, ...], mean_M: tuple[bool, ...], num_fields: int) -> F32:
-    """[B * F] factor of each occurrence's gradient: 1 / length of the bag if it is pooled by mean, else 1."""
+    """[B * F] factor of each occurrence's gradient: 1 / length of the bag if the bag is averaged, else 1."""
     xp = array_library(bags_MB)
     lengths_MB = xp.diff(bags_MB, axis=1)
     scale_BF: F32 = xp.ones((lengths_MB.shape[1], num_fields), np.float32)
@@ -58,8 +58,8 @@ def segment_sum_reference(
     grads_BFD: F32, first_BF: F32, source_V: I32, starts_P: I32, scale_BF: F32, num_weights: int,
     items_QD: F32 | None = None,
 ) -> F32:  # fmt: skip
-    """[P, C] sums of the occurrences' gradients; the last column is that of the first-order weight, if there is one.
-    `items_QD`: gradients of the values of sequences, whose first-order weights the model does not get."""
+    """[P, C] sums of the occurrences' gradients. The last column is that of the first-order weight, if there is one.
+    `items_QD`: gradients of the values of sequences; their first-order weights are not inputs of the model."""
     num_fields = grads_BFD.shape[1]
     columns = [grads_BFD.reshape(grads_BFD.shape[0] * num_fields, grads_BFD.shape[2])]
     if num_weights > grads_BFD.shape[2]:
@@ -96,7 +96,7 @@ def segment_sum_cpu(
         tile_end = -1
         first_tile = True
         for j in range(begin, end):
-            # Gradients are shorter than rows, so prefetch more of them ahead.
+            # Gradients are shorter than rows, so prefetch further ahead.
             if j + 2 * AHEAD < source_V.size:
                 ahead = np.int64(source_V[j + 2 * AHEAD])
                 prefetch_row(base, ahead, dim * 4)
@@ -126,7 +126,7 @@ def segment_sum_cpu(
 
 @cpu
 def gradient(grads_GD: F32, first_G: F32, scale_G: F32, g: int, c: int) -> np.float32:
-    """Contribution of occurrence `g` to weight `c`. GPU threads use it; the CPU kernel processes a row at a time."""
+    """Contribution of occurrence `g` to weight `c`. Used by GPU threads; the CPU kernel processes whole rows."""
     value = grads_GD[g, c] if c < grads_GD.shape[1] else first_G[g]
     return product(value, scale_G[g]) if scale_G.size > 0 else value
 
@@ -153,15 +153,15 @@ def short_sums_cuda(
                 if tile_end > 0:
                     total = part if first_tile else total + part
                     first_tile = False
-                # Divide only here: a division takes a GPU as long as ten additions.
+                # Divide only here: on a GPU, a division takes as long as ten additions.
                 tile_end, part = (g // tile_G + 1) * tile_G, value
             out_PC[p, c] = part if first_tile else total + part
 
 
 @cpu
 def first_from(source_V: I32, begin: int, end: int, minimum: int) -> int:
-    """Position in begin .. end, whose tiles ascend, of the first occurrence at or after `minimum`, the start of a
-    tile."""
+    """Position, in begin .. end, of the first occurrence at or after `minimum`, the start of a tile. Tiles ascend in
+    this range."""
     while begin < end:
         middle = (begin + end) // 2
         if source_V[middle] < minimum:
@@ -175,7 +175,7 @@ def first_from(source_V: I32, begin: int, end: int, minimum: int) -> int:
 def long_sums_cuda(
     grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32, lanes: int
 ) -> None:
-    """Sum keys with many occurrences: each group of `lanes` threads sums a tile, the first group adds the tiles in
+    """Sum keys with many occurrences: each group of `lanes` threads sums a tile; the first group adds the tiles in
     order."""
     parts = cuda.shared.array(LONG_THREADS, float32)
     filled = cuda.shared.array(LONG_THREADS, int32)
@@ -209,7 +209,7 @@ def long_sums_cuda(
 
 @cpu
 def tile_sum(grads_GD: F32, first_G: F32, scale_G: F32, source_V: I32, begins: int, ends: int, c: int) -> np.float32:
-    """Sum of the occurrences of one tile, added in order from the first. Four are loaded at once."""
+    """Sum over the occurrences of one tile, in order from the first. Four are loaded at once."""
     total = np.float32(0)
     if begins < ends:
         total = gradient(grads_GD, first_G, scale_G, source_V[begins], c)

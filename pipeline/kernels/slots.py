@@ -1,5 +1,5 @@
-"""Metadata of the slots of a slab, read and written for many rows at once. The slots of a call are distinct, so threads
-may share them."""
+"""Metadata of the slots of a slab, read and written for many rows at once. The slots of a call are distinct, so several
+threads may process them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NO_COPY = -1
 
 @cpu
 def _prefetch_slot(slots_U: I32, u: int, words_S: int, longs_S: int, more_S: int) -> None:
-    """Prefetch the slot of row `u`, if there is one, of an array of 4-byte items, one of 8-byte items, and another of
-    4-byte items, which begin at these addresses."""
+    """Prefetch the slot of row `u`, if there is such a row, in three arrays that begin at these addresses: 4-byte items
+    (`words_S`), 8-byte items (`longs_S`) and 4-byte items (`more_S`)."""
     if u < slots_U.size:
         slot = np.int64(slots_U[u])
         prefetch_line(words_S + 4 * slot)
@@ -57,7 +57,7 @@ def fill_slots(
     count_S: I32,
     next_S: I32,
 ) -> None:
-    """Write keys, copies and uses of rows into their slots. Without `copies_U` they have no copies."""
+    """Write keys, copies and uses of rows into their slots. If `copies_U` is empty, the rows have no copies."""
     need_cpu(min(keys_U.size, last_U.size, count_U.size, next_U.size), slots_U.size)
     room = min(keys_S.size, copies_S.size, last_S.size, count_S.size, next_S.size)
     keys, copies = keys_S.ctypes.data, copies_S.ctypes.data
@@ -86,7 +86,7 @@ def use_rows(slots_U: I32, block: int, last_S: I32, count_S: I32, copies_S: I64)
 
 @cpu
 def age_slots(slots_U: I32, count_S: I32, age: int, aged_S: I32) -> None:
-    """Write the counts of these slots, counted from an age, at most 2**31 - 1."""
+    """Write the counts of these slots relative to an age, at most 2**31 - 1."""
     room, most = min(count_S.size, aged_S.size), np.int64((1 << 31) - 1)
     for u in range(slots_U.size):
         slot = slots_U[u]

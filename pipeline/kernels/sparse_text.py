@@ -1,9 +1,9 @@
-"""Parser of libsvm (`label index:value ...`) and libffm (`label field:index:value ...`) lines to flat arrays, in one
-pass.
+"""One-pass parser of libsvm (`label index:value ...`) and libffm (`label field:index:value ...`) lines into flat
+arrays.
 
-A token's slot is the column that it belongs to, given by its index in libsvm and by its field in libffm. Slots of ids
-require the value 1; for slots of numbers the value's text is copied, and the caller converts it with an exact parser.
-There is no CUDA twin, since text is parsed on the host.
+A token's slot is its column, given by its index in libsvm and by its field in libffm. Slots of ids require the value 1.
+For slots of numbers, the text of the value is copied and the caller converts it with an exact parser. There is no CUDA
+twin because text is parsed on the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SPACE, TAB, NEWLINE, RETURN, COLON, MINUS, PLUS, POINT, ZERO, EXPONENT, EXPONENT
 ONE = ZERO + 1
 GOOD, BAD_LABEL, BAD_TOKEN, NO_SLOT, NOT_ONE = range(5)
 MAX_DIGITS = 18
-"""Maximum number of digits of an index; any such number fits into an int64."""
+"""Maximum number of digits of an index. Any such number fits into an int64."""
 
 
 def parse_sparse(
@@ -34,13 +34,13 @@ def parse_sparse(
     values: Array,
     ends_T: I32,
 ) -> tuple[int, int]:
-    """Parse lines. Returns (GOOD, number of tokens), or the kind of error and its line, from 0; the arrays are invalid
-    then.
+    """Parse lines. Returns (GOOD, number of tokens), or the kind of error and its line, counted from 0. After an error
+    the arrays are invalid.
 
-    `slots[n]` is the slot of index or field n, or -1 if it has none; the last entry holds for all higher n. `is_number`
-    is by slot. Labels 1 and +1 become 1, 0 and -1 become 0 (int8). Token t belongs to row `rows[t]`; its value is
-    values[ends[t] : ends[t + 1]], which is empty except for numbers. The arrays must have room for as many tokens as
-    there are colons.
+    `slots[n]` is the slot of index or field n, or -1 if it has none; the last entry applies to all higher n.
+    `is_number` is indexed by slot. Labels 1 and +1 become 1; 0 and -1 become 0 (int8). Token t belongs to row
+    `rows[t]`; its value is values[ends[t] : ends[t + 1]], which is empty except for numbers. The arrays must have room
+    for one token per colon.
     """
     return parse_sparse_cpu(
         text, fielded, slots, is_number, ignore_values, labels_N, rows_T, slots_T, ids_T, values, ends_T
@@ -118,7 +118,7 @@ def _is_one(text: Array, begin: int, end: int) -> bool:
 
 @cpu
 def _is_numeric(text: Array, begin: int, end: int) -> bool:
-    """True if the text has only characters that occur in numbers."""
+    """True if the text contains only characters that occur in numbers."""
     for at in range(begin, end):
         byte = text[at]
         if not (ZERO <= byte <= ZERO + 9 or byte in (POINT, MINUS, PLUS, EXPONENT, EXPONENT_LOWER)):
@@ -128,8 +128,8 @@ def _is_numeric(text: Array, begin: int, end: int) -> bool:
 
 @cpu
 def _line_end(text: Array, at: int) -> tuple[bool, int]:
-    """Return True and the position after the line if it ends after the blanks at `at`; else False and the position
-    after the blanks."""
+    """Skip the blanks at `at`. Return True and the position after the line if the line ends there, else False and the
+    position after the blanks."""
     while at < text.size and (text[at] == SPACE or text[at] == TAB):
         at += 1
     if at + 1 < text.size and text[at] == RETURN and text[at + 1] == NEWLINE:

@@ -1,8 +1,8 @@
-"""Tag in a row's last word: a checksum that reveals rows which were damaged, torn, or never written.
+"""Tag in a row's last word: a checksum that detects rows that were damaged, torn, or never written.
 
-It is a constant plus the sum of the other words times fixed odd numbers, modulo 2^32. An odd factor loses no bit of a
-change, so every single-bit flip shows; each word has its own factor, so swapped words show. It runs at 11 GB/s and more
-on one thread, since a sum of products vectorizes; a CRC, byte by byte, does not.
+It is a constant plus the sum of the other words times fixed odd numbers, modulo 2^32. Multiplying by an odd factor
+loses no bits, so every single-bit flip is detected. Each word has a different factor, so swapped words are detected. It
+runs at 11 GB/s or more on one thread because a sum of products vectorizes; a bytewise CRC does not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
 def tag_reference(words: list[int]) -> int:
-    """Tag of these words, whose last word is the place of the tag and is ignored."""
+    """Tag of these words. The last word, which is the place of the tag, is ignored."""
     factors = [mix_reference((w + 1) * GOLDEN_RATIO % 2**64) % 2**32 | 1 for w in range(len(words) - 1)]
     return (CONSTANT + sum(word * odd for word, odd in zip(words, factors, strict=False))) % 2**32
 
@@ -35,7 +35,7 @@ def tag_factors(num_words: int) -> U32:
 
 @cpu
 def tag_of(rows_UW: U32, u: int, odd_W: U32) -> np.uint32:
-    """Tag that row `u` should have. All arithmetic is in 32 bits; the loop would not vectorize with 64."""
+    """Tag that row `u` should have. All arithmetic is in 32 bits; with 64 the loop would not vectorize."""
     tag = np.uint32(CONSTANT)
     for w in range(odd_W.size):
         tag = np.uint32(tag + np.uint32(rows_UW[u, w] * odd_W[w]))

@@ -1,6 +1,6 @@
-"""Places of a block's rows: sorting by tier, and marks of slots.
+"""Places of a block's rows: sorting by tier, and marking of slots.
 
-A place has the tier in its highest two bits (`TIER_SHIFT`) and the row within it in the others; -1 is an unknown key.
+The two highest bits of a place (`TIER_SHIFT`) are the tier, the others the row within it; -1 means an unknown key.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pipeline.records import I32, I64, U64
 DEVICE, HOST, DISK = 0, 1, 2
 TIER_SHIFT = PLACE_BITS - 2
 PART = 1 << 14
-"""Number of places that are counted together, by any thread."""
+"""Number of places that are counted together, by one thread."""
 NEW, COPIES = 3, 0
-"""Columns of the counts of a part for unknown keys, and for rows in a slab that have a copy; HOST and DISK are those of
-their places."""
+"""Columns of a part's counts: unknown keys, and rows in a slab that have a copy. Rows on HOST and DISK have the columns
+HOST and DISK."""
 
 
 @cpu
 def count_tiers(
     places_U: I64, begin: int, end: int, device_copies_S: I64, host_copies_S: I64, rows_U: I32, counts_P4: I64
 ) -> None:
-    """Count the places of each part from `begin` to `end`, and write the slot of those on device and host. Both slabs
-    must have a slot."""
+    """Count the places of each part from `begin` to `end`, and write the slots of those on device and host. Both slabs
+    must have at least one slot."""
     need_cpu(min(rows_U.size, counts_P4.shape[0] * PART), places_U.size)
     base, row = device_copies_S.ctypes.data, np.int64((1 << TIER_SHIFT) - 1)
     for p in range(begin, end):
@@ -42,7 +42,7 @@ def count_tiers(
             new += tier < 0
             host += tier == HOST
             disk += tier == DISK
-            # Both are read, without a branch, which would go either way.
+            # Both are read, since a branch would be unpredictable.
             on_device, on_host = slot if tier == DEVICE else 0, slot if tier == HOST else 0
             need_index(on_device, device_copies_S.size)
             need_index(on_host, host_copies_S.size)
@@ -64,9 +64,9 @@ def list_arrivals(
     keys_A: U64,
     copies_C: I64,
 ) -> None:
-    """Write the positions of the places that are not on the device, and their keys: unknown ones, those on the host,
-    those on disk, each ascending; and the copies of rows. `begins_P4`: where each part's begin, by the columns of the
-    counts, which checked the places."""
+    """Write the positions and keys of the places that are not on the device: unknown keys, then host, then disk, each
+    in ascending order. Also writes the copies of rows. `begins_P4`: where the output of each part begins, by column of
+    the counts; counting has already checked the places."""
     need_cpu(keys_U.size, places_U.size)
     row = np.int64((1 << TIER_SHIFT) - 1)
     for p in range(begin, end):
@@ -88,8 +88,8 @@ def list_arrivals(
 
 @cpu
 def pin_rows(places_U: I64, device_S: np.ndarray, host_S: np.ndarray) -> None:
-    """Clear the mark of each slot of device and host that one of the places names. Threads may share the places: all of
-    them write the same."""
+    """Clear the mark of each device or host slot that occurs in the places. Threads may share the places because all
+    write the same value."""
     row = np.int64((1 << TIER_SHIFT) - 1)
     for u in range(places_U.size):
         tier, slot = places_U[u] >> TIER_SHIFT, places_U[u] & row

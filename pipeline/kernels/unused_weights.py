@@ -1,7 +1,7 @@
-"""Zeros in the weights that a new row's field does not use.
+"""Zeroing of the weights of a new row that its field does not use.
 
-A first row is a function of its key alone and has all D embedding weights; the width of its field is known only where
-the row is trained.
+An initial row is a function of its key alone and has all D embedding weights. The width of its field is known only
+where the row is trained.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pipeline.records import I32, U32
 def clear_unused(
     words_SW: U32, values_SX: Any, last_at: int, weights_at: int, dim: int, rows_P: I32, widths_P: I32
 ) -> None:
-    """Set the embedding weights from `widths[p]` to `dim` - 1 of each row `rows[p]` of a slab to zero, if word
-    `last_at`, its last step, is 0: it was never trained.
+    """Set embedding weights `widths[p]` to `dim` - 1 of each row `rows[p]` of a slab to zero if the row was never
+    trained, that is, if word `last_at`, its last step, is 0.
 
     `values_SX`: the slab's memory as uint32 or uint16, as wide as a stored weight; `weights_at` counts such values."""
     need(len(widths_P), len(rows_P))

@@ -1,5 +1,5 @@
-"""Update of narrow rows by one step on the CPU: a few at a time are widened, updated as wide ones, and narrowed again,
-while they stay in the processor's caches. A GPU does the same with a buffer for all rows of the batch."""
+"""Update of narrow rows by one step on the CPU. A few rows at a time are widened, updated and narrowed again while they
+are in the CPU caches. A GPU does the same with a buffer for all rows of the batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.kernels.update_rows import update_rows_cpu
 from pipeline.records import F32, I32, U32
 
 WIDE_TILE_WORDS = 1 << 12
-"""Number of words of the wide rows that are updated at one time; one row at least."""
+"""Maximum number of words of the wide rows that are updated together; at least one row is."""
 
 
 @cpu

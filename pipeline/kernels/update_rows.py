@@ -1,6 +1,6 @@
 """Update of a batch's rows by one step: L2 and the optimizer, in one pass over rows that hold weights and state.
 
-P rows with C weights each, of which the first `dim` are the embedding.
+There are P rows with C weights each; the first `dim` are the embedding.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def update_rows(
 ) -> None:  # fmt: skip
     """Update the rows `rows_P` of a slab, given as floats and as words; `grads_PC` may be overwritten.
 
-    `whole`: True if the gradients contain L2 and the factor of the step already. Word `last_at` of a row keeps its last
+    `whole`: True if the gradients already include L2 and the factor of the step. Word `last_at` of a row holds its last
     step, the next word its number of occurrences (modulo 2^32).
     """
     args = (
@@ -64,7 +64,7 @@ def update_rows(
 
 @cpu
 def rowwise_row(row_W: F32, weights_at: int, grads_C: F32, dim: int, l2: Any, factor: Any, eps: Any, size: Any) -> None:
-    """Update a row under row-wise Adagrad: embedding and first-order weight have one sum each, after the weights."""
+    """Update a row under row-wise Adagrad. Embedding and first-order weight have one sum each, after the weights."""
     width = grads_C.size
     for c in range(width):
         grads_C[c] = full_gradient(grads_C[c], row_W[weights_at + c], l2, factor)
@@ -96,7 +96,7 @@ def update_rows_cpu(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32,
     starts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...], whole: bool,
 ) -> None:  # fmt: skip
-    """Each rule has its own loop: the compiler vectorizes over weights only if the loop contains no other loop."""
+    """CPU kernel of `update_rows`. Each rule has a separate loop: the compiler vectorizes only innermost loops."""
     width = grads_PC.shape[1]
     size, eps, l2, factor = rates_T4[step, SIZE], rates_T4[step, EPS], rates_T4[step, L2], rates_T4[step, FACTOR]
     if whole:
@@ -158,8 +158,8 @@ def update_rows_cpu(
 
 
 def _cuda_kernel_of(rule: int) -> Any:
-    """Make the CUDA kernel of one rule, which is a constant in it. A kernel of all rules would need 117 registers a
-    thread."""
+    """Make the CUDA kernel for one rule, which is a compile-time constant. A kernel for all rules would need 117
+    registers per thread."""
 
     @gpu
     def update_rows_cuda(

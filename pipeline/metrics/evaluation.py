@@ -1,5 +1,5 @@
-"""Metrics of a split, per label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups; of a label
-that is any number the errors of its prediction.
+"""Metrics of a split, per label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups; for a
+label that is any number, the errors of its prediction.
 
 B examples of a batch    T labels
 """
@@ -29,7 +29,7 @@ def _tuples(curve_T3C: F64) -> CurveSums:
 
 
 def epoch_bytes(workflow: Workflow, num_examples: int) -> int:
-    """Largest number of bytes of the sums of an epoch of so many examples in a commit, of one worker (see
+    """Maximum size in bytes, in a commit and for one worker, of the sums of an epoch of `num_examples` examples (see
     `pipeline.driver.epoch_sums`)."""
     metrics, clips = workflow.metrics, getattr(workflow.optimizer.rows, "clip", None) is not None
     tasks = workflow.data.all_tasks
@@ -39,26 +39,27 @@ def epoch_bytes(workflow: Workflow, num_examples: int) -> int:
 
 
 class Evaluation:
-    """Metrics of one split, accumulated batch by batch; batches come in the same order in every run.
+    """Metrics of one split, accumulated batch by batch. Batches come in the same order in every run.
 
-    Memory: 8 bytes per example and label, for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
-    `grouped`, add `GroupMetrics` per label with a quarter of the bound; all columns of slices share another quarter.
+    Memory: 8 bytes per example and label for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
+    `grouped`, one `GroupMetrics` per label with a quarter of the bound is added. All columns of slices share another
+    quarter.
     """
 
     def __init__(
         self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0,
         numbers: Collection[str] = (), slices: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """`top`: see `GroupMetrics`; `numbers`: the labels that are any number; `slices`: columns, the worst values of
-        which are found for each other label."""
+        """`top`: see `GroupMetrics`. `numbers`: labels that are any number. `slices`: columns whose worst values are
+        found for each of the other labels."""
         self._labels = labels
         binary = [label for label in labels if label not in numbers]
         self.curve_T3C: CurveSums = ()
-        """Weight, predicted probability and label, each times the weight, of the split of the last result, summed by
-        the logit, in `CURVE_BINS` bins of equal width from -`CURVE_ENDS` to `CURVE_ENDS`; the first and the last one
-        have what lies beyond, too."""
+        """Sums, over the split of the last result, of the weight, and of the predicted probability and the label times
+        the weight, in `CURVE_BINS` bins of the logit of equal width from -`CURVE_ENDS` to `CURVE_ENDS`. The first and
+        last bins include everything beyond."""
         self.worst: tuple[SliceFigures, ...] = ()
-        """The worst slices of the last result, column by column, label by label, the worst first."""
+        """Worst slices of the last result, by column, then label, the worst first."""
         self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top, numbers, slices)
         self._aucs = {label: ExactAUC(spill_dir, bound) for label in binary}
         self._groups = {label: GroupMetrics(spill_dir, max(1, bound // 4), top) for label in binary if grouped}
@@ -71,7 +72,7 @@ class Evaluation:
 
     @classmethod
     def of(cls, workflow: Workflow, spill_dir: Path, slices: Sequence[str] = ()) -> Evaluation:
-        """Evaluation with the workflow's labels and metrics; of slices only if their columns are given."""
+        """Evaluation with the workflow's labels and metrics, and with slices if `slices` lists their columns."""
         data, metrics = workflow.data, workflow.metrics
         numbers = {task.label for task in data.all_tasks if not task.is_binary}
         return cls(
@@ -83,13 +84,13 @@ class Evaluation:
         self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None,
         slices_SB: U64 | None = None,
     ) -> None:  # fmt: skip
-        """Add one batch of logits, of a label that is any number of predictions. A label that is NaN does not count.
+        """Add one batch of logits or, for a label that is any number, predictions. A label that is NaN does not count.
         Raises ValueError if an output is NaN, another label is neither 0 nor 1, or a weight is negative or not
         finite. `slices_SB`: keys of the columns of slices; None: these examples belong to none."""
         self._examples += len(outputs_BT)
         for t in range(len(self._labels)):
             has_B = ~np.isnan(labels_BT[:, t])
-            # Without a missing label everything is a view.
+            # If no label is missing, everything is a view.
             some = slice(None) if has_B.all() else has_B
             self._add_label(
                 t, outputs_BT[some, t], labels_BT[some, t], None if weights_B is None else weights_B[some],
@@ -128,11 +129,10 @@ class Evaluation:
             sums_C += np.bincount(bins_B, summed_B, CURVE_BINS)
 
     def result(self) -> dict[str, float]:
-        """Return the metrics and reset all sums. The metrics are `auc`, those of `rates`, and, if grouped, those of
-        `GroupMetrics.result`, of the first label, or those of `errors` if it is any number; with several labels,
-        `auc_<label>` and so on for each;
-        and `examples`, with `examples_<label>` of a label that some of them do not have. Raises ValueError if there
-        were no examples."""
+        """Return the metrics and reset all sums. For the first label, the metrics are `auc`, those of `rates` and, if
+        grouped, those of `GroupMetrics.result`; or those of `errors` if the label is any number. With several labels,
+        also `auc_<label>` and so on for each. Also `examples`, and `examples_<label>` for a label that some examples
+        do not have. Raises ValueError if there were no examples."""
         if self._examples == 0:
             raise ValueError("evaluation of a split without examples: expected at least one batch")
         found = [self._of_label(t) for t in range(len(self._labels))]
@@ -148,7 +148,7 @@ class Evaluation:
 
     @property
     def sums(self) -> F64:
-        """All sums, but not the entries of `tables`."""
+        """All sums, without the entries of `tables`."""
         parts = ([self._examples], self._count_T, self._weight_T, self._sums_ST, self._curve_T3C)
         return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
 
@@ -169,8 +169,8 @@ class Evaluation:
 
     @property
     def tables(self) -> list[SortedSpill]:
-        """Entries: a table of scores per label that is 0 or 1; then, if grouped, one of scores with groups per such
-        label; then one per column of slices and such label."""
+        """Entries: one table of scores per label that is 0 or 1; then, if grouped, one table of scores with groups per
+        such label; then one table per column of slices and such label."""
         return [
             *(auc.entries for auc in self._aucs.values()),
             *(group.entries for group in self._groups.values()),
@@ -178,15 +178,15 @@ class Evaluation:
         ]
 
     def close(self) -> tuple[F64, list[Iterator[U64]]]:
-        """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
-        entries of each table."""
+        """Return one worker's part of a split, for `join` in another evaluation, and reset. The part consists of the
+        sums and the sorted entries of each table."""
         sums, taken, fresh = self.sums, self.tables, self._new()
         self._aucs, self._groups, self._slices = fresh._aucs, fresh._groups, fresh._slices
         self._reset()
         return sums, [entries.take() for entries in taken]
 
     def join(self, sums: F64, scores: Callable[[int], Iterable[U64]]) -> None:
-        """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""
+        """Add one worker's part of a split. `scores` returns the sorted entries of a table, [C, n] at a time."""
         for number, entries in enumerate(self.tables):
             entries.add_run(scores(number))
         self.add_sums(sums)
@@ -208,10 +208,10 @@ class Evaluation:
 
     def _reset(self) -> None:
         self._sums_ST: F64 = np.zeros((4, len(self._labels)))
-        """[4, T] sums, each times the weight: of cross-entropy, predicted probability, label, and 0; of a label that is
-        any number those of `errors`."""
+        """[4, T] weighted sums: of cross-entropy, predicted probability, label, and 0; for a label that is any number,
+        those of `errors`."""
         self._curve_T3C: F64 = np.zeros((len(self._labels), 3, CURVE_BINS))
         self._weight_T: F64 = np.zeros(len(self._labels))
         self._count_T = np.zeros(len(self._labels), np.int64)
-        """[T] weight and number of the examples that have each label."""
+        """[T] weight and number of examples that have each label."""
         self._examples = 0

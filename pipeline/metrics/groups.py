@@ -1,9 +1,9 @@
-"""Metrics within each group of examples (all of one user, say), averaged over the groups.
+"""Metrics within each group of examples (for example, all of one user), averaged over the groups.
 
-gauc: AUC, weighted by a group's number of examples, as in FuxiCTR's `gAUC`, or by the sum of their sample weights if
+gauc: AUC weighted by a group's number of examples, as in FuxiCTR's `gAUC`, or by the sum of their sample weights if
 examples have weights (Zhu et al., Optimized Cost per Click in Taobao Display Advertising, KDD 2017). recall and ndcg:
-those of the K highest scores (see `pipeline.kernels.group_ranks`); every group with a positive counts alike, and sample
-weights do not count.
+those of the K highest scores (see `pipeline.kernels.group_ranks`). Every group with a positive has equal weight, and
+sample weights are ignored.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64
 
 GROUP_BOUND = SPILL_BOUND // 4
-"""Examples held in memory per label; more are spilled to disk as sorted runs."""
+"""Maximum number of examples in memory per label. More are spilled to disk as sorted runs."""
 GROUP_BYTES = 32
-"""Bytes per example: 16 held, and 16 more during sorting."""
+"""Bytes of memory per example: 16, and 16 more during sorting."""
 
 
 class GroupMetrics:
-    """Exact metrics within groups; ties have half credit in AUC, the expected one in ranks. Memory: 16 bytes per
+    """Exact metrics within groups. Ties get half credit in AUC and expected credit in ranks. Memory: 16 bytes per
     example for up to `bound` examples, and 16 more during sorting. Examples beyond `bound` are sorted and spilled to
     files in `spill_dir`, 16 bytes per example.
 
     The result has the same bits for every `bound` and every order of the examples."""
 
     def __init__(self, spill_dir: Path, bound: int = GROUP_BOUND, top: int = 0) -> None:
-        """`top`: number of ranks K for recall and ndcg; 0: leave them out."""
+        """`top`: number of ranks K for recall and ndcg; 0 omits them."""
         self._top = top
         self.entries = SortedSpill(spill_dir, bound, num_words=2)
 
     def add(self, scores_B: F32, labels_B: F32, groups_B: U64, weights_B: F32 | None = None) -> None:
-        """Add a copy of a batch; examples with equal `groups_B` are one group. Raises ValueError as `pack_scores` does;
-        then nothing is added."""
+        """Add a copy of a batch. Examples with equal `groups_B` form one group. Raises ValueError like `pack_scores`,
+        without adding anything."""
         self.entries.add(groups_B, pack_scores(scores_B, labels_B, weights_B))
 
     def result(self) -> dict[str, float]:
         """Return the metrics of all examples since the last call. `gauc`: weighted mean of the groups' AUCs, nan if no
-        group counts; `gauc_share`: share of the total weight in groups that counted, nan if there is no weight. A group
+        group counts. `gauc_share`: share of the total weight in groups that count, nan if there is no weight. A group
         in which a class is absent or has no weight does not count. With `top` also `recall` and `ndcg`: means over the
-        groups with a positive, nan if there is none."""
+        groups with a positive, nan if there are none."""
         last, sums = np.zeros(2, np.uint64), np.zeros(NUM_SUMS)
         open_4, ties_K2, ranks_3 = np.zeros(4, np.uint64), np.zeros((max(1, self._top), 2), np.int64), np.zeros(3)
         for groups_N, keys_N in self.entries.take():

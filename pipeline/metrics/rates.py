@@ -18,7 +18,7 @@ F64 = NDArray[np.float64]
 def cross_entropy(logits_BT: F32, labels_BT: F32) -> F64:
     """[B, T] binary cross-entropy in nats, in float64; labels are 0 or 1.
 
-    NaN only for a NaN logit: an infinite logit costs 0 or infinity.
+    NaN only for a NaN logit; an infinite logit gives 0 or infinity.
     """
     # With z = x for label 0 and -x for label 1: log(1 + exp(z)), without overflow.
     wrong_BT = np.where(labels_BT == 1, -logits_BT, logits_BT).astype(np.float64)
@@ -36,7 +36,7 @@ def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[
 
     ne (normalized entropy): logloss divided by that of a model that always predicts the mean label (He et al.,
     Practical Lessons from Predicting Clicks on Ads at Facebook, ADKDD 2014); nan if only one class has weight.
-    calibration: mean prediction divided by mean label; nan without a positive. All are nan if the weight is 0.
+    calibration: mean prediction divided by mean label; nan if there is no positive. All are nan if the weight is 0.
     """
     mean = clicked / weight if weight else math.nan
     entropy = -(mean * math.log(mean) + (1 - mean) * math.log1p(-mean)) if 0 < mean < 1 else math.nan
@@ -45,15 +45,15 @@ def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[
 
 
 LEAST_SPREAD = 1e-12
-"""Least variance of a label, as a share of its mean square, for R2: float32 does not resolve less."""
+"""Minimum variance of a label for R2, relative to its mean square. float32 cannot resolve less."""
 
 
 def errors(squared: float, absolute: float, label: float, label_squared: float, weight: float) -> dict[str, float]:
-    """`mse`, `rmse`, `mae` and `r2` from weighted sums over examples: of the error squared, its absolute value, the
-    label, and the label squared.
+    """`mse`, `rmse`, `mae` and `r2` from weighted sums over examples: of the squared error, the absolute error, the
+    label, and the squared label.
 
-    r2: 1 - mse / variance of the label; nan if the labels are all equal, as far as float32 resolves them. All are nan
-    if the weight is 0.
+    r2: 1 - mse / variance of the label; nan if all labels are equal to float32 precision. All are nan if the weight
+    is 0.
     """
     mse, mae = (total / weight if weight else math.nan for total in (squared, absolute))
     spread = label_squared - label * label / weight if weight else 0.0

@@ -1,11 +1,12 @@
-"""Metrics of each value of a column, such as a site's category, and the values at which predictions are worst.
+"""Metrics of each value of a column, such as a site's category, and the values with the worst predictions.
 
-Worst is the value whose calibration differs from 1 by most beyond doubt: whose interval (95 %) lies farthest from 1 on
-a logarithmic scale, or else reaches least beyond it. The calibration is the expected number of positives divided by the
-observed one, whose mean lies, if it is a Poisson number, between Byar's limits (Breslow and Day, Statistical Methods in
-Cancer Research II, IARC 1987, chapter 2). Values with fewer than `LEAST` positives, expected and observed, come after
-all others, by number of examples: of many rare values some differ by chance. If examples have weights, counts are those
-of as many equal ones (sum of the weights, squared, by the sum of their squares; Kish, Survey Sampling, 1965).
+The worst value is the one whose calibration most certainly differs from 1: its 95 % interval is farthest from 1 on a
+logarithmic scale or, if it contains 1, extends least beyond 1. Calibration is the expected number of positives divided
+by the observed number. If the latter is Poisson distributed, its mean is between Byar's limits (Breslow and Day,
+Statistical Methods in Cancer Research II, IARC 1987, chapter 2). Values with fewer than `LEAST` positives, both
+expected and observed, come after all others, by number of examples: among many rare values, some differ by chance. If
+examples have weights, counts are effective sample sizes (squared sum of the weights divided by the sum of their
+squares; Kish, Survey Sampling, 1965).
 
 N examples
 """
@@ -28,38 +29,38 @@ from pipeline.records import F32, U64, SliceFigures
 
 NUM_WORST = 10
 LEAST = 10
-"""Positives, expected or observed, that a value must have to be judged."""
+"""Minimum number of positives, expected or observed, for a value to be judged."""
 Z = 1.96
-"""Half the width of the interval, in standard deviations."""
+"""Half-width of the interval in standard deviations."""
 Rank = tuple[float, int]
-"""The larger, the worse: distance of the interval from 1, and number of examples."""
+"""Distance of the interval from 1, and number of examples; the larger, the worse."""
 
 
 class SliceMetrics:
-    """Exact metrics of each value of a column, for one label that is 0 or 1. Memory: as `GroupMetrics`. Time: about 100
-    microseconds for each value. The result has the same bits for every `bound` and every order of the examples."""
+    """Exact metrics of each value of a column, for one label that is 0 or 1. Memory: as for `GroupMetrics`. Time: about
+    100 microseconds per value. The result has the same bits for every `bound` and every order of the examples."""
 
     def __init__(self, spill_dir: Path, bound: int, column: str, label: str) -> None:
         self._column, self._label = column, label
         self.entries = SortedSpill(spill_dir, bound, num_words=2)
 
     def add(self, scores_B: F32, labels_B: F32, values_B: U64, weights_B: F32 | None = None) -> None:
-        """Add a copy of a batch; examples with equal `values_B` are one slice. Raises ValueError as `pack_scores` does;
-        then nothing is added."""
+        """Add a copy of a batch. Examples with equal `values_B` form one slice. Raises ValueError like `pack_scores`,
+        without adding anything."""
         self.entries.add(values_B, pack_scores(scores_B, labels_B, weights_B))
 
     def worst(self) -> list[SliceFigures]:
         """Return the `NUM_WORST` worst slices of all examples since the last call, the worst first."""
         num_slices, kept = 0, list[tuple[Rank, int, SliceFigures]]()
         for num_slices, (rank, figures) in enumerate(self._slices(), 1):
-            # Of equally bad slices that with the lower key is kept.
+            # Of equally bad slices, keep the one with the lower key.
             heapq.heappush(kept, (rank, -num_slices, figures))
             if len(kept) > NUM_WORST:
                 heapq.heappop(kept)
         return [replace(figures, num_slices=num_slices) for _, _, figures in sorted(kept, reverse=True)]
 
     def _slices(self) -> Iterator[tuple[Rank, SliceFigures]]:
-        """Yield the rank and the figures of each slice, in the order of keys."""
+        """Yield the rank and the figures of each slice, in key order."""
         opened: _Slice | None = None
         for keys_N, packed_N in self.entries.take():
             scores_N, (_, is_positive_N, weights_N) = scores_of(packed_N), unpack_scores(packed_N)
@@ -80,7 +81,7 @@ class SliceMetrics:
 
 
 class _Slice:
-    """Sums of one slice, term by term in the order of its sorted entries."""
+    """Sums of one slice, added term by term in the order of its sorted entries."""
 
     def __init__(self, key: int) -> None:
         self.key = key
@@ -104,8 +105,8 @@ class _Slice:
 
 
 def interval(expected: float, observed: float) -> tuple[float, float]:
-    """Interval of the ratio of an expected to an observed number of positives: (nan, nan) if both are 0, and without an
-    upper end, nan, if so few were observed that their mean may be 0."""
+    """Interval of the ratio of the expected to the observed number of positives. (nan, nan) if both are 0; no upper end
+    (nan) if so few were observed that their mean may be 0."""
     if not expected and not observed:
         return math.nan, math.nan
     more = observed + 1
@@ -115,7 +116,7 @@ def interval(expected: float, observed: float) -> tuple[float, float]:
 
 
 def _distance(low: float, high: float) -> float:
-    """Distance of an interval from 1 on a logarithmic scale; negative if it holds 1. An interval without an upper end
-    reaches any ratio."""
+    """Distance of an interval from 1 on a logarithmic scale; negative if it contains 1. An interval without an upper
+    end is unbounded above."""
     below = -math.log(high) if high > 0 else -math.inf if math.isnan(high) else math.inf
     return max(math.log(low) if low > 0 else -math.inf, below)

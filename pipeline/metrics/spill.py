@@ -1,6 +1,6 @@
 """External sort of any number of 64-bit entries: entries beyond the memory bound are spilled to disk as sorted runs.
 
-An entry has C words, and the words of all entries lie in C arrays. The first word sorts entries, the second breaks
+An entry has C words; the words of all entries are in C arrays. Entries are sorted by the first word; the second breaks
 ties.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 from pipeline.records import U64
 
 MERGED = 1 << 18
-"""Number of entries that are merged together; their temporary arrays take about 25 MiB."""
+"""Number of entries that are merged together. Their temporary arrays take about 25 MiB."""
 
 
 class SortedSpill:
-    """Sorted entries; holds 8 C bytes per entry for up to `bound` entries, and as many again during sorting if C > 1.
+    """Sorted entries. Takes 8 C bytes per entry for up to `bound` entries, and twice that during sorting if C > 1.
 
     Files are in `folder`, which is created when needed. A file is unlinked as soon as it is mapped, so a killed run
     leaves none behind.
@@ -31,12 +31,12 @@ class SortedSpill:
         self._bound = bound
         self._words_CN: U64 = np.empty((num_words, 0), np.uint64)
         self.count = 0
-        """Entries in memory."""
+        """Number of entries in memory."""
         self.runs: list[U64] = []
 
     @property
     def room(self) -> int:
-        """Entries for which memory is allocated."""
+        """Number of entries for which memory is allocated."""
         return self._words_CN.shape[1]
 
     def add(self, *words: U64) -> None:
@@ -64,8 +64,8 @@ class SortedSpill:
                 self.runs.append(np.asarray(entries_NC.T))
 
     def piece(self, number: int) -> bytes:
-        """Some of the entries, those of piece `number`, in no order, the words of each together; b"" after the last
-        piece. The entries stay."""
+        """Return the entries of piece `number`, in no particular order, with the words of each entry together; b""
+        after the last piece. The entries are kept."""
         for run_CN in [*self.runs, self._words_CN[:, : self.count]]:
             pieces = -(-run_CN.shape[1] // MERGED)
             if number < pieces:
@@ -74,11 +74,11 @@ class SortedSpill:
         return b""
 
     def add_piece(self, words: U64) -> None:
-        """Add entries, the words of each together."""
+        """Add entries, with the words of each entry together."""
         self.add(*words.reshape(-1, len(self._words_CN)).T)
 
     def take(self) -> Iterator[U64]:
-        """All entries since the last call, sorted, [C, n] at a time. Consume the iterator before the next `add`."""
+        """Iterate over all entries since the last call, sorted, [C, n] at a time. Consume it before the next `add`."""
         runs = [*self.runs, self._sorted()]
         self.runs = []
         self.count = 0
@@ -95,7 +95,7 @@ class SortedSpill:
         return words_CN
 
     def _reserve(self, more: int) -> None:
-        """Grow the memory, by doubling, to make room for `more` entries, up to `bound` in all."""
+        """Grow the memory, by doubling, to make room for `more` entries, up to `bound` in total."""
         needed = min(self._bound, self.count + more)
         if needed > self.room:
             grown = np.empty((len(self._words_CN), min(self._bound, max(needed, 2 * self.room))), np.uint64)
@@ -111,11 +111,11 @@ class SortedSpill:
 
 
 def merge_runs(runs: Sequence[U64], chunk: int) -> Iterator[U64]:
-    """All entries of the sorted `runs` [C, n] in ascending order, about `chunk` at a time; copies, never views."""
+    """Iterate over all entries of the sorted `runs` [C, n] in ascending order, about `chunk` at a time, as copies."""
     window = max(1, chunk // max(1, len(runs)))
     rest = [run for run in runs if run.shape[1]]
     while rest:
-        # All entries after a window are at least as large as its last entry, so none after the windows is below `cut`.
+        # Entries after a window are at least as large as its last entry, so none after the windows is below `cut`.
         cut = min(tuple(run[:, :window][:, -1]) for run in rest)
         counts = [_num_up_to(run[:, :window], cut) for run in rest]
         together = np.concatenate([run[:, :n] for run, n in zip(rest, counts, strict=True)], axis=1)

@@ -18,11 +18,11 @@ class DiskTotals:
     commits: int = 0
     commit_seconds: float = 0.0
     rows_changed: int = 0
-    """Rows of the device and host slabs that commits wrote."""
+    """Number of rows of the device and host slabs that commits wrote."""
     rows_merged: int = 0
-    """Live rows of sparse chunks that commits rewrote."""
+    """Number of live rows of sparse chunks that commits rewrote."""
     written_bytes: int = 0
-    """Bytes written to all files of the log, padding and keys included."""
+    """Number of bytes written to all files of the log, including padding and keys."""
 
     def report(self, row_bytes: int, evicted_rows: int) -> dict[str, float]:
         """Return the totals and the write amplification. `evicted_rows`: rows written because they left the slabs."""
@@ -35,10 +35,10 @@ class DiskTotals:
 
 
 class TierTotals:
-    """Sums of the `Moves` of all planned blocks, separately for training and evaluation. Counts of rows.
+    """Sums of the `Moves` of all planned blocks, in rows, separately for training and evaluation.
 
-    With several workers a block that one of them refuses is planned again. Others may have planned it, and blocks after
-    it, in vain: how many depends on time, and these plans count, too.
+    With several workers, a block that one of them refuses is planned again. Other workers may have planned it, and
+    later blocks, in vain. How many depends on time, and these plans are counted, too.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class TierTotals:
 
     @property
     def written(self) -> int:
-        """Rows that went to disk and had to be written: the log did not have them unchanged."""
+        """Number of rows that went to disk and had to be written because the log had no unchanged copy."""
         rows = self._trained
         return rows["device_to_disk"] + rows["host_to_disk"] - rows["unchanged"]
 
@@ -72,16 +72,17 @@ class TierTotals:
         """Per tier, "device", "host" and "disk":
 
         capacity_rows   rows that fit (device, host)
-        capacity_bytes  cap of the disk;  used_bytes: `disk_bytes`, the present size of its log
+        capacity_bytes  cap of the disk;  used_bytes: `disk_bytes`, the current size of its log
         hits            keys found in this tier, in training and evaluation
         hit_rate        hits / keys not found in a faster tier; nan if there were no such keys. New keys count as
-                        misses of the device and the host. They are not looked up on disk, so its rate is 1 or nan
+                        misses of the device and the host. They are not looked up on disk, so the disk's rate is 1 or
+                        nan
         rows_in         rows that moved into the tier: device: arrivals (host, disk, new); host: victims of the
                         device; disk: victims of the device and the host (padding not counted)
         rows_out        rows that left the tier: device: victims; host: arrivals on the device, and victims to disk;
                         disk: arrivals on the device
         rows_read       rows that evaluation read without moving them
-        bytes           (rows_in + rows_out) * row_bytes; without rows_read
+        bytes           (rows_in + rows_out) * row_bytes; excludes rows_read
         """
         hits, moved = self._hits(), self._rows()
         capacity: dict[str, dict[str, int]] = {
@@ -98,7 +99,7 @@ class TierTotals:
         return report
 
     def _hits(self) -> dict[str, dict[str, float]]:
-        """Hits and hit rate per tier, of training and evaluation together."""
+        """Hits and hit rate per tier, over training and evaluation."""
         total = {name: self._trained[name] + self._evaluated[name] for name in COUNTS}
         found = lookups_of(total)
         return {tier: {"hits": hits, "hit_rate": hits / of if of else math.nan} for tier, (hits, of) in found.items()}
@@ -115,7 +116,7 @@ class TierTotals:
 
 
 def lookups_of(counts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Hits of each tier, and the keys that were looked for in it: those not found in a faster one."""
+    """Hits of each tier, and the number of keys looked up in it: those not found in a faster tier."""
     device, host, disk = (counts.get(f"{tier}_hits", 0) for tier in ("device", "host", "disk"))
     keys, new = counts.get("keys", 0), counts.get("new", 0)
     return {"device": (device, keys), "host": (host, keys - device), "disk": (disk, keys - device - host - new)}

@@ -3,8 +3,8 @@
 All fields have the same width, `model.embedding_dim`: rows are moved as a whole, in slots of one size, so fields of
 different widths would need a table, a map and a log per width.
 
-`model.kind` may also be any torch.nn.Module class of your own; nothing needs to be registered. B examples, X numbers, F
-categories, D the embedding width, T labels; all tensors are float32:
+`model.kind` may also be any torch.nn.Module class that you write; nothing needs to be registered. B examples, X
+numbers, F categories, embedding width D, T labels; all tensors are float32:
 
     class Mine(nn.Module):
         first_order = True  # optional: rows have one more weight, the key's first-order term
@@ -29,7 +29,7 @@ categories, D the embedding width, T labels; all tensors are float32:
             losses = (torch.sigmoid(output) - labels[:, 0]).square()
             return losses.mean() if weights is None else (losses * weights).sum() / weights.sum()
 
-Without `loss`, the loss of an example is its binary cross-entropy, summed over the labels.
+If there is no `loss`, the loss of an example is its binary cross-entropy, summed over the labels.
 """
 
 from pipeline.models.aitm import AITM

@@ -1,5 +1,6 @@
 """AITM, adaptive information transfer (Xi, Chen, Yan, Zhang, Zhu, Zhuang and Chen, KDD 2021). T labels. The defaults
-are those of MTReclib, whose MLPs also have batch_norm and dropout 0.2; the weight of the calibrator is the authors'."""
+are those of MTReclib, whose MLPs also use batch_norm and dropout 0.2. The weight of the calibrator is from the
+authors."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ from pipeline.models.shared_bottom import Towers
 
 
 class AITM(nn.Module):
-    """Model for labels that each presuppose the label before, such as click and conversion: a label's MLP attends to
-    what the one before hands on. `calibrator` weighs the penalty of a label that is likelier than the one before it."""
+    """Model for labels that each presuppose the previous label, such as click and conversion. A label's MLP attends to
+    information passed on by the previous one. `calibrator` weights the penalty on a label that is likelier than the
+    previous one."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, num_labels: int = 2,
@@ -47,7 +49,7 @@ class AITM(nn.Module):
 
     def loss(self, output: Tensor, labels_BT: Tensor, weights: Tensor | None) -> Tensor:
         """Binary cross-entropy, summed over the labels, + calibrator * sum of max(0, p_t - p_(t-1)). With weights [B,
-        T] a value for each label; the penalty of label t is over the examples that have label t - 1."""
+        T], one value per label; the penalty of label t covers the examples that have label t - 1."""
         p_BT = output.sigmoid()
         too_likely_BT = torch.cat([torch.zeros_like(p_BT[:, :1]), (p_BT[:, 1:] - p_BT[:, :-1]).relu()], 1)
         loss = binary_cross_entropy(output, labels_BT, weights)

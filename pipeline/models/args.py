@@ -1,4 +1,4 @@
-"""Checks of a workflow's `model.args`. Errors say the name, the value, and what is expected instead."""
+"""Checks of a workflow's `model.args`. Errors state the name, the value, and what is expected."""
 
 from __future__ import annotations
 

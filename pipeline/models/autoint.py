@@ -1,4 +1,4 @@
-"""AutoInt (Song, Shi, Xiao, Duan, Xu, Zhang and Tang, CIKM 2019). H heads with A = attention_dim weights each."""
+"""AutoInt (Song, Shi, Xiao, Duan, Xu, Zhang and Tang, CIKM 2019). H heads of width A = attention_dim."""
 
 from __future__ import annotations
 

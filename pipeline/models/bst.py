@@ -1,6 +1,6 @@
 """Transformers over histories: BST, behavior sequence transformer (Chen, Zhao, Li, Huang and Ou, DLP-KDD 2019), and an
-encoder as in SASRec (Kang and McAuley, ICDM 2018) with target attention. BST's defaults are those of BARS on Amazon's
-reviews, whose MLP also has batch_norm and dropout 0.1."""
+encoder as in SASRec (Kang and McAuley, ICDM 2018) with target attention. BST's defaults are those of BARS on Amazon
+reviews, whose MLP also uses batch_norm and dropout 0.1."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ POOLINGS = ("target", "mean", "sum")
 
 
 class BST(HistoryModel):
-    """Transformer over an example's values and the candidate, which is appended to them. `position_dim` is the width of
-    a position's embedding, by default that of all embeddings."""
+    """Transformer over an example's values, with the candidate appended. `position_dim` is the width of position
+    embeddings, by default that of all embeddings."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
@@ -44,7 +44,7 @@ class BST(HistoryModel):
 
 
 class BlocksAndDeep(Deep, total=False):
-    """Arguments of a model's transformer blocks, and of its MLP; part of its workflow's `model.args`."""
+    """Arguments of a model's transformer blocks and MLP; part of its workflow's `model.args`."""
 
     heads: int
     layers: int
@@ -53,8 +53,8 @@ class BlocksAndDeep(Deep, total=False):
 
 
 class WithTarget(nn.Module):
-    """Positions are counted from the candidate, 0, back in time; all that are older than `positions` share the last
-    one. Their embeddings are appended to those of the values."""
+    """Encoder of the values and the candidate. Positions count back in time from the candidate, 0; all positions beyond
+    `positions` share the last one. Position embeddings are appended to those of the values."""
 
     def __init__(
         self, width: int, num_numbers: int, block: partial[Block], layers: int, pooling: str, position_dim: int,
@@ -88,15 +88,15 @@ class WithTarget(nn.Module):
 
 
 def with_one_more(segments: Segments) -> Segments:
-    """Segments that are longer by one value."""
+    """Segments with one more value each."""
     examples = torch.arange(len(segments.offsets), device=segments.offsets.device)
     return Segments(segments.offsets + examples, segments.num_values + len(segments.lengths))
 
 
 class Block(nn.Module):
-    """Multi-head self-attention within each example, then a network of two layers at each value; both are added to
-    their inputs. With `layer_norm` "after" the sum is normalized, as in BST's paper, with "before" the inputs are, as
-    in SASRec's code; with "" nothing is."""
+    """Multi-head self-attention within each example, then a two-layer network at each value; both are added to their
+    inputs. With `layer_norm` "after" the sums are normalized, as in the BST paper; with "before" the inputs are, as in
+    the SASRec code; with "" nothing is."""
 
     def __init__(self, width: int, heads: int, layer_norm: str, dropout: float, activation: str, init: str):
         super().__init__()
@@ -126,8 +126,8 @@ class Block(nn.Module):
 
 
 class SASRec(HistoryModel):
-    """Causal transformer over an example's values, and the sum of its outputs, weighted by their dot product with the
-    candidate; with it the product of that sum and the candidate."""
+    """Causal transformer over an example's values. Returns the sum of its outputs, weighted by a softmax of their dot
+    products with the candidate, and the product of that sum and the candidate."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
@@ -143,8 +143,8 @@ class SASRec(HistoryModel):
 
 
 class Encoder(nn.Module):
-    """Positions are counted from the latest value, 0, back in time; all that are older than `positions` share the last
-    one. Their embeddings are added to those of the values."""
+    """Encoder of the values. Positions count back in time from the latest value, 0; all positions beyond `positions`
+    share the last one. Position embeddings are added to those of the values."""
 
     def __init__(self, width: int, num_numbers: int, block: partial[Block], layers: int, positions: int):
         super().__init__()

@@ -36,7 +36,7 @@ class CrossAndDeep(nn.Module):
 
 
 class DCNv2(CrossAndDeep):
-    """DCN-V2 whose cross layers have a full matrix [I, I] each."""
+    """DCN-V2 whose cross layers each have a full matrix [I, I]."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
@@ -48,7 +48,7 @@ class DCNv2(CrossAndDeep):
 
 
 class DCNMix(CrossAndDeep):
-    """DCN-V2 whose cross layers have a mixture of low-rank experts each."""
+    """DCN-V2 whose cross layers each have a mixture of low-rank experts."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
@@ -78,7 +78,7 @@ class FullCross(nn.Module):
 class MixedCross(nn.Module):
     """sum over experts q of G_q(x) x0 * (U_q tanh(C_q tanh(V_q x)) + b) + x, `num_layers` times. The gates G, a softmax
     over the experts, are shared by all layers, as in the paper and in DeepCTR. The matrices U, C and V are always drawn
-    like init "xavier", independently of `init`."""
+    as for init "xavier", whatever `init` is."""
 
     def __init__(self, width: int, num_layers: int, num_experts: int, rank: int):
         super().__init__()
@@ -101,5 +101,5 @@ class MixedCross(nn.Module):
 
 
 def xavier(*shape: int) -> nn.Parameter:
-    """Draw matrices over the last two axes, each from a normal distribution of variance 2 / (inputs + outputs)."""
+    """Draw matrices over the last two axes from a normal distribution with variance 2 / (inputs + outputs)."""
     return nn.Parameter(torch.randn(shape) * (2 / (shape[-1] + shape[-2])) ** 0.5)

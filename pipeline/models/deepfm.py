@@ -13,7 +13,7 @@ from pipeline.models.mlp import Deep, mlp, side_by_side, width_of
 
 
 class DeepFM(FirstOrder):
-    """Sum of first-order terms, factorization machine and MLP over the same embeddings."""
+    """Sum of first-order terms, a factorization machine and an MLP over the same embeddings."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),

@@ -13,13 +13,14 @@ EPS, MOMENTUM = 1e-9, 0.01
 
 
 class Dice(nn.BatchNorm1d):
-    """p x + alpha (1 - p) x, where p is the sigmoid of x less its mean and over its standard deviation.
+    """p x + alpha (1 - p) x, where p is the sigmoid of x minus its mean, divided by its standard deviation.
 
-    In training, mean and variance are those of all values of the whole batch. In evaluation they are running ones,
-    which are also used, and do not change, where there are fewer than two values."""
+    In training, mean and variance are over all values of the whole batch. In evaluation they are running statistics,
+    which are also used, and not updated, if there are fewer than two values."""
 
     add_up: Callable[[Tensor], None] | None = None
-    """Replaces a vector by its sum over all workers that train on the same batch; None if this worker is alone."""
+    """Function that replaces a vector by its sum over all workers that train on the same batch; None for a single
+    worker."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width, eps=EPS, momentum=MOMENTUM, affine=False)
@@ -40,8 +41,8 @@ class Dice(nn.BatchNorm1d):
         return batch_norm(x_VI, mean_I, variance_I, training=trains, momentum=MOMENTUM, eps=EPS)
 
     def _standardized_by_all(self, x_VI: Tensor, mean_I: Tensor, variance_I: Tensor) -> Tensor:
-        """Standardize with the statistics of all workers' values. They are summed less the running mean, which all
-        workers share, so that a large mean takes no digits from the variance."""
+        """Standardize with the statistics of all workers' values. The running mean, which all workers share, is
+        subtracted before summing, so that a large mean does not cost the variance precision."""
         x_VI = x_VI - mean_I
         own = torch.cat([x_VI.new_full((1,), len(x_VI)), x_VI.sum(0), x_VI.square().sum(0)])
         count, sum_I, squares_I = _SumOfAll.apply(own, self.add_up).split([1, x_VI.shape[1], x_VI.shape[1]])
@@ -64,7 +65,7 @@ class _SumOfAll(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        # A worker's loss is its share of the batch's, so the gradient of a sum is the sum of all workers' gradients.
+        # A worker's loss is its share of the batch's loss, so the gradient of a sum is the sum over all workers.
         return summed(gradient, ctx.add_up), None
 
 

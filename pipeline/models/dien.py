@@ -1,6 +1,6 @@
 """DIEN, deep interest evolution network (Zhou, Mou, Fan, Pi, Bian, Zhou, Zhu and Gai, AAAI 2019). The defaults are
-those of BARS on Amazon's reviews, whose MLP also has batch_norm and dropout 0.1; it has no auxiliary loss, whose weight
-is 1 in the authors' code."""
+those of BARS on Amazon reviews, whose MLP also uses batch_norm and dropout 0.1. BARS uses no auxiliary loss; in the
+authors' code its weight is 1."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ GATES = ("augru", "agru", "aigru")
 
 
 class DIEN(HistoryModel):
-    """A recurrent network finds an example's interest at each value, a second one how those interests evolve that have
-    to do with the candidate. `auxiliary` weighs the loss of telling an example's next value from another one."""
+    """One recurrent network finds an example's interest at each value; a second one models the evolution of the
+    interests related to the candidate. `auxiliary` weights the loss for distinguishing an example's next value from
+    another one."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
@@ -45,7 +46,7 @@ class DIEN(HistoryModel):
     def forward(  # type: ignore[override]
         self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor, sequences: dict[str, SequenceValues]
     ) -> Output:
-        """Logits [B] as those of `HistoryModel`; in training with an auxiliary loss also that of each example [B]."""
+        """Logits [B], as in `HistoryModel`; in training with an auxiliary loss, also that loss for each example [B]."""
         pools: list[Any] = [*self.pools]
         histories = self.histories(sequences)
         interests = [pool.interests(history) for pool, history in zip(pools, histories, strict=True)]
@@ -57,7 +58,7 @@ class DIEN(HistoryModel):
 
 
 def loss_of_both(auxiliary: float, output: Output, labels_BT: Tensor, weights: Tensor | None) -> Tensor:
-    """L + auxiliary * the mean of the examples' own losses."""
+    """L + auxiliary * mean of the examples' auxiliary losses."""
     loss = binary_cross_entropy(output, labels_BT, weights)
     if isinstance(output, Tensor):
         return loss
@@ -88,8 +89,8 @@ class Evolution(nn.Module):
         return time.back_to_examples(run(self.evolution, a_V1 * h_VE, time)[1])
 
     def mistakes(self, history: History, h_VE: Tensor) -> Tensor:
-        """[B]: mean over an example's values but the last of -log s(h, next) - log(1 - s(h, other)), where s is the
-        sigmoid of an MLP and `other` is drawn from the values of the batch."""
+        """[B]: mean, over all values of an example except the last, of -log s(h, next) - log(1 - s(h, other)), where s
+        is the sigmoid of an MLP and `other` is drawn from the values of the batch."""
         assert self.teller, "it is made with an auxiliary loss"
         e_VE, segments = history.items_VE, history.segments
         is_last_V = segments.position_V() == segments.copy(segments.lengths) - 1
@@ -102,13 +103,13 @@ class Evolution(nn.Module):
 
 
 def run(gru: nn.GRU, x_VI: Tensor, time: TimeMajor) -> tuple[Tensor, Tensor]:
-    """States in the order of `time`, and last ones of the examples with values, by length, of inputs [V, I]."""
+    """States for inputs [V, I], in the order of `time`, and last states of the examples that have values, by length."""
     states, last = gru(PackedSequence(time.order(x_VI), time.batch_sizes))
     return states.data, last[0]
 
 
 class AttentionalGRU(nn.Module):
-    """GRU whose update gate is the attention ("agru"), or is multiplied by it ("augru")."""
+    """GRU whose update gate is the attention ("agru") or is multiplied by it ("augru")."""
 
     def __init__(self, width: int, gate: str, init: str):
         super().__init__()
@@ -117,7 +118,7 @@ class AttentionalGRU(nn.Module):
         draw(self, init)
 
     def forward(self, x_VE: Tensor, a_V1: Tensor, time: TimeMajor) -> Tensor:
-        """Last states of the examples with values, by length, of inputs [V, E] and attention [V, 1]."""
+        """Last states for inputs [V, E] and attention [V, 1] of the examples that have values, by length."""
         sizes = time.batch_sizes.tolist()
         h, ended = x_VE.new_zeros(sizes[0], x_VE.shape[1]), []
         of_x, of_a = time.order(self.of_input(x_VE)).split(sizes), time.order(a_V1).split(sizes)

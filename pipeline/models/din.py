@@ -1,5 +1,5 @@
 """DIN, deep interest network (Zhou, Zhu, Song, Fan, Zhu, Ma, Yan, Jin, Li and Gai, KDD 2018). The defaults are those of
-BARS on Amazon's reviews, whose MLP also has batch_norm and dropout 0.1. The paper has no softmax."""
+BARS on Amazon reviews, whose MLP also uses batch_norm and dropout 0.1. The paper has no softmax."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.models.ragged import Segments
 
 
 class DIN(HistoryModel):
-    """Sum of an example's values, each weighted by how much it has to do with the candidate."""
+    """Sum of an example's values, each weighted by its relevance to the candidate."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
@@ -28,16 +28,15 @@ class DIN(HistoryModel):
 
 
 class UnitAndDeep(Deep, total=False):
-    """Arguments of a model's attention unit, without its widths, and of its MLP; part of its workflow's
-    `model.args`."""
+    """Arguments of a model's attention unit, except its widths, and of its MLP; part of its workflow's `model.args`."""
 
     attention_activation: str
     softmax: bool
 
 
 def take_unit(attention: Sequence[int], others: UnitAndDeep) -> partial[AttentionUnit]:
-    """Return what makes an attention unit of the width of a value and the number of its numbers. The unit's arguments
-    are removed from `others`, so that the MLP's are left."""
+    """Return a factory that makes an attention unit from the width of a value and its number of numbers. Removes the
+    unit's arguments from `others`, which leaves those of the MLP."""
     return partial(
         AttentionUnit, attention=attention, activation=others.pop("attention_activation", "dice"),
         softmax=others.pop("softmax", True), init=others.get("init", "torch"),
@@ -58,7 +57,7 @@ class Attention(nn.Module):
 
 
 class AttentionUnit(nn.Module):
-    """a(k, q): an MLP of [q, k, q - k, q * k] and the value's numbers, with a softmax over each example if set."""
+    """a(k, q): an MLP of [q, k, q - k, q * k] and the value's numbers, with an optional softmax over each example."""
 
     def __init__(
         self, width: int, num_numbers: int, attention: Sequence[int], activation: str, softmax: bool, init: str

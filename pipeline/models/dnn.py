@@ -1,4 +1,4 @@
-"""An MLP over embeddings, and Wide & Deep (Cheng et al., DLRS 2016), which adds logistic regression to it."""
+"""An MLP over embeddings, and Wide & Deep (Cheng et al., DLRS 2016), which adds logistic regression."""
 
 from __future__ import annotations
 

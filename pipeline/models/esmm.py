@@ -17,8 +17,8 @@ NEAR_ONE = -1e-7
 
 
 class ESMM(nn.Module):
-    """Model of two labels: click, and conversion with click. Two towers over the same embeddings give the probabilities
-    of a click and of a conversion after it; the second label's probability is their product, so that all examples train
+    """Model of two labels: click, and click with conversion. Two towers over the same embeddings give the probability
+    of a click and of a conversion after it. The second label's probability is their product, so all examples train
     both."""
 
     multiplies_probabilities = True
@@ -33,7 +33,7 @@ class ESMM(nn.Module):
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
         """Logits [B, 2] of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0] are not used."""
         given_B2 = self.towers([side_by_side(embeddings_BFD, numbers_BX)] * 2)
-        # logit(p q) = log(p q) - log(1 - p q), of logarithms that do not overflow.
+        # logit(p q) = log(p q) - log(1 - p q), from logarithms that do not overflow.
         product_B = logsigmoid(given_B2).sum(1).clamp_max(NEAR_ONE)
         both_B = product_B - torch.log(-torch.expm1(product_B))
         return torch.stack([given_B2[:, 0], both_B], 1)

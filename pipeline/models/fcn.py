@@ -1,5 +1,5 @@
 """FCN, first published as DCNv3 (Li, Zhang, Zhang, Li, Sang and Zhu, arXiv 2407.13349, 2024): an exponential and a
-linear cross network, each with its own logit. H heads, K layers, I = F * D / H + X inputs of a head."""
+linear cross network, each with a separate logit. H heads, K layers, I = F * D / H + X inputs per head."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipeline.models.mlp import draw
 
 
 class FCN(nn.Module):
-    """Mean of the logits of both cross networks. Each head has its own coordinates of every embedding; the heads share
-    the layers, and their logits are averaged. The authors have no numeric columns, only categories; here every head
+    """Mean of the logits of both cross networks. Each head gets different coordinates of every embedding; the heads
+    share the layers, and their logits are averaged. The authors have only categorical columns; here every head also
     gets all numbers."""
 
     outputs_are_logits = True
-    """All outputs in training are logits, so that an initial bias is added to each."""
+    """All outputs in training are logits, so an initial bias is added to each."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, exponential_layers: int = 4,
@@ -52,8 +52,8 @@ class FCN(nn.Module):
 
     def loss(self, output: Output, labels_BT: Tensor, weights: Tensor | None) -> Tensor:
         """Tri-BCE: L + max(0, L_e - L) L_e + max(0, L_l - L) L_l, where L_e and L_l are the losses of the exponential
-        and of the linear network alone. As in the authors' code, gradients also flow through the factors. Each of
-        several workers takes them from its own part of a batch."""
+        and of the linear network alone. As in the authors' code, gradients also flow through the factors. With several
+        workers, each computes the factors from its part of a batch."""
         if isinstance(output, Tensor):
             return binary_cross_entropy(output, labels_BT, weights)
         whole_loss, *parts = (binary_cross_entropy(logits_B, labels_BT, weights) for logits_B in output)
@@ -62,8 +62,8 @@ class FCN(nn.Module):
 
 class MaskedCross(nn.Module):
     """x' = y * ([c, c * relu(norm(c))] + b) + x with c = W x of half the width, `num_layers` times, and a linear
-    output. y is x in an exponential network, so that the order doubles with each layer, and the input in a linear
-    one."""
+    output. y is x in an exponential network, so that the order doubles with each layer, and the network's input in a
+    linear one."""
 
     def __init__(self, width: int, num_layers: int, dropout: float, is_exponential: bool = False):
         super().__init__()

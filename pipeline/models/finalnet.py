@@ -1,5 +1,5 @@
-"""FinalNet (Zhu, Jia, Cai, Dai, Li, Dong, Tang and Zhang, SIGIR 2023): layers of which one half multiplies the other,
-in place of an MLP's, in two blocks that teach each other."""
+"""FinalNet (Zhu, Jia, Cai, Dai, Li, Dong, Tang and Zhang, SIGIR 2023): instead of MLP layers, layers whose halves are
+multiplied with each other, in two blocks that teach each other."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pipeline.models.mlp import draw, side_by_side, width_of
 
 
 class FinalNet(nn.Module):
-    """Mean of the logits of two blocks, or the logit of one if `second` is empty. With `gates`, the first block also
-    gets every embedding times a gate, which is a linear function of the same coordinate of all fields."""
+    """Mean of the logits of two blocks, or the logit of the first if `second` is empty. With `gates`, the first block
+    also gets every embedding times a gate, a linear function of the same coordinate of all fields."""
 
     outputs_are_logits = True
-    """All outputs in training are logits, so that an initial bias is added to each."""
+    """All outputs in training are logits, so an initial bias is added to each."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400),
@@ -30,7 +30,7 @@ class FinalNet(nn.Module):
         width = width_of(num_fields, num_numbers, embedding_dim)
         self.gates = gates
         if gates:
-            # The authors begin with gates of 1.
+            # The authors initialize gates to 1.
             self.gate_FF = nn.Parameter(torch.zeros(num_fields, num_fields))
             self.gate_bias_F = nn.Parameter(torch.ones(num_fields))
         of_gates = num_fields * embedding_dim if gates else 0
@@ -56,7 +56,7 @@ class FinalNet(nn.Module):
         return (logits_B, *each) if self.training and len(each) > 1 else logits_B
 
     def loss(self, output: Output, labels_BT: Tensor, weights: Tensor | None) -> Tensor:
-        """L + the cross-entropy of each block with the prediction of both, which is a constant there, as its label."""
+        """L + the cross-entropy of each block with the joint prediction, held constant, as its label."""
         if isinstance(output, Tensor):
             return binary_cross_entropy(output, labels_BT, weights)
         logits_B, *each = output
@@ -67,15 +67,13 @@ class FinalNet(nn.Module):
 
 class FactorizedInteraction(nn.Module):
     """Interaction of the halves a and b of a linear layer: [a, a * b] if `residual` is "concat" (the layer is as wide
-    as the output), a + a * b if it is "sum" (the layer is twice as wide)."""
+    as the output), or a + a * b if it is "sum" (the layer is twice as wide)."""
 
     def __init__(self, num_inputs: int, width: int, residual: str):
         super().__init__()
         self.joins = one_of("residual", residual, ("concat", "sum")) == "concat"
         if self.joins and width % 2:
-            raise ValueError(
-                f"a layer's width is {width}; with residual 'concat' it is cut into halves: use an even one"
-            )
+            raise ValueError(f"a layer's width is {width}; residual 'concat' splits it into halves: use an even width")
         self.linear = nn.Linear(num_inputs, width if self.joins else 2 * width)
 
     def forward(self, x_BI: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Models of sequences: what they share. An MLP over the fields, the numbers, and a vector for each sequence."""
+"""Common part of models of sequences: an MLP over the fields, the numbers, and one vector per sequence."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pipeline.models.ragged import Segments, TimeMajor
 from pipeline.models.sequence import SequenceValues
 
 Sizes = Mapping[str, Sequence[int]]
-"""Numbers of list columns and of lists of numbers of each sequence, by its name."""
+"""Number of list columns and number of lists of numbers of each sequence, by name."""
 
 
 class HistoryModel(nn.Module):
-    """MLP over the fields, the numbers, and what `pools` make of each sequence.
+    """MLP over the fields, the numbers, and the outputs of `pools` for each sequence.
 
-    A model is a subclass whose constructor gives it a function that makes the module of a sequence: of the width E of
-    its values, embeddings of all list columns side by side, and the number N of its lists of numbers. The module has
-    an attribute `width`, and its `forward` returns [B, width] of a `History`."""
+    A model is a subclass whose constructor passes a function that makes the module of a sequence from the width E of
+    its values (the embeddings of all list columns, concatenated) and the number N of its lists of numbers. The module
+    has an attribute `width`, and its `forward` maps a `History` to [B, width]."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,
@@ -31,7 +31,7 @@ class HistoryModel(nn.Module):
     ):  # fmt: skip
         super().__init__()
         if not sequences:
-            raise ValueError(f"{type(self).__name__} reads sequences, and there are none; name them in data.sequences")
+            raise ValueError(f"{type(self).__name__} reads sequences, but there are none; list them in data.sequences")
         whole("model.embedding_dim", embedding_dim)
         self.names = tuple(sequences)
         pools = [pool(items * embedding_dim, numbers) for items, numbers in sequences.values()]
@@ -50,16 +50,16 @@ class HistoryModel(nn.Module):
         return [History(sequences[name]) for name in self.names]
 
     def logits(self, numbers_BX: Tensor, embeddings_BFD: Tensor, pooled: list[Tensor]) -> Tensor:
-        """Logits [B] of numbers, embeddings, and vectors [B, P] of the sequences."""
+        """Logits [B] of numbers, embeddings, and the sequences' vectors [B, P]."""
         return self.mlp(torch.cat([side_by_side(embeddings_BFD, numbers_BX), *pooled], 1)).squeeze(1)
 
 
 class History:
-    """A sequence with its columns side by side."""
+    """A sequence with its columns concatenated."""
 
     def __init__(self, values: SequenceValues) -> None:
         self.items_VE = torch.cat([*values.items.values()], 1)
-        """Embeddings of the values, E = D times the number of list columns."""
+        """Embeddings of the values; E = D times the number of list columns."""
         self.candidate_BE = torch.cat([*values.candidate.values()], 1)
         numbers = [number_V.unsqueeze(1) for number_V in values.numbers.values()]
         self.numbers_VN = torch.cat(numbers, 1) if numbers else self.items_VE[:, :0]
@@ -76,7 +76,7 @@ class History:
 
 
 class MeanPooling(HistoryModel):
-    """The mean of an example's values, whatever the candidate is: the baseline of attention."""
+    """Mean of an example's values, independent of the candidate: the baseline for attention."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, sequences: Sizes,

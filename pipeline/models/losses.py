@@ -12,7 +12,7 @@ from pipeline.workflow import Task
 
 TINY = 1e-30
 Output = Tensor | tuple[Tensor, ...]
-"""Output of a model: logits [B] or [B, T], in training possibly with other tensors after them, for its loss."""
+"""Output of a model: logits [B] or [B, T], in training possibly followed by other tensors for its loss."""
 Loss = Callable[[Output, Tensor, Tensor | None], Tensor]
 """Loss of an output, labels [B, T] and weights [B], [B, T] or None."""
 
@@ -22,14 +22,14 @@ def logits_of(output: Output) -> Tensor:
 
 
 def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
-    """sum(weight * loss) / sum(weight) over the examples, of losses [B] a scalar, of [B, T] one for each label [T]; the
-    plain mean without weights; 0 if all weights are 0."""
+    """sum(weight * loss) / sum(weight) over the examples: a scalar for losses [B], one value per label [T] for losses
+    [B, T]. The plain mean without weights; 0 if all weights are 0."""
     return losses.mean(0) if weights is None else (losses * weights).sum(0) / weights.sum(0).clamp_min(TINY)
 
 
 def binary_cross_entropy(output: Output, labels_BT: Tensor, weights: Tensor | None) -> Tensor:
-    """Mean binary cross-entropy of the examples: of logits [B] of a single label, or of [B, T]; an example's loss is
-    then the sum over its labels. With weights [B, T], those of `data.tasks`, the mean of each label [T]."""
+    """Mean binary cross-entropy of the examples, from logits [B] of a single label or [B, T]; for the latter, an
+    example's loss is the sum over its labels. With weights [B, T] (with `data.tasks`), the mean of each label [T]."""
     logits = logits_of(output)
     if weights is not None and weights.ndim == 2:
         losses_BT = binary_cross_entropy_with_logits(logits.reshape(labels_BT.shape), labels_BT, reduction="none")
@@ -40,7 +40,7 @@ def binary_cross_entropy(output: Output, labels_BT: Tensor, weights: Tensor | No
 
 
 def loss_of(tasks: Sequence[Task]) -> Loss:
-    """Loss of a model that has no `loss`. `tasks`: those of all labels; empty without `data.tasks`."""
+    """Loss for a model without `loss`. `tasks`: tasks of all labels; empty without `data.tasks`."""
     if all(task.is_binary for task in tasks):
         return binary_cross_entropy
 

@@ -1,4 +1,4 @@
-"""Logistic regression, and the linear part that other models share."""
+"""Logistic regression, and the linear part that it shares with other models."""
 
 from __future__ import annotations
 

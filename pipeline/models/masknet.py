@@ -1,5 +1,5 @@
-"""MaskNet (Wang, She and Zhang, DLP-KDD 2021): layers whose inputs are multiplied by a mask, which the
-embeddings decide."""
+"""MaskNet (Wang, She and Zhang, DLP-KDD 2021): layers whose inputs are multiplied by a mask, a function of the
+embeddings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pipeline.models.mlp import ACTIVATIONS, Deep, draw, mlp, side_by_side, widt
 
 
 class MaskNet(nn.Module):
-    """Mask blocks one after another ("serial"), or next to each other with an MLP on top ("parallel"). `hidden` are the
-    widths of the serial blocks, or those of that MLP. Embeddings are normalized, each field by itself; numbers are not.
-    `batch_norm` is the MLP's."""
+    """Mask blocks in sequence ("serial"), or in parallel with an MLP on top ("parallel"). `hidden`: widths of the
+    serial blocks, or of that MLP. Embeddings are normalized, each field separately; numbers are not. `batch_norm`
+    applies to the MLP."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
@@ -53,8 +53,8 @@ class MaskNet(nn.Module):
 
 
 class MaskBlock(nn.Module):
-    """activation(norm(W (mask * x))), where mask = V2 relu(V1 e) of the embeddings e. V1 is `reduction` times as wide
-    as the block's inputs."""
+    """activation(norm(W (mask * x))), with mask = V2 relu(V1 e) for embeddings e. The width of V1 is `reduction` times
+    that of the block's inputs."""
 
     def __init__(
         self, width: int, num_inputs: int, num_outputs: int, reduction: float, activation: str, dropout: float
@@ -66,5 +66,5 @@ class MaskBlock(nn.Module):
         self.after = nn.Sequential(nn.LayerNorm(num_outputs), ACTIVATIONS[activation](), nn.Dropout(dropout))
 
     def forward(self, asked_BI: Tensor, x_BJ: Tensor) -> Tensor:
-        """Output [B, O] of the embeddings and numbers [B, I] that decide the mask, and of inputs [B, J]."""
+        """Output [B, O] for the embeddings and numbers [B, I] that determine the mask, and inputs [B, J]."""
         return self.after(self.layer(self.mask(asked_BI) * x_BJ))

@@ -1,4 +1,4 @@
-"""The MLP that most CTR models share as their deep part."""
+"""The MLP that most CTR models use as their deep part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INITS = ("torch", "xavier")
 
 
 class Deep(TypedDict, total=False):
-    """Arguments that a model passes on to its `mlp`; part of its workflow's `model.args`."""
+    """Arguments that a model passes to its `mlp`; part of its workflow's `model.args`."""
 
     batch_norm: bool
     dropout: float
@@ -58,8 +58,8 @@ def mlp(
 
 
 def draw(module: nn.Module, init: str) -> None:
-    """Draw the initial weights of every Linear in the module. "torch": keep torch's own. "xavier": normal of variance
-    2 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010), and biases of zero."""
+    """Draw the initial weights of every Linear in the module. "torch": keep torch's weights. "xavier": normal with
+    variance 2 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010), and zero biases."""
     if one_of("init", init, INITS) == "torch":
         return
     for layer in module.modules():
@@ -70,13 +70,13 @@ def draw(module: nn.Module, init: str) -> None:
 
 
 def width_of(num_fields: int, num_numbers: int, embedding_dim: int) -> int:
-    """Number of the deep part's inputs, F * D + X. Raises ValueError if it is 0."""
+    """Number of inputs of the deep part, F * D + X. Raises ValueError if it is 0."""
     if not (num_inputs := num_fields * embedding_dim + num_numbers):
         raise ValueError("the deep part has no inputs: there are no numbers, and model.embedding_dim is 0; raise it")
     return num_inputs
 
 
 def side_by_side(embeddings_BFD: Tensor, numbers_BX: Tensor) -> Tensor:
-    """[B, F * D + X] the MLP's inputs; without numbers a view instead of a copy."""
+    """[B, F * D + X] inputs of the MLP; if there are no numbers, a view instead of a copy."""
     flat_B = embeddings_BFD.flatten(1)
     return torch.cat([flat_B, numbers_BX], 1) if numbers_BX.shape[1] else flat_B

@@ -1,5 +1,5 @@
-"""MMoE (Ma, Zhao, Yi, Chen, Hong and Chi, KDD 2018): experts that several labels share. E experts of width H, T labels.
-The defaults are those of MTReclib, whose MLPs also have batch_norm and dropout 0.2."""
+"""MMoE (Ma, Zhao, Yi, Chen, Hong and Chi, KDD 2018): experts shared by several labels. E experts of width H, T labels.
+The defaults are those of MTReclib, whose MLPs also use batch_norm and dropout 0.2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.models.shared_bottom import Towers
 
 
 class MMoE(nn.Module):
-    """Experts that all labels share, mixed by a gate for each label."""
+    """Experts shared by all labels, mixed by one gate per label."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, num_labels: int = 2,
@@ -28,7 +28,7 @@ class MMoE(nn.Module):
         self.towers = Towers(num_labels, hidden[-1], tower, deep)
 
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
-        """Logits [B, T], of a single label [B], of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0]
+        """Logits [B, T] ([B] for a single label) of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0]
         are not used."""
         x_BI = side_by_side(embeddings_BFD, numbers_BX)
         experts_BEH = self.experts(x_BI)
@@ -36,7 +36,7 @@ class MMoE(nn.Module):
 
 
 class Experts(nn.Module):
-    """Experts, MLPs with the same inputs. `forward` returns their outputs [B, E, H]."""
+    """Experts: MLPs with the same inputs. `forward` returns their outputs [B, E, H]."""
 
     def __init__(self, num_experts: int, num_inputs: int, hidden: Sequence[int], deep: Deep):
         super().__init__()
@@ -47,7 +47,7 @@ class Experts(nn.Module):
 
 
 class Gate(nn.Module):
-    """Mixture of experts, whose weights are a softmax of a linear function of the gate's inputs."""
+    """Mixture of experts, weighted by a softmax of a linear function of the gate's inputs."""
 
     def __init__(self, num_inputs: int, num_experts: int, init: str):
         super().__init__()

@@ -1,5 +1,5 @@
-"""PLE, progressive layered extraction (Tang, Liu, Zhao and Gong, RecSys 2020): experts of each label and shared ones,
-in levels. T labels. The defaults are those of MTReclib, whose MLPs also have batch_norm and dropout 0.2."""
+"""PLE, progressive layered extraction (Tang, Liu, Zhao and Gong, RecSys 2020): levels of experts, some per label and
+some shared. T labels. The defaults are those of MTReclib, whose MLPs also use batch_norm and dropout 0.2."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pipeline.models.shared_bottom import Towers
 
 
 class PLE(nn.Module):
-    """Each level has experts of each label and shared ones, of one layer each: a label's gate mixes its own and the
-    shared ones, the shared gate mixes all."""
+    """Each level has experts for each label and shared experts, of one layer each. A label's gate mixes that label's
+    experts and the shared ones; the shared gate mixes all."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, num_labels: int = 2,
@@ -33,7 +33,7 @@ class PLE(nn.Module):
         self.towers = Towers(num_labels, hidden[-1], tower, deep)
 
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
-        """Logits [B, T], of a single label [B], of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0]
+        """Logits [B, T] ([B] for a single label) of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0]
         are not used."""
         inputs = [side_by_side(embeddings_BFD, numbers_BX)] * (len(self.towers) + 1)
         for level in self.levels:
@@ -52,7 +52,7 @@ class Extraction(nn.Module):
         self.gates = nn.ModuleList(Gate(num_inputs, size, init) for size in gated)
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """[B, H] of each label, and of the shared part unless this is the last level, of inputs [B, I] of both."""
+        """[B, H] for each label and, except in the last level, for the shared part, from inputs [B, I] of each."""
         *own, shared_BEH = (of(x_BI) for of, x_BI in zip(self.experts, inputs, strict=False))
         mixed = [*(torch.cat([of_BEH, shared_BEH], 1) for of_BEH in own), torch.cat([*own, shared_BEH], 1)]
         return [gate(x_BI, of_BEH) for gate, x_BI, of_BEH in zip(self.gates, inputs, mixed, strict=False)]

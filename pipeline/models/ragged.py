@@ -1,8 +1,8 @@
-"""Rows of unequal length: V values of B examples that lie one after the other, example by example, never padded.
+"""Ragged rows: the values of B examples, V in total, concatenated example by example without padding.
 
-Copies and sums are each other's gradients, and both have one order of additions whatever the number of threads: a sum
-adds the values of an example one by one. torch's own `index_select` adds its gradients row by row, which takes ten
-times as long.
+Copies and sums are each other's gradients. Both have a fixed order of additions for any number of threads: a sum adds
+the values of an example one by one. torch's `index_select` adds its gradients row by row, which takes ten times as
+long.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from torch import Tensor
 
 
 class Segments:
-    """Which of V values belong to which of B examples."""
+    """Assignment of V values to B examples."""
 
     def __init__(self, offsets: Tensor, num_values: int) -> None:
-        """`offsets`: int64 [B + 1]; example b has the values offsets[b] to offsets[b + 1] - 1."""
+        """`offsets`: int64 [B + 1]. Example b has values offsets[b] to offsets[b + 1] - 1."""
         self.offsets, self.num_values = offsets, num_values
         self.lengths = offsets.diff()
         if torch.compiler.is_exporting():
-            # ONNX has no repeat_interleave: a value's example is the number of examples that end up to it.
+            # ONNX has no repeat_interleave: a value's example is the number of examples that end at or before it.
             ends = offsets.new_zeros(num_values + 1).index_add(0, offsets[1:], torch.ones_like(offsets[1:]))
             self.example_V = ends.cumsum(0)[:num_values]
             return
         examples = torch.arange(len(self.lengths), device=offsets.device)
         self.example_V = torch.repeat_interleave(examples, self.lengths, output_size=num_values)
-        """The example of each value."""
+        """Example of each value."""
 
     def copy(self, of_examples: Tensor) -> Tensor:
-        """[V, ...] of [B, ...]: each example's numbers, once for each of its values."""
+        """[V, ...] from [B, ...]: each example's numbers, repeated for each of its values."""
         if torch.compiler.is_exporting():
             return of_examples.index_select(0, self.example_V)
         return _Copy.apply(of_examples, self.example_V, self.lengths)
 
     def sum(self, of_values: Tensor) -> Tensor:
-        """[B, ...] of [V, ...]: the sum over the values of each example, 0 if it has none."""
+        """[B, ...] from [V, ...]: sum over the values of each example, 0 if it has none."""
         if torch.compiler.is_exporting():
             return of_values.new_zeros(self.lengths.shape[0], *of_values.shape[1:]).index_add(
                 0, self.example_V, of_values
@@ -44,20 +44,20 @@ class Segments:
         return _Sum.apply(of_values, self.example_V, self.lengths)
 
     def mean(self, of_values: Tensor) -> Tensor:
-        """[B, D] of [V, D]: the mean over the values of each example, 0 if it has none."""
+        """[B, D] from [V, D]: mean over the values of each example, 0 if it has none."""
         return self.sum(of_values) / self.lengths.clamp_min(1).unsqueeze(1)
 
     def softmax(self, scores_V: Tensor) -> Tensor:
-        """[V] or [V, H]: a softmax over the values of each example."""
+        """[V] or [V, H]: softmax over the values of each example."""
         scores_V = scores_V.float() if scores_V.dtype is torch.bfloat16 else scores_V
         with torch.no_grad():
-            # An example's greatest score changes the softmax by rounding alone, so it needs no gradient.
+            # Subtracting an example's maximum score changes the softmax only by rounding, so it needs no gradient.
             greatest = self._max(scores_V)
         e_V = (scores_V - greatest.index_select(0, self.example_V)).exp()
         return e_V / self.copy(self.sum(e_V))
 
     def _max(self, scores_V: Tensor) -> Tensor:
-        """Greatest score of each example; of one without values any number, which is not used."""
+        """Maximum score of each example; arbitrary (and unused) for an example without values."""
         if torch.compiler.is_exporting():
             lowest = scores_V.new_full((self.lengths.shape[0], *scores_V.shape[1:]), torch.finfo(scores_V.dtype).min)
             example_V = self.example_V.view(-1, *[1] * (scores_V.ndim - 1)).expand_as(scores_V)
@@ -65,7 +65,7 @@ class Segments:
         return torch.segment_reduce(scores_V, "max", lengths=self.lengths, axis=0, unsafe=True)
 
     def position_V(self) -> Tensor:
-        """Position of each value in its example, from 0."""
+        """Position of each value in its example, counted from 0."""
         values = torch.arange(self.num_values, device=self.offsets.device)
         return values - self.offsets[:-1].index_select(0, self.example_V)
 
@@ -93,7 +93,7 @@ class _Sum(torch.autograd.Function):
 
 
 def rearrange(x_VD: Tensor, source_W: Tensor, target_V: Tensor) -> Tensor:
-    """[W, D]: row source[w] of V rows, or zeros where source[w] is V. Row v goes to one place alone, target[v], which
+    """[W, D]: row source[w] of V rows, or zeros where source[w] is V. Row v goes to at most one place, target[v], which
     is W if it goes nowhere."""
     return _Rearrange.apply(x_VD, source_W, target_V)
 
@@ -111,11 +111,11 @@ class _Rearrange(torch.autograd.Function):
 
 
 class TimeMajor:
-    """Order of values for a recurrence: the first values of all examples, then the second ones and so on, longer
-    examples first, so that step t works on the first `batch_sizes[t]` examples.
+    """Order of values for a recurrence: the first values of all examples, then the second values and so on, longer
+    examples first, so that step t processes the first `batch_sizes[t]` examples.
 
-    If there are no values at all, the order has one row of zeros, whose result goes nowhere. What is before and in the
-    recurrence then has gradients of zero, as where an example without values is one of several; without gradients, a
+    If there are no values at all, the order has one row of zeros, whose result goes nowhere. Everything before and in
+    the recurrence then has zero gradients, as if an example without values were one of several. Without gradients,
     `Dice` would not take part in the backward sums for which other workers wait."""
 
     def __init__(self, segments: Segments) -> None:
@@ -137,19 +137,19 @@ class TimeMajor:
         return rearrange(x_VD, self.source_W, self.target_V)
 
     def back(self, x_WD: Tensor) -> Tensor:
-        """[V, D]: values in the order of the recurrence, example by example again."""
+        """[V, D]: values in the order of the recurrence, rearranged example by example."""
         return rearrange(x_WD, self.target_V, self.source_W)
 
     def back_to_examples(self, of_longest: Tensor) -> Tensor:
-        """[B, D] of one row for each example with values, by length; 0 for the others."""
+        """[B, D] from one row per example with values, by length; 0 for the other examples."""
         of_longest = of_longest[: self._num_with_values]
         absent = self.rank_B.clamp_max(len(of_longest))
         return rearrange(of_longest, absent, self.by_length[: len(of_longest)])
 
 
 class Buckets:
-    """Examples of similar length side by side, padded to the longest of them: a bucket for lengths from 2^n + 1 to
-    2^(n + 1), so that at most half of its places, `num_places` in all buckets, are padding."""
+    """Examples grouped by similar length and padded to the longest in the group. A bucket covers lengths 2^n + 1 to
+    2^(n + 1), so at most half of its places are padding. `num_places`: number of places in all buckets."""
 
     def __init__(self, segments: Segments) -> None:
         lengths, offsets, num_values = segments.lengths, segments.offsets, segments.num_values
@@ -175,8 +175,8 @@ class Buckets:
         self._target_V, self.num_places = target_V, begin
 
     def attend(self, q_VE: Tensor, k_VE: Tensor, v_VE: Tensor, heads: int, causal: bool) -> Tensor:
-        """[V, E]: scaled dot-product attention of each value to the values of its example, with `causal` to those up to
-        itself."""
+        """[V, E]: scaled dot-product attention of each value to the values of its example; with `causal`, only to
+        values up to itself."""
         if not self._masks:
             return v_VE
         all_W3E = rearrange(torch.stack([q_VE, k_VE, v_VE], 1), self._source_W, self._target_V)

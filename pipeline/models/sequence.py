@@ -1,4 +1,4 @@
-"""Sequences, as a model gets them: values of all examples one after the other, never padded."""
+"""Sequences as inputs of a model: the values of all examples, concatenated without padding."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SequenceValues:
-    """A sequence of a batch of B examples, whose V items lie one after the other, oldest first, example by example."""
+    """A sequence of a batch of B examples. Its V items are concatenated example by example, oldest first."""
 
     items: dict[str, Tensor]
     """Embeddings [V, D] of the values of each list column, float32."""
     offsets: Tensor
-    """int64 [B + 1]: example b has items offsets[b] to offsets[b + 1] - 1."""
+    """int64 [B + 1]. Example b has items offsets[b] to offsets[b + 1] - 1."""
     numbers: dict[str, Tensor]
     """Values [V] of each list of numbers, float32."""
     candidate: dict[str, Tensor]
-    """Embeddings [B, D] of the candidate whose table each list column shares, by list column, float32."""
+    """Embeddings [B, D] of the candidate, by the list column whose table it shares, float32."""

@@ -1,4 +1,4 @@
-"""Several labels from one network: shared bottom (Caruana, Machine Learning 28, 1997), and the towers of all such
+"""Shared bottom: several labels from one network (Caruana, Machine Learning 28, 1997). Also the towers of all such
 models. T labels."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipeline.models.mlp import Deep, mlp, side_by_side, width_of
 
 
 class SharedBottom(nn.Module):
-    """MLP that all labels share, and on its last layer a tower for each label."""
+    """MLP shared by all labels, with a tower for each label on its last layer."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, num_labels: int = 2,
@@ -25,7 +25,7 @@ class SharedBottom(nn.Module):
         self.towers = Towers(num_labels, hidden[-1], tower, deep)
 
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
-        """Logits [B, T], of a single label [B], of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0]
+        """Logits [B, T] ([B] for a single label) of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0]
         are not used."""
         shared_BH = self.bottom(side_by_side(embeddings_BFD, numbers_BX))
         return self.towers([shared_BH] * len(self.towers))
@@ -38,6 +38,6 @@ class Towers(nn.ModuleList):
         super().__init__(mlp(num_inputs, tower, **deep) for _ in range(whole("num_labels", num_labels)))
 
     def forward(self, inputs: Iterable[Tensor]) -> Tensor:
-        """Logits [B, T], of a single label [B], of each tower's inputs [B, H]."""
+        """Logits [B, T] ([B] for a single label) from each tower's inputs [B, H]."""
         logits = [tower(of_BH) for tower, of_BH in zip(self, inputs, strict=True)]
         return torch.cat(logits, 1) if len(logits) > 1 else logits[0].squeeze(1)

@@ -14,7 +14,7 @@ from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
 
 
 class xDeepFM(FirstOrder):
-    """Sum of first-order terms, compressed interaction network and MLP over the same embeddings."""
+    """Sum of first-order terms, a compressed interaction network and an MLP over the same embeddings."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
@@ -37,8 +37,8 @@ class xDeepFM(FirstOrder):
 
 class CIN(nn.Module):
     """Compressed interaction network. Each layer has H feature maps: weighted sums, with one weight per pair, of the
-    coordinate-wise products of the previous layer's maps with the embeddings. There is no activation, which the paper
-    found best; each map has a bias and is connected to the output, as in FuxiCTR."""
+    coordinate-wise products of the previous layer's maps with the embeddings. There is no activation, as the paper
+    recommends. Each map has a bias and is connected to the output, as in FuxiCTR."""
 
     def __init__(self, num_fields: int, maps: Sequence[int]):
         super().__init__()

@@ -1,8 +1,8 @@
-"""Optimizer of the dense part: torch's Adam, its learning rate at each step, clipping by the gradient's norm.
+"""Optimizer of the dense part: torch's Adam, its learning rate at each step, and clipping by gradient norm.
 
-Each of several workers has a replica. A worker's loss is its share of the whole batch's loss, so the sum of all
-workers' gradients is the gradient of the whole batch, and every replica takes the same step. Norms over values of
-sequences (`Dice`) are over those of all workers; batch norm, as everywhere, is over a worker's own examples.
+With several workers, each has a replica. A worker's loss is its share of the whole batch's loss, so the sum of all
+workers' gradients is the gradient of the whole batch, and every replica takes the same step. Normalization over the
+values of sequences (`Dice`) covers all workers; batch norm, as usual, covers only a worker's examples.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pipeline.optim.fused_adam import FusedAdam
 from pipeline.settings.optimizer import DenseAdam
 
 NORM_EPS = 1e-6
-"""Term added to the norm, equal to that of torch.nn.utils.clip_grad_norm_."""
+"""Term added to the norm, as in torch.nn.utils.clip_grad_norm_."""
 
 
 class Dense:
-    """Parameters of a model and their optimizer. If a model has only rows, the optimizer does nothing."""
+    """Parameters of a model and their optimizer. If the model has only rows, the optimizer does nothing."""
 
     def __init__(
         self, model: torch.nn.Module, adam: DenseAdam, steps_of_epoch: int, collective: Collective = SINGLE_WORKER
@@ -47,7 +47,7 @@ class Dense:
         self.optimizer = FusedAdam(self._parameters, adam.lr, (adam.beta1, adam.beta2), adam.eps)
 
     def zero_grad(self) -> None:
-        """Clear the gradients: before the backward pass, or in place of it if a worker has no examples."""
+        """Clear the gradients: before the backward pass, or instead of it if a worker has no examples."""
         if self._flat:
             self._flat.vectors[0].zero_()
         else:
@@ -76,7 +76,7 @@ class Dense:
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     def step(self, step: int, last_of_epoch: bool = False) -> None:
-        """Update the parameters; `step` is the run's step, counted from 1."""
+        """Update the parameters. `step` is the run's step, counted from 1."""
         self.optimizer.lr = warmed_up(self.lr, step, self._warm_up_steps)
         if self._adam.eps_place == "keras":
             self.optimizer.eps = self._adam.eps / (1.0 - self._adam.beta2**step) ** 0.5

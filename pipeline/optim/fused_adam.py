@@ -1,5 +1,5 @@
-"""torch's fused Adam without `torch.optim.Optimizer`, whose methods import torch._dynamo (and with it sympy) when they
-are first called: 2 to 3 s of the start of every process that trains."""
+"""torch's fused Adam without `torch.optim.Optimizer`. On their first call, the methods of that class import
+torch._dynamo (and with it sympy), which would add 2 to 3 s to the start of every training process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.optim.adam import adam
 
 
 class FusedAdam:
-    """The steps and the state of `torch.optim.Adam(parameters, lr, betas, eps, fused=True)`, bit for bit."""
+    """Steps and state of `torch.optim.Adam(parameters, lr, betas, eps, fused=True)`, bit for bit."""
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, betas: tuple[float, float], eps: float) -> None:
         self._parameters = list(parameters)
@@ -26,7 +26,7 @@ class FusedAdam:
             parameter.grad = None
 
     def step(self) -> None:
-        """One update of the parameters that have a gradient."""
+        """Update all parameters that have a gradient."""
         moved = [parameter for parameter in self._parameters if parameter.grad is not None]
         if not moved:
             return

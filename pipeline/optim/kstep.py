@@ -1,6 +1,6 @@
 """k-step Adam: replicas of the dense part that take local steps and are averaged (merged) every k steps.
 
-Zhao, Jiao, Hu, Li, Zhang and Li, arXiv 2201.05500, after Chen, Li and Li, FODS 2020. Worker i of N, at a step t:
+Zhao, Jiao, Hu, Li, Zhang and Li, arXiv 2201.05500, after Chen, Li and Li, FODS 2020. For worker i of N, at step t:
 
     m_i = beta1 * m_i + (1 - beta1) * g_i                     from 0
     v_i = beta2 * v_i + (1 - beta2) * g_i * g_i               from 0
@@ -8,8 +8,8 @@ Zhao, Jiao, Hu, Li, Zhang and Li, arXiv 2201.05500, after Chen, Li and Li, FODS 
     x_i = x_i - lr * m_i / (sqrt(v_hat) + eps)
     at a merge:  x_i = mean of all x_i
 
-At a merge v_i is set to the mean, too. This does not change v_hat, for which alone v_i is used, since v is linear in
-the squares of the gradients. With "local" denominators each worker uses its own v_i in place of v_hat.
+A merge also sets v_i to the mean. This does not change v_hat, the only use of v_i, since v is linear in the squares of
+the gradients. With "local" denominators each worker uses its v_i in place of v_hat.
 
 Q is the number of values of all parameters (see `flat`).
 """
@@ -28,7 +28,7 @@ from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
 from pipeline.settings.optimizer import KStep, Optimizer
 
 M, V, X = range(NUM_VECTORS := 3)
-"""Order of the vectors in the flat state, which the model's buffers follow: vectors merged together are adjacent."""
+"""Order of the vectors in the flat state; the model's buffers follow. Vectors that are merged together are adjacent."""
 FIRST_MERGED = {"x": X, "xv": V, "xmv": M}
 
 
@@ -42,13 +42,13 @@ def dense_of(
 
 
 class KStepDense:
-    """One worker's replica and its optimizer. It replaces `Dense`, and `Dense.optimizer` in a commit."""
+    """One worker's replica and its optimizer. It replaces `Dense` and, in a commit, `Dense.optimizer`."""
 
     def __init__(
         self, model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = SINGLE_WORKER
     ) -> None:
-        """Raises ValueError if a parameter or float buffer is not float32, or two levels are set without machines of
-        equal size."""
+        """Raises ValueError if a parameter or float buffer is not float32, or if two levels are set but machines do not
+        have equal numbers of workers."""
         assert optimizer.merge, "without it there is Dense"
         self._adam, self._merge, self._collective = optimizer.dense, optimizer.merge, collective
         self._machine = _machine(self._merge, collective)
@@ -62,20 +62,20 @@ class KStepDense:
         self.average = Average(model, self._adam.average) if self._adam.average else None
         """Average of merged weights, which is the same in all replicas."""
         self.state = self._state()
-        """State of each parameter in the form of a torch optimizer; the tensors are views."""
+        """State of each parameter, in the form of a torch optimizer's state; the tensors are views."""
 
     @property
     def optimizer(self) -> KStepDense:
-        """Holder of the state that a commit keeps: this object."""
+        """Object that holds the state for a commit: this object."""
         return self
 
     def zero_grad(self) -> None:
-        """Clear the gradients: before the backward pass, or in place of it if a worker has no examples."""
+        """Clear the gradients: before the backward pass, or instead of it if a worker has no examples."""
         self._gradient_Q.zero_()
 
     def exchange(self) -> None:
-        """Scale the gradient, which is that of a share of the whole batch's loss, to the mean over this worker's own
-        examples; if `inner` is 1, sum it over its machine first, for the mean over the machine's examples."""
+        """Scale the gradient, which is that of a share of the whole batch's loss, to the mean over this worker's
+        examples. If `inner` is 1, first sum it over the machine, to get the mean over the machine's examples."""
         take_all_steps(self.exchanging())
 
     def exchanging(self) -> Iterator[None]:
@@ -100,7 +100,7 @@ class KStepDense:
         return step <= self._merge.start or step % self._merge.k == 0 or last_of_epoch
 
     def step(self, step: int, last_of_epoch: bool = False) -> None:
-        """Update the parameters and merge if `merges` says so; `step` is the run's step, counted from 1."""
+        """Update the parameters, and merge if `merges` returns True. `step` is the run's step, counted from 1."""
         frozen, first = self._merge.denominator == "frozen", FIRST_MERGED[self._merge.merged]
         merges, within = self.merges(step, last_of_epoch), self._merge.inner or 1
         self._update_moments()
@@ -116,7 +116,7 @@ class KStepDense:
             self._mean(self._machine, X, NUM_VECTORS)
 
     def _update_moments(self) -> None:
-        # Separate calls, so that every processor rounds a product before it is added (no fused multiply-add).
+        # Separate calls, so that every processor rounds the product before the addition (no fused multiply-add).
         m_Q, v_Q, *_ = self._flat.vectors
         g_Q, scratch_Q, beta1, beta2 = self._gradient_Q, self._scratch_Q, self._adam.beta1, self._adam.beta2
         m_Q.mul_(beta1).add_(torch.mul(g_Q, 1 - beta1, out=scratch_Q))
@@ -131,7 +131,7 @@ class KStepDense:
             self._v_hat_Q.copy_(v_Q)
 
     def _corrected(self, step: int) -> Tensor:
-        """Return v, with bias correction if set; valid until the scratch vector is used again."""
+        """Return v, with bias correction if configured; valid until the scratch vector is reused."""
         v_Q = self._flat.vectors[V]
         if not self._merge.bias_correction:
             return v_Q
@@ -165,7 +165,7 @@ class KStepDense:
 
 
 def _machine(merge: KStep, collective: Collective) -> Collective:
-    """Workers of this worker's machine if there are two levels, else this worker alone."""
+    """Workers on this worker's machine if there are two levels, else this worker alone."""
     if not merge.inner or collective.world == 1:
         return SINGLE_WORKER
     if not isinstance(collective, TwoLevels):

@@ -1,4 +1,4 @@
-"""Decisions from each epoch's validation: whether to train another epoch, and at which learning rate."""
+"""Decisions after each epoch's validation: whether to train another epoch, and at which learning rate."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class EpochVerdict:
     """Summary of the validations of all epochs so far."""
 
     best: int | None = None
-    """Number of the best epoch, from 0; None while no epoch has a finite metric."""
+    """Number of the best epoch, counted from 0; None until an epoch has a finite metric."""
     worse: int = 0
-    """Number of epochs that were not better than the best one before them. An epoch whose metric is undefined is
+    """Number of epochs that were not better than the best epoch before them. An epoch with an undefined metric is
     neither better nor worse."""
     in_a_row: int = 0
     """Number of such epochs since the best one."""
@@ -35,8 +35,8 @@ class EpochVerdict:
 
 
 def judge(metric: str, values: Sequence[float], min_gain: float) -> EpochVerdict:
-    """Judge all epochs by `values` of a metric, epoch by epoch: a better one exceeds the best so far by more than
-    `min_gain`. Less is better of `LESS_IS_BETTER`. Values that are not finite are undefined."""
+    """Judge all epochs by `values` of a metric, one per epoch. An epoch is better if it improves on the best so far by
+    more than `min_gain`. For metrics in `LESS_IS_BETTER`, less is better. Values that are not finite are undefined."""
     best, worse, in_a_row = None, 0, 0
     goods = [-value if metric in LESS_IS_BETTER else value for value in values]
     for epoch, good in enumerate(goods):

@@ -1,6 +1,6 @@
 """History of the rates of each step of a run: learning rate, L2, and the factor of a clipped gradient.
 
-Under dense semantics the catch-up of absent rows needs this history, so every commit contains it, run-length coded in
+Under dense semantics the catch-up of absent rows needs this history, so every commit contains it, run-length encoded in
 float64.
 """
 
@@ -25,7 +25,7 @@ FIRST_STEP, RUNS, ROWS_BEFORE = "rates/first_step", "rates/runs", "rates/rows_be
 BYTES_PER_STEP = 20
 MAX_STEPS = 1 << 31
 STEPS_AHEAD = 1 << 12
-"""Number of lines that are made, and copied to a GPU, at one time."""
+"""Number of lines that are computed, and copied to a GPU, at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Rate:
 
 
 class Rates:
-    """Table with a line of four numbers for each step (see `row_rules`), in the memory of the device that runs the
+    """Table with one line of four numbers per step (see `row_rules`), in the memory of the device that runs the
     kernels: 20 bytes per step of the run."""
 
     def __init__(self, rows: RowOptimizerConfig, device: Device, each_step: bool) -> None:
@@ -46,12 +46,12 @@ class Rates:
         self._rows, self._device, self.each_step = rows, device, each_step
         self.num_steps = 0
         self.has_rows_before = False
-        """True if the run began with rows of another run or of files (`Workflow.init_from`)."""
+        """True if the run started with rows from another run or from files (`Workflow.init_from`)."""
         self._runs: list[tuple[int, Rate]] = []
         self._table_T4: F32 = np.zeros((1, 4), np.float32)
         self._begins_T: I32 = np.zeros(1, np.int32)
         self._filled = 0
-        """Last step that has a line. Lines after `num_steps` are made ahead with the current rates and are made again
+        """Last step that has a line. Lines after `num_steps` are computed ahead with the current rates and recomputed
         if the rates change."""
         self._there: tuple[Any, Any] | None = None
 
@@ -65,8 +65,8 @@ class Rates:
         return any(rate.l2 for _, rate in self._runs)
 
     def until(self, step: int) -> tuple[int, float, float]:
-        """Return for the steps up to `step`: the last one with L2 (0 if none), the largest L2, the largest learning
-        rate."""
+        """Return, for the steps up to `step`: the last step with L2 (0 if none), the largest L2, and the largest
+        learning rate."""
         last, max_l2, max_lr, end = 0, 0.0, 0.0, step
         for first, rate in reversed(self._runs):
             if first <= step:
@@ -76,10 +76,10 @@ class Rates:
         return last, max_l2, max_lr
 
     def through(self, last: int, lr: float) -> tuple[Any, Any]:
-        """Return lines [T, 4], and for each step the first step of its run [T], covering steps up to `last`; new steps
-        get this learning rate.
+        """Return, for steps up to `last`, lines [T, 4] and the first step of each step's run [T]. New steps get this
+        learning rate.
 
-        On a GPU it must be called within the work of the stream that uses the table."""
+        On a GPU it must be called as part of the work of the stream that uses the table."""
         if last > self.num_steps:
             self._take(last, Rate(lr, self.l2))
         if self._device.on_gpu and self._there is None:
@@ -88,12 +88,12 @@ class Rates:
 
     @property
     def on_host(self) -> tuple[F32, I32]:
-        """The table in host memory; if the device is a GPU, without the factors of clipped gradients."""
+        """The table in host memory. If the device is a GPU, it lacks the factors of clipped gradients."""
         return self._table_T4, self._begins_T
 
     def clip(self, step: int, factor: float) -> None:
         """Record on the host that the step's gradient was scaled by `factor`. If the model is on a GPU, the factor is
-        known there only."""
+        known only there."""
         line = self._table_T4[step]
         line[FACTOR] = factor
         line[L2] *= line[FACTOR]
@@ -131,8 +131,8 @@ class Rates:
             self._begins_T = np.concatenate([self._begins_T, np.zeros(more, np.int32)])
 
     def _bring(self, first: int) -> None:
-        """Copy the lines from step `first` on to the GPU's table, whose earlier lines may have other factors. The host
-        waits for the copy, so many steps are copied at one time."""
+        """Copy the lines from step `first` on to the GPU's table; earlier lines there may have other factors. The host
+        waits for the copy, so many steps are copied at a time."""
         here, before = (self._table_T4, self._begins_T), self._there
         if before is None or len(before[0]) < len(here[0]):
             self._there = (self._device.empty(here[0].shape, np.float32), self._device.empty(here[1].shape, np.int32))
@@ -180,19 +180,19 @@ class Rates:
         kinds = (steps_N.dtype, steps_N.ndim, runs_N3.dtype, runs_N3.shape)
         fits = kinds == (np.int64, 1, np.float64, (steps_N.size - 1, 3))
         if not (fits and 0 <= steps_N[0] < MAX_STEPS and (np.diff(steps_N[1:]) > 0).all()):
-            raise ValueError(f"{FIRST_STEP} and {RUNS} of the commit are not a history of steps")
+            raise ValueError(f"{FIRST_STEP} and {RUNS} of the commit are not a valid history of steps")
         num_steps, *first_steps = steps_N.tolist()
         if first_steps and not (first_steps[0] > 0 and first_steps[-1] <= num_steps and np.isfinite(runs_N3).all()):
             raise ValueError(f"{FIRST_STEP} of the commit does not fit {num_steps} steps: {str(first_steps)[:200]}")
         if self._rows.semantics == "lazy":
-            # Lazy semantics never uses the rates of past steps.
+            # Lazy semantics never use the rates of past steps.
             self._reserve(num_steps + 1)
             self.num_steps = self._filled = num_steps
             return
         if num_steps and first_steps[:1] != [1]:
-            raise ValueError(f"{FIRST_STEP} of the commit does not begin with the first step: {str(first_steps)[:200]}")
+            raise ValueError(f"{FIRST_STEP} of the commit does not start at the first step: {str(first_steps)[:200]}")
         runs = [Rate(*numbers) for numbers in saved[RUNS].tolist()]
-        # Steps with their own factors stay separate runs, even if this workflow does not clip.
+        # Steps with different factors stay separate runs, even if this workflow does not clip.
         self.each_step = self.each_step or any(rate.factor != 1 for rate in runs)
         lasts = [*(first - 1 for first in first_steps[1:]), num_steps][: len(runs)]
         for first, last, rate in zip(first_steps, lasts, runs, strict=True):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 WeightReader = Callable[[int, int, F32], None]
 """Writes the weights [P, C] of rows `begin` to `end` - 1 of a batch."""
 QUIET = 7.8e-10
-"""An absent row's weight no longer changes once m / sqrt(v) has shrunk by this factor: 200 steps of Adam with beta1 0.9
-and beta2 0.999."""
+"""The weight of an absent row no longer changes after m / sqrt(v) has shrunk by this factor: 200 steps of Adam with
+beta1 0.9 and beta2 0.999."""
 NEVER = 1 << 60
 FARTHEST = 8.6
 """Upper bound of an initial weight, in standard deviations (see `init_rows`)."""
@@ -65,8 +65,8 @@ class RowOptimizer:
                 self.clips, clip = True, (rows.clip.r, rows.clip.floor_of(row.embedding_dim))
         self._clip = np.float32(clip[0]), np.float32(clip[1])
         self.counts_examples = self.clips and repeats_keys
-        """True if the examples that hold a key must be counted; if False, their number equals the key's occurrences or
-        is not needed."""
+        """True if the examples that contain a key must be counted. If False, their number equals the key's number of
+        occurrences or is not needed."""
         self._lifespan, self._probed = NEVER, 0
         self._copy_UX: U32 = device.empty((0, row.num_words), np.uint32)
 
@@ -78,8 +78,8 @@ class RowOptimizer:
         return self._rule == ADAM or self.rates.l2 > 0 or self.rates.had_l2
 
     def clear_unused(self, rows_P: I32, widths_P: I32) -> None:
-        """Set the weights that a row's field does not use to zero in rows that were never trained, before they are
-        caught up (see `pipeline.training.widths`). `widths_P`: number of embedding weights that the field uses."""
+        """In rows that were never trained, set the weights that the row's field does not use to zero, before the rows
+        are caught up (see `pipeline.training.widths`). `widths_P`: number of embedding weights that the field uses."""
         self._threads.split(len(rows_P), lambda a, b: self._slab_rows.clear_unused(rows_P[a:b], widths_P[a:b]))
 
     def catch_up(self, rows_P: I32, step: int) -> None:
@@ -89,18 +89,18 @@ class RowOptimizer:
             self._catch_up(*self._held, step, NEVER)
 
     def reader(self, rows_P: I32) -> WeightReader:
-        """Return a reader of rows, as `catch_up` left them."""
+        """Return a reader of rows in the state in which `catch_up` left them."""
         return _reader_of_wide(*self._held) if self._held else self._reader_of(self._copy_UX[:0], rows_P)
 
     def _reader_of(self, staged_AW: U32, rows_P: I32) -> WeightReader:
         return lambda begin, end, weights_PC: self._slab_rows.read(staged_AW, rows_P[begin:end], weights_PC)
 
     def expect(self, last_step: int) -> None:
-        """Prepare the rates of all steps up to this one, which are about to be taken."""
+        """Prepare the rates of all coming steps up to this one."""
         self.rates.through(last_step, self.lr)
 
     def scale(self, step: int, factor: Tensor) -> None:
-        """Scale the gradients of this step, L2 included, by `factor`, which lies on the model's device."""
+        """Scale the gradients of this step, including L2, by `factor`, which is on the model's device."""
         table_T4 = self.rates.through(step, self.lr)[0]
         if self._device.on_gpu:
             from pipeline.device.tensors import tensor_of
@@ -112,8 +112,8 @@ class RowOptimizer:
             self.rates.clip(step, float(factor))
 
     def reader_of_block(self, staged_AW: U32, rows_U: I32, step: int) -> Callable[[I32], WeightReader]:
-        """Return a function that makes readers of a scored block: for rows `unique_P` of its U rows, as they are after
-        `step`. An entry -1 - r of `rows_U` means row r of staging."""
+        """Return a function that makes readers for a scored block: for rows `unique_P` of its U rows, in their state
+        after `step`. An entry -1 - r of `rows_U` means row r of staging."""
         if not self.catches_up or not step:
             return lambda unique_P: self._reader_of(staged_AW, rows_U[unique_P])
         if len(self._copy_UX) < len(rows_U):
@@ -124,14 +124,13 @@ class RowOptimizer:
         return lambda unique_P: _reader_of_wide(copy_UX, unique_P)
 
     def catch_up_copy(self, rows_PW: U32, step: int) -> None:
-        """Catch up wide rows outside of the slab to `step`. Only their weights are valid afterwards, not their
-        state."""
+        """Catch up wide rows outside the slab to `step`. Afterwards only their weights are valid, not their state."""
         if self.catches_up and step:
             at_P = array_library(rows_PW).arange(len(rows_PW), dtype=np.int32)
             self._catch_up(rows_PW, at_P, step, self._life_of_first_rows(step))
 
     def catch_up_on_host(self) -> Callable[[U32], None]:
-        """Return a function that catches up wide rows in host memory, state included, to the last step taken. No
+        """Return a function that catches up wide rows in host memory, including state, to the last step taken. No
         block may be in flight."""
         if not self.catches_up:
             return lambda rows_UW: None
@@ -162,9 +161,9 @@ class RowOptimizer:
     ) -> Any:
         """Update rows from their summed gradients and their current weights, both [P, C]; `step` counts from 1.
 
-        The differences of `starts_P` [P + 1] are the occurrences of each key in the batch. `examples_with_key_P` is
-        used by CowClip only (see `examples_with_key`). Returns for CowClip uint8 [P], 1 where a row's gradient was
-        clipped; else an empty array."""
+        The differences of `starts_P` [P + 1] are the numbers of occurrences of each key in the batch. Only CowClip uses
+        `examples_with_key_P` (see `examples_with_key`). Returns, with CowClip, uint8 [P], 1 where a row's gradient was
+        clipped; otherwise an empty array."""
         row = self._row
         table_T4 = self.rates.through(step, self.lr)[0]
         clipped_P = self._device.empty(len(rows_P) if self.clips else 0, np.uint8)
@@ -183,7 +182,8 @@ class RowOptimizer:
         return clipped_P
 
     def examples_with_key(self, index: BatchIndex, num_fields: int) -> Any:
-        """[P] number of examples of the batch that hold each key; empty without CowClip, which alone needs it."""
+        """[P] number of examples of the batch that contain each key; empty without CowClip, the only rule that needs
+        it."""
         if not self.clips:
             return index.starts_P[:0]
         counts_P = array_library(index.starts_P).diff(index.starts_P)
@@ -197,11 +197,11 @@ class RowOptimizer:
         return counts_P
 
     def _life_of_first_rows(self, step: int) -> int:
-        """Smallest power-of-two step, from 1,024 on, by which every never-trained row has decayed to zero; NEVER if
-        there is no such step so far.
+        """Smallest power-of-two step, at least 1,024, by which every never-trained row has decayed to zero; NEVER if
+        there is no such step yet.
 
-        It is found by applying all steps so far to weights of all initial sizes. Rows that the run began with may
-        have any weights and state, so with them there is none.
+        It is found by applying all steps so far to weights of all initial sizes. Rows that the run started with may
+        have any weights and state; if there are such rows, there is no such step.
         """
         if self._rule != ADAM or (self._device.on_gpu and self.rates.each_step) or self.rates.has_rows_before:
             return NEVER

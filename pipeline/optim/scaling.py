@@ -1,4 +1,4 @@
-"""Scaling of a workflow to batches s times as large, by CowClip's rule or one of those that it was compared with."""
+"""Scaling of a workflow to batches s times as large, by CowClip's rule or one of the rules it was compared with."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ SCALING_RULES = {
     "n2_lambda": Rule(0, 2, 0.5),
     "cowclip": Rule(0, 1, 0.5, warm_up_epochs=1),
 }
-"""Rules of Zheng et al., CowClip, AAAI 2023: its own, and those of its comparison, by their names there."""
+"""Rules of Zheng et al., CowClip, AAAI 2023: its rule and those of its comparison, under the names used there."""
 
 
 def scale_batch(workflow: Workflow, batch_size: int, rule: str = "cowclip") -> Workflow:
     """Return a copy of the workflow with batches of `batch_size` examples, s times the previous number, and the rule's
     settings.
 
-    s need not be an integer and may be below 1. A block keeps about its number of examples but has at least one batch,
-    which changes no result. All other settings stay the same, the clip included.
+    s need not be an integer and may be below 1. A block keeps about the same number of examples but has at least one
+    batch; this changes no result. All other settings stay the same, including the clip.
 
-    Raises ValueError if the rule does not exist, the batch size is below 1, or the workflow's own checks refuse the
+    Raises ValueError if the rule does not exist, the batch size is below 1, or the workflow's checks reject the
     settings, such as an L2 above the clip's r.
     """
     if rule not in SCALING_RULES:

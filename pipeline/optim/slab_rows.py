@@ -1,7 +1,7 @@
 """The rows of a slab as the row optimizer uses them: weights to read, wide rows to catch up, the update of a step.
 
-Wide rows are used where they are. Narrow rows are widened for a step, and narrowed once, when they are updated: a few
-at a time, or by way of a buffer for the whole batch if they are caught up first or lie on a GPU.
+Wide rows are used in place. Narrow rows are widened for a step and narrowed only once, when they are updated: a few at
+a time, or through a buffer for the whole batch if they are caught up first or are on a GPU.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
 
 HeldRows = tuple[U32, I32]
-"""Wide rows, and the position in them of each of P rows."""
+"""Wide rows, and the position among them of each of P rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRule:
-    """Arguments of `update_rows` for the rule, without rows and gradients."""
+    """Arguments of `update_rows` for the rule, other than rows and gradients."""
 
     number: int
     dim: int
@@ -48,8 +48,8 @@ class SlabRows(ABC):
         self._last_at = row.wide.last_step_at
 
     def clear_unused(self, rows_P: I32, widths_P: I32) -> None:
-        """Set the weights that a row's field does not use to zero in rows that were never trained. `widths_P`: number
-        of embedding weights that the field uses."""
+        """In rows that were never trained, set the weights that the row's field does not use to zero. `widths_P`:
+        number of embedding weights that the field uses."""
         weights, words_SW = self.row.parts[0], self._slab.words_SW
         values_SX = words_SW if weights.number_format == "float32" else words_SW.view(np.uint16)
         places = self.row.last_step_at, weights.at, self.row.embedding_dim
@@ -57,11 +57,11 @@ class SlabRows(ABC):
 
     @abstractmethod
     def read(self, staged_AW: U32, rows_P: I32, weights_PC: F32) -> None:
-        """Write the weights of rows, or of row -1 - r of staging for r < 0."""
+        """Write the weights of rows r, or of rows -1 - r of staging for r < 0."""
 
     @abstractmethod
     def copy(self, staged_AW: U32, rows_P: I32, wide_PX: U32) -> None:
-        """Write whole rows, widened; otherwise as `read`."""
+        """Write whole rows, widened; otherwise like `read`."""
 
     @abstractmethod
     def hold(self, rows_P: I32) -> HeldRows:
@@ -71,7 +71,7 @@ class SlabRows(ABC):
     def update(
         self, held: HeldRows | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
     ) -> None:
-        """Update rows by one step: those that `hold` returned, if it was called for the step."""
+        """Update rows by one step: those returned by `hold`, if it was called for this step."""
 
 
 class WideRows(SlabRows):

@@ -1,5 +1,5 @@
 """Base of all settings and stored records: values are immutable, types are exact (no conversion), and unknown fields
-are refused."""
+are rejected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Strict(BaseModel):
     model_config = STRICT
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy with some values replaced, which are not validated. Raises ValueError if there is no such field."""
+        """Copy with some values replaced, without validation. Raises ValueError if there is no such field."""
         if unknown := ", ".join(sorted({*(update or ())} - {*type(self).model_fields})):
             raise ValueError(f"{type(self).__name__} has no {unknown}; it has {', '.join(type(self).model_fields)}")
         return super().model_copy(update=update, deep=deep)
@@ -31,17 +31,17 @@ Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 """64-bit XXH3 checksum as 16 hexadecimal digits."""
 Digests = Annotated[dict[str, Digest], Field(default_factory=dict)]
-"""Checksums by name; by default none."""
+"""Checksums by name (default: none)."""
 Names = Annotated[dict[str, str], Field(default_factory=dict)]
-"""Texts by name; by default none."""
+"""Texts by name (default: none)."""
 PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-"""Name of a file in a folder, which leads nowhere else."""
+"""Name of a file in a folder that cannot lead outside the folder."""
 ValueKind = Annotated[str, Field(pattern=r"^(lists of )?(integers|text)$")]
 """Kind of a categorical column's values."""
 
 
 def tagged(kinds: Any, name: str) -> Any:
-    """Type of records of several kinds; the field `name` says which one a record is."""
+    """Type of records of several kinds. The field `name` gives the kind of a record."""
     return Annotated[kinds, Field(discriminator=name)]
 
 
@@ -49,9 +49,9 @@ _adapter: Any = cache(TypeAdapter)
 
 
 def read_json(kind: type[T], content: str | bytes, classes: Mapping[str, Any] | None = None) -> T:
-    """Parse a JSON text as a value of type `kind`. `classes`: model classes by the names that a workflow has for them;
-    any other is imported by its name. Raises ValueError, with one line that names the first wrong field
-    and what is wrong, if it is not one."""
+    """Parse a JSON text as a value of type `kind`. `classes`: model classes by the names that a workflow uses for them;
+    any other class is imported by name. Raises ValueError if the text is not such a value, with one line that names the
+    first wrong field and the problem."""
     try:
         value: T = _adapter(kind).validate_json(content, context=classes)
         return value

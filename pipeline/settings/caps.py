@@ -29,16 +29,15 @@ PolicyName = Literal["clock", "lru", "lfu", "lfu_aged", "foresight"]
 
 
 class Storage(Strict):
-    """Hard caps on memory and disk. `device` and `host` each cover the tier's slab and its ring of buffers. Those that
-    are left out are chosen when a run begins, within `memory`."""
+    """Hard caps on memory and disk. `device` and `host` each cover the tier's slab and its ring of buffers. Caps that
+    are omitted are chosen when a run starts, within `memory`."""
 
     memory: Size | None = None
-    """RAM that a worker's process may take, from which caps that are left out are chosen; by default 70 % of what is
-    free."""
+    """RAM that a worker's process may use, from which omitted caps are chosen; by default 70 % of free memory."""
     device: SizeOrShare | None = None
-    """A size, or a share of the memory that is free when the run begins: the GPU's memory, or without a GPU the RAM
-    that this process may use. Each of several workers computes the share from the whole memory, so give a size if they
-    have no GPUs."""
+    """A size, or a share of the memory that is free when the run starts: GPU memory or, without a GPU, the RAM that
+    this process may use. Each of several workers computes the share from the whole memory, so give a size if they have
+    no GPUs."""
     host: Size | None = None
     disk: Size | None = None
     """Covers the chunks of all kept commits, the chunks written since, the dense models, and the space reserved for one
@@ -48,25 +47,24 @@ class Storage(Strict):
     map: Size | None = None
     """Covers the key map. By default 1 GiB, if device, host and disk are given."""
     chunk_rows: Annotated[int, Field(ge=1024, multiple_of=1024)] = 8192
-    """Number of rows of a chunk file of the log."""
+    """Number of rows per chunk file of the log."""
     log_multiple: Annotated[float, Field(ge=1.1)] = 2.0
-    """Maximum number of log rows, stale ones included, that a commit keeps per live row (plus one chunk)."""
+    """Maximum number of log rows, including stale ones, that a commit keeps per live row (plus one chunk)."""
     log_growth: Annotated[float, Field(ge=0.0)] = 1.0
-    """Growth of the log since the last commit, as a share of the live rows, after which the next commit is taken
-    early."""
+    """Growth of the log since the last commit, as a share of the live rows, that triggers an early commit."""
     direct: bool = False
-    """Read the log with direct I/O, and drop written pages from the page cache. Otherwise the page cache acts as one
-    more tier, which no cap covers."""
+    """Read the log with direct I/O, and drop written pages from the page cache. Otherwise the page cache acts as
+    another tier, which no cap covers."""
     device_policy: PolicyName = "clock"
     """Policy that chooses which rows leave the device: "clock" evicts rows that were not used recently, "lru" the least
-    recently used ones, "lfu" those used by the fewest blocks ("lfu_aged": recent blocks count more), "foresight" those
-    whose next use is farthest away. It changes the speed, but no bit of the result."""
+    recently used rows, "lfu" the rows used by the fewest blocks ("lfu_aged": recent blocks count more), "foresight" the
+    rows whose next use is farthest away. It affects speed, but no bit of the result."""
     host_policy: PolicyName = "clock"
-    """Policy that chooses which rows leave the host for the disk. HierPS uses "lru" on the device and "lfu" here."""
+    """Policy that chooses which rows leave the host for disk. HierPS uses "lru" on the device and "lfu" here."""
     known_examples: Annotated[int, Field(ge=0)] = 1 << 23
-    """Number of coming examples whose keys the policy "foresight" knows; they are read twice for it."""
+    """Number of coming examples whose keys the policy "foresight" knows. It requires reading them twice."""
     known: Size = 512 << 20
-    """Covers the keys that the policy "foresight" knows; if they take more, it knows fewer examples."""
+    """Covers the keys that the policy "foresight" knows. If they need more, it knows fewer examples."""
 
     @property
     def foresees(self) -> bool:
@@ -81,7 +79,7 @@ class Storage(Strict):
     @model_validator(mode="before")
     @classmethod
     def _by_hand(cls, given: Any) -> Any:
-        """Complete caps that are given by hand."""
+        """Complete caps that are set manually."""
         if isinstance(given, dict) and all(given.get(name) is not None for name in ("device", "host", "disk")):
             return given | {name: 1 << 30 for name in ("read", "map") if given.get(name) is None}
         return given
@@ -90,8 +88,8 @@ class Storage(Strict):
     def _memory_divides_something(self) -> Storage:
         if self.memory is not None and not self.leaves_out:
             raise ValueError(
-                "storage.memory divides RAM among caps that are left out, and none is; leave out device and host, for "
-                "example, or memory"
+                "storage.memory is the RAM for omitted caps, but no cap is omitted; omit, for example, device and "
+                "host, or omit memory"
             )
         return self
 
@@ -112,5 +110,5 @@ class CapSizes(Storage):
 
 
 def caps_of(storage: Storage, **sizes: int) -> CapSizes:
-    """Return the caps with these sizes in place of those that are left out or are shares."""
+    """Return the caps with these sizes in place of caps that are omitted or are shares."""
     return CapSizes.model_construct(**dict(storage) | sizes)

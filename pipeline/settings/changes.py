@@ -1,4 +1,4 @@
-"""Changes of a workflow's fields by their dotted paths: `Workflow.with_settings`, and --set of the commands."""
+"""Changes to a workflow's fields by dotted path: `Workflow.with_settings`, and --set of the commands."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from pipeline.settings.optimizer import ROW_OPTIMIZERS
 from pipeline.settings.problems import Location, problems
 
 COLUMNS = ("data.categories", "data.numbers")
-"""Lists of columns, which may be given by their names alone: one that the workflow has keeps its settings."""
+"""Lists of columns that may be given by name alone. A column that the workflow already has keeps its settings."""
 
 
 def unfilled(feature: dict[str, Any]) -> dict[str, Any]:
-    """A feature in JSON, without the statistics that came from the file of `data.statistics`."""
+    """Return a feature in JSON without the statistics that came from the file `data.statistics`."""
     statistics = {name: None for name in ("edges", "mean", "std") if name in feature}
     return feature | statistics | {"computed": False} if feature.get("computed") else feature
 
 
 def kind_name(kind: Any) -> str:
-    """Dotted name of a model class for messages: without the digest of its module's text."""
+    """Dotted name of a model class for messages, without the digest of its module's source."""
     return f"{plain_name(kind.__module__)}.{kind.__name__}"
 
 
 def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any:
-    """Return the workflow with these values at these paths, validated as a whole. Another kind of row optimizer or of
-    model keeps the fields, or the arguments, that it has as well. `option`: beginning of messages. Raises ValueError,
-    with the path, the value, the rule and the closest name, if one is wrong."""
+    """Return the workflow with these values at these paths, validated as a whole. If the kind of row optimizer or model
+    changes, fields or arguments that both kinds have are kept. `option`: prefix of messages. Raises ValueError if a
+    path or value is wrong, with the path, the value, the rule and the closest name."""
     fields: dict[str, Any] = workflow.model_dump(mode="json")
     rows_given = set(workflow.optimizer.rows.model_fields_set)
     classes = {kind_name(workflow.model.kind): workflow.model.kind}
@@ -60,7 +60,7 @@ def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any
             # Statistics of other data are read again.
             fields["data"]["features"] = [unfilled(feature) for feature in fields["data"]["features"]]
         if not {"optimizer", "optimizer.rows"} & set(paths):
-            # Fields that nobody gave stay so: another kind of optimizer has other defaults.
+            # Fields that were not set stay unset: another kind of optimizer has different defaults.
             rows = fields["optimizer"]["rows"]
             fields["optimizer"]["rows"] = {name: rows[name] for name in rows if name in rows_given or name == "kind"}
         changed = type(workflow).model_validate_json(json.dumps(fields), context=classes)
@@ -80,7 +80,7 @@ def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any
 
 
 def override(workflow: Any, settings: Sequence[str]) -> Any:
-    """Return the workflow with the arguments `a.b=value` of --set, whose values are JSON or text; see `change`."""
+    """Return the workflow changed by the arguments `a.b=value` of --set; values are JSON or text. See `change`."""
     return change(workflow, list(parsed(settings)), "--set ")
 
 
@@ -98,8 +98,8 @@ def parsed(settings: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _in_json(value: object, where: str, classes: dict[str, Any]) -> object:
-    """Convert a value of Python to JSON, and add model classes in it to `classes`, by their names. Raises ValueError if
-    JSON has no such value."""
+    """Convert a Python value to JSON, and add model classes in it to `classes`, by name. Raises ValueError if JSON
+    cannot represent the value."""
 
     def plain(part: object) -> object:
         if isinstance(part, Strict):
@@ -116,7 +116,7 @@ def _in_json(value: object, where: str, classes: dict[str, Any]) -> object:
 
 
 def _parent(fields: dict[str, Any], parents: Sequence[str], path: str, option: str) -> dict[str, Any]:
-    """Return the group of settings at a path. Raises ValueError, with the path that is meant, if there is none."""
+    """Return the group of settings at a path. Raises ValueError, with the closest path, if there is none."""
     at: Any = fields
     for depth, parent in enumerate(parents):
         if not isinstance(at, dict):
@@ -135,7 +135,7 @@ def _parent(fields: dict[str, Any], parents: Sequence[str], path: str, option: s
 
 
 def _paths_to(name: str, group: dict[str, Any]) -> Iterator[str]:
-    """Yield the paths of the settings of this name in the groups within a group."""
+    """Yield the paths of the settings with this name in the subgroups of a group."""
     for inner, values in group.items():
         if isinstance(values, dict):
             if name in values:
@@ -144,15 +144,15 @@ def _paths_to(name: str, group: dict[str, Any]) -> Iterator[str]:
 
 
 def _switch_rows(rows: dict[str, Any], kind: object, given: Collection[str]) -> None:
-    """Keep, for another kind of row optimizer, those of the given fields that it has; the others are its defaults."""
+    """Keep, for another kind of row optimizer, the given fields that it has; the others get its defaults."""
     fields = ROW_OPTIMIZERS[kind].model_fields if isinstance(kind, str) and kind in ROW_OPTIMIZERS else None
-    # The fields of an unknown kind are unknown, and its name is refused with the rest.
+    # The fields of an unknown kind are unknown; its name is rejected with the rest.
     for name in [name for name in rows if fields is not None and (name not in given or name not in fields)]:
         del rows[name]
 
 
 def _with_path(location: Location, text: str, paths: Sequence[str], option: str) -> str:
-    """Text of a problem after the last of the changed paths that it concerns; the text alone if there is none."""
+    """Text of a problem, prefixed with the last of the changed paths that it concerns, if any."""
     dotted = ".".join(map(str, location))
     for path in reversed(paths):
         if f"{dotted}.".startswith(f"{path}.") or (dotted and f"{path}.".startswith(f"{dotted}.")):

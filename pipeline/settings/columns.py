@@ -1,4 +1,4 @@
-"""Settings of columns: numbers, categories, sequences of an example's past, event times, labels, and synthetic data."""
+"""Settings of columns: numbers, categories, sequences of past events, event times, labels, and synthetic data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.settings.times import known_zone
 
 
 class Column(Strict):
-    """A column; a name alone is the column with default settings."""
+    """A column. A name alone means the column with default settings."""
 
     name: str
 
@@ -24,7 +24,7 @@ class Column(Strict):
 
 
 class Number(Column):
-    """A numeric column. Nulls and NaN become `fill`; then `shift` is added; then, if `log1p` is true, log1p is
+    """A numeric column. Nulls and NaN are replaced by `fill`; then `shift` is added; then, if `log1p` is true, log1p is
     applied."""
 
     fill: float = 0.0
@@ -33,20 +33,22 @@ class Number(Column):
 
 
 class Category(Column):
-    """A categorical column of integers, strings or dictionary values; one value or a list of values per example."""
+    """A categorical column of integers, strings or dictionary values, with one value or a list of values per
+    example."""
 
     table: str | None = None
-    """Name of the table that its keys belong to; by default the column's name."""
+    """Name of the table to which its keys belong; by default the column's name."""
     pooling: Literal["sum", "mean"] = "sum"
-    """Operation that turns the rows of a list of values into one embedding; no effect on a column of single values."""
+    """Operation that combines the rows of a list of values into one embedding. No effect on columns of single
+    values."""
     width: Annotated[int, Field(ge=1)] | None = None
-    """Number of weights of a row that the field uses (the first ones); a learned projection maps them to
-    `model.embedding_dim` values. All fields of a table have the same width. By default all weights, without a
+    """Number of a row's weights (the first ones) that the field uses. A learned projection maps them to
+    `model.embedding_dim` values. All fields of a table must have the same width. By default all weights, without a
     projection."""
 
     @model_serializer(mode="wrap")
     def _without_default_width(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a width that is not set: commits and servables without widths have the bytes that they had."""
+        """Omit a width that is not set, so that the bytes of commits and servables without widths do not change."""
         return {name: value for name, value in fields_of(self).items() if name != "width" or value is not None}
 
     @property
@@ -55,19 +57,19 @@ class Category(Column):
 
 
 class Sequence(Strict):
-    """Lists of an example's past, such as the items that a user has clicked, which the model gets value by value (see
-    `pipeline.models.sequence`). In one example all its lists have the same length; the oldest value comes first, and a
-    null list is an empty one."""
+    """Lists of past events of an example, such as the items that a user has clicked. The model gets the individual
+    values (see `pipeline.models.sequence`). Within an example, all lists of a sequence have the same length. The oldest
+    value comes first, and a null list counts as empty."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     """Name of the sequence in the model's inputs."""
     items: Annotated[dict[str, str], Field(min_length=1)]
-    """Each key is a column of lists, and its value is the candidate: the category of single values whose table, with
-    its rules for rare values, the values of the lists share."""
+    """Columns of lists, each with its candidate: the single-valued category whose table, including its rules for rare
+    values, the values of the lists share."""
     numbers: tuple[str, ...] = ()
-    """Columns of lists of numbers, such as ratings or the times between two events."""
+    """Columns of lists of numbers, such as ratings or times between events."""
     max_length: Annotated[int, Field(ge=1, le=1 << 20)] = 100
-    """Maximum number of values that are used; of a longer list, the latest ones."""
+    """Maximum number of values used. Of longer lists, the latest values are used."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -75,14 +77,14 @@ class Sequence(Strict):
 
 
 class Time(Column):
-    """The column of event times, which cuts training data into spans: timestamps, dates, or integers with `unit`; or a
-    column that the folders of a path name, such as day=2026-11-24."""
+    """The column of event times, which divides training data into spans: timestamps, dates, or integers with `unit`; or
+    a column given by folder names, such as day=2026-11-24."""
 
     unit: Literal["s", "ms", "us", "ns"] | None = None
     """Unit of integers that count since 1970 in UTC."""
     zone: str | None = None
-    """Name of the time zone in which days and hours begin, such as "Europe/Berlin"; by default UTC. Times without a
-    zone are taken as they are written, and `zone` is refused for them."""
+    """Name of the time zone that defines where days and hours begin, such as "Europe/Berlin"; by default UTC. Times
+    without a zone are used as written, and `zone` is rejected for them."""
 
     @field_validator("zone")
     @classmethod
@@ -91,20 +93,20 @@ class Time(Column):
 
 
 class Task(Strict):
-    """The loss of a label, its weight, and which examples have the label. An example without it counts neither in the
-    loss nor in the metrics of that label."""
+    """The loss of a label, its weight, and which examples have the label. Examples without the label are excluded from
+    its loss and its metrics."""
 
     label: str
     loss: Literal["cross_entropy", "squared", "huber"] = "cross_entropy"
     """Loss of an example. "cross_entropy" is for labels that are 0 or 1; the model returns the logit. With the other
-    losses, the label may be any finite number, and the model returns its prediction: "squared" is the error squared;
-    "huber" is half of that up to an error of `delta`, and grows with the error itself beyond it."""
+    losses, the label may be any finite number, and the model returns its prediction: "squared" is the squared error;
+    "huber" is half the squared error up to an error of `delta` and grows linearly beyond."""
     delta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
     """Error, in units of the label, from which the loss "huber" grows linearly."""
     weight: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
-    """Factor of the label's loss, which is the mean over the examples of a batch that have the label."""
+    """Weight of the label's loss, which is the mean over the examples of a batch that have the label."""
     where: str | None = None
-    """Name of an earlier label: only examples in which that label is 1 have this label; elsewhere this label may be 0,
+    """Name of an earlier label. Only examples in which that label is 1 have this label; in others this label may be 0,
     1 or null."""
     nulls: bool = False
     """True if examples with a null (or NaN) do not have the label; False if that is an error."""
@@ -116,7 +118,7 @@ class Task(Strict):
 
 
 class Synthetic(Strict):
-    """Synthetic data, made once as Parquet files under `Data.root`: Zipf-distributed keys, and labels drawn from a
+    """Synthetic data, generated once as Parquet files under `Data.root`: Zipf-distributed keys, and labels drawn from a
     planted model so that they can be learned."""
 
     train_examples: Annotated[int, Field(ge=1, le=1 << 40)]
@@ -132,7 +134,7 @@ class Synthetic(Strict):
 
 
 def check_sequences(sequences: abc.Sequence[Sequence], categories: abc.Sequence[Category]) -> None:
-    """Raises ValueError if the candidate of a list is not a category, or two sequences have the same name."""
+    """Raise ValueError if the candidate of a list is not a category, or if two sequences have the same name."""
     known = {category.name for category in categories}
     for n, sequence in enumerate(sequences):
         for column, candidate in sequence.items.items():
@@ -144,11 +146,11 @@ def check_sequences(sequences: abc.Sequence[Sequence], categories: abc.Sequence[
                 )
     names = [sequence.name for sequence in sequences]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"data.sequences has {twice[0]!r} more than once; give each sequence another name")
+        raise ValueError(f"data.sequences has {twice[0]!r} more than once; give each sequence a different name")
 
 
 def check_widths(categories: abc.Sequence[Category], has_sequences: bool) -> None:
-    """Raises ValueError if the fields of a table differ in width, or one has a width next to sequences."""
+    """Raise ValueError if the fields of a table differ in width, or if a field has a width and there are sequences."""
     first_of = {category.table_name: category for category in reversed(categories)}
     for category in categories:
         if category.width != (first := first_of[category.table_name]).width:

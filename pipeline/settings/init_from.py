@@ -1,4 +1,4 @@
-"""Settings of where training begins: at another run's model, and at embeddings from Parquet files."""
+"""Settings for warm starts: from another run's model, and from embeddings in Parquet files."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class FromRun(Strict):
-    """Begin with the rows and layers of another run, which is read once, before the first commit. Both runs have the
-    same `model.embedding_dim`; rows belong to tables of equal names."""
+    """Start with the rows and layers of another run, which is read once, before the first commit. Both runs must have
+    the same `model.embedding_dim`. Tables are matched by name."""
 
     kind: Literal["run"] = "run"
     run: Annotated[Path, Field(strict=False), PlainSerializer(str, when_used="json")]
     """Folder of the run, such as runs/monday. `~` is expanded."""
     commit: Name | int | None = None
-    """Commit to begin with: "best", "last" or a number; by default the best one if there is one, else the last."""
+    """Commit to start from: "best", "last" or a number; by default the best commit if there is one, else the last."""
     layers: bool = True
-    """Take the dense part's parameters and buffers that have equal names and shapes; False: a new dense part."""
+    """Take the dense part's parameters and buffers with equal names and shapes; False: start with a new dense part."""
     optimizer_state: bool = False
-    """Take the optimizer's state of rows and of the layers taken, too. Steps start at 0 in any case, and so do warm-up
-    and the bias correction of rows."""
+    """Also take the optimizer state of the rows and of the layers taken. In any case steps start at 0, and with them
+    warm-up and the bias correction of rows."""
 
 
 class FromParquet(Strict):
-    """Begin with embeddings from Parquet files, such as pretrained ones. Each of their rows belongs to a value or to a
-    key; rows with a null are left out, and of several rows with the same key the last one is used."""
+    """Start with embeddings from Parquet files, such as pretrained ones. Each of their rows belongs to a value or a
+    key. Rows with a null are skipped; if several rows have the same key, the last one is used."""
 
     kind: Literal["parquet"] = "parquet"
     files: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
@@ -40,16 +40,16 @@ class FromParquet(Strict):
     value: Name | None = None
     """Column of values of the table `table`, of the same type as in the training data."""
     table: Name | None = None
-    """Table of the values, by default the one with the name of their column."""
+    """Table of the values; by default the table with the name of their column."""
     key: Name | None = None
-    """Column of keys in place of values, as `pipeline export --format parquet` writes them."""
+    """Column of keys instead of values, as written by `pipeline export --format parquet`."""
     first_order: Name | None = None
     """Column of first-order weights; by default they are 0."""
 
     @model_validator(mode="after")
     def _is_found_by_one(self) -> FromParquet:
         if (self.value is None) == (self.key is None):
-            raise ValueError("give the column of values (value=) or that of keys (key=), one of the two")
+            raise ValueError("give either the column of values (value=) or that of keys (key=)")
         if self.table is not None and self.value is None:
             raise ValueError("table is for values, but key= names a column of keys; leave table out")
         return self
@@ -67,6 +67,6 @@ def _as_tuple(given: object) -> object:
 
 
 Beginning = Annotated[FromRun | FromParquet, Field(discriminator="kind")]
-# What a validator returns is no longer JSON, of which a list is a tuple.
+# The result of a validator no longer counts as JSON, where a list is accepted as a tuple.
 Beginnings = Annotated[tuple[Beginning, ...], BeforeValidator(_as_tuple), Field(strict=False)]
-"""One source, or several in order: of several rows with one key, the last is used. A string is the folder of a run."""
+"""One source, or several in order: if several rows have the same key, the last is used. A string is a run's folder."""

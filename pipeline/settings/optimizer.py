@@ -1,6 +1,6 @@
 """Settings of the row optimizer and of the dense optimizer.
 
-L2 is defined by the gradient that it adds, `l2 * w`, like torch's weight_decay. Keras's `l2(x)` adds 2 * x * w.
+L2 is defined by the gradient that it adds, `l2 * w`, like weight_decay in torch. Keras's `l2(x)` adds 2 * x * w.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ before the bias correction, as in Keras and torch.optim.SparseAdam."""
 
 
 class CowClip(Strict):
-    """Clips the norm of each row's gradient to count * max(r * |w|, floor), where count is the number of the batch's
-    examples that hold the key (Zheng et al., AAAI 2023, algorithm 1). The gradient includes L2; the first-order weight
-    is left out."""
+    """Clips the norm of each row's gradient to count * max(r * |w|, floor), where count is the number of examples of
+    the batch that contain the key (Zheng et al., AAAI 2023, algorithm 1). The gradient includes L2 and excludes the
+    first-order weight."""
 
     r: Positive = 1.0
     zeta: NotNegative = 1e-5
@@ -36,15 +36,15 @@ class CowClip(Strict):
 
 
 class RowStorage(Strict):
-    """Number formats in which rows are stored, in every tier. Kernels compute in float32; a row is rounded once, at
-    random but with the right mean, when training stores it."""
+    """Number formats in which rows are stored, in every tier. Kernels compute in float32. A row is rounded only when
+    training stores it, stochastically and without bias."""
 
     weights: Literal["float32", "bfloat16", "float16"] = "float32"
     state: Literal["float32", "bfloat16"] = "float32"
     """Adam's m, Adagrad's sums, FTRL's z and n. The two sums of row-wise Adagrad are always float32. float16 would lose
     small sums of squares."""
     v: Literal["float32", "bfloat16"] | None = None
-    """Adam's v; by default as `state`."""
+    """Adam's v; by default like `state`."""
 
 
 NAMED_STORAGE = {
@@ -55,7 +55,7 @@ NAMED_STORAGE = {
 
 
 def _stored_as(value: Any) -> Any:
-    """Settings for a name: weights in this format, the optimizer's state in bfloat16 if that is not float32."""
+    """Settings for a name: weights in this format, and optimizer state in bfloat16 unless the format is float32."""
     if isinstance(value, str) and value not in NAMED_STORAGE:
         raise ValueError(f"must be {', '.join(map(repr, NAMED_STORAGE))}, or formats of `weights`, `state` and `v`")
     return NAMED_STORAGE[value] if isinstance(value, str) else value
@@ -67,17 +67,17 @@ class Rows(Strict):
     lr: Positive
     l2: NotNegative = 0.0
     semantics: Literal["lazy", "dense"] = "lazy"
-    """"lazy": a row is updated only by steps whose batch holds its key; L2 is then added once, whatever the key's
-    count. "dense": rows have the same values as if every row were in memory and updated at every step; a row that
-    missed steps is caught up before training reads it again."""
+    """"lazy": a row is updated only by steps whose batch contains its key, and L2 is then added once, whatever the
+    key's count. "dense": rows have the same values as if every row were updated at every step; a row that missed steps
+    is caught up before training reads it again."""
     storage: Annotated[RowStorage, BeforeValidator(_stored_as)] = RowStorage()
-    """Formats of stored rows, or the name of one: "float32", "bfloat16" or "float16" weights, the latter two with the
-    optimizer's state in bfloat16."""
+    """Formats of stored rows, or the name of one: "float32", "bfloat16" or "float16" weights, the latter two with
+    optimizer state in bfloat16."""
 
     @model_validator(mode="after")
     def _has_what_is_stored(self) -> Rows:
         if self.storage.v and not isinstance(self, Adam):
-            raise ValueError("storage.v is the format of Adam's v, and this optimizer has none; leave it out")
+            raise ValueError("storage.v is the format of Adam's v, but this optimizer has none; leave it out")
         return self
 
 
@@ -93,7 +93,7 @@ class Adagrad(Rows):
 
 
 class RowWiseAdagrad(Rows):
-    """Row-wise Adagrad: one accumulator per row for the mean square of the embedding's gradient, and one for the
+    """Row-wise Adagrad: each row has one accumulator for the mean square of the embedding's gradient, and one for the
     first-order weight."""
 
     kind: Literal["rowwise_adagrad"] = "rowwise_adagrad"
@@ -129,11 +129,11 @@ class Adam(Rows):
 
 class Ftrl(Rows):
     """FTRL-Proximal, per coordinate (McMahan et al., KDD 2013, algorithm 1), with L1 and L2 in closed form. A weight is
-    a function of its sums, so rows start from zero."""
+    a function of its sums, so rows start at zero."""
 
     kind: Literal["ftrl"] = "ftrl"
     lr: Positive = 0.1
-    """Learning rate alpha of the paper."""
+    """Learning rate, alpha in the paper."""
     beta: Positive = 1.0
     l1: NotNegative = 0.0
 
@@ -169,9 +169,9 @@ class DenseAdam(Strict):
     warm_up_epochs: NotNegative = 0.0
     """Number of epochs in which the learning rate rises linearly, step by step, to `lr`."""
     average: Annotated[int, Field(ge=1)] | None = None
-    """Number N of last steps over which the weights are averaged for evaluation, export and serving; training continues
-    from the plain ones. Up to step N, this is the mean of all steps; after it, an exponential mean in which the newest
-    weights have the share 1 / N. Rows are not averaged. None: no average."""
+    """Number N of last steps over which the weights are averaged for evaluation, export and serving. Training continues
+    with the plain weights. Up to step N, this is the mean of all steps; afterwards, an exponential moving average in
+    which the newest weights have weight 1 / N. Rows are not averaged. None: no average."""
 
 
 class KStep(Strict):
@@ -179,26 +179,26 @@ class KStep(Strict):
     merge at every k-th step of the run (Zhao et al., arXiv 2201.05500, after Chen, Li and Li, FODS 2020).
 
     They also merge after an epoch's last step. A merge sets the weights and the model's float buffers to the mean over
-    all workers. Adam has the settings of `dense`, and v starts from 0: x -= lr * m / (sqrt(v_hat) + eps). With a frozen
-    denominator dense.eps should be about 1e-4: a weight whose gradient was zero for long has a v_hat near zero, and
-    with 1e-8 its next gradient between two merges would move it very far."""
+    all workers. Adam uses the settings of `dense`, and v starts at 0: x -= lr * m / (sqrt(v_hat) + eps). With a frozen
+    denominator, dense.eps should be about 1e-4: a weight whose gradient was zero for a long time has a v_hat near zero,
+    and with 1e-8 its next gradient between two merges would move it very far."""
 
     k: Annotated[int, Field(ge=1)]
     start: Annotated[int, Field(ge=1)] = 200
-    """Number of first steps at each of which the replicas merge: v starts at 0, and a denominator near 0 that is frozen
-    for k steps would move the weights very far."""
+    """Number of initial steps after each of which the replicas merge: v starts at 0, and a denominator near 0 that is
+    frozen for k steps would move the weights very far."""
     denominator: Literal["frozen", "local"] = "frozen"
-    """"frozen": v_hat is computed from all workers at a merge, and constant until the next. "local": each worker's own
-    v."""
+    """"frozen": v_hat is computed from all workers at a merge and constant until the next. "local": each worker uses
+    its v."""
     form: Literal["adam", "amsgrad"] = "adam"
     """New value of a frozen v_hat at a merge. "adam": the mean of v. "amsgrad": the maximum of v_hat and that mean."""
     merged: Literal["x", "xv", "xmv"] = "xv"
-    """State that a merge sets to the mean over all workers: the weights x, and the moments m and v."""
+    """State that a merge sets to the mean over all workers: weights x, moments m and v."""
     bias_correction: bool = False
     inner: Annotated[int, Field(ge=1)] | None = None
-    """Second level within each machine; None: one level. `k` then counts steps between merges of machines. If 1, the
-    workers of a machine sum their gradients at every step; otherwise, at every step that `inner` divides, their weights
-    alone are set to the mean over the machine."""
+    """Second level of merging, within each machine; None: one level. `k` then counts steps between merges of machines.
+    If 1, the workers of a machine sum their gradients at every step. Otherwise, at every step divisible by `inner`,
+    only their weights are set to the mean over the machine."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> KStep:
@@ -219,8 +219,8 @@ class Optimizer(Strict):
     merge: KStep | None = None
     """k-step Adam for the dense parts of several workers. None: they sum their gradients at every step."""
     max_grad_norm: Positive | None = None
-    """Maximum norm of a step's gradient, to which larger gradients are scaled down. The norm is over all parameters of
-    the dense part and the batch's rows, L2 included; rows that are not in the batch are left out."""
+    """Maximum norm of a step's gradient; larger gradients are scaled down to it. The norm covers all parameters of the
+    dense part and the batch's rows, including L2. Rows that are not in the batch are excluded."""
 
     @model_validator(mode="after")
     def _clips_once(self) -> Optimizer:
@@ -232,7 +232,7 @@ class Optimizer(Strict):
     def _merges_what_there_is(self) -> Optimizer:
         if self.merge and self.max_grad_norm is not None:
             raise ValueError(
-                "max_grad_norm needs the gradient of the whole batch, and with merge no worker has its dense part; "
+                "max_grad_norm needs the gradient of the whole batch, but with merge no worker has its dense part; "
                 "leave out one of the two"
             )
         if self.merge and self.merge.bias_correction and self.dense.eps_place == "keras":
@@ -241,7 +241,7 @@ class Optimizer(Strict):
 
     @property
     def numbers_a_parameter(self) -> int:
-        """Number of values that a commit keeps for each parameter of the dense part, other than the parameter."""
+        """Number of values that a commit stores for each parameter of the dense part, in addition to the parameter."""
         frozen = self.merge is not None and self.merge.denominator == "frozen"
         return 2 + frozen + (self.dense.average is not None)
 
@@ -252,7 +252,7 @@ JUDGED = ("auc", "logloss", "ne", "gauc", "recall", "ndcg", *OF_NUMBERS)
 
 
 def _metric(value: object) -> object:
-    """Write METRIC_LABEL as METRIC:LABEL. Raises ValueError for a name that does not begin with a metric."""
+    """Convert METRIC_LABEL to METRIC:LABEL. Raises ValueError for a name that does not begin with a metric."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(rf"({'|'.join(JUDGED)})(?:[:_](.+))?", value)
@@ -265,19 +265,19 @@ def _metric(value: object) -> object:
 
 
 class Plateau(Strict):
-    """Early stopping and learning rate reduction, applied after each epoch whose validation metric does not beat the
-    best one so far by more than `min_gain`; an epoch whose metric is undefined does not count. The result reports the
-    test of the best epoch's weights."""
+    """Early stopping and learning rate reduction, applied after each epoch whose validation metric does not improve on
+    the best one so far by more than `min_gain`. An epoch with an undefined metric does not count. The result reports
+    the test of the best epoch's weights."""
 
     metric: Annotated[str, BeforeValidator(_metric)] = "auc"
-    """Metric of the first label, or METRIC:LABEL for another label (METRIC_LABEL, as metrics are named, means the
+    """Metric of the first label, or METRIC:LABEL for another label (METRIC_LABEL, as in the names of metrics, means the
     same). gauc, the AUC within groups, needs metrics.group; recall and ndcg also need metrics.top; mse, rmse, mae and
     r2 are for labels that are any number."""
     min_gain: NotNegative = 1e-6
-    """Minimum by which a better epoch's metric exceeds the best one so far."""
+    """Minimum by which the metric of a better epoch improves on the best one so far."""
     lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Factor by which both learning rates are multiplied after each such epoch."""
     lr_floor: NotNegative = 0.0
-    """Lower bound: no learning rate is reduced below it."""
+    """Lower bound for both learning rates."""
     stop_after: Annotated[int, Field(ge=1)] | None = None
-    """Number of such epochs in a row after which training ends; None: it never ends early."""
+    """Number of consecutive such epochs after which training ends; None: it never ends early."""

@@ -1,4 +1,4 @@
-"""Places of mistakes: the file and line of a user's code where an exception was raised."""
+"""Locations of mistakes: the file and line of user code where an exception was raised."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_OF_USER = (f"{PACKAGE}/", f"{Path(str(pydantic.__file__)).parent}/")
 
 
 def message_of(error: Exception, path: Path) -> str:
-    """Message about an exception that a workflow file, or a file that it imports, caused: one line for each mistake."""
+    """Message for an exception caused by a workflow file or a file that it imports: one line per mistake."""
     frame = _last_of_user(error.__traceback__)
     if frame is None:
         return f"{path}: {type(error).__name__}: {error}"
@@ -41,14 +41,14 @@ def message_of(error: Exception, path: Path) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """File and line of the innermost frame of a user's own code, for the end of a message: outside this package and the
-    libraries. Empty if there is none."""
+    """File and line of the innermost frame of user code (outside this package and the libraries), to append to a
+    message. Empty if there is none."""
     frame = _last_of_user(error.__traceback__, (*NOT_OF_USER, *LIBRARIES))
     return f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})" if frame else ""
 
 
 def defined_at(function: object) -> str:
-    """File and line where a function begins, for the end of a message; empty if it has none."""
+    """File and line where a function begins, to append to a message; empty if unknown."""
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)  # type: ignore[arg-type]
     return f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
 
@@ -64,7 +64,7 @@ def _last_of_user(trace: TracebackType | None, others: tuple[str, ...] = NOT_OF_
 
 
 def _call_at(frame: TracebackType) -> ast.Call | None:
-    """Call that raised, as the file's syntax tree has it."""
+    """Call that raised, in the file's syntax tree."""
     code = frame.tb_frame.f_code
     try:
         tree = ast.parse(Path(code.co_filename).read_text())
@@ -78,7 +78,7 @@ def _call_at(frame: TracebackType) -> ast.Call | None:
 
 
 def _line_of(call: ast.Call | None, path: Location) -> int | None:
-    """Line of a field within the call that makes its class; of its class if the file writes it elsewhere."""
+    """Line of a field within the call that makes its class, or line of the class if the field is elsewhere."""
     keyword = next((k for k in call.keywords if path and k.arg == path[0]), None) if call else None
     if keyword is None:
         return None
@@ -98,7 +98,7 @@ def _line_of(call: ast.Call | None, path: Location) -> int | None:
 
 
 def _by_name(error: Exception, call: ast.Call | None) -> str | None:
-    """Message about settings that are given by position; None if that is not what happened."""
+    """Message about settings passed by position; None if that is not the cause."""
     if not isinstance(error, TypeError) or "BaseModel.__init__() takes" not in str(error) or not (call and call.args):
         return None
     name = ast.unparse(call.func)
@@ -109,7 +109,7 @@ def _by_name(error: Exception, call: ast.Call | None) -> str | None:
 
 
 def _with_hint(error: Exception, frame: TracebackType) -> str:
-    """Text of an error; after a name that does not exist, the name that is probably meant."""
+    """Text of an error. For a name that does not exist, it suggests the name that was probably meant."""
     wrong, known = "", list[str]()
     if isinstance(error, ModuleNotFoundError):
         wrong = error.name or ""

@@ -1,4 +1,4 @@
-"""Texts for what pydantic finds wrong in settings."""
+"""Texts for problems that pydantic finds in settings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SAMPLES: Mapping[str, Any] = {
     "Category.name": "user", "Number.name": "price", "Synthetic.train_examples": 100000,
     "Synthetic.keys_per_field": (1000, 50), "KStep.k": 20,
 }  # fmt: skip
-"""Values that messages show for required fields."""
+"""Example values of required fields, for messages."""
 LOOKED_FOR = {
     "DenseAdam.kind": ": the dense part is always trained by Adam; optimizer.rows.kind chooses that of the rows"
 }
-"""Explanations of fields that do not exist and that users look for."""
+"""Explanations for fields that users may look for but that do not exist."""
 BOUNDS = {"greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}", "greater_than": "more than {gt}",
           "less_than": "less than {lt}", "multiple_of": "a multiple of {multiple_of}"}  # fmt: skip
 WHOLE, NUMBER, TEXT, TRUTH = "a whole number", "a number", "text", "true or false"
@@ -44,14 +44,14 @@ class Problem:
 
 
 def problems(error: ValidationError, in_json: bool = False) -> list[Problem]:
-    """Describe each wrong field once. `in_json`: values are shown as JSON, and fields by their dotted path; otherwise
-    as Python, with the name of the class."""
+    """Describe each wrong field once. `in_json`: show values as JSON and fields by dotted path; otherwise as Python,
+    with the name of the class."""
     errors = error.errors(include_url=False)
     kind = class_named(error.title)
     missing = {tuple(e["loc"]) for e in errors if e["type"] == "missing"}
     meant: set[Location] = set()
     found: dict[Location, Problem] = {}
-    # Unknown fields come first: a misspelt name explains that the right one is missing.
+    # Unknown fields come first: a misspelt name explains why the right one is missing.
     for e in sorted(errors, key=lambda e: e["type"] != "extra_forbidden"):
         location = tuple(e["loc"])
         owner, path = _walk(kind, location)
@@ -111,7 +111,7 @@ def _text(e: Any, owner: type[Strict] | None, in_json: bool) -> str:
 
 
 def _advice(kind: str, value: Any, in_json: bool) -> str:
-    """Say how the value is written in the type that is expected; empty if that is not known."""
+    """Suggest how to write the value in the expected type; empty if unknown."""
     written = next(_written(kind, value, in_json), None)
     return f"; write {written}" if written is not None and len(written) < 200 else ""
 
@@ -137,7 +137,7 @@ def _written(kind: str, value: Any, in_json: bool) -> Iterator[str]:
 
 
 def class_named(name: str) -> type[Strict] | None:
-    """Class of settings of this name; None if there is none."""
+    """Settings class with this name; None if there is none."""
     waiting: list[type[Strict]] = [Strict]
     while waiting:
         kind = waiting.pop()
@@ -167,7 +167,7 @@ def _walk(kind: type[Strict] | None, location: Location) -> tuple[type[Strict] |
 
 
 def _innermost(kind: type[Strict] | None, location: Location) -> type[Strict] | None:
-    """Class that is expected at a location, if one is."""
+    """Class expected at a location, if any."""
     owner, path = _walk(kind, location)
     name = next((part for part in reversed(path) if isinstance(part, str)), None)
     field = owner.model_fields.get(name) if owner and name else None

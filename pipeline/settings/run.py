@@ -1,4 +1,4 @@
-"""Settings of what a run does besides training: commits, several workers, and metrics."""
+"""Settings of a run other than training: commits, several workers, and metrics."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ MAX_KEPT = 16
 
 
 class Commit(Strict):
-    """Settings for commits, which are also taken at the end of every epoch and when a signal stops the run."""
+    """Settings for commits. A commit is also taken at the end of every epoch and when a signal stops the run."""
 
     every_blocks: Annotated[int, Field(ge=1)] | None = None
-    """Number of training blocks from one commit to the next."""
+    """Number of training blocks between commits."""
     every_minutes: Annotated[float, Field(gt=0.0)] | None = 10.0
     keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = 2
     """Number of most recent commits to keep."""
     keep_best: bool = True
-    """Also keep, named "best", the commit of the best epoch on the validation split, by AUC (MSE if the
-    first label is any number) or by the metric of schedule.plateau."""
+    """Also keep, under the name "best", the commit of the epoch that is best on the validation split, by AUC (MSE if
+    the first label is any number) or by the metric of schedule.plateau."""
 
 
 SHARDS = 16
-"""Default number of shards of a table that several workers create."""
+"""Default number of shards of a table created by several workers."""
 
 
 class Workers(Strict):
-    """Settings for several workers (`--workers`, `--scheduler`). Storage caps are per worker; schedule.threads is per
-    machine, and its workers share them."""
+    """Settings for several workers (`--workers`, `--scheduler`). Storage caps are per worker. schedule.threads is per
+    machine; the workers of a machine share the threads."""
 
     shards: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Number of shards of a new table. It never changes afterwards, and limits the number of workers. By default 16
-    with several workers, 1 with one."""
+    """Number of shards of a new table. It never changes afterwards and limits the number of workers. By default 16 with
+    several workers, 1 with one."""
     timeout_seconds: Annotated[float, Field(gt=0.0)] = 120.0
-    """Time that a worker waits for another one in a collective; must be longer than a commit takes."""
+    """Time that a worker waits for another in a collective. It must be longer than a commit takes."""
     silent_seconds: Annotated[float, Field(gt=0.0)] = 30.0
-    """Time without a heartbeat after which a worker counts as lost."""
+    """Time without a heartbeat after which a worker is considered lost."""
     check_collectives: bool = False
-    """Before each collective, compare its number and kind among the workers. A check for developers of this code."""
+    """Before each collective, compare its number and kind among the workers. A check for developers of this package."""
 
     def num_shards(self, world: int) -> int:
-        """Number of shards of a table that `world` workers create."""
+        """Number of shards of a table created by `world` workers."""
         return self.shards or (SHARDS if world > 1 else 1)
 
 
 class Metrics(Strict):
     """Additional metrics. AUC, logloss, normalized entropy and calibration of the evaluated splits are always reported
-    (for a label that is any number, MSE, RMSE, MAE and R2 instead), and with CowClip the share of an epoch's row
+    (for a label that is any number, MSE, RMSE, MAE and R2 instead). With CowClip, so is the share of an epoch's row
     gradients that were clipped."""
 
     group: str | None = None
-    """A column of integers or strings, such as a user id: reports the AUC within each of its values, averaged."""
+    """A column of integers or strings, such as a user ID. Reports the AUC within each of its values, averaged."""
     top: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Number K of highest scores of each group for recall and NDCG, which are reported if it is set."""
+    """Number K of highest scores of each group for recall and NDCG, which are reported only if it is set."""
     slices: tuple[str, ...] = ()
-    """Columns of integers or strings, each of few values, such as the category of a site: reports the metrics of the
-    ten worst predicted values of each column, on validation and test."""
+    """Columns of integers or strings with few distinct values, such as the category of a site. Reports the metrics of
+    the ten worst predicted values of each column, on validation and test."""
     progressive: bool = False
-    """Report the same metrics for the training split, each batch scored before its update. The scores are those of the
-    training forward pass, so dropout and batch norm are as in training. A commit within an epoch holds its scores so
-    far, 8 bytes for each example and label, and 16 more with `group`, so that a resume changes nothing."""
+    """Report the same metrics for the training split, with each batch scored before its update. The scores come from
+    the training forward pass, so dropout and batch norm are as in training. A commit within an epoch stores the
+    epoch's scores so far, 8 bytes per example and label, and 16 more with `group`, so that resuming changes nothing."""
     score_spans: bool = True
-    """Score each span of the training data (see `data.span`) with the model of the spans before it."""
+    """Score each span of the training data (see `data.span`) with the model trained on the spans before it."""
     guard: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None
     """Maximum by which the normalized entropy of a span may exceed the mean of the seven spans scored before it. The
-    run stops before it trains on a worse span."""
+    run stops before training on a worse span."""
 
     @model_serializer(mode="wrap")
     def _without_default_spans(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out settings of spans that have their defaults: commits without spans have the bytes that they had."""
+        """Omit settings of spans that have their defaults, so that the bytes of commits without spans do not change."""
         defaults = {"score_spans": True, "guard": None}
         return {n: value for n, value in fields_of(self).items() if n not in defaults or value != defaults[n]}

@@ -13,7 +13,7 @@ LENGTH = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?({'|'.join(SECONDS)})")
 
 
 def known_zone(zone: str | None) -> str | None:
-    """The name of a time zone, unchanged. Raises ValueError if there is no such zone."""
+    """Return the name of a time zone unchanged. Raises ValueError if there is no such zone."""
     try:
         ZoneInfo(zone or "UTC")
     except (KeyError, ValueError, OSError) as error:
@@ -22,8 +22,8 @@ def known_zone(zone: str | None) -> str | None:
 
 
 def seconds_of(text: str, setting: str) -> float:
-    """Seconds of a length of time such as "3 d", "36 h", "90 min" or "10 s". Raises ValueError, with `setting`, if it
-    is not a length of time."""
+    """Convert a duration such as "3 d", "36 h", "90 min" or "10 s" to seconds. Raises ValueError, with `setting`, if it
+    is not a duration."""
     found = LENGTH.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{setting} is {text!r}; give a number and a unit, such as '3 d', '36 h', '90 min' or '10 s'")
@@ -31,10 +31,10 @@ def seconds_of(text: str, setting: str) -> float:
 
 
 def check_spans(spans_by: SpanKind | None, span: SpanKind | None, has_times: bool, label_delay: str | None) -> None:
-    """Raises ValueError if spans need a column of times and there is none, or labels come later than at a known time.
-    `spans_by`: extent of a span; `span`: the extent that the workflow gives."""
+    """Raise ValueError if spans need a column of times and there is none, or if labels are delayed but spans do not end
+    at a known time. `spans_by`: extent of a span. `span`: the extent that the workflow sets."""
     if span in ("day", "hour", "value") and not has_times:
-        raise ValueError(f"data.span is {span!r}, and data.time names no column; name the one with the times")
+        raise ValueError(f"data.span is {span!r}, but data.time names no column; name the one with the times")
     if label_delay is not None:
         seconds_of(label_delay, "data.label_delay")
         if spans_by not in ("day", "hour"):

@@ -1,4 +1,4 @@
-"""The search space of `pipeline tune`, as a workflow file may give it: a value named `tune` next to `workflow`."""
+"""The search space of `pipeline tune`, which a workflow file may define as a value named `tune` next to `workflow`."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from pipeline.settings.changes import kind_name
 
 
 class Between(Strict):
-    """Range of a number, both ends included; of whole numbers if both ends are."""
+    """Range of a number, including both ends; of whole numbers if both ends are whole."""
 
     low: int | float
     high: int | float
     log: bool = False
-    """True if the number is drawn on a logarithmic scale, as rates are."""
+    """True to draw the number on a logarithmic scale, as usual for learning rates."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Between:
         if not self.low < self.high:
             raise ValueError(
-                f"low is {self.low} and high {self.high}; low must be less, or give one choice: [{self.low}]"
+                f"low is {self.low} and high is {self.high}; low must be less, or give one choice: [{self.low}]"
             )
         if self.log and self.low <= 0:
             raise ValueError(f"low is {self.low}, but a logarithmic scale needs a number above 0; raise low")
         return self
 
     def nearest(self, value: float) -> int | float:
-        """The number of the range that is closest to `value`."""
+        """Return the number in the range that is closest to `value`."""
         return min(max(value, self.low), self.high)
 
 
 def _choices(given: object) -> object:
-    """A list of choices as a tuple, with model classes by their names."""
+    """Convert a list of choices to a tuple, with model classes replaced by their names."""
     if not isinstance(given, list | tuple):
         return given
     return tuple(kind_name(choice) if isinstance(choice, type) else choice for choice in given)
@@ -44,8 +44,8 @@ Values = Annotated[Between | Annotated[tuple[Any, ...], Field(min_length=1)], Be
 
 
 class Tune(Strict):
-    """Search space of `pipeline tune`, in place of the one that it derives from the workflow."""
+    """Search space of `pipeline tune`, instead of the one derived from the workflow."""
 
     space: Annotated[dict[str, Values], Field(min_length=1)]
-    """Range, or list of choices, by the dotted path of a setting. `buckets`: n keeps every n-th edge of all `Bucket`
-    features; `rare`: `at_least` of all `Rare` features."""
+    """Range or list of choices, by the dotted path of a setting. `buckets`: n keeps every n-th edge of all `Bucket`
+    features. `rare`: `at_least` of all `Rare` features."""

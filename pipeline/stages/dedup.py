@@ -1,4 +1,4 @@
-"""dedup: the working set of a block, and each batch's index into it."""
+"""dedup: find the working set of a block, and index each batch into it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.storage.shards import shard_of
 
 
 class KeyOwners:
-    """Owners of keys among `world` workers. The owner of a key is the worker that has its shard."""
+    """Owners of keys among `world` workers. The owner of a key is the worker that owns its shard."""
 
     def __init__(self, owner_of_shard: Sequence[int], world: int) -> None:
         self._owner_of_shard = np.array(owner_of_shard, np.int64)
@@ -26,7 +26,8 @@ class KeyOwners:
         return self._owner_of_shard[shard_of(keys_U, len(self._owner_of_shard))]
 
     def order(self, keys_U: U64) -> tuple[I32, I32, list[int]]:
-        """Return the keys' order by owner, the place of each key in it, and the number of keys of each owner."""
+        """Return the order of the keys by owner, the place of each key in that order, and each owner's number of
+        keys."""
         order_U, place_U = np.empty(len(keys_U), np.int32), np.empty(len(keys_U), np.int32)
         ends_W = np.empty(self.world, np.int64)
         order_by_owner(self.of(keys_U), ends_W, order_U, place_U)
@@ -34,10 +35,10 @@ class KeyOwners:
 
 
 class Workspace:
-    """Tables and arrays that `dedup` reuses for every block; they grow to the size that the largest block needs."""
+    """Tables and arrays that `dedup` reuses for every block. They grow to the size that the largest block needs."""
 
     def __init__(self, layout: FieldLayout, threads: Threads | None = None, owners: KeyOwners | None = None) -> None:
-        """`owners`: owners of keys; given only with several workers."""
+        """`owners`: owners of keys, only if there are several workers."""
         self.owners = owners
         self.single_S = np.array(layout.single_S, np.int32)
         self.multi_M = np.array(layout.multi_M, np.int32)
@@ -60,11 +61,11 @@ class Workspace:
 
 
 def dedup(examples: Examples | Refusal, work: Workspace) -> Unique | Refusal:
-    """Find the block's unique keys, in order of first appearance, and index its batches. Overwrites the block's keys: a
-    batch's inverse takes the first half of the bytes of its keys, its sources the second half.
+    """Find the block's unique keys, in order of first appearance, and index its batches. Overwrites the block's keys:
+    the inverse of a batch takes the first half of the bytes of its keys, its sources the second half.
 
-    Each batch is deduplicated separately, in a table that fits into a cache. Then the unique keys of the batches, in
-    order, are deduplicated to those of the block.
+    Each batch is deduplicated separately, in a table that fits in cache. The unique keys of the batches, in order, are
+    then deduplicated into those of the block.
     """
     if isinstance(examples, Refusal):
         return examples
@@ -84,8 +85,8 @@ Indexed = tuple[U64, I32, I32, I32, tuple[int, ...]]
 
 
 def _index_batches(examples: Examples, work: Workspace) -> list[Indexed]:
-    """Index all batches. Threads take whole batches; if there are fewer batches than threads, all threads work on parts
-    of one batch after the other."""
+    """Index all batches. Each thread takes whole batches. If there are fewer batches than threads, all threads share
+    one batch at a time."""
     num_batches = examples.block.num_batches
     work.make_room(num_batches)
     if num_batches < work.threads.num_threads:
@@ -116,7 +117,7 @@ def _index_batch(batch: int, examples: Examples, tables: Sequence[KeyTable], wor
 
 
 def _by_owner(keys_P: U64, inverse_V: I32, owners: KeyOwners) -> tuple[int, ...]:
-    """Sort the keys by owner, in place, and update the inverse. Returns the number of keys of each owner."""
+    """Sort the keys by owner, in place, and update the inverse. Returns each owner's number of keys."""
     order_P, place_P, parts_W = owners.order(keys_P)
     keys_P[:] = keys_P[order_P]
     renumber(inverse_V, place_P, inverse_V)
@@ -124,6 +125,6 @@ def _by_owner(keys_P: U64, inverse_V: I32, owners: KeyOwners) -> tuple[int, ...]
 
 
 def _halves(keys_V: U64) -> tuple[I32, I32]:
-    """The bytes of an array of keys, as two arrays of 32-bit integers."""
+    """Bytes of an array of keys, as two arrays of 32-bit integers."""
     words = keys_V.view(np.int32)
     return words[: len(keys_V)], words[len(keys_V) :]

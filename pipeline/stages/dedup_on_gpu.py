@@ -1,7 +1,7 @@
-"""dedup on a GPU: the block's examples are copied there unchanged, and indexed there.
+"""dedup on a GPU: copies the block's examples to the GPU unchanged and indexes them there.
 
-`dedup_on_gpu` does not wait. `plan` needs the keys and their number, so `Pending.get` waits for them; after that the
-GPU does not read the block's buffer on the host any more.
+`dedup_on_gpu` does not wait. `plan` needs the keys and their number, so `Pending.get` waits for them. After that, the
+GPU no longer reads the block's host buffer.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.records import I32, U64, BatchIndex, Block, Event, Examples, FieldLayout, Refusal, Unique
 
 BYTES_PER_KEY = 16
-"""Bytes of a buffer of the read ring for each unique key that dedup's table has room for."""
+"""Bytes of a buffer of the read ring per unique key that dedup's table has room for."""
 
 
 class GpuBuffer:
     """GPU memory for a block: its examples, laid out as in the read ring, its unique keys, and its index."""
 
     def __init__(self, limit_bytes: int, device: Device, indexed: bool = True) -> None:
-        """`indexed`: True if the block is deduplicated on the GPU; otherwise no memory for keys and index is needed."""
+        """`indexed`: True if the block is deduplicated on the GPU. Otherwise keys and index need no memory."""
         self.arena = device.empty(limit_bytes, np.uint8)
         limit_bytes = limit_bytes if indexed else 0
-        # Room for half as many unique keys as there may be values. The index needs, for each batch, P numbers for
-        # `unique_P` and P + 1 for `starts_P`; the one more fits, since a batch has eight bytes of the arena on top of
+        # Room for half as many unique keys as there may be values. The index needs P numbers for `unique_P` and P + 1
+        # for `starts_P` per batch. The extra number fits, since each batch has eight bytes of the arena in addition to
         # its values.
         self.keys_U = device.empty(limit_of(limit_bytes), np.uint64)
         self.index = device.empty(2 * (limit_bytes // 8), np.int32)
 
     def examples(self, examples: Examples, buffer: ReadBuffer) -> Examples:
-        """The same examples, with arrays that refer to this buffer."""
+        """Return the same examples, with arrays in this buffer."""
 
         def mirrored(array: Any) -> Any:
             return self.mirror(array, buffer)
@@ -51,7 +51,7 @@ class GpuBuffer:
         )
 
     def mirror(self, array: Any, buffer: ReadBuffer) -> Any:
-        """The array of this buffer that corresponds to `array` of the host's `buffer`."""
+        """Return the array in this buffer that corresponds to `array` in the host's `buffer`."""
         begin = buffer.at(array)
         return self.arena[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
 
@@ -87,14 +87,13 @@ class Pending:
     there: GpuBuffer
     device: Device
     counts: I32
-    """[1 + K] number of unique keys of the block and of each batch, in host memory; valid once `done` has happened."""
+    """[1 + K] number of unique keys of the block and of each batch, in host memory; valid after the event `done`."""
     counts_there: I32
-    """The same counts in the GPU's memory; the reference keeps them allocated until they are copied."""
+    """The same counts in GPU memory. The reference keeps them allocated until they are copied."""
     done: Event
 
     def get(self) -> Unique | Refusal:
-        """Wait for the GPU, and copy the unique keys to the host. A block with more keys than there is room for is
-        refused."""
+        """Wait for the GPU, and copy the unique keys to the host. Refuses a block with more unique keys than fit."""
         self.done.wait()
         num_unique, limit = int(self.counts[0]), len(self.there.keys_U)
         if num_unique > limit:
@@ -107,7 +106,7 @@ class Pending:
                 "read_ring_bytes",
             )
         keys_U: U64 = self.device.pinned(num_unique, np.uint64)
-        # Not on the stream `unique`: there, later blocks wait for training.
+        # Not on the stream `unique`, where later blocks wait for training.
         self.device.keys.copy(self.there.keys_U[:num_unique], keys_U)
         self.device.keys.record().wait()
         batches = tuple(
@@ -130,7 +129,7 @@ class Pending:
 def dedup_on_gpu(
     examples: Examples | Refusal, buffer: ReadBuffer, there: GpuBuffer, work: GpuWorkspace
 ) -> Pending | Refusal:
-    """Start copying and indexing a block that lies in `buffer`, on the stream `unique`."""
+    """Start copying and indexing a block, which is in `buffer`, on the stream `unique`."""
     if isinstance(examples, Refusal):
         return examples
     device, starts = work.device, tuple(examples.batch_starts.tolist())

@@ -1,14 +1,14 @@
-"""plan: sources of a block's arrivals, victims and their destinations. All decisions are made here, in block order, on
-metadata.
+"""plan: decide the sources of a block's arrivals, its victims and their destinations. All decisions are made here, in
+block order, on metadata.
 
 No row is evicted (moved to a slower tier) while any block of the look-ahead window needs it. So a key that this block
-shares with a later block of the window stays on the device until then, and a key that leaves with this block is next
-needed by a block whose `prefetch` waits for this block's `write_back` or a later one.
+shares with a later block of the window stays on the device until that block, and a key that leaves with this block is
+next needed by a block whose `prefetch` waits for the `write_back` of this block or a later one.
 
 A row that has not changed since a commit has a copy in the log (`Slots.copies_S`). A block that trains on the row makes
-the copy stale; a victim that still has a copy goes to disk without being written.
+the copy stale. A victim that still has a copy goes to disk without being written.
 
-Everything is checked before anything is changed: a refused block leaves the state as it was after the block before it.
+All checks precede all changes, so a refused block leaves the state as it was after the previous block.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pipeline.storage.key_map import DEVICE, HOST, place
 from pipeline.storage.places import NO_COPY, Places
 
 NO_SLOT: I64 = np.full(1, NO_COPY, np.int64)
-"""Copies of a slab without slots, as kernels take them."""
+"""Copies of a slab without slots, in the form that kernels take."""
 
 
 @dataclass(frozen=True, slots=True)
 class RingRows:
-    """Number of rows that one buffer of each ring holds."""
+    """Number of rows per buffer of each ring."""
 
     staging_rows: int
     outgoing_rows: int
@@ -41,13 +41,13 @@ class RingRows:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Current places of the working set, and the arrivals: all keys that are not on the device, in the order of
-    staging. The first `new` arrivals are new keys; the `host` next ones come from the host, the rest from the disk."""
+    """Current places of the working set, and the arrivals: all keys that are not on the device, in staging order. The
+    first `new` arrivals are new keys, the next `host` come from the host, and the rest from disk."""
 
     unique: Unique | OwnedKeys
     places_U: I64
     rows_U: I32
-    """Slots of the keys on device and host."""
+    """Slots of the keys that are on device or host."""
     arrivals_A: I64
     keys_A: U64
     new: int
@@ -55,13 +55,13 @@ class _Found:
     disk: int
     host_slots: I32
     disk_at: I64
-    """Positions in the log of the keys found there."""
+    """Log positions of the keys that are on disk."""
     stale_at: I64
-    """Positions in the log of the working set's unchanged rows, which become stale when the block trains."""
+    """Log positions of the working set's unchanged rows, which become stale when the block trains."""
 
     @property
     def moves(self) -> Moves:
-        """Counts of where the working set was found, without any moves."""
+        """Counts of where the working set was found, with no moves."""
         return Moves(
             keys=len(self.places_U),
             device_hits=len(self.places_U) - len(self.arrivals_A),
@@ -73,10 +73,10 @@ class _Found:
 
 
 def plan(window: Sequence[Unique | OwnedKeys | Refusal], places: Places, room: RingRows) -> Plan | Refusal:
-    """Plan the first block of `window`, which holds its working set and those of the next L blocks."""
+    """Plan the first block of `window`, which contains its working set and those of the next L blocks."""
     refusals = [unique for unique in window if isinstance(unique, Refusal)]
     if refusals:
-        # Without the keys of every block of the window it is unknown which rows may leave.
+        # The rows that may leave depend on the keys of every block of the window.
         return replace(refusals[0], block=window[0].block)
     needed = cast("list[Unique | OwnedKeys]", list(window))
     found = _find(needed[0], places)
@@ -111,7 +111,7 @@ def _find(unique: Unique | OwnedKeys, places: Places) -> _Found:
 
 def _plan_evaluation(found: _Found, places: Places) -> Plan:
     """Plan a block that evaluates: rows that are not on the device are read into staging and used from there. No row
-    moves, and no metadata changes but the next uses of known keys."""
+    moves, and no metadata changes except the next uses of known keys."""
     rows_U = found.rows_U
     rows_U[found.arrivals_A] = -1 - np.arange(len(found.arrivals_A), dtype=np.int32)
     none = np.empty(0, np.int32)
@@ -126,7 +126,7 @@ def _plan_evaluation(found: _Found, places: Places) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """Numbers of victims. The device's victims take the host's free slots, then the slots of the host's victims; the
+    """Numbers of victims. Victims of the device take the host's free slots, then the slots of the host's victims; the
     rest go to disk."""
 
     device_victims: int
@@ -147,7 +147,7 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
         return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "outgoing_rows")
     evictable, host_evictable = (int(np.count_nonzero(slots_S.view(np.bool_))) for slots_S in (device_S, host_S))
     if victims > evictable:
-        # Rows that the window needs stay, and the block's arrivals must fit next to them.
+        # Rows that the window needs stay, and the block's arrivals must also fit.
         needed = victims - evictable + len(places.device.keys_S)
         return _refuse(found, "the device slab", needed, len(places.device.keys_S), "device_rows")
     leaving = _count_leaving(victims, found.host, host_evictable, places)
@@ -161,8 +161,8 @@ def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places
 
 
 def _exceeded(found: _Found, leaving: _Leaving, places: Places) -> Refusal | None:
-    """Return a refusal if a commit is due first, or if the block would exceed the cap of the disk (the reserve for a
-    whole commit included) or of the map."""
+    """Return a refusal if a commit is due first, or if the block would exceed the cap of the disk (including the
+    reserve for a whole commit) or of the map."""
     chunks = places.chunks
     written = chunks.maximum(leaving.to_disk)
     growth = chunks.growth + written + chunks.merged(found.stale_at)
@@ -181,7 +181,7 @@ def _exceeded(found: _Found, leaving: _Leaving, places: Places) -> Refusal | Non
 def _apply(
     found: _Found, leaving: _Leaving, device_S: NDArray[np.uint8], host_S: NDArray[np.uint8], places: Places
 ) -> Plan:
-    """Choose the victims, change the metadata, and return the plan. All checks have passed before."""
+    """Choose the victims, change the metadata, and return the plan. All checks have already passed."""
     device, host, new, keys_A = places.device, places.host, found.new, found.keys_A
     places.chunks.forget(found.stale_at)
     victims_E = device.policy.choose(leaving.device_victims, device_S)
@@ -214,7 +214,7 @@ def _apply(
 
 
 def _moves(found: _Found, leaving: _Leaving, going: Going, chunk_rows: int) -> Moves:
-    """Counts of what was found and what moves."""
+    """Counts of rows found and rows moved."""
     device_to_disk = leaving.device_victims - leaving.to_host
     return replace(
         found.moves,

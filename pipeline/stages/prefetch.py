@@ -1,4 +1,4 @@
-"""prefetch: a block's arrivals, new rows and rows from the host and the disk, into a staging buffer. Only reads
+"""prefetch: collect a block's arrivals (new rows, and rows from host and disk) in a staging buffer. Only reads
 tiers."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pipeline.storage.tier import Tier, check_keys
 
 
 def prefetch(plan: Plan, host: Tier, disk: Tier, staging_RW: U32, init: Callable[[U64, U32], None]) -> Staged:
-    """Fill the staging buffer in the plan's order. `init` makes the rows of new keys. Raises Damaged if a tier holds
-    the row of another key at a place of the plan."""
+    """Fill the staging buffer in the plan's order. `init` creates the rows of new keys. Raises Damaged if a tier has
+    the row of another key at a planned place."""
     rows_AW = staging_RW[: len(plan.arrival_keys_A)]
     host_at = plan.num_new
     disk_at = host_at + len(plan.arrival_host_slots)

@@ -1,4 +1,4 @@
-"""read: a block's examples, from files into a buffer of the read ring."""
+"""read: load a block's examples from files into a buffer of the read ring."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pipeline.records import Block, Examples, Rank, Refusal
 
 
 def read(block: Block, source: Source, buffer: ReadBuffer, rank: Rank) -> Examples | Refusal:
-    """Fill `buffer` with the worker's part of the block. A block that does not fit is refused, and the driver then
-    makes blocks smaller."""
+    """Fill `buffer` with the worker's part of the block. Refuses a block that does not fit; the driver then makes
+    blocks smaller."""
     try:
         return source.read(block, buffer, rank)
     except BufferTooSmall as too_small:

@@ -1,4 +1,4 @@
-"""Rows that leave for the disk, as a part of `plan`: chooses the host's victims, and assigns positions in the log."""
+"""Rows that leave for disk, a part of `plan`: chooses the host's victims and assigns positions in the log."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from pipeline.storage.places import NO_COPY, Places
 from pipeline.storage.shards import shard_of
 
 FILL_SHARE = 8
-"""Divisor of the host's slots: at most 1/8 of them, or one chunk if that is more, is emptied to fill last chunks."""
+"""Divisor of the number of host slots: at most 1/8 of the slots, or one chunk if that is more, is emptied to fill last
+chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """Rows that leave for the disk: those that are written, shard by shard, and those with an unchanged copy there."""
+    """Rows that leave for disk: rows to write, shard by shard, and rows that have an unchanged copy on disk."""
 
     host_slots: I32
     device_slots: I32
     keys: U64
-    """Keys of the rows that are written: for each shard the host's, then the device's."""
+    """Keys of the rows to write: for each shard those from the host, then those from the device."""
     disk_writes: tuple[DiskWrite, ...]
     copied_keys: U64
     copies: I64
@@ -31,7 +32,7 @@ class Going:
 
 def send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], places: Places) -> Going:
     """Choose the host's victims, free their slots, and assign log positions. `device_E`: slots of the device's victims
-    that go to disk; `host_S`: 1 for each slot of the host that may be freed."""
+    that go to disk. `host_S`: 1 for each host slot that may be freed."""
     device, host, num = places.device, places.host, places.chunks.shards.num
     host_E = host.policy.choose(host_victims, host_S)
     host_S[host_E] = 0
@@ -39,7 +40,7 @@ def send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], pl
     keys_N = np.concatenate([host.keys_S[host_E], device.keys_S[device_E]])
     copies_N = np.concatenate([host.copies_S[host_E], device.copies_S[device_E]])
     shard_N = shard_of(keys_N, num)
-    # NumPy sorts 16-bit integers by radix.
+    # NumPy uses radix sort for 16-bit integers.
     order_N = np.argsort(shard_N.astype(np.uint16), kind="stable")
     changed_N = copies_N[order_N] == NO_COPY
     written_N, copied_N = order_N[changed_N], order_N[~changed_N]
@@ -57,8 +58,8 @@ def send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], pl
 
 
 def _fill(host_E: I32, device_E: I32, host_S: NDArray[np.uint8], places: Places) -> I32:
-    """Choose further victims of the host. A chunk holds rows of one block only, so the last chunk of each shard is
-    filled with rows of that shard from among the host's next victims."""
+    """Choose additional host victims. A chunk contains the rows of only one block, so the last chunk of each shard is
+    filled with rows of that shard from the host's next victims."""
     host, chunks = places.host, places.chunks
     keys = [slab.keys_S[at[slab.copies_S[at] == NO_COPY]] for slab, at in ((host, host_E), (places.device, device_E))]
     room_S = -np.bincount(shard_of(np.concatenate(keys), chunks.shards.num), minlength=chunks.shards.num) % chunks.rows
@@ -71,7 +72,7 @@ def _fill(host_E: I32, device_E: I32, host_S: NDArray[np.uint8], places: Places)
 
 
 def _disk_write(host_shards: I64, device_shards: I64, places: Places) -> tuple[DiskWrite, ...]:
-    """Assign log positions. `host_shards`, `device_shards`: the shard of each row to write from the host, the
+    """Assign log positions. `host_shards`, `device_shards`: the shard of each row to write from the host and from the
     device."""
     num = places.chunks.shards.num
     counts = (np.bincount(shards, minlength=num).tolist() for shards in (host_shards, device_shards))

@@ -23,11 +23,11 @@ def train(
     owned_keys: OwnedKeys | None = None,
     weights_K: Sequence[float] = (),
 ) -> Trained:
-    """Train on the block's batches, or score them if the block evaluates. On a GPU this gives the work to its streams,
-    and does not wait. `owned_keys` and `weights_K`: see `Learner.learn`.
+    """Train on the block's batches, or score them if the block evaluates. On a GPU this only enqueues work on streams
+    and does not wait. For `owned_keys` and `weights_K` see `Learner.learn`.
 
-    Victims are copied from the slab to `leaving_RW`, on the device, and from there to `outgoing_RW`, on the host, while
-    the block trains. Without a GPU both are the same buffer.
+    While the block trains, victims are copied from the slab to `leaving_RW`, on the device, and from there to
+    `outgoing_RW`, on the host. Without a GPU both are the same buffer.
     """
     num_victims = len(plan.victim_slots_E)
     outgoing_EW, leaving_EW = outgoing_RW[:num_victims], leaving_RW[:num_victims]
@@ -37,7 +37,7 @@ def train(
         swapped = device.train.record()
         found = learner.learn(staged.plan or plan, examples, unique, staged, owned_keys, weights_K)
         if not plan.block.trains:
-            # Scoring reads from the arriving buffer, which must not be reused before the last score.
+            # Scoring reads from the arriving buffer, which must not be reused before scoring ends.
             swapped = device.train.record()
     device.down.after(swapped)
     with device.timed("copy back", plan.block.number, device.down):
@@ -46,8 +46,8 @@ def train(
 
 
 def move(plan: Plan, staged: Staged, slab: Tier, leaving_RW: U32, outgoing_RW: U32, device: Device) -> Trained:
-    """Swap the rows of a block that another worker refused. It is not trained on, but its rows move, so that the tiers
-    agree with the plan."""
+    """Swap the rows of a block that another worker refused. The block is not trained on, but its rows move, so that the
+    tiers match the plan."""
     num_victims = len(plan.victim_slots_E)
     outgoing_EW, leaving_EW = outgoing_RW[:num_victims], leaving_RW[:num_victims]
     device.train.after(staged.ready)
@@ -58,6 +58,6 @@ def move(plan: Plan, staged: Staged, slab: Tier, leaving_RW: U32, outgoing_RW: U
 
 
 def swap(plan: Plan, staged: Staged, slab: Tier, leaving_EW: U32) -> None:
-    """Swap rows: copy victims out first, since arrivals take their slots."""
+    """Swap rows: copy the victims out, then the arrivals into their slots."""
     slab.gather(plan.victim_slots_E, leaving_EW)
     slab.scatter(plan.arrival_slots, staged.rows_AW[: len(plan.arrival_slots)])

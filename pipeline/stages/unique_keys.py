@@ -1,4 +1,4 @@
-"""Unique keys of blocks, read from the categorical columns alone: for keys that are needed long before their rows, or
+"""Unique keys of blocks, read from the categorical columns alone. Used where keys are needed long before their rows, or
 without them."""
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from pipeline.records import I32, I64, RESERVED, U64, Block, Examples
 from pipeline.workflow import Data
 
 MARGIN = 1.25
-"""Factor of the buffer over the bytes that a block is predicted to take; a longer block makes it larger."""
+"""Ratio of the buffer's size to the predicted size of a block. A larger block makes the buffer grow."""
 
 RECENT_KEYS = 1 << 13
-"""Number of keys of a column that are remembered to drop repeated ones: 64 KiB, which stay in a fast cache. Of 3.4 M
-values with 0.34 M unique keys 0.61 M are left with 2^12, 0.51 M with 2^13, 0.44 M with 2^14."""
+"""Number of keys per column that are remembered to drop repeats: 64 KiB, which fits in a fast cache. Of 3.4 M values
+with 0.34 M unique keys, 0.61 M remain with 2^12, 0.51 M with 2^13, 0.44 M with 2^14."""
 
 
 class KeyReader:
-    """Reader of any block's unique keys; cheapest in order. Only one thread may use it at a time."""
+    """Reader of the unique keys of any block, cheapest if blocks are read in order. Only one thread at a time may use
+    it."""
 
     def __init__(self, data: Data, seed: int, num_threads: int = 1, begun: Begun | None = None) -> None:
         """Read every file's metadata. `begun`: see `files_of_splits`. Raises ValueError if a pattern or a column does
@@ -58,8 +59,8 @@ class KeyReader:
         return self._block.keys_U.copy()
 
     def distinct_keys(self, block: Block) -> U64:
-        """Unique keys [U] of the whole block in another order, which is a function of the block. No example is put in
-        its place for that, and keys that were just seen are dropped before the others are looked up."""
+        """Unique keys [U] of the whole block in a different order, which is a function of the block. It does not order
+        the examples, and it drops recently seen keys before looking up the others."""
         self._block.clear()
         for window, at_N in self.source.places(block):
             for keys_V in [*self._without_repeats(list(window.decoded_keys()), at_N), *window.bag_keys(at_N)]:
@@ -67,7 +68,7 @@ class KeyReader:
         return self._block.keys_U.copy()
 
     def _without_repeats(self, columns: Sequence[U64], at_N: I64) -> list[U64]:
-        """Keys at these places of each column; most duplicates are left out."""
+        """Keys at these places of each column, without most duplicates."""
         kept: list[U64] = [np.empty(0, np.uint64)] * len(columns)
 
         def some(begin: int, end: int) -> None:
@@ -80,7 +81,7 @@ class KeyReader:
         return kept
 
     def read(self, block: Block) -> Examples:
-        """Keys of all values of a block, without the rest of the examples, in memory that the next block takes."""
+        """Keys of all values of a block, without the rest of the examples, in memory that the next block reuses."""
         needed = int(MARGIN * self.source.block_bytes(block.num_examples, block.num_batches))
         while True:
             if self._buffer.limit_bytes < needed:
@@ -91,6 +92,6 @@ class KeyReader:
                 needed = int(MARGIN * error.needed_bytes)
 
     def close(self) -> None:
-        """End the threads and close the files. May be called twice."""
+        """Stop the threads and close the files. May be called twice."""
         self._threads.close()
         self.source.close()

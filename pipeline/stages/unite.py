@@ -1,6 +1,6 @@
-"""unite: the keys of a worker's own shards that any worker needs for a block, from the key requests of all workers.
+"""unite: merge the key requests of all workers into the keys of a worker's shards that any worker needs for a block.
 
-A worker can send its key request to an owner (itself included) as soon as its `dedup` of the block is done.
+A worker can send its key request to an owner (including itself) as soon as its `dedup` of the block is done.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pipeline.records import I32, BatchIndex, Block, KeyRequest, OwnedKeys, Refu
 from pipeline.stages.dedup import KeyOwners
 
 STOPPED_ELSEWHERE = "another worker stopped planning"
-"""Message of a refusal whose reason lies with another worker."""
+"""Message of a refusal that another worker caused."""
 ONE_FIELD, NO_FIELDS = np.zeros(1, np.int32), np.zeros(0, np.int32)
 
 
 def key_requests(unique: Unique, owners: KeyOwners, num_fields: int, counts_examples: bool) -> list[KeyRequest]:
-    """Make the key request to each owner, in the order of ranks. `counts_examples`: count the examples that hold each
-    key, which is needed if an example may hold a key twice and the optimizer uses that count."""
+    """Make the key request to each owner, in rank order. `counts_examples`: count the examples that contain each key,
+    which is needed if an example may contain a key twice and the optimizer uses that count."""
     order_U, place_U, parts_W = owners.order(unique.keys_U)
     starts_W = np.cumsum([0, *parts_W])
     keys_U = unique.keys_U[order_U]
@@ -49,7 +49,7 @@ def key_requests(unique: Unique, owners: KeyOwners, num_fields: int, counts_exam
 
 def _count(index: BatchIndex, num_fields: int, counts_examples: bool) -> tuple[I32, I32]:
     """Count, in a worker's part of a batch, the occurrences of each key [P] and, if `counts_examples`, the examples
-    that hold it [P] (else an empty array)."""
+    that contain it [P] (else an empty array)."""
     occurrences_P = np.diff(index.starts_P)
     examples_with_key_P = np.empty(len(occurrences_P) if counts_examples else 0, np.int32)
     if counts_examples:
@@ -58,8 +58,8 @@ def _count(index: BatchIndex, num_fields: int, counts_examples: bool) -> tuple[I
 
 
 def unite(block: Block, received: Sequence[KeyRequest | Refusal], union: KeyTable) -> OwnedKeys | Refusal:
-    """Unite the key requests of all workers, in the order of ranks, into the owner's working set. If a worker refused
-    the block, or stopped before reading it, the block is refused. `union` is reused for every block."""
+    """Merge the key requests of all workers, in rank order, into the owner's working set. Refuses the block if a worker
+    refused it or stopped before reading it. `union` is reused for every block."""
     for key_request in received:
         if isinstance(key_request, Refusal):
             return key_request
@@ -94,8 +94,8 @@ def _sum_by_key(index: BatchIndex, counts: Sequence[I32]) -> I32:
 
 
 def _index(requests_R: I32, unnumbered_U: I32) -> BatchIndex:
-    """Index the requested keys as a batch with one field. `requests_R`: positions of the keys in the block's keys;
-    `unnumbered_U`: see `number_requests`."""
+    """Index the requested keys as a batch with one field. `requests_R`: positions of the keys in the block's keys. For
+    `unnumbered_U` see `number_requests`."""
     inverse_R, unique_R = np.empty(len(requests_R), np.int32), np.empty(len(requests_R), np.int32)
     unique_P = unique_R[: number_requests(requests_R, unnumbered_U, inverse_R, unique_R)].copy()
     starts_P, source_R = np.empty(len(unique_P) + 1, np.int32), np.empty(len(requests_R), np.int32)

@@ -1,7 +1,8 @@
-"""upload: copy a block's arrivals and indices to the GPU. Submitted only if the device has its own memory.
+"""upload: copy a block's arrivals and indices to the GPU. Submitted only if the device has separate memory.
 
-A single worker has its examples on the GPU already (see `dedup_on_gpu`). Several workers deduplicate on the host, since
-keys are exchanged between hosts; `upload` then also copies the worker's examples and all indices of its batches.
+With a single worker, the examples are already on the GPU (see `dedup_on_gpu`). Several workers deduplicate on the host
+because keys are exchanged between hosts; `upload` then also copies the worker's examples and all indices of its
+batches.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pipeline.stages.dedup_on_gpu import GpuBuffer
 
 
 def upload(plan: Plan, staged: Staged, arriving_RW: U32, device: Device) -> Staged:
-    """Start copying the rows into `arriving_RW`, on the device, and the plan's arrays that `train` needs."""
+    """Start copying the rows to `arriving_RW` on the device, and the plan's arrays that `train` needs."""
     rows_AW = arriving_RW[: len(staged.rows_AW)]
     with device.timed("upload", plan.block.number, device.up):
         device.up.copy(staged.rows_AW, rows_AW)
@@ -33,7 +34,7 @@ def upload_part(
     examples: Examples, unique: Unique, owned_keys: OwnedKeys, buffer: ReadBuffer, on_gpu: GpuBuffer, device: Device
 ) -> tuple[Unique, OwnedKeys, object]:
     """Start copying the worker's part of a block from `buffer` to `on_gpu`, and the requests for its rows. `upload`
-    must follow. Returns both records with their arrays on the device, and the host memory that the copies read from."""
+    must follow. Returns both records with their arrays on the device, and the host memory that the copies read."""
     parts = [part for index in unique.batches for part in (index.unique_P, index.starts_P)]
     parts += [part for row_requests in owned_keys.row_requests for part in _indices(row_requests)]
     with device.timed("upload", examples.block.number, device.up):
@@ -44,7 +45,7 @@ def upload_part(
         BatchIndex(
             next(taken),
             next(taken),
-            # These two lie among the examples, in the bytes of the keys.
+            # These two are among the examples, in the bytes of the keys.
             on_gpu.mirror(index.inverse_V, buffer),
             on_gpu.mirror(index.source_V, buffer),
             index.parts_W,
@@ -75,8 +76,8 @@ def _with_indices(row_requests: RowRequests, taken: Iterator[I32]) -> RowRequest
 
 
 def _copied(parts: list[I32], device: Device) -> tuple[list[I32], object]:
-    """Start copying arrays to the device, all at once. Returns the device arrays, and the host memory that the copy
-    reads from."""
+    """Start copying arrays to the device, all at once. Returns the device arrays and the host memory that the copy
+    reads."""
     ends = np.cumsum([0, *map(len, parts)]).tolist()
     indices, there = device.pinned(ends[-1], np.int32), device.empty(ends[-1], np.int32)
     np.concatenate(parts, out=indices)

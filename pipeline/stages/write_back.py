@@ -1,5 +1,5 @@
-"""write_back: the device's victims to the host slab, and the host's victims to disk. The only stage that writes these
-tiers."""
+"""write_back: move the device's victims to the host slab, and the host's victims to disk. The only stage that writes
+these tiers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pipeline.storage.tier import Tier
 
 
 def write_back(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U32) -> Written:
-    """Write every outgoing row to its place in the plan. `chunk_RW` holds one chunk of the log.
+    """Write every outgoing row to its planned place. `chunk_RW` has room for one chunk of the log.
 
-    It always waits for the block's swap, even if no row leaves: tasks that follow this one in the graph reuse the
-    block's staging and outgoing buffers.
+    It always waits for the block's swap, even if no row leaves: later tasks of the graph reuse the block's staging and
+    outgoing buffers.
     """
     trained.swapped.wait()
     write_to_disk(plan, trained, host, disk, chunk_RW)

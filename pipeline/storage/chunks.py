@@ -12,12 +12,12 @@ from pipeline.storage.ordinals import Ordinals
 from pipeline.storage.shards import ONE_SHARD, Shards
 
 MIN_GROWTH = 8
-"""Chunks per shard that may always be added before a commit is brought forward."""
+"""Number of chunks per shard that may always be added before an early commit."""
 
 
 def max_chunks(num_rows: int, chunk_rows: int, num_owned: int) -> int:
     """Maximum number of chunks that `num_rows` rows of `num_owned` shards fill: each shard may begin a chunk for a
-    single row, and the other rows lie in full chunks."""
+    single row, and the other rows are in full chunks."""
     begun = min(num_rows, num_owned)
     return begun + (num_rows - begun) // chunk_rows
 
@@ -26,26 +26,26 @@ class Chunks:
     """Number of stale rows in each chunk of the shards that this process owns.
 
     A chunk has R rows of one shard. A row is stale if a later version of its key exists, or if it is padding. Chunk c
-    lies in shard c % S and is chunk c // S within that shard. Chunk numbers of a shard are given out in order and
-    never reused, so the chunk of a log position is always position // R.
+    is chunk c // S of shard c % S. The chunk numbers of a shard are allocated in order and never reused, so the chunk
+    of a log position is always position // R.
     """
 
     def __init__(self, rows: int, multiple: float = 2.0, growth: float = 1.0, shards: Shards = ONE_SHARD) -> None:
-        """`multiple`: maximum number of rows, stale ones included, that a commit refers to per live row (in addition
-        to one chunk per shard). `growth`: rows that may be written between two commits, as a share of the live
-        rows."""
+        """`multiple`: maximum number of rows, including stale ones, that a commit refers to per live row (in addition
+        to one chunk per shard). `growth`: number of rows that may be written between two commits, as a fraction of the
+        live rows."""
         self.rows = rows
         self.shards = shards
         self._multiple, self._growth_share = multiple, growth
         self._stale_C: I64 = np.full(64, rows, np.int64)
         self._num_S: I64 = np.zeros(shards.num, np.int64)
-        """Chunks given out so far, per shard."""
+        """Number of chunks allocated so far, per shard."""
         self._on_disk = Ordinals()
         self.begin_growth(0, 0)
 
     @property
     def present(self) -> int:
-        """Number of chunks on disk: those added less those deleted by a commit."""
+        """Number of chunks on disk: those added minus those deleted by commits."""
         return len(self._on_disk)
 
     def keep(self, chunks: Collection[int]) -> None:
@@ -53,7 +53,7 @@ class Chunks:
         self._on_disk.keep(chunks)
 
     def places_of(self, at_N: I64) -> I64:
-        """Places of these log positions in the key map, which hold no more bits than the chunks on disk need."""
+        """Places of these log positions in the key map. Places use no more bits than the chunks on disk need."""
         return place(DISK, self._on_disk.short(at_N, self.rows))
 
     def positions_of(self, places_N: I64) -> I64:
@@ -62,7 +62,7 @@ class Chunks:
 
     @property
     def num(self) -> int:
-        """Chunks given out so far."""
+        """Number of chunks allocated so far."""
         return int(self._num_S.sum())
 
     @property
@@ -72,11 +72,11 @@ class Chunks:
 
     @property
     def _end(self) -> int:
-        """Exclusive upper bound of the chunk numbers given out so far."""
+        """Exclusive upper bound of the chunk numbers allocated so far."""
         return int(self._num_S.max()) * self.shards.num
 
     def of_rows(self, num_rows: int) -> int:
-        """Chunks that `num_rows` rows of one shard fill; the last chunk may be partly filled."""
+        """Number of chunks that `num_rows` rows of one shard fill, including a partly filled last chunk."""
         return -(-num_rows // self.rows)
 
     def maximum(self, num_rows: int) -> int:
@@ -84,8 +84,8 @@ class Chunks:
         return max_chunks(num_rows, self.rows, len(self.shards.owned))
 
     def add(self, num_rows: int, shard: int = 0) -> I64:
-        """Give out log positions for `num_rows` rows of a shard: [num_rows], chunk after chunk. The unused rows of the
-        last chunk count as stale from the start."""
+        """Allocate log positions [num_rows] for rows of a shard, chunk by chunk. The unused rows of the last chunk
+        count as stale from the start."""
         first, added = int(self._num_S[shard]), self.of_rows(num_rows)
         self._num_S[shard] += added
         if self._end > len(self._stale_C):
@@ -99,7 +99,7 @@ class Chunks:
         return (chunks[:, None] * self.rows + np.arange(self.rows)).reshape(-1)[:num_rows]
 
     def load(self, tails: tuple[int, ...], present: Collection[int]) -> None:
-        """Begin with shards that end at `tails` and have the chunks `present` on disk; `hold` sets the rows of each."""
+        """Start from shards that end at `tails` and have the chunks `present` on disk; `hold` sets the rows of each."""
         owned = list(self.shards.owned)
         self._num_S[owned] = np.array(tails)[owned] // self.rows
         self._stale_C = np.full(max(64, 2 * self._end), self.rows, np.int64)
@@ -117,7 +117,7 @@ class Chunks:
         return np.bincount(at_N // self.rows, minlength=self._end)
 
     def live(self) -> I64:
-        """Numbers of the chunks that hold at least one live row, ascending."""
+        """Numbers of the chunks that have at least one live row, ascending."""
         return np.flatnonzero(self._stale_C[: self._end] < self.rows)
 
     def stale(self, chunk: int) -> int:
@@ -128,13 +128,13 @@ class Chunks:
         return int((self.rows - self._stale_C[: self._end]).sum())
 
     def sparse(self) -> I64:
-        """Numbers of the chunks with too few live rows for a commit to refer to them, fewest first. Chunks with no
-        live row are left out."""
+        """Numbers of the chunks that have too few live rows for a commit to refer to them, fewest first. Excludes
+        chunks without live rows."""
         sparse = np.flatnonzero(self._sparse(self._stale_C[: self._end]))
         return sparse[np.argsort(-self._stale_C[sparse], kind="stable")]
 
     def merged(self, stale_at_N: I64) -> int:
-        """Chunks that the live rows of all sparse chunks will fill once the rows at `stale_at_N` are stale, too."""
+        """Number of chunks that the live rows of all sparse chunks fill after the rows at `stale_at_N` become stale."""
         stale_C = self._stale_C[: self._end] + self._count(stale_at_N)
         live_C = np.where(self._sparse(stale_C), self.rows - stale_C, 0)
         return int((-(-live_C.reshape(-1, self.shards.num).sum(axis=0) // self.rows)).sum())
@@ -145,14 +145,14 @@ class Chunks:
 
     @property
     def growth(self) -> int:
-        """Chunks added since the last commit."""
+        """Number of chunks added since the last commit."""
         return self.num - self._since
 
     def begin_growth(self, live_rows: int, room: int, at_least: int = 0) -> None:
-        """Start counting again after a commit of `live_rows` rows, with room on disk for `room` more chunks. At most
-        half of that room is for writes until the next commit; the other half is for that commit."""
+        """Restart counting after a commit of `live_rows` rows, with room on disk for `room` more chunks. Writes before
+        the next commit get at most half of that room; the other half is reserved for that commit."""
         self._since = self.num
         share = self.of_rows(int(self._growth_share * live_rows))
         minimum = MIN_GROWTH * len(self.shards.owned)
         self.allowance = max(minimum, at_least, min(share, room // 2))
-        """Chunks that may be added, or become due for merging, before a commit is brought forward."""
+        """Number of chunks that may be added, or become due for merging, before an early commit."""

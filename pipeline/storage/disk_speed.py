@@ -17,33 +17,33 @@ from pipeline.records import I64, U32
 from pipeline.storage.reads import reads_of
 
 SCATTERED_AT_FIRST, STREAMED_AT_FIRST = 256, 2048
-"""Number of pages of the first call: several for each read in flight, and a fraction of a second on a slow disk."""
+"""Number of pages in the first call: several per read in flight, and a fraction of a second on a slow disk."""
 REPEATS = 3
 SECONDS = 0.06
-"""Time limit of each measurement; on a slow disk it ends before all pages are read."""
+"""Time limit of each measurement. On a slow disk, a measurement ends before all pages are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSpeed:
     seconds_per_read: float
-    """Time that one more scattered read costs while many are in flight."""
+    """Cost of one more scattered read while many are in flight."""
     bytes_per_second: float
     """Throughput of long reads with several in flight."""
 
     @property
     def gap_bytes(self) -> int:
-        """Bytes that the disk streams in the time that one more scattered read costs."""
+        """Number of bytes that the disk streams in the time of one more scattered read."""
         return int(self.seconds_per_read * self.bytes_per_second)
 
 
 def measure(folder: Path, direct: bool, num_bytes: int = 64 << 20) -> DiskSpeed:
     """Write an unnamed temporary file of `num_bytes` in `folder` and read it back, bypassing the page cache if
-    `direct`; takes about 0.5 s.
+    `direct`. Takes about 0.5 s.
 
-    Scattered pages and long reads are each timed three times, alternately. The fastest time counts, because other load
+    Scattered pages and long reads are each timed three times, alternating. The fastest time counts because other load
     on the machine only makes reads slower. Raises ValueError if the file system does not support O_DIRECT, MemoryError
-    if there is too little memory or a thread cannot be started, and OSError if the file cannot be written or read; the
-    last two name the measurement.
+    if there is too little memory or a thread cannot be started, and OSError if the file cannot be written or read. The
+    messages of the last two name the measurement.
     """
     scratch = f"a scratch file of {num_bytes >> 20} MiB that measures the disk's speed"
     try:
@@ -51,7 +51,7 @@ def measure(folder: Path, direct: bool, num_bytes: int = 64 << 20) -> DiskSpeed:
     except (MemoryError, RuntimeError) as error:
         raise MemoryError(f"{error}, for {scratch}") from error
     except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}: {folder} did not take {scratch}") from error
+        raise OSError(error.errno, f"{error.strerror}: {folder} cannot hold {scratch}") from error
 
 
 def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
@@ -73,7 +73,7 @@ def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
 
 
 def _reopen(file: int, direct: bool) -> int:
-    """Open the same file again, so that the descriptor has its own read-ahead state."""
+    """Reopen the file to get a descriptor with separate read-ahead state."""
     return os.open(f"/proc/self/fd/{file}", os.O_RDONLY | (os.O_DIRECT if direct else 0))
 
 
@@ -91,8 +91,8 @@ def _check_direct(file: int, folder: Path) -> None:
 
 
 def _time(file: int, direct: bool, pages_N: I64, out_UW: U32, max_gap: int, at_first: int) -> float:
-    """Return seconds per page. Reads the pages into their rows of `out_UW` as rows of the log are read, for at most
-    SECONDS: `at_first` pages, then twice as many each time."""
+    """Return seconds per page. Reads the pages into their rows of `out_UW`, as rows of the log are read, for at most
+    SECONDS: `at_first` pages, then twice as many in each call."""
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     descriptor, reads = _reopen(file, direct), reads_of(PAGE_BYTES, max_gap, direct)
     try:

@@ -1,5 +1,5 @@
-"""Durable files: a file appears under its name complete and durable or not at all, whenever a run is killed, and
-checksums prove that what is read back is what was written. All JSON files with a checksum are sealed here."""
+"""Durable files. Whenever a run is killed, a file appears under its name complete and durable, or not at all. Checksums
+prove that the content read is the content written. All JSON files with a checksum are sealed here."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T", bound=Strict)
 
 
 class Seal(NamedTuple):
-    """Form of a file that holds a JSON text and its checksum: what comes before and after the text, where `%s` is the
-    checksum."""
+    """Form of a file that contains a JSON text and its checksum: the bytes before and after the text. `%s` stands for
+    the checksum."""
 
     before: bytes
     after: bytes
@@ -30,7 +30,7 @@ class Seal(NamedTuple):
         return b"".join((self.before.replace(b"%s", digest), text, self.after.replace(b"%s", digest)))
 
     def open(self, content: bytes) -> bytes:
-        """Return the text in a file's content. Raises ValueError if the content is not as it was written."""
+        """Return the text in a file's content. Raises ValueError if the content has changed since it was written."""
         begin, end = (len(part.replace(b"%s", bytes(16))) for part in self)
         text = content[begin : len(content) - end]
         if self.close(text) != content:
@@ -39,22 +39,22 @@ class Seal(NamedTuple):
 
 
 RECORD = Seal(b"", b"\n%s\n")
-"""Form of `write_sealed`: a line with the text, and one with its checksum."""
+"""Form of `write_sealed`: a line with the text, then a line with its checksum."""
 
 
 def own_checksum(values: Mapping[str, Any]) -> str:
-    """Checksum of a JSON object's other values, which it holds under the name `checksum`."""
+    """Checksum of all values of a JSON object except `checksum`, where the object stores it."""
     return checksum(json.dumps({name: value for name, value in values.items() if name != "checksum"}).encode())
 
 
 @contextmanager
 def replacing(path: Path, through: Path | None = None) -> Iterator[BinaryIO]:
-    """Open a temporary file for writing that becomes `path` at the end, its bytes and its name durable. `through`: the
-    temporary file's folder, on the same disk (default: that of `path`).
+    """Open a temporary file for writing that finally becomes `path`, with durable content and name. `through`: folder
+    of the temporary file, on the same disk (default: that of `path`).
 
-    Every attempt has its own temporary name, since Dask may run a task twice at once: the last one wins, with the
-    same bytes. After an exception the temporary file is removed, if the disk allows it. Raises OSError if the disk
-    fails or is full.
+    Each attempt has a unique temporary name because Dask may run a task twice at once; the last one wins, with the same
+    bytes. After an exception the temporary file is removed, if the disk allows it. Raises OSError if the disk fails or
+    is full.
     """
     files = Files()
     partial = (through or path.parent) / f"{path.name}.{uuid.uuid4().hex}.partial"
@@ -80,7 +80,7 @@ def write_sealed(path: Path, content: Strict) -> None:
 
 
 def read_sealed(path: Path, kind: type[T]) -> T:
-    """Read what `write_sealed` wrote. Raises ValueError if the file is not as it was written."""
+    """Read what `write_sealed` wrote. Raises ValueError if the file has changed since it was written."""
     try:
         return read_json(kind, RECORD.open(path.read_bytes()))
     except ValueError as error:
@@ -88,7 +88,7 @@ def read_sealed(path: Path, kind: type[T]) -> T:
 
 
 def size_of(path: Path) -> int | None:
-    """Bytes of a regular file; None if there is no such file, or it is a link."""
+    """Size of a regular file in bytes; None if there is no such file or it is a link."""
     try:
         found = path.lstat()
     except OSError:

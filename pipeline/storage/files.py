@@ -1,5 +1,5 @@
-"""Durable writes to the disk. Every system call goes through `Files.system`, so that tests can make each of them fail,
-stop short, or be the last one before a power failure."""
+"""Durable writes to disk. Every system call goes through `Files.system`, so that tests can make any call fail, write
+only a part, or be the last one before a power failure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SAFETENSORS_NAMES = {"f": "F", "i": "I", "u": "U", "b": "BOOL"}
 
 
 class Damaged(OSError):
-    """Raised if a file differs from what a commit recorded. Names the file, the fault, and how to find out more."""
+    """Raised if a file differs from what a commit recorded. Names the file, the fault, and how to learn more."""
 
 
 class Files:
-    """Writer of durable files. Each write makes a new file or replaces one under its name; none is changed in place,
-    but a record may get longer."""
+    """Writer of durable files. Each write creates a file or atomically replaces one. No file is modified in place,
+    except that records are appended to."""
 
     system: Any = os
 
@@ -34,10 +34,10 @@ class Files:
         self._cached = cached
 
     def write(self, path: Path, buffers: Iterable[Any]) -> str:
-        """Write these buffers to a new file and return its checksum. Its content is on disk when this returns; its
-        name is durable after `sync_folder`.
+        """Write these buffers to a new file and return its checksum. The content is on disk on return; the name is
+        durable after `sync_folder`.
 
-        Raises OSError if the file exists, or the disk failed or is full. A failed fsync is not repeated.
+        Raises OSError if the file exists, or if the disk fails or is full. A failed fsync is not retried.
         """
         digest = xxhash.xxh3_64()
         with self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
@@ -58,8 +58,8 @@ class Files:
             left = left[written:]
 
     def append(self, path: Path, content: bytes, durable: bool) -> None:
-        """Append to a file, which is made if it is not there. `durable`: all of it is on disk when this returns, else
-        perhaps later, or in part. Raises OSError like `write`."""
+        """Append to a file, creating it if necessary. `durable`: True if everything must be on disk on return; if
+        False, it may get there later or in part. Raises OSError like `write`."""
         with self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW) as descriptor:
             self._write(descriptor, memoryview(content), path)
             if durable:
@@ -94,12 +94,12 @@ class Files:
             self.system.fsync(descriptor)
 
     def make_folder(self, folder: Path) -> None:
-        """Make the folder and its missing parents, and make their names durable. An existing folder's name is synced,
-        too: an earlier process may have ended before it did so."""
+        """Create the folder and its missing parents, and make their names durable. The name of an existing folder is
+        also synced: an earlier process may have ended before it did so."""
         if not folder.is_dir():
             if not folder.parent.is_dir():
                 self.make_folder(folder.parent)
-            # Another worker with shards of the same table may make the folder at the same time.
+            # Another worker with shards of the same table may create the folder at the same time.
             with suppress(FileExistsError):
                 self.system.mkdir(folder)
         self.sync_folder(folder.parent)
@@ -108,13 +108,13 @@ class Files:
         self.system.unlink(path)
 
     def reserve(self, path: Path, num_bytes: int) -> None:
-        """Make a file that takes up `num_bytes` of disk space and has no content."""
+        """Create a file without content that occupies `num_bytes` of disk space."""
         with self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW) as descriptor:
             self.system.posix_fallocate(descriptor, 0, max(1, num_bytes))
 
 
 def refuse_links(folders: Iterable[Path]) -> None:
-    """Raises ValueError if one of the folders is a symbolic link: files deleted in it would lie elsewhere."""
+    """Raise ValueError if one of the folders is a symbolic link: deleting files in it would delete them elsewhere."""
     if link := next((folder for folder in folders if folder.is_symlink()), None):
         raise ValueError(
             f"{link} is a symbolic link (to {os.readlink(link)}), and a run deletes files there that no commit names: "
@@ -123,7 +123,7 @@ def refuse_links(folders: Iterable[Path]) -> None:
 
 
 def checksum_of(path: Path, piece_bytes: int = 1 << 20) -> str:
-    """Checksum of the file's present content: 64-bit XXH3 in hexadecimal digits."""
+    """Checksum of the file's current content: 64-bit XXH3 in hexadecimal digits."""
     digest = xxhash.xxh3_64()
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(piece_bytes):
@@ -140,7 +140,7 @@ def checksum(*buffers: Any) -> str:
 
 
 def tensors(arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> list[Any]:
-    """Buffers of a safetensors file with these arrays. Unlike the format's library, this does not copy the arrays."""
+    """Buffers of a safetensors file with these arrays. Unlike the safetensors library, this does not copy them."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     contents = [np.ascontiguousarray(array) for array in arrays.values()]
     begin = 0

@@ -14,7 +14,7 @@ class Folder:
     path: Path
     files: Files
     speed: DiskSpeed | None = None
-    """None if it was not measured."""
+    """None if not measured."""
 
     @property
     def measured(self) -> DiskSpeed:

@@ -1,6 +1,6 @@
 """Layout of a row: W words of 32 bits, always moved as a whole.
 
-A row is wide if all its values are float32, and narrow if some have 16 bits. Kernels compute with wide rows.
+A row is wide if all its values are float32, and narrow if some have 16 bits. Kernels compute on wide rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipeline.settings.optimizer import RowOptimizerConfig
 
 KEY_WORDS = 2
 MAX_WIDTH = 1 << 20
-"""Widest embedding accepted from a file, so that no file can cause a larger allocation per row."""
+"""Widest embedding accepted from a file. It limits the allocation per row that a file can cause."""
 WEIGHTS_AT = 2
 STATE = {
     "sgd": (),
@@ -31,11 +31,11 @@ the embedding and one for the first-order weight."""
 
 
 NUMBER_FORMATS = {"float32": FULL_WORD, "bfloat16": BFLOAT16, "float16": FLOAT16_WORD}
-"""Numbers of the formats of a row's values, by name."""
+"""Number of each format of a row's values, by name."""
 
 
 def formats_of_rows(rows: RowOptimizerConfig) -> tuple[str, ...]:
-    """Number formats of the weights and of each part of an optimizer's state; empty if all are float32."""
+    """Number formats of the weights and of each part of the optimizer's state; empty if all are float32."""
     stored = rows.storage
     of_part = {"rowwise_adagrad_sum": "float32", "adam_v": stored.v or stored.state}
     formats = (stored.weights, *(of_part.get(name, stored.state) for name in STATE[rows.kind]))
@@ -50,22 +50,22 @@ class Part:
     number_format: str
     size: int
     at: int
-    """Place of the first value, counted in values of this format from the beginning of the row."""
+    """Place of the first value, counted in values of this format from the start of the row."""
     wide_at: int
-    """Word of the first value in the wide row."""
+    """Position of the first value in the wide row, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
     """Order of words in a row: key (2 words) | weights | optimizer state | last step | count | tag. The tag is valid
-    only in the log. In a narrow row the values of 16 bits come before those of 32, without gaps between them."""
+    only in the log. In a narrow row, 16-bit values come before 32-bit values, without gaps."""
 
     embedding_dim: int
     first_order: bool
     optimizer: str = "adam"
-    """Kind of a row optimizer in `pipeline.settings.optimizer`."""
+    """Kind of row optimizer, as in `pipeline.settings.optimizer`."""
     formats: tuple[str, ...] = ()
-    """Number formats of the weights and of each part of the state; empty: all float32."""
+    """Number formats of the weights and of each part of the state; empty if all are float32."""
 
     @property
     def num_weights(self) -> int:
@@ -97,7 +97,7 @@ class RowLayout:
 
     @property
     def tag_at(self) -> int:
-        """Word of the tag, which is the last word; the tag covers all words before it."""
+        """Position of the tag, which is the last word and covers all words before it."""
         return self.last_step_at + 2
 
     @property
@@ -114,8 +114,8 @@ class RowLayout:
         return replace(self, formats=())
 
     def widening(self) -> I32:
-        """[N, 4] parts of the whole row, for the kernels of `narrow_rows`. Parts that follow each other in both rows
-        are one."""
+        """[N, 4] parts of the whole row, for the kernels of `narrow_rows`. Parts that are adjacent in both rows are
+        merged."""
         tail = [FULL_WORD, self.last_step_at, 3, self.wide.last_step_at]
         lines = [[FULL_WORD, 0, KEY_WORDS, 0], *map(_line, self.parts), tail]
         merged = lines[:1]
@@ -128,12 +128,12 @@ class RowLayout:
         return np.array(merged, np.int32)
 
     def lookup_of_weights(self) -> I32:
-        """[1, 4] the weights alone, as the kernels of `narrow_rows` take them, for rows of C words."""
+        """[1, 4] the weights alone, for the kernels of `narrow_rows` and wide rows of C words."""
         return np.array([[*_line(self.parts[0])[:3], 0]], np.int32)
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> RowLayout:
-        """Layout with this description, the inverse of `describe`. Raises ValueError if it describes no layout."""
+        """Return the layout with this description, the inverse of `describe`. Raises ValueError if it is not valid."""
         try:
             begin, end = described["embedding"]
             first_order = bool(described["first_order"][0] != described["first_order"][1])
@@ -149,9 +149,8 @@ class RowLayout:
         raise ValueError(f"row does not describe a row layout: {str(described)[:200]}")
 
     def describe(self) -> dict[str, Any]:
-        """Attributes of the log: the offsets of all parts, so that a reader needs nothing but the array. Offsets of
-        weights and state count values of their format, which is float32 if "formats" is not there; others count
-        words."""
+        """Attributes of the log: the offsets of all parts, so that a reader needs only the array. Offsets of weights
+        and state count values of their format, which is float32 if "formats" is missing; other offsets count words."""
         weights, *state = self.parts
         first_order_at = weights.at + self.embedding_dim
         formats = {"embedding": weights.number_format, "first_order": weights.number_format}
@@ -169,7 +168,7 @@ class RowLayout:
 
 
 def _halves(sizes: Iterable[int], formats: Iterable[str]) -> int:
-    """Number of values that have 16 bits."""
+    """Number of 16-bit values."""
     return sum(size for size, name in zip(sizes, formats, strict=True) if name != "float32")
 
 
@@ -178,5 +177,5 @@ def _line(part: Part) -> list[int]:
 
 
 def row_keys(rows_UW: U32) -> U64:
-    """[U] the keys stored in the rows, as a new array."""
+    """[U] keys stored in the rows, as a new array."""
     return np.ascontiguousarray(rows_UW[:, :KEY_WORDS]).view(np.uint64).reshape(-1)

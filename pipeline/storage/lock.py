@@ -1,4 +1,4 @@
-"""Lock on a run directory, so that only one process at a time writes it."""
+"""Lock on a run directory, so that only one process at a time writes to it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class InUse(ValueError):
 
 
 def lock_file(run_dir: Path) -> Path:
-    """Path of the lock of a run directory; the file has the number of the process that locked it last."""
+    """Path of the lock of a run directory. The file contains the PID of the process that locked it last."""
     run_dir = run_dir.resolve()
     return run_dir.with_name(f".{run_dir.name}.lock")
 
 
 class RunLock:
     """Lock on a file next to the run directory, so that moving the directory does not move the lock. The operating
-    system releases it when its owner ends, even by a kill. Also a context manager."""
+    system releases it when the owning process ends, even if killed. Also a context manager."""
 
     def __init__(self, run_dir: Path) -> None:
         self.path = lock_file(run_dir)
@@ -35,7 +35,7 @@ class RunLock:
             raise InUse(
                 f"{run_dir} is in use by process {owner}; wait for it to end, or name another directory with --out"
             ) from None
-        # The lock holds even if a full disk does not take the number of its owner: `verify` must be able to run there.
+        # The lock is valid even if the disk is too full to store the owner's PID: `verify` must be able to run there.
         with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)

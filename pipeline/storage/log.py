@@ -1,10 +1,10 @@
-"""The disk tier: an append-only log of rows, stored as a Zarr v3 group that any Zarr reader opens.
+"""The disk tier: an append-only log of rows, stored as a Zarr v3 group that any Zarr reader can open.
 
 The group has the arrays `rows` [tail, W] uint32 and `keys` [tail] uint64, uncompressed, little-endian, in chunks of R
-rows with flat file names. A table of several shards is a group of such groups, one per shard. A chunk file holds the
-raw rows, so the hot path computes (file, offset) itself. Each file is written once, as a whole, and never changed; of
-several versions of a row the last one written is valid. Padding has the reserved key. Chunks that no commit needs are
-deleted; a Zarr reader sees padding in their place.
+rows with flat file names. A table of several shards is a group of such groups, one per shard. A chunk file contains the
+raw rows, so the hot path computes (file, offset) directly. Each file is written once, as a whole, and never modified.
+If there are several versions of a row, the last one written is valid. Padding has the reserved key. Chunks that no
+commit needs are deleted; a Zarr reader sees padding in their place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HELP = "the row is not used; `pipeline verify RUN` says what else is wrong, and 
 
 
 CHUNK_NAME = re.compile(r"c\.[0-9]+(\.0)?")
-"""Names of chunk files, both of rows and of keys."""
+"""Names of chunk files, of both rows and keys."""
 
 
 def rows_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
@@ -44,15 +44,15 @@ def keys_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
 
 
 def folders_of(path: Path, shards: Shards) -> list[Path]:
-    """Folders of the owned shards of the table at `path`, parents first. The last two of each shard hold its chunk
-    files."""
+    """Folders of the owned shards of the table at `path`, parents first. The last two folders of each shard contain its
+    chunk files."""
     own = [shard_folder(path, shard, shards.num) for shard in shards.owned]
     return list(dict.fromkeys([path, *(folder for shard in own for folder in (shard, shard / "rows", shard / "keys"))]))
 
 
 @dataclass(frozen=True, slots=True)
 class TableFormat:
-    """How a table is divided: into rows, chunks of rows, and shards of chunks."""
+    """Division of a table into rows, chunks of rows, and shards of chunks."""
 
     layout: RowLayout
     chunk_rows: int
@@ -60,8 +60,8 @@ class TableFormat:
 
 
 def metadata(table: TableFormat, tails: Sequence[int]) -> dict[str, bytes]:
-    """Content of the metadata files for Zarr readers, by path within the table: shard s has `tails[s]` rows. Covers the
-    owned shards; the owner of shard 0 also gets the metadata of the whole table, so that only one process writes it."""
+    """Content of the metadata files for Zarr readers, by path within the table. Shard s has `tails[s]` rows. Covers the
+    owned shards; for the owner of shard 0 also the whole table, so that only one process writes its metadata."""
     row, shards = table.layout.describe(), table.shards
     if shards.num == 1:
         return _group({"row": row}, table, tails[0])
@@ -75,7 +75,7 @@ def metadata(table: TableFormat, tails: Sequence[int]) -> dict[str, bytes]:
 
 
 def _group(attributes: dict[str, Any], table: TableFormat | None = None, tail: int = 0) -> dict[str, bytes]:
-    """Metadata of a group, and of a log's arrays if `table` is given."""
+    """Metadata of a group and, if `table` is given, of a log's arrays."""
     content: dict[str, zarr.core.buffer.Buffer] = {}
     store = zarr.storage.MemoryStore(content)
     group = zarr.open_group(store, mode="w", zarr_format=3, attributes=attributes)
@@ -102,7 +102,7 @@ def _add_arrays(group: zarr.Group, words: int, chunk_rows: int, tail: int) -> No
 
 
 def write_metadata(path: Path, table: TableFormat, tails: Sequence[int], files: Files) -> None:
-    """Write the metadata from which Zarr readers know how many rows the owned shards have: `tails[s]` in shard s."""
+    """Write the metadata that gives Zarr readers the number of rows of each owned shard: `tails[s]` in shard s."""
     for name, content in metadata(table, tails).items():
         file = path / name
         if not file.exists() or file.read_bytes() != content:
@@ -110,13 +110,13 @@ def write_metadata(path: Path, table: TableFormat, tails: Sequence[int], files: 
 
 
 def gather_reference(path: Path, at_U: I64) -> U32:
-    """Plain reference of `Log.gather` through Zarr alone: the rows that any Zarr reader sees after `describe`."""
+    """Plain reference of `Log.gather` that uses only Zarr: the rows that any Zarr reader sees after `describe`."""
     return np.asarray(zarr.open_array(path / "rows", mode="r").oindex[at_U], np.uint32)
 
 
 class Log:
-    """The log's chunk files. It has one writer (`write_back`, and commits once the pipeline is drained) and one reader
-    (`prefetch`); a row is read only after its file was written."""
+    """The log's chunk files. There is one writer (`write_back`, or a commit after the pipeline is drained) and one
+    reader (`prefetch`). A row is read only after its file was written."""
 
     def __init__(
         self,
@@ -127,12 +127,12 @@ class Log:
         checksums: dict[int, tuple[str, str]] | None = None,
         direct: bool = False,
     ) -> None:
-        """Open the owned shards of the table at `path`, which hold the chunks named in `checksums`. Without
-        `checksums`, make empty shards. Raises ValueError if one of their folders is a symbolic link."""
+        """Open the owned shards of the table at `path`, which contain the chunks in `checksums`. Without `checksums`,
+        create empty shards. Raises ValueError if one of their folders is a symbolic link."""
         folders = folders_of(path, table.shards)
         refuse_links(folders)
         self._folders = [folder for folder in folders if folder.name in ("rows", "keys")]
-        """Folders with chunk files."""
+        """Folders that contain chunk files."""
         self.path, self.table = path, table
         self.layout, self.chunk_rows, self.shards = table.layout, table.chunk_rows, table.shards
         self.checksums = checksums or {}
@@ -158,7 +158,7 @@ class Log:
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
         """Read the rows at log positions `at_U`.
 
-        Raises OSError with the file and offset if a row could not be read, Damaged with the row if its tag is wrong.
+        Raises OSError, with file and offset, if a row cannot be read, and Damaged, with the row, if its tag is wrong.
         """
         try:
             self._reader.gather(at_U, out_UW)
@@ -171,14 +171,14 @@ class Log:
         return f"{self._rows_file(chunk)}, offset {row * self.layout.num_bytes}"
 
     def _key(self, at: int) -> str:
-        """Key of a position according to the file of keys, if that file is undamaged."""
+        """Key at a position according to the file of keys, if that file is intact."""
         try:
             return f"{self.keys(at // self.chunk_rows)[at % self.chunk_rows]:#018x}"
         except OSError:
-            return "unknown (the column of keys is damaged, too)"
+            return "unknown (the column of keys is also damaged)"
 
     def keys(self, chunk: int) -> U64:
-        """[R] keys of a chunk, `RESERVED` for padding. Raises Damaged if the file is not as it was written."""
+        """[R] keys of a chunk, `RESERVED` for padding. Raises Damaged if the file has changed since it was written."""
         file = self._keys_file(chunk)
         content = file.read_bytes()
         if len(content) != 8 * self.chunk_rows or checksum(content) != self.checksums[chunk][1]:
@@ -186,8 +186,8 @@ class Log:
         return np.frombuffer(content, np.uint64)
 
     def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
-        """Append rows at positions that `Chunks.add` gave out: chunk after chunk, each from its first row. Pads the
-        last chunk. Sets the rows' tags in the caller's array."""
+        """Append rows at positions that `Chunks.add` allocated: chunk by chunk, each from its first row. Pads the last
+        chunk. Sets the rows' tags in the caller's array."""
         starts = range(0, len(at_U), self.chunk_rows)
         for at_R in (at_U[first : first + self.chunk_rows] for first in starts):
             assert at_R[0] % self.chunk_rows == 0
@@ -206,7 +206,7 @@ class Log:
         self.written_bytes += self.chunk_bytes
 
     def sync(self) -> None:
-        """Make the names of all chunk files durable; their contents are durable once written."""
+        """Make the names of all chunk files durable. Their contents are already durable when written."""
         for folder in self._folders:
             self._files.sync_folder(folder)
 

@@ -1,4 +1,4 @@
-"""Next uses of keys, as far as the keys of coming blocks are known: `scan` adds blocks, `plan` uses them up."""
+"""Next uses of keys, as far as the keys of coming blocks are known. `scan` adds blocks; `plan` consumes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.storage.policies import UNKNOWN_USE, Uses
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A known block: batches `begin` to `end` of the agenda, and the number of its first key among all occurrences."""
+    """A known block: batches `begin` to `end` of the agenda, and the occurrence number of its first key."""
 
     begin: int
     end: int
@@ -25,35 +25,35 @@ class _Known:
 
 
 class NextUses:
-    """Known blocks, from the next one that is planned on, and for each of their keys the next known block that uses
-    it. It belongs to `scan` and `plan`, which never run at the same time."""
+    """Known blocks, starting with the next one to plan, and for each of their keys the next known block that uses it.
+    Only `scan` and `plan` use it; they never run at the same time."""
 
     def __init__(self, key_map: KeyMap, device: Uses, host: Uses) -> None:
-        """`device`, `host`: uses of the slots, whose next uses are kept up to date."""
+        """`device`, `host`: uses of the slots. Their next uses are kept up to date here."""
         self._map, self._slabs = key_map, ((DEVICE, device), (HOST, host))
         self._known: deque[_Known] = deque()
         self._newest, self._of_block = Newest(), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
         self._base = 0
-        """Number of the occurrence that `_next_N` begins with."""
+        """Number of the first occurrence in `_next_N`."""
         self._next_N: I32 = np.empty(0, np.int32)
 
     @property
     def end_of_first(self) -> int | None:
-        """Batch of the agenda with which the first known block ends; None if none is known."""
+        """Batch of the agenda at which the first known block ends; None if no block is known."""
         return self._known[0].end if self._known else None
 
     @property
     def end(self) -> int:
-        """Batch of the agenda up to which blocks are known; 0 if none is."""
+        """Batch of the agenda up to which blocks are known; 0 if no block is known."""
         return self._known[-1].end if self._known else 0
 
     def bytes_with(self, num_keys: int) -> int:
-        """Bytes of everything once a block of `num_keys` unique keys is added."""
+        """Total size in bytes after a block of `num_keys` unique keys is added."""
         num = self._newest.end - self._newest.first + num_keys
         return 8 * num + 4 * self._room_for(num_keys) + self._newest.bytes_with(num_keys)
 
     def add(self, block: Block, keys_U: U64) -> None:
-        """Add a block after the known ones, with its unique keys."""
+        """Add a block and its unique keys after the known blocks."""
         self._make_room(len(keys_U))
         begin, newest, earlier_U = block.agenda_batch, self._newest, self._newest.add(keys_U)
         first = newest.end - len(keys_U)
@@ -65,10 +65,10 @@ class NextUses:
         self._known.append(_Known(begin, begin + block.num_batches, first, keys_U))
 
     def use_up(self, block: Block, on_device: tuple[U64, I32] | None = None) -> None:
-        """Forget the known blocks that end with this one, which was planned: the next uses of their keys are those
-        after it. `on_device`: the block's keys and their slots, if all are on the device."""
+        """Forget the known blocks up to this one, which was planned. The next uses of their keys become those after it.
+        `on_device`: the block's keys and their slots, if all are on the device."""
         if self._begin_with(block) and on_device:
-            # Looked up in a small table that stays in a cache, not in the map.
+            # Look up in a small table that stays in cache rather than in the map.
             keys_U, slots_U = on_device
             known_U, next_U = self._pop()
             self._slabs[0][1].next_N[slots_U[self._positions(known_U, keys_U)]] = next_U
@@ -82,7 +82,7 @@ class NextUses:
         )  # fmt: skip
 
     def forget_before(self, batch: int) -> None:
-        """Forget the known blocks that end at this batch of the agenda or before it."""
+        """Forget the known blocks that end at or before this batch of the agenda."""
         while self._known and self._known[0].end <= batch:
             self._set(*self._pop())
 
@@ -93,7 +93,7 @@ class NextUses:
         return known.keys_U, self._next_N[known.first - self._base : end - self._base]
 
     def _set(self, keys_N: U64, next_N: I32) -> None:
-        """Set the next uses of the rows of these keys that lie on device or host."""
+        """Set the next uses of those rows of these keys that are on device or host."""
         places_N = self._map.find(keys_N)
         tier_N = tier_of(places_N)
         for tier, uses in self._slabs:
@@ -101,12 +101,12 @@ class NextUses:
             uses.next_N[row_of(places_N[here_N])] = next_N[here_N]
 
     def _room_for(self, num: int) -> int:
-        """Size of the array of next uses with `num` more of them."""
+        """Size of the array of next uses with `num` more entries."""
         first, end = self._newest.first, self._newest.end + num
         return len(self._next_N) if end - self._base <= len(self._next_N) else 5 * (end - first) // 4
 
     def _make_room(self, num: int) -> None:
-        """Make room for `num` more next uses, in place of those that were used up."""
+        """Make room for `num` more next uses by reusing consumed entries."""
         first, end = self._newest.first, self._newest.end
         if end + num - self._base > len(self._next_N):
             grown_N = np.empty(self._room_for(num), np.int32)
@@ -114,7 +114,7 @@ class NextUses:
             self._next_N, self._base = grown_N, first
 
     def _positions(self, keys_N: U64, keys_U: U64) -> I32:
-        """[N] position in `keys_U` of each of `keys_N`, which are the same keys in another order."""
+        """[N] position in `keys_U` of each key of `keys_N`, which are the same keys in another order."""
         numbers_U, position_N = np.empty(len(keys_U), np.int32), np.empty(len(keys_N), np.int32)
         self._of_block.clear()
         self._of_block.add(keys_U, numbers_U)

@@ -1,5 +1,5 @@
-"""Ordinals of the chunks on disk. Numbers of chunks grow without end; an ordinal is given out again once its chunk is
-deleted, so that the key map needs few bits for the row of a chunk."""
+"""Ordinals of the chunks on disk. Chunk numbers grow without bound. Ordinals are reused after their chunks are deleted,
+so the key map needs few bits for the row of a chunk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NONE = -1
 
 
 class Ordinals:
-    """Ordinal of each chunk on disk. `len` gives the number of these chunks."""
+    """Ordinal of each chunk on disk. `len` returns the number of chunks on disk."""
 
     def __init__(self) -> None:
         self._of_C: I64 = np.full(64, NONE, np.int64)
-        """Ordinal of each chunk; NONE for one that is not on disk."""
+        """Ordinal of each chunk; NONE if the chunk is not on disk."""
         self._chunk_O: I64 = np.full(64, NONE, np.int64)
         self._free = list(range(63, -1, -1))
 
@@ -25,7 +25,7 @@ class Ordinals:
         return len(self._chunk_O) - len(self._free)
 
     def add(self, chunks: I64) -> None:
-        """Give an ordinal to each of these chunks, which have none."""
+        """Assign an ordinal to each of these chunks, which have none."""
         while len(self._free) < len(chunks):
             self._free += range(2 * len(self._chunk_O) - 1, len(self._chunk_O) - 1, -1)
             self._chunk_O = _doubled(self._chunk_O)

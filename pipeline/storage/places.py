@@ -1,5 +1,5 @@
-"""Metadata that `plan` decides on: the place of every row, the free slots, the stale rows of the log. It holds no bytes
-of rows."""
+"""Metadata on which `plan` bases its decisions: the place of every row, the free slots, the stale rows of the log. It
+contains no bytes of rows."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from pipeline.storage.window import Window
 
 NO_COPIES: I64 = np.empty(0, np.int64)
 SCANNED = 1 << 16
-"""Number of slots that `Slots.changed` scans in one pass, and that make another thread worthwhile."""
+"""Number of slots that `Slots.changed` scans in one pass; also the minimum number per additional thread."""
 
 
 class Slots:
-    """The slots of a slab: the key in each, and the free ones."""
+    """Slots of a slab: the key in each slot, and the free slots."""
 
     def __init__(self, num_slots: int, policy: str, threads: PlanThreads = ALONE) -> None:
         self.keys_S: U64 = np.full(num_slots, RESERVED, np.uint64)
         self.copies_S: I64 = np.full(num_slots, NO_COPY, np.int64)
-        """[S] log position of an identical copy of the slot's row, written by a commit; NO_COPY if the row has changed
-        since."""
+        """[S] log position of an identical copy of the slot's row, written by a commit; NO_COPY if the row has since
+        changed."""
         self.uses = Uses.none(num_slots, threads)
         self.policy = POLICIES[policy](self.uses)
         self._free: I32 = np.arange(num_slots - 1, -1, -1, dtype=np.int32)
         self.num_free = num_slots
 
     def occupied(self) -> NDArray[np.uint8]:
-        """[S] 1 for a slot that holds a row, else 0, as a new array."""
+        """[S] 1 for each slot that holds a row, else 0, as a new array."""
         held_S = np.empty(len(self.keys_S), np.uint8)
         self.uses.threads.split(len(held_S), lambda a, b: mark_held(self.keys_S[a:b], held_S[a:b]), SCANNED)
         return held_S
 
     def changed(self) -> Iterator[I32]:
-        """Iterate over the slots whose row has no identical copy in the log. Each item covers SCANNED slots, since all
-        at once would take too much memory."""
+        """Iterate over the slots whose row has no identical copy in the log. Each item covers SCANNED slots, to limit
+        memory use."""
         for first in range(0, len(self.keys_S), SCANNED):
             part = slice(first, first + SCANNED)
             changed = (self.keys_S[part] != RESERVED) & (self.copies_S[part] == NO_COPY)
             yield (first + np.flatnonzero(changed)).astype(np.int32)
 
     def take(self, keys_U: U64, uses: Uses, copies_U: I64 = NO_COPIES) -> I32:
-        """Assign a free slot to each key; there must be enough. `uses`: uses of these rows so far; `copies_U`: log
-        positions of their copies, by default none."""
+        """Assign a free slot to each key; there must be enough free slots. `uses`: uses of these rows so far.
+        `copies_U`: log positions of their copies (default: none)."""
         assert len(keys_U) <= self.num_free
         slots_U = self._free[self.num_free - len(keys_U) : self.num_free].copy()
         self.num_free -= len(keys_U)
@@ -73,28 +73,28 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Hard limits that `plan` observes."""
+    """Hard limits that `plan` enforces."""
 
     disk_chunks: int
-    """Maximum number of chunks on disk at one time, including those that the next commit writes."""
+    """Maximum number of chunks on disk at any time, including those that the next commit writes."""
     map_bytes: int
 
 
 def max_rows(num_slots: int, map_bytes: int) -> int:
-    """Maximum number of rows in slabs of `num_slots` slots, given a map of at most `map_bytes`."""
+    """Maximum number of rows in slabs of `num_slots` slots, with a map of at most `map_bytes`."""
     return min(num_slots, map_bytes // MIN_BYTES)
 
 
 class Places:
-    """All metadata of `plan`: key map, slots, policies, the log's tail. It belongs to `plan` and runs ahead of the
-    bytes; it agrees with them once the pipeline is drained."""
+    """All metadata of `plan`: key map, slots, policies, the log's tail. It runs ahead of the bytes of the rows and
+    agrees with them when the pipeline is drained."""
 
     def __init__(
         self, device_rows: int, host_rows: int, policies: tuple[str, str], caps: Caps, chunks: Chunks,
         num_threads: int = 1,
     ) -> None:  # fmt: skip
-        """`policies`: names of those of device and host. `num_threads`: number of threads that share the work of a
-        call; it changes no result."""
+        """`policies`: names of the policies of device and host. `num_threads`: number of threads that share the work of
+        a call; it does not affect results."""
         self.threads = PlanThreads(num_threads)
         self.map = KeyMap(self.threads)
         self.device = Slots(device_rows, policies[0], self.threads)
@@ -108,16 +108,16 @@ class Places:
         self.begin_growth()
 
     def evictable(self, window: Sequence[U64], block_U: I64) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Masks [S] of the slots of device and host whose row may leave: no block of the window needs it. `window`:
-        keys of its blocks; `block_U`: places of the first one, which is planned."""
+        """Masks [S] of the slots of device and host whose row no block of the window needs, so that it may leave.
+        `window`: keys of its blocks. `block_U`: places of the keys of the first block, the one being planned."""
         device_S, host_S = self.device.occupied(), self.host.occupied()
         for places_U in self.window.enter(window, block_U):
             self.threads.split(len(places_U), lambda a, b: pin_rows(places_U[a:b], device_S, host_S))  # noqa: B023
         return device_S, host_S
 
     def use(self, slots_U: I32) -> None:
-        """Record that a training block, the next one, uses the rows in these slots of the device. They change, so their
-        copies become stale."""
+        """Record that the next training block uses the rows in these device slots. The rows change, so their copies
+        become stale."""
         device = self.device
         slots = device.uses.last_N, device.uses.count_N, device.copies_S
         self.threads.split(len(slots_U), lambda a, b: use_rows(slots_U[a:b], self.trained, *slots))
@@ -130,11 +130,11 @@ class Places:
 
     @property
     def commit_chunks(self) -> int:
-        """Maximum number of chunks that the next commit writes: all rows of device and host, and the merged chunks."""
+        """Maximum number of chunks that the next commit writes: all rows of device and host, plus merged chunks."""
         return self._slab_chunks + self.chunks.allowance
 
     def begin_growth(self, at_least: int = 0) -> None:
-        """Begin again after a commit: set the number of chunks that may be written until the next one."""
+        """After a commit, set the number of chunks that may be written before the next one."""
         self.window.forget()
         room = self.caps.disk_chunks - self.chunks.present - self._slab_chunks
         self.chunks.begin_growth(len(self.map), room, at_least)

@@ -1,4 +1,4 @@
-"""The threads of `plan`, which share its work on many keys or slots."""
+"""Threads of `plan`, which share its work on many keys or slots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pipeline.machine.threads import Threads
 
 MIN_PART = 1 << 14
-"""Minimum number of keys or slots that is worth another thread. Handing over a part takes as long as about 5,000."""
+"""Minimum number of keys or slots per additional thread. Handing over a part costs as much as about 5,000 of them."""
 
 
 class PlanThreads(Threads):
@@ -17,7 +17,7 @@ class PlanThreads(Threads):
         super().__init__(num_threads, "plan")
 
     def split(self, size: int, work: Callable[[int, int], None], minimum: int = 0) -> None:
-        """As `Threads.split`, but in one call if no other thread would help. `minimum`: by default MIN_PART."""
+        """Like `Threads.split`, but in one call if no other thread would help. `minimum` defaults to MIN_PART."""
         minimum = minimum or MIN_PART
         if self.num_threads > 1 and size > minimum:
             super().split(size, work, minimum)
@@ -26,4 +26,4 @@ class PlanThreads(Threads):
 
 
 ALONE = PlanThreads()
-"""One thread, which does everything itself."""
+"""A single thread, without helpers."""

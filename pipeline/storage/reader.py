@@ -1,10 +1,10 @@
 """Reader of scattered rows from the log's chunk files. It checks each row's tag and keeps many reads in flight.
 
-One rule decides which rows share a read: two wanted rows are read together if the disk streams over the gap between
-them in less time than one more read costs. If most gaps are short, the whole chunk is read in pieces of at most
-SCRATCH_BYTES; if they are long, each row has its own read. Choosing one of these two per chunk would read gaps that the
-rule avoids. Measured for 100,000 rows out of 4 M, cold, O_DIRECT, by 64 threads: one read per row 1.27 s, whole chunks
-0.74 s, this rule 0.60 s; 0.58 s if the longest allowed gap is a third shorter, 0.52 s if it is half as long again.
+One rule decides which rows share a read: two wanted rows are read together if the disk can stream the gap between them
+in less time than one more read costs. If most gaps are short, the whole chunk is read in pieces of at most
+SCRATCH_BYTES; if most are long, each row is read separately. Choosing between these two for each chunk would read gaps
+that the rule avoids. Measured for 100,000 rows out of 4 M, cold, O_DIRECT, 64 threads: one read per row 1.27 s, whole
+chunks 0.74 s, this rule 0.60 s; 0.58 s with a maximum gap 33 % shorter, 0.52 s with one 50 % longer.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.reads import reads_of
 
 MAX_FILES = 16_384
-"""Maximum number of chunk files kept open; never more than half of the process's limit of open files."""
+"""Maximum number of chunk files kept open, also limited to half of the process's limit on open files."""
 
 
 def allow_many_files() -> None:
-    """Raise the soft limit of open files to 4 * MAX_FILES, or to the hard limit if that is lower. With the usual soft
-    limit of 1,024 the reader would open most files of a large log again for every block."""
+    """Raise the soft limit on open files to 4 * MAX_FILES, or to the hard limit if that is lower. With the usual soft
+    limit of 1,024, the reader would reopen most files of a large log for every block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4 * MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, 4 * MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -36,7 +36,7 @@ def allow_many_files() -> None:
 
 
 class WrongTag(Exception):
-    """Raised if a row's words differ from those that were written."""
+    """Raised if a row's words differ from those written."""
 
     def __init__(self, position: int, file: Path, offset: int) -> None:
         super().__init__(
@@ -46,9 +46,9 @@ class WrongTag(Exception):
 
 
 class Reader:
-    """Reads any rows of immutable chunk files. Only one thread at a time may call it.
+    """Reader of any rows of immutable chunk files. Only one thread at a time may call it.
 
-    `file_of` returns a chunk's file, which holds `chunk_rows` rows of `num_words` uint32; `direct` bypasses the page
+    `file_of` returns a chunk's file, which contains `chunk_rows` rows of `num_words` uint32. `direct` bypasses the page
     cache.
     """
 
@@ -66,14 +66,14 @@ class Reader:
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
         """Read the rows at log positions `at_U` [U], in any order, into `out_UW` [U, W].
 
-        Raises OSError if a row could not be read and WrongTag if a row is damaged; of several such rows, the one with
-        the lowest position is reported. The content of `out_UW` is undefined then.
+        Raises OSError if a row cannot be read and WrongTag if a row is damaged. If several rows are affected, the one
+        at the lowest position is reported. The content of `out_UW` is then undefined.
         """
         order_N = np.argsort(at_U)
         at_N = at_U[order_N].astype(np.int64)
         chunks_N = at_N // self._chunk_rows
         firsts = np.flatnonzero(np.diff(chunks_N, prepend=-1))
-        # Each pass uses at most as many files as may be open.
+        # Each pass uses no more files than may be open.
         for first in range(0, len(firsts), self._max_files):
             mine = firsts[first : first + self._max_files]
             end = firsts[first + self._max_files] if first + self._max_files < len(firsts) else len(at_N)
@@ -87,7 +87,7 @@ class Reader:
 
     def _open(self, chunks: list[int]) -> I32:
         """Open files of these chunks and return their descriptors; there are at most `_max_files` chunks."""
-        # Mark the files that are open as recently used first, so that none of them is closed for another of these.
+        # First mark the files that are already open as recently used, so that opening the others closes none of them.
         for chunk in self._files.keys() & chunks:
             self._files.move_to_end(chunk)
         for chunk in chunks:

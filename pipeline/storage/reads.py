@@ -1,7 +1,7 @@
-"""Two ways to keep many reads of rows in flight: by Linux's asynchronous I/O past the page cache, by threads otherwise.
+"""Two ways to keep many reads of rows in flight: Linux asynchronous I/O, which bypasses the page cache, and threads.
 
-A read in flight costs a third of the processor time of one in a thread, but Linux is asynchronous only for files that
-bypass the page cache, and only on file systems that support it, such as ext4 and XFS.
+An asynchronous read costs a third of the CPU time of a read in a thread, but Linux reads asynchronously only from files
+that bypass the page cache, and only on file systems that support it, such as ext4 and XFS.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from pipeline.machine.stuck import CHECK_SECONDS, check_stuck, gave_up, note_wai
 from pipeline.records import I32, I64, U32
 
 NUM_READERS = 64
-"""Number of reader threads. Each has a scratch buffer of SCRATCH_BYTES after its first read: 64 MiB together."""
+"""Number of reader threads. After its first read, each has a scratch buffer of SCRATCH_BYTES: 64 MiB in total."""
 PARTS_PER_READER = 4
 MIN_READER_ROWS = 16
 LARGE_PART = 256
-"""Minimum number of rows per part if a reader gets several parts: a part costs 10 us of Python, as much as reading 15
-rows from memory."""
+"""Minimum number of rows per part if a reader gets several parts. A part costs 10 us of Python time, as much as reading
+15 rows from memory."""
 NUM_IN_FLIGHT = 128
 BUFFERS_BYTES = NUM_READERS * SCRATCH_BYTES
-"""Bytes of the buffers of all reads, of either way, unless a row takes more than 508 KiB."""
+"""Total size of the read buffers in bytes, either way, unless a row takes more than 508 KiB."""
 
 
 class Reads(Protocol):
     """A way to read rows."""
 
     def read(self, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
-        """Read rows as `read_rows` does, sorted by file and offset. Returns the first row that could not be read and
-        the reason, or (-1, 0). Only one thread at a time may call it."""
+        """Read rows, sorted by file and offset, like `read_rows`. Returns the first row that could not be read and the
+        reason, or (-1, 0). Only one thread at a time may call it."""
 
     def close(self) -> None: ...
 
 
 def reads_of(row_bytes: int, max_gap: int, direct: bool) -> Reads:
-    """Choose the way for files that were opened with O_DIRECT if `direct`, without it otherwise. Wanted rows up to
-    `max_gap` bytes from each other are read together."""
+    """Choose the way to read files that are opened with O_DIRECT if `direct`, else without it. Wanted rows up to
+    `max_gap` bytes apart are read together."""
     if direct and (context := open_context(NUM_IN_FLIGHT)):
         return ReadsInFlight(context, row_bytes, max_gap)
     return ReadsByThreads(row_bytes, max_gap, PAGE_BYTES if direct else 1)
@@ -61,11 +61,11 @@ class ReadsInFlight:
         self._buffers_RB = aligned_empty((NUM_IN_FLIGHT, pages * PAGE_BYTES), np.uint8, PAGE_BYTES)
         self._work = np.empty(NUM_IN_FLIGHT * IN_FLIGHT_WORDS, np.int64)
         self._context = context
-        # A context that is forgotten would count against fs.aio-max-nr until the process ends.
+        # A leaked context would count against fs.aio-max-nr until the process ends.
         self._close = weakref.finalize(self, close_context, context)
         self._close.atexit = False
         self._busy = threading.Lock()
-        """Held by a read, so that another thread that closes waits for its end."""
+        """Held during a read, so that `close` in another thread waits for its end."""
 
     def read(self, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
         """`Reads.read`. Raises RuntimeError after `close`."""
@@ -83,8 +83,8 @@ class ReadsInFlight:
                         return row, why
                     note_wait(f"reading {os.readlink(f'/proc/self/fd/{files_N[row]}')!r}", state.tolist())
             except BaseException:
-                # Closing waits for what is in flight, perhaps for ever. The thread keeps the buffers until then: the
-                # system writes into them.
+                # Closing waits for the reads in flight, perhaps forever. Until then the thread keeps the buffers, into
+                # which the system writes.
                 closing = threading.Thread(target=self._end, daemon=True)
                 closing.start()
                 closing.join(CHECK_SECONDS)
@@ -101,7 +101,7 @@ class ReadsInFlight:
 
 
 class ReadsByThreads:
-    """One read at once in each of NUM_READERS threads."""
+    """One read at a time in each of NUM_READERS threads."""
 
     def __init__(self, row_bytes: int, max_gap: int, alignment: int) -> None:
         self._row_bytes, self._max_gap, self._alignment = row_bytes, max_gap, alignment
@@ -114,7 +114,7 @@ class ReadsByThreads:
 
         def take_parts() -> tuple[int, int]:
             scratch = self._my_scratch()
-            # Parts are taken in order, so all parts before the first bad row have been taken, and read, too.
+            # Parts are taken in order, so all parts before the first bad row have been taken and read.
             for begin, end in parts:
                 mine = slice(begin, end)
                 failed, why = read_rows(
@@ -140,10 +140,10 @@ class ReadsByThreads:
 
 
 def part_bounds(firsts_C: I64, num_rows: int) -> I64:
-    """First row of each part that a free reader takes, and `num_rows` at the end; chunks begin at the rows `firsts_C`.
+    """First row of each part that a free reader takes, then `num_rows`. Chunks begin at rows `firsts_C`.
 
-    With at least NUM_READERS chunks no chunk is divided: one reader then goes through a file from front to back, an
-    access pattern that the kernel recognizes.
+    With at least NUM_READERS chunks, no chunk is divided: one reader then reads a file sequentially, an access pattern
+    that the operating system recognizes.
     """
     several = min(NUM_READERS * PARTS_PER_READER, num_rows // LARGE_PART)
     num_parts = max(min(NUM_READERS, -(-num_rows // MIN_READER_ROWS)), several)

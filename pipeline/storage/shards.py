@@ -1,7 +1,7 @@
 """Shards: the shard of a key, the folder of a shard, and the assignment of shards to workers.
 
-The number of shards is fixed when a table is made. If the number of workers changes, the same directories are assigned
-again and nothing is rewritten.
+The number of shards is fixed when a table is created. If the number of workers changes, the same directories are
+reassigned and nothing is rewritten.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def deal_shards(
 ) -> dict[str, tuple[int, ...]]:
     """Assign each of `num` shards to a worker that can open its directory.
 
-    The assignment is as even as `reach` allows: the sum of squares of the workers' numbers of shards is minimal. Of all
-    such assignments it is one that moves the fewest shards compared with `before`, which may name other workers. It is
-    deterministic. Raises ValueError with the shards that no worker reaches, if there are any.
+    The assignment is as even as `reach` allows: it minimizes the sum of squares of the workers' numbers of shards.
+    Among such assignments, it moves the fewest shards compared with `before`, which may name other workers. It is
+    deterministic. Raises ValueError, with the shards, if there are shards that no worker can reach.
 
     Computed as a minimum-cost flow by successive shortest paths (Ahuja, Magnanti, Orlin, Network Flows, 9.7): a worker
-    that gets a shard may pass one of its own on to another worker.
+    that gets a shard may pass another shard on to another worker.
     """
     before = before or {}
     cost_SW = np.full((num, len(workers)), np.inf)
@@ -77,7 +77,7 @@ def deal_shards(
 
 
 def _give(shard: int, worker_S: I64, cost_SW: NDArray[np.float64]) -> None:
-    """Assign the shard along the cheapest path: workers on that path pass one of their shards on to the next."""
+    """Assign the shard along the cheapest path: each worker on the path passes one of its shards to the next."""
     held_H = np.flatnonzero(worker_S >= 0)
     holder_H = worker_S[held_H]
     step_HW = cost_SW[held_H] - cost_SW[held_H, holder_H][:, None]

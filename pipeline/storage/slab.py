@@ -12,8 +12,8 @@ from pipeline.records import F32, I32, I64, U32
 
 
 class Slab:
-    """`num_rows` slots for rows of `num_words`. The only writer is `train` for the device, `write_back` for the
-    host."""
+    """`num_rows` slots for rows of `num_words`. The only writer of the device slab is `train`; that of the host slab is
+    `write_back`."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Slab:
         name: str = "device",
         device: Device = RAM,
     ) -> None:
-        """`threads`: threads of the one stage that uses the slab, if it may move rows with all of them. `device`: the
+        """`threads`: threads of the only stage that uses the slab, if it may use all of them to move rows. `device`:
         device whose memory holds the slab."""
         self._name = name
         self._threads = threads or Whole()
@@ -35,7 +35,7 @@ class Slab:
         return self.words_SW.view(np.float32)
 
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
-        """Copy the rows at `at_U` into `out_UW`. Both arrays lie in the slab's memory, or both on the host; if the slab
+        """Copy the rows at `at_U` into `out_UW`. Both arrays are in the slab's memory, or both on the host. If the slab
         is on a GPU and they are on the host, this waits for the GPU."""
         if on_host(out_UW) and not on_host(self.words_SW):
             self._fetch(at_U, out_UW)
@@ -46,8 +46,8 @@ class Slab:
         self._threads.split(len(at_U), lambda a, b: scatter_rows(self.words_SW, at_U[a:b], rows_UW[a:b]))
 
     def _fetch(self, at_U: I32 | I64, out_UW: U32) -> None:
-        """Copy rows from the GPU to the host for a commit, which writes them to disk. The pipeline is drained then, so
-        this may wait; no ring has room for these rows."""
+        """Copy rows from the GPU to the host for a commit, which writes them to disk. The pipeline is then drained, so
+        this may wait. No ring has room for these rows."""
         stream, device_U = self._device.train, self._device.to_device(at_U)
         rows_UW, pinned_UW = (empty(out_UW.shape, np.uint32) for empty in (self._device.empty, self._device.pinned))
         stream.run(gather_rows, self.words_SW, device_U, rows_UW)

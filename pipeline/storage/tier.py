@@ -18,7 +18,7 @@ class Tier(Protocol):
         """Copy the rows at `at_U` into `out_UW`, in that order."""
 
     def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
-        """Store rows at `at_U`. The disk appends: there `at_U` covers chunks one by one, each from its first row."""
+        """Store rows at `at_U`. The disk tier appends: its `at_U` covers chunks one by one, each from its first row."""
 
     def where(self, at: int) -> str:
         """Describe a row's location in words, for error messages."""
@@ -37,13 +37,13 @@ class KeyedTier(Tier, Protocol):
 
 
 def check_keys(tier: Tier, at_U: I32 | I64, rows_UW: U32, keys_U: U64) -> None:
-    """Raises Damaged if a row that was read has another key than the one expected there."""
+    """Raise Damaged if a row that was read does not have the expected key."""
     got_U = row_keys(rows_UW)
     wrong = np.flatnonzero(got_U != keys_U)
     if len(wrong):
         first = int(wrong[0])
         raise Damaged(
-            f"{len(wrong)} of {len(keys_U)} rows are not the ones asked for; the first: {tier.where(int(at_U[first]))} "
+            f"{len(wrong)} of {len(keys_U)} rows are not the requested ones; the first: {tier.where(int(at_U[first]))} "
             f"holds key {got_U[first]:#018x} instead of {keys_U[first]:#018x}. None of them was used; "
             "`pipeline verify RUN` says what else is wrong"
         )

@@ -1,4 +1,4 @@
-"""Rows as they are computed with, from rows as they are stored, and the first rows of keys."""
+"""Conversion of stored rows to the rows on which kernels compute, and the initial rows of keys."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pipeline.records import U32, U64
 from pipeline.storage.layout import RowLayout
 
 FIRST_ROWS_AT_ONCE = 1024
-"""Number of wide rows that exist at one time while first rows are made: no cap covers them."""
+"""Maximum number of wide rows in memory while initial rows are made, since no cap covers them."""
 
 
 def widened(layout: RowLayout, rows_UW: U32) -> U32:
-    """[U, X] the rows [U, W] with float32 throughout: the same array if they are stored so."""
+    """[U, X] the rows [U, W] with all values as float32; the same array if they are stored that way."""
     if not layout.formats:
         return rows_UW
     wide_UX = np.zeros((len(rows_UW), layout.wide.num_words), np.uint32)
@@ -23,7 +23,7 @@ def widened(layout: RowLayout, rows_UW: U32) -> U32:
 
 
 def write_first_rows(layout: RowLayout, seed: int, init_std: float, keys_U: U64, out_UW: U32) -> None:
-    """Write the first rows [U, W] of keys: random weights of the embedding, zeros in all other words."""
+    """Write the initial rows [U, W] of keys: random embedding weights, and zeros in all other words."""
     if not layout.formats:
         init_rows(keys_U, np.uint64(seed), init_std, layout.embedding_dim, out_UW)
         return

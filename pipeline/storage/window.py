@@ -1,8 +1,8 @@
 """Places of the keys of the window's blocks.
 
-While a block is in the window, the place of one of its keys changes only if a block before it brings the row to the
-device: `plan` lets no row leave that a block of the window needs. So a key is looked up when its block comes into the
-window, and once more if a block before brings its row.
+While a block is in the window, the place of one of its keys changes only if an earlier block brings the row to the
+device, since `plan` never evicts a row that a block of the window needs. So a key is looked up when its block enters
+the window, and once more if an earlier block brings its row.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ class _Entered:
 
 
 class Window:
-    """Places of the keys of the blocks of the window, which come and go in order."""
+    """Places of the keys of the window's blocks, which enter and leave in order."""
 
     def __init__(self, key_map: KeyMap) -> None:
         self._map = key_map
         self._blocks: list[_Entered] = []
 
     def forget(self) -> None:
-        """Forget all places, since rows moved otherwise than by `plan`."""
+        """Forget all places, because rows were moved by something other than `plan`."""
         self._blocks.clear()
 
     def find(self, keys_U: U64) -> I64:
-        """[U] places of the keys of a block, -1 for unknown ones."""
+        """[U] places of the keys of a block; -1 for unknown keys."""
         for block in self._blocks:
             if block.keys_U is keys_U:
                 return block.places_U
         return self._map.find(keys_U)
 
     def enter(self, window: Sequence[U64], first_U: I64) -> list[I64]:
-        """Take in the blocks of the window with these keys, and return the places of the keys of each. `first_U`:
-        places of those of the first block, as `find` gave them."""
+        """Add the blocks of the window with these keys, and return the places of the keys of each. `first_U`: places of
+        the first block's keys, as returned by `find`."""
         while self._blocks and self._blocks[0].keys_U is not window[0]:
             self._blocks.pop(0)
         same = [block.keys_U is keys_U for block, keys_U in zip(self._blocks, window, strict=False)]
-        # A window of fewer blocks than before comes after a smaller look-ahead: the other blocks must not count.
+        # A window with fewer blocks than before follows a smaller look-ahead: the other blocks must not count.
         if len(self._blocks) > len(window) or not all(same):
             self.forget()
         for n in range(len(self._blocks), len(window)):
@@ -61,8 +61,8 @@ class Window:
         return [block.places_U for block in self._blocks]
 
     def leave(self, keys_U: U64, arrived_A: U64) -> None:
-        """Forget the block with these keys, which is planned and brought the rows of `arrived_A` to the device, and the
-        blocks before it: they evaluated, or were refused and left out."""
+        """Forget the block with these keys, which is planned and brought the rows of `arrived_A` to the device. Also
+        forget earlier blocks, which evaluated or were refused and skipped."""
         while self._blocks and self._blocks[0].keys_U is not keys_U:
             self._blocks.pop(0)
         del self._blocks[:1]
@@ -73,7 +73,7 @@ class Window:
                 self._follow(block, bits_W)
 
     def _follow(self, block: _Entered, bits_W: U64) -> None:
-        """Find those keys of a block again that came to the device. `bits_W`: filter that passes them."""
+        """Look up again the keys of a block that arrived on the device. `bits_W`: filter that passes them."""
         away_N, arrived_N = block.away_N, np.empty(len(block.away_N), np.bool_)
         self._map.threads.split(len(away_N), lambda a, b: pass_keys(block.keys_U, away_N[a:b], bits_W, arrived_N[a:b]))
         at = away_N[arrived_N]

@@ -18,32 +18,32 @@ Truth = tuple[F32, F32 | None, U64 | None, U64 | None]
 
 
 def truth_of(examples: Examples) -> Truth:
-    """Labels, weights, groups and slices of a block, for its metrics; slices only of what is evaluated after training.
-    They are copies, since the read buffer may be overwritten before the metrics are computed."""
+    """Labels, weights, groups and slices of a block, for its metrics. Slices only for evaluation after training. They
+    are copies because the read buffer may be overwritten before the metrics are computed."""
     slices_SN = None if examples.block.trains else examples.slices_SN
     return deepcopy((examples.labels_NT, examples.weights_N, examples.groups_N, slices_SN))
 
 
 class BlockMetrics:
-    """Makes the results of a run's blocks, in order."""
+    """Computes the results of a run's blocks, in order."""
 
     def __init__(self, evaluation: Evaluation, alone: bool = True) -> None:
-        """`alone`: True if this worker has all examples; otherwise the driver computes metrics from all workers'
-        sums."""
+        """`alone`: True if this worker has all examples. Otherwise the driver computes metrics from the sums of all
+        workers."""
         self.returns_scores = False
-        """True to return the scores of evaluated blocks, instead of computing metrics from them."""
+        """True to return the scores of evaluated blocks instead of computing metrics from them."""
         self._evaluation = evaluation
         self._alone = alone
         self._clipped = self._clippable = 0.0
         self._in_epoch = False
-        """True if the last block trained, and others of its epoch follow."""
+        """True if the last block trained and more blocks of its epoch follow."""
         self._scores: dict[int, list[Iterator[U64]]] = {}
 
     def of(self, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None) -> BlockResult:
-        """Return the block's mean loss and, if it closes an evaluated split, the metrics of the split; those of the
+        """Return the block's mean loss and, if it closes an evaluated split, the metrics of the split. Metrics of the
         training split cover the examples that this session trained on.
 
-        Columns of `results_K4`: loss, its weight and, with CowClip, numbers of clipped rows and of all rows. Raises
+        Columns of `results_K4`: loss, its weight and, with CowClip, the numbers of clipped rows and of all rows. Raises
         FloatingPointError if a loss is not finite.
         """
         losses_K, weights_K, clipped_K, rows_K = results_K4.T.astype(np.float64)
@@ -79,7 +79,7 @@ class BlockMetrics:
         return metrics
 
     def _close(self, block: Block, evaluated: bool) -> SplitSums | None:
-        """Return this worker's metric sums of the split, and keep its scores for `scores`. None if nothing was
+        """Return this worker's metric sums of the split, and keep its scores for `scores`. Returns None if nothing was
         evaluated."""
         if not evaluated and not (block.trains and self._clippable):
             return None
@@ -93,7 +93,7 @@ class BlockMetrics:
         return closed
 
     def epoch_sums(self) -> F64 | None:
-        """Sums of the training split so far; None if it has not begun, or is over."""
+        """Sums of the training split so far; None if it has not started or has ended."""
         return np.concatenate(([self._clipped, self._clippable], self._evaluation.sums)) if self._in_epoch else None
 
     def add_epoch_sums(self, sums: F64) -> None:
@@ -110,7 +110,7 @@ class BlockMetrics:
 
     def scores(self, number: int, table: int) -> U64 | None:
         """Return the next piece of sorted entries of a table (see `Evaluation.close`) for the split that block `number`
-        closed; None after the last piece."""
+        closed, or None after the last piece."""
         return next(self._scores[number][table], None)
 
     def _score(

@@ -23,12 +23,12 @@ class Shape:
     layout: FieldLayout
     row: RowLayout
     largest_batch: int
-    """Maximum number of examples of a batch, of all workers together."""
+    """Maximum number of examples in a batch, over all workers."""
     steps_of_epoch: int = 1
 
 
 def build_model(workflow: Workflow) -> torch.nn.Module:
-    """Build the workflow's model; its initial weights depend on nothing but the seed."""
+    """Build the workflow's model. Its initial weights depend only on the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(workflow.seed)
         model: torch.nn.Module = workflow.model.kind(
@@ -49,12 +49,12 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
 
 
 def sequence_sizes(workflow: Workflow) -> dict[str, dict[str, tuple[int, int]]]:
-    """The argument `sequences` of a model class that has it: for each sequence, by name, the numbers of its list
-    columns and of its lists of numbers."""
+    """Argument `sequences`, for model classes that have it: for each sequence, by name, its number of list columns and
+    its number of lists of numbers."""
     try:
         parameters = inspect.signature(workflow.model.kind).parameters
     except ValueError:
-        return {}  # Some classes of Python itself have no signature.
+        return {}  # Some built-in classes have no signature.
     if "sequences" not in parameters:
         return {}
     sequences = workflow.data.sequences
@@ -69,8 +69,8 @@ def initial_biases(workflow: Workflow) -> list[float]:
 
 
 class InitialBias:
-    """Forward hook of a model that adds a constant to its logits. It holds no tensor, so that the bias is on every
-    device, in no commit, and in what is traced of the model."""
+    """Forward hook of a model that adds a constant to its logits. It has no tensor, so the bias works on every device,
+    is in no commit, and is part of any trace of the model."""
 
     def __init__(self, biases: Sequence[float]) -> None:
         self._biases = biases
@@ -91,7 +91,7 @@ class InitialBias:
 
 
 def row_layout(workflow: Workflow) -> RowLayout:
-    """Layout of the model's rows; a model class with `first_order = True` has one more weight in every row."""
+    """Layout of the model's rows. A model class with `first_order = True` has one more weight in every row."""
     first_order = bool(getattr(workflow.model.kind, "first_order", False))
     rows = workflow.optimizer.rows
     return RowLayout(workflow.model.embedding_dim, first_order, rows.kind, formats_of_rows(rows))

@@ -1,6 +1,6 @@
-"""The compiled dense part: forward pass, loss, and backward pass down to the embeddings, made one graph by torch.
+"""The compiled dense part: forward pass, loss, and backward pass down to the embeddings, as one torch graph.
 
-The graph is for a full training batch and for one number of threads; all other batches run eagerly. It is compiled in a
+The graph is for a full training batch and a fixed number of threads; all other batches run eagerly. It is compiled in a
 separate thread, with made-up inputs, while the first blocks are read.
 """
 
@@ -30,8 +30,8 @@ from pipeline.training.widths import own_model
 from pipeline.workflow import Workflow
 
 OF_TORCH = r"`torch\.jit\.script_method` is deprecated|The \.grad attribute of a Tensor that is not a leaf"
-"""Beginnings of warnings by which torch's compiler complains about its own code: when it is imported, and when a model
-leaves torch in the middle of its forward pass."""
+"""Beginnings of warnings that torch's compiler raises about torch's code: on import, and when a model leaves torch in
+the middle of its forward pass."""
 MAX_REASON = 300
 """Maximum number of characters of torch's reason in a message."""
 
@@ -39,7 +39,7 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
 def made_up_inputs(forward: Forward, embed: Embed, full: int) -> Callable[[], Inputs]:
-    """Return a function that makes inputs of a `Pass` with the layout of a full batch of `full` examples, all zero."""
+    """Return a function that makes all-zero inputs for a `Pass`, with the layout of a full batch of `full` examples."""
 
     def make() -> Inputs:
         numbers, labels, weights = forward.columns_of_full_batch()
@@ -50,8 +50,8 @@ def made_up_inputs(forward: Forward, embed: Embed, full: int) -> Callable[[], In
 
 
 class Compiled:
-    """A compiled `Pass`. The same code gives the same bits, also from a cache; other compilers, processors or numbers
-    of threads make other code. Belongs to `train`, but for the thread that compiles."""
+    """A compiled `Pass`. The same code gives the same bits, even from a cache; other compilers, processors or numbers
+    of threads generate different code. Only `train` and the compiling thread use it."""
 
     def __init__(
         self, run: Pass, inputs: Callable[[], Inputs], model: torch.nn.Module, device: TorchDevice, workflow: Workflow
@@ -63,7 +63,7 @@ class Compiled:
         self._thread: Thread | None = None
 
     def begin(self) -> None:
-        """Begin to compile, unless that was done before. Until `settle` nobody else may use the model."""
+        """Start compiling, unless already started. Nothing else may use the model until `settle`."""
         if self._thread is None:
             self._thread = Thread(target=self._try_to_compile, name="compile", daemon=True)
             self._thread.start()
@@ -74,7 +74,7 @@ class Compiled:
             self._thread.join()
 
     def check(self) -> None:
-        """Wait until it is compiled, if that has begun. Raises PipelineError if torch could not."""
+        """Wait for compilation to finish, if it has started. Raises PipelineError if it failed."""
         with part("compile"):
             self.settle()
         if self._failure:
@@ -83,12 +83,12 @@ class Compiled:
     def __call__(
         self, numbers: Tensor, embeddings: Tensor, first: Tensor, labels: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Run the pass. Raises PipelineError if torch could not compile it, or would have to do so too often."""
+        """Run the pass. Raises PipelineError if torch could not compile it or would recompile it too often."""
         self.begin()
         self.check()
         assert self._pass, "it was neither compiled nor refused"
         try:
-            # Beyond its limit torch would go on eagerly, with bits that depend on what was compiled before.
+            # Beyond its limit torch would continue eagerly, with bits that depend on earlier compilations.
             with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
                 return self._pass(numbers, embeddings, first, labels, weights)
         except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
@@ -102,7 +102,7 @@ class Compiled:
             self._failure = error
 
     def _compile(self) -> None:
-        # Compiled code is for torch's number of threads, which is a property of each thread of Python.
+        # Compiled code depends on torch's number of threads, which is set per Python thread.
         torch.set_num_threads(self._threads)
         os.environ[CACHE] = str(cache_folder(self._cache))
         warnings.filterwarnings("ignore", OF_TORCH)
@@ -112,7 +112,7 @@ class Compiled:
         with untouched(self._model), torch.random.fork_rng(devices=devices):
             self._model.train()
             inputs = self._inputs()
-            # Forward and backward are both compiled now. Gradients are returned, not added to the parameters'.
+            # Compile both forward and backward now. Gradients are returned, not added to those of the parameters.
             _, loss = compiled(*inputs)
             wanted = [tensor for tensor in (*inputs, *self._model.parameters()) if tensor is not None]
             torch.autograd.grad(loss, [tensor for tensor in wanted if tensor.requires_grad], allow_unused=True)
@@ -125,27 +125,27 @@ class Compiled:
                 f"the dense model {name} changes as it trains, and torch would have to compile it at every step: keep "
                 "what changes in buffers, or set model.compile to false"
             )
-        # What follows is advice for those who look for the error in torch.
+        # The rest of the message is advice for debugging torch.
         message, _, _ = str(error).partition("Set TORCHDYNAMO_VERBOSE")
         reason = " ".join(message.split())[:MAX_REASON] or type(error).__name__
         return f"torch cannot compile the dense model {name}: {reason}; change it, or set model.compile to false"
 
 
 def options(device: TorchDevice) -> dict[str, Any]:
-    """Options of torch's compiler. On a GPU it must not choose by measured times among kernels that add in another
-    order. Random numbers come from the generator that each step seeds, on either device."""
+    """Options of torch's compiler. On a GPU it must not choose, by measured time, between kernels with different orders
+    of addition. On both devices, random numbers come from the generator that each step seeds."""
     return {"deterministic": True} if device.where.type == "cuda" else {}
 
 
 def isolated() -> dict[str, bool]:
-    """Argument of torch.compile, where it is known, that counts each learner's compilations by themselves: a process
-    that trains one model after another would reach torch's limit."""
+    """Argument of torch.compile, in versions that have it, that counts each learner's compilations separately.
+    Otherwise a process that trains one model after another would reach torch's limit."""
     return {name: True for name in inspect.signature(torch.compile).parameters if name == "isolate_recompiles"}
 
 
 def cache_folder(chosen: Path | None) -> Path:
-    """Folder of compiled code: within the chosen folder, by default torch's own, one for each compiler and processor,
-    neither of which torch compares when it finds code there."""
+    """Folder for compiled code: a subfolder of the chosen folder (default: torch's) for each compiler and processor.
+    torch checks neither when it finds code in a folder."""
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
     own = hashlib.blake2b(f"{compiler_version(compiler())} {processor()}".encode(), digest_size=6).hexdigest()
@@ -155,7 +155,7 @@ def cache_folder(chosen: Path | None) -> Path:
 
 @contextmanager
 def untouched(model: torch.nn.Module) -> Iterator[None]:
-    """Give a model back the buffers and the mode that it had before."""
+    """Context that restores the model's buffers and mode at its end."""
     before = [(module, name, held, held.clone()) for module, name, held in _buffers(model)]
     training = model.training
     try:

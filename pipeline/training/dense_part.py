@@ -1,4 +1,4 @@
-"""The dense part with its optimizer and its averages, as commits, fingerprints and evaluations see it."""
+"""The dense part with its optimizer and its averages, as used by commits, fingerprints and evaluations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DensePart:
             self._dense.average.show(averaged)
 
     def save(self) -> dict[str, Array]:
-        """Return everything that a commit keeps; `load` reads it."""
+        """Return everything that a commit stores, in the form that `load` reads."""
         with self._device.stream():
             self.show(averaged=False)
             return save_dense(self._model, self._dense.optimizer, self._dense.average)
@@ -37,13 +37,13 @@ class DensePart:
             load_dense(self._model, self._dense.optimizer, saved, self._dense.average)
 
     def state(self) -> list[tuple[str, Array]]:
-        """Names and values of all that is learned, for a fingerprint."""
+        """Names and values of everything learned, for a fingerprint."""
         with self._device.stream():
             self.show(averaged=False)
             return dense_state(self._model, self._dense.optimizer, self._dense.average)
 
     def scoring_state(self) -> dict[str, Array]:
-        """Parameters and buffers that blocks are scored with, by name."""
+        """Parameters and buffers used to score blocks, by name."""
         with self._device.stream():
             self.show(averaged=True)
             return model_state(self._model)

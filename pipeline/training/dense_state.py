@@ -1,4 +1,4 @@
-"""State of the dense part, saved and loaded: parameters, buffers, and optimizer state."""
+"""Saving and loading of the dense part's state: parameters, buffers, and optimizer state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DenseOptimizer = FusedAdam | Replica
 
 
 def model_state(model: torch.nn.Module) -> dict[str, Array]:
-    """Parameters and buffers by name, as views of the model's memory where that is RAM."""
+    """Parameters and buffers by name, as views of the model's memory if it is in RAM."""
     return {name: value.numpy(force=True) for name, value in model.state_dict().items()}
 
 
@@ -45,8 +45,8 @@ def dense_state(
 
 
 def save_dense(model: torch.nn.Module, optimizer: DenseOptimizer, average: Average | None = None) -> dict[str, Array]:
-    """Return all parameters, buffers, optimizer state and averages, under names that `load_dense` can read; views where
-    they are in RAM."""
+    """Return all parameters, buffers, optimizer state and averages, under the names that `load_dense` reads; as views
+    if they are in RAM."""
     saved = {MODEL + name: value for name, value in model_state(model).items()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -83,12 +83,12 @@ def load_dense(
 
 
 def load_values(model: torch.nn.Module, values: Mapping[str, Array]) -> None:
-    """Load parameters and buffers by name. Raises ValueError if they are those of another model."""
+    """Load parameters and buffers by name. Raises ValueError if they belong to another model."""
     model.load_state_dict(check_values(model, values))
 
 
 def check_values(model: torch.nn.Module, values: Mapping[str, Array]) -> dict[str, Tensor]:
-    """Return copies of these parameters and buffers. Raises ValueError if they are those of another model."""
+    """Return copies of these parameters and buffers. Raises ValueError if they belong to another model."""
     tensors = {name: _copy_of(value) for name, value in values.items()}
     _check_names("the dense model", model.state_dict(), tensors)
     for name, held in model.state_dict().items():
@@ -115,7 +115,7 @@ def _check_names(what: str, expected: Iterable[str], found: Iterable[str]) -> No
 
 
 def _check_like(what: str, held: Tensor, value: Tensor) -> None:
-    """Raises ValueError if a saved value has another shape or dtype than the present one."""
+    """Raise ValueError if the shape or dtype of a saved value differs from the current one."""
     if (held.shape, held.dtype) != (value.shape, value.dtype):
         raise ValueError(
             f"the dense part of the commit does not fit: {what} is {value.dtype} {list(value.shape)}, expected "
@@ -124,8 +124,8 @@ def _check_like(what: str, held: Tensor, value: Tensor) -> None:
 
 
 def merge_dense(saved: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Merge the saved states of all replicas, in the order of ranks, into one state for any number of workers: the mean
-    of weights, moments, averages and float buffers that differ. Everything else is taken from the first replica."""
+    """Merge the saved states of all replicas, in rank order, into one state for any number of workers: weights,
+    moments, averages and float buffers that differ are averaged; everything else is taken from the first replica."""
     merged = dict(saved[0])
     for name, first in saved[0].items():
         values: list[Any] = [one[name] for one in saved]
@@ -136,6 +136,6 @@ def merge_dense(saved: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 
 def dense_bytes(model: torch.nn.Module, numbers: int = 2) -> int:
-    """Bytes of the model, and of an optimizer with `numbers` values of state per parameter."""
+    """Size in bytes of the model and of an optimizer with `numbers` values of state per parameter."""
     parameters = sum(value.numel() * value.element_size() for value in model.parameters())
     return numbers * parameters + sum(value.numel() * value.element_size() for value in model.state_dict().values())

@@ -1,4 +1,4 @@
-"""The embedding layer: look up the row of each unique key once, spread it over the batch, and sum gradients back."""
+"""The embedding layer: look up the row of each unique key once, spread it over the batch, and sum the gradients."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pipeline.training.spread import Spread
 
 
 class Embed:
-    """Embedding lookup with buffers that are reused for every batch. C weights of a row: D, plus one for the first
-    order."""
+    """Embedding lookup with buffers that are reused for every batch. A row has C weights: D, plus one if there is a
+    first-order weight."""
 
     def __init__(
         self, layout: FieldLayout, row: RowLayout, batch_size: int, threads: Threads | Whole, device: Device
@@ -33,7 +33,7 @@ class Embed:
         self._grads_GD: F32 = device.empty((0, row.embedding_dim), np.float32)
 
     def look_up(self, num_rows: int, read: Callable[[int, int, F32], None]) -> F32:
-        """[P, C] weights of rows; valid until the next call. `read` writes those of rows `begin` to `end` - 1."""
+        """[P, C] weights of rows, valid until the next call. `read` writes the weights of rows `begin` to `end` - 1."""
         if len(self._weights_PC) < num_rows:
             self._weights_PC = self._larger(num_rows)
         weights_PC = self._weights_PC[:num_rows]
@@ -41,20 +41,20 @@ class Embed:
         return weights_PC
 
     def spread(self, weights_PC: F32, index: BatchIndex, bags_MB: I32) -> tuple[Tensor, Tensor]:
-        """Embeddings [B, F, D] and first-order weights [B, F] of a batch; valid until the next call."""
+        """Embeddings [B, F, D] and first-order weights [B, F] of a batch, valid until the next call."""
         num_examples = self._spread.spread(weights_PC, index, bags_MB)
         embeddings, first = self._tensors
         return embeddings[:num_examples], first[:num_examples]
 
     def zeros(self, num_examples: int) -> tuple[Tensor, Tensor]:
-        """Zeros in the shape and layout of what `spread` returns, in separate memory."""
+        """Zeros with the shape and layout of the result of `spread`, in separate memory."""
         embeddings, first = (zeros_like(tensor[:num_examples]) for tensor in self._tensors)
         return embeddings, first
 
     def sum_gradients(
         self, grads_BFD: F32, first_BF: F32, index: BatchIndex, bags_MB: I32, items: Sequence[F32] = ()
     ) -> F32:
-        """[P, C] gradients of the batch's unique keys; valid until the next call. `items`: gradients [V, D] of the
+        """[P, C] gradients of the batch's unique keys, valid until the next call. `items`: gradients [V, D] of the
         values of each item list."""
         num_unique = len(index.unique_P)
         if len(self._sums_PC) < num_unique:
@@ -77,8 +77,8 @@ class Embed:
         return sums_PC
 
     def _with_items(self, fields_GD: F32, first_G: F32, scale_G: F32, items: Sequence[F32]) -> tuple[F32, F32, F32]:
-        """Append the gradients of item lists to those of the fields. The model does not get their first-order weights,
-        and their gradients are not scaled."""
+        """Append the gradients of item lists to those of the fields. The first-order weights of item lists are not
+        inputs of the model, and their gradients are not scaled."""
         ends = np.cumsum([len(fields_GD), *map(len, items)]).tolist()
         total, more = ends[-1], ends[-1] - len(fields_GD)
         if len(self._grads_GD) < total:

@@ -18,18 +18,18 @@ from pipeline.workflow import Workflow
 Sequences = dict[str, SequenceValues]
 """Sequences of a batch by name."""
 Pass = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
-"""Forward pass and loss: of numbers [B, X], embeddings [B, F, D], first-order weights [B, F], labels [B, T] and weights
-[B], [B, T] or None, the outputs, detached, and the loss, with `data.tasks` of each label [T]."""
+"""Forward pass and loss. Maps numbers [B, X], embeddings [B, F, D], first-order weights [B, F], labels [B, T] and
+weights ([B], [B, T] or None) to the detached outputs and the loss; with `data.tasks` the loss of each label [T]."""
 
 
 class Forward:
-    """Forward pass of the dense model. Belongs to `train`; its buffers are reused for every batch."""
+    """Forward pass of the dense model. Only `train` uses it. Its buffers are reused for every batch."""
 
     def __init__(
         self, workflow: Workflow, model: torch.nn.Module, device: Device, where: torch.device, maximum: int,
         full: int = 0,
     ) -> None:  # fmt: skip
-        """`maximum`: number of examples of the largest batch; `full`: of a full training batch."""
+        """`maximum`: number of examples in the largest batch. `full`: number of examples in a full training batch."""
         self._model, self._where = model, where
         self._loss: Loss = getattr(model, "loss", loss_of(workflow.data.all_tasks))
         self._precision = getattr(torch, workflow.model.precision)
@@ -41,15 +41,15 @@ class Forward:
         self._tensors = [tensor_of(column) for column in self._columns]
         self._full, self._weighted = full, workflow.data.weight is not None
         self.of_full_batch: Pass = self.run
-        """Pass of a full training batch. All other batches take `run`."""
+        """Pass for full training batches. All other batches use `run`."""
 
     def batch_loss(
         self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor,
         sequences: Sequences | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Return outputs, loss, and the weight of its examples; with `data.tasks` loss and weight of each label [T].
-        Also writes the loss and its weight to the first two columns of `results_K4`. `sequences`: those of a workflow
-        with `data.sequences`."""
+        """Return outputs, loss, and the weight of its examples; with `data.tasks` the loss and weight of each label
+        [T]. Also writes the loss and its weight to the first two columns of `results_K4`. `sequences`: sequences of
+        the batch, if the workflow has `data.sequences`."""
         begin, end = examples.block.batch_bounds(batch)
         numbers, labels, weights = self._aligned(examples, begin, end)
         is_full = self._model.training and end - begin == self._full
@@ -74,7 +74,7 @@ class Forward:
         return logits_of(output).detach(), loss if self._tasks is None else loss * self._tasks
 
     def columns_of_full_batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Numbers [B, X], labels [B, T] and weights [B] or [B, T] with the layout of a full batch's, all zero."""
+        """All-zero numbers [B, X], labels [B, T] and weights ([B] or [B, T]), with the layout of a full batch."""
         numbers, labels, weights = (torch.zeros_like(tensor[: self._full]) for tensor in self._tensors)
         if self._tasks is not None:
             return numbers, labels, weights
@@ -96,8 +96,8 @@ class Forward:
 
     def _aligned(self, examples: Examples, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Copy a batch's numbers [B, X], labels [B, T] and weights [B] to buffers aligned to 64 bytes, so that bits do
-        not depend on the batch's position in its block. With `data.tasks` weights are [B, T], and a label that an
-        example does not have is 0 with weight 0."""
+        not depend on the batch's position in its block. With `data.tasks` weights are [B, T], and a label that is
+        missing in an example becomes 0 with weight 0."""
         numbers, labels, weights = (tensor[: end - begin] for tensor in self._tensors)
         numbers_BX, labels_BT, weights_BC = (column[: end - begin] for column in self._columns)
         numbers_BX[:] = examples.numbers_NX[begin:end]

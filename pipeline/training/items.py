@@ -1,4 +1,4 @@
-"""Embeddings of the values of sequences: looked up like those of fields, and not pooled. It needs no torch."""
+"""Embeddings of the values of sequences: looked up like those of fields, but not pooled. Does not use torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Lists:
     starts_LB: I32
     """[L, B + 1] start of each example's values, counted from the batch's first value."""
     firsts: tuple[int, ...]
-    """First start of each item list, and the end of the last."""
+    """First start of each item list, and the end of the last list."""
     numbers: tuple[F32, ...]
     """Values [V] of each list of numbers."""
 
 
 class Items:
-    """Lookup of the values of sequences, into buffers that are reused for every batch and grow with the longest."""
+    """Lookup of the values of sequences into buffers that are reused for every batch and grow as needed."""
 
     def __init__(self, layout: FieldLayout, dim: int, threads: Threads | Whole, device: Device) -> None:
         self._threads, self._device, self._dim = threads, device, dim
@@ -36,7 +36,8 @@ class Items:
         self._buffers: list[F32] = [device.empty((0, dim), np.float32) for _ in layout.candidates_L]
 
     def look_up(self, weights_PC: F32, index: BatchIndex, examples: Examples, batch: int) -> Lists:
-        """Look up the values of a batch; valid until the next call. `weights_PC`: weights of its unique keys."""
+        """Look up the values of a batch. The result is valid until the next call. `weights_PC`: weights of its unique
+        keys."""
         firsts = examples.lists[batch]
         items = [
             self._rows(number, weights_PC, index.inverse_V[begin:end])

@@ -1,7 +1,7 @@
 """The dense model, its optimizer, and the training steps of a block. torch uses the embeddings' memory without a copy.
 
-On a GPU nothing here waits: a block's losses and scores are copied to the host after its last step, and read once the
-caller knows that this copy is done.
+On a GPU nothing here waits: a block's losses and scores are copied to the host after its last step and read when the
+caller knows that the copy is done.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def seed_of_step(seed: int, step: int, rank: int = 0) -> int:
 
 
 def repeats_keys(workflow: Workflow, layout: FieldLayout) -> bool:
-    """True if one example may hold a key more than once."""
+    """True if an example may contain a key more than once."""
     tables = [category.table_name for category in workflow.data.categories]
     return bool(layout.multi_M or layout.num_lists) or len(set(tables)) < len(tables)
 
@@ -71,7 +71,7 @@ ALL_ALONE = Together()
 
 
 class Learner:
-    """Trains or scores blocks, one at a time. Belongs to `train`."""
+    """Trains or scores blocks, one at a time. Only `train` uses it."""
 
     def __init__(
         self, workflow: Workflow, shape: Shape, slab: Slab, evaluation: Evaluation, threads: Threads | Whole,
@@ -93,9 +93,9 @@ class Learner:
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
         self._weights_a_batch = self._num_labels if workflow.data.tasks else 1
         self._first_range: Tensor | None = None
-        """Least and greatest output [2] of the run's first batch."""
+        """Minimum and maximum output [2] of the run's first batch."""
         self._reader_of: Callable[[I32], WeightReader] | None = None
-        """Makes readers of the rows that a block is scored with."""
+        """Makes readers of the rows used to score a block."""
         rank = Rank(group.rank, group.world) if group else Rank()
         maximum, self._full = map(rank.size_of, (shape.largest_batch, schedule.batch_size))
         self._embed = Embed(layout, row, maximum, threads, device)
@@ -119,13 +119,13 @@ class Learner:
         self.rows.rates.load(saved)
 
     def prepare(self, blocks: Sequence[Block]) -> None:
-        """Begin to compile the dense part, if that is set and not done, and one of these blocks has a full batch.
-        Returns at once."""
+        """Start compiling the dense part if compilation is enabled and not yet done, and one of these blocks has a full
+        batch. Returns immediately."""
         if self._compiled and any(block.trains and block.num_examples >= block.batch_size for block in blocks):
             self._compiled.begin()
 
     def settle(self) -> None:
-        """Wait until nothing but the caller uses the model."""
+        """Wait until only the caller uses the model."""
         if self._compiled:
             self._compiled.settle()
 
@@ -138,12 +138,12 @@ class Learner:
         self, plan: Plan, examples: Examples, unique: Unique, staged: Staged, owned_keys: OwnedKeys | None = None,
         weights_K: Sequence[float] = (),
     ) -> Callable[[], BlockResult]:  # fmt: skip
-        """Give the device all steps of a block, or its scoring. Returns a function that returns the block's result; it
-        may be called once that work is done.
+        """Enqueue all steps of a block, or its scoring, on the device. Returns a function that returns the block's
+        result; it may be called when that work is done.
 
-        `examples` are on the host; arrays of `plan` and `staged` are on the device. With several workers `examples` and
-        `unique` are this worker's part, `owned_keys` has the requests of all workers for this worker's rows, and
-        `weights_K` is the total example weight of each whole batch (see `Examples.batch_weights`)."""
+        `examples` are on the host; arrays of `plan` and `staged` are on the device. With several workers, `examples`
+        and `unique` are this worker's part, `owned_keys` contains the requests of all workers for this worker's rows,
+        and `weights_K` is the total example weight of each whole batch (see `Examples.batch_weights`)."""
         block = examples.block
         self._torch.run(self._set_up, block, plan, staged)
         work: Callable[..., object] = self._step if block.trains else self._score
@@ -160,8 +160,8 @@ class Learner:
         found = [here.numpy() for here in self._torch.to_host(results)]
         truth = truth_of(examples) if evaluated else None
         scores_NT = found[1] if evaluated else None
-        # The returned function keeps these records alive: memory freed while the steps still use it would go back to
-        # CuPy's pool, and `upload` could take it.
+        # The returned function keeps these records alive. Otherwise memory that the steps still use would return to
+        # CuPy's pool, and `upload` could get it.
         return partial(self._found, (plan, unique, staged, owned_keys), block, found[0], scores_NT, truth)
 
     def _found(
@@ -245,7 +245,7 @@ class Learner:
         return weights_PC[:0]
 
     def _clip(self, weights_PC: F32, sums_PC: F32, step: int, maximum: float) -> None:
-        """Clip the gradient norm: scales the dense gradients, and sets the factor by which the update scales those of
+        """Clip the gradient norm: scale the dense gradients, and set the factor by which the update scales those of
         rows."""
         dense = self.dense.gradients()
         rows = tensor_of(sums_PC).add(tensor_of(weights_PC), alpha=self.rows.rates.l2)
@@ -273,8 +273,8 @@ class Learner:
 
 
 def why_at_first(model: torch.nn.Module, loss: float, low: float, high: float) -> str:
-    """Say why the very first loss is not finite, when nothing was learned yet: the class, the line, and the range of
-    the logits, `low` to `high`."""
+    """Explain why the very first loss, before any update, is not finite: the class, the line, and the range of the
+    logits, `low` to `high`."""
     name, own = type(model).__name__, getattr(model, "loss", None)
     if not math.isfinite(low + high):
         return (
@@ -290,7 +290,7 @@ def why_at_first(model: torch.nn.Module, loss: float, low: float, high: float) -
 
 
 def _keep(output: Tensor, block: Block, batch: int, scores_NT: Tensor) -> None:
-    """Copy a batch's outputs, [B] or [B, T], to its place among the block's."""
+    """Copy a batch's outputs, [B] or [B, T], to their place among the block's outputs."""
     begin, end = block.batch_bounds(batch)
     scores_NT[begin:end] = output.reshape(end - begin, -1)
 

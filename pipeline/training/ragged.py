@@ -14,15 +14,15 @@ from pipeline.training.items import Items, Lists
 from pipeline.workflow import Data
 
 MADE_UP_LENGTH = 200
-"""Maximum length of the sequences that a model is tried with before the run."""
+"""Maximum length of the sequences with which a model is tested before the run."""
 
 
 class Ragged:
-    """The sequences of a workflow. Lists of numbers are copied to buffers that are aligned to 64 bytes and reused, so
-    that bits do not depend on the batch's position in its block."""
+    """Sequences of a workflow. Lists of numbers are copied to reused buffers aligned to 64 bytes, so that bits do not
+    depend on the batch's position in its block."""
 
     def __init__(self, data: Data, device: Device, items: Items | None = None) -> None:
-        """`items`: lookup of their values, for `look_up`."""
+        """`items`: lookup of the values of sequences, for `look_up`."""
         self._sequences, self._device, self._items = data.sequences, device, items
         self._fields = [category.name for category in data.categories]
         self._buffers: dict[str, F32] = {
@@ -32,7 +32,7 @@ class Ragged:
     def look_up(
         self, weights_PC: F32, index: BatchIndex, examples: Examples, batch: int, embeddings_BFD: Tensor
     ) -> tuple[list[Tensor], dict[str, SequenceValues] | None]:
-        """Look up the values of a batch, and return what `values` does; valid until the next call. `weights_PC`:
+        """Look up the values of a batch and return the result of `values`, valid until the next call. `weights_PC`:
         weights of the batch's unique keys."""
         lists = self._items.look_up(weights_PC, index, examples, batch) if self._items and examples.lists else None
         return self.values(lists, embeddings_BFD)
@@ -40,8 +40,8 @@ class Ragged:
     def values(
         self, lists: Lists | None, embeddings_BFD: Tensor
     ) -> tuple[list[Tensor], dict[str, SequenceValues] | None]:
-        """Return the embeddings of each item list's values, which get gradients if those of the fields do, and the
-        sequences by name, whose candidates are taken from the fields. Without lists, an empty list and None."""
+        """Return the embeddings of each item list's values, and the sequences by name. The embeddings get gradients if
+        those of the fields do; candidates are taken from the fields. Without lists, returns an empty list and None."""
         if lists is None:
             return [], None
         items = [tensor_of(item_VD).requires_grad_(embeddings_BFD.requires_grad) for item_VD in lists.items]
@@ -66,8 +66,8 @@ class Ragged:
 
 
 def made_up(data: Data, num_examples: int, embeddings_BFD: Tensor) -> dict[str, SequenceValues]:
-    """Sequences whose items are drawn from a normal distribution, and whose numbers are 0: by turns empty ones and ones
-    of `max_length`, at most MADE_UP_LENGTH."""
+    """Sequences whose items are drawn from a normal distribution and whose numbers are 0. Their lengths alternate
+    between 0 and `max_length`, at most MADE_UP_LENGTH."""
     fields, dim = [category.name for category in data.categories], embeddings_BFD.shape[2]
     made = {}
     for sequence in data.sequences:

@@ -1,4 +1,4 @@
-"""A worker's share of a batch: the whole batch, or a part of one that several workers train on together."""
+"""A worker's share of a batch: the whole batch, or part of a batch on which several workers train together."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pipeline.records import F32, I32, BatchIndex, RowRequests
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """The workers that train on the same batches; by default this worker alone."""
+    """Workers that train on the same batches; by default this worker alone."""
 
     group: Group | None = None
-    """Group of the workers that train on parts of the same batches; None: a single worker."""
+    """Group of the workers that train on parts of the same batches; None for a single worker."""
     collective: Collective = SINGLE_WORKER
     """Collective of these workers for the dense part."""
 
@@ -50,7 +50,7 @@ class BatchShare(Protocol):
 
     def counts(self, rows: RowOptimizer) -> tuple[I32, I32]:
         """Return the counts of each owned key in the whole batch: occurrences, as differences of a cumulative array [P
-        + 1], and examples that hold it [P]."""
+        + 1], and the number of examples that contain it [P]."""
 
 
 class WholeBatch:
@@ -75,7 +75,7 @@ class WholeBatch:
 
 
 def widths_of_keys(index: BatchIndex, widths_F: I32) -> I32:
-    """Width of the field [P] in which each unique key occurs first: all fields of a table have the same."""
+    """[P] width of the field in which each unique key first occurs. All fields of a table have the same width."""
     return widths_F[index.source_V[index.starts_P[:-1]] % len(widths_F)]
 
 
@@ -83,8 +83,8 @@ class SharedBatch:
     def __init__(
         self, index: BatchIndex, row_requests: RowRequests, weights: Sequence[float], exchange: Exchange
     ) -> None:
-        """`row_requests`: requests of all workers for the rows that this worker owns; `weights`: total weight of the
-        whole batch's examples; with `data.tasks` of those that have each label."""
+        """`row_requests`: requests of all workers for the rows that this worker owns. `weights`: total weight of the
+        whole batch's examples; with `data.tasks`, of the examples that have each label."""
         self.index, self.owned = index, row_requests.index
         self._row_requests, self._weights, self._exchange = row_requests, weights, exchange
 
@@ -110,14 +110,15 @@ class SharedBatch:
 
 
 def clear_unused(rows: RowOptimizer, rows_P: I32, share: BatchShare, widths_F: I32 | None) -> None:
-    """Set to zero what the fields of the batch's owned rows do not use, if these are new (see `widths`)."""
+    """In the new rows among the batch's owned rows, set the weights that their fields do not use to zero (see
+    `widths`)."""
     if widths_F is not None:
         rows.clear_unused(rows_P, share.widths(widths_F))
 
 
 def norm_of_all(rows: Tensor, group: Group | None) -> Tensor:
-    """Return a tensor with the same norm as the row gradients of the whole batch: for one worker `rows` itself, for
-    several the norm over the rows of all workers."""
+    """Return a tensor with the same norm as the row gradients of the whole batch: for one worker `rows` itself; for
+    several, the norm over the rows of all workers."""
     if group is None:
         return rows
     square = torch.linalg.vector_norm(rows).double().reshape(1) ** 2

@@ -1,4 +1,4 @@
-"""The forward half of the embedding layer: spread the weights of unique keys over a batch. It needs no torch."""
+"""The forward half of the embedding layer: spreads the weights of unique keys over a batch. Does not use torch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pipeline.storage.layout import RowLayout
 
 
 class Spread:
-    """Embeddings of a batch, in buffers that are reused for every batch. C weights of a row: D, plus one for the first
-    order."""
+    """Embeddings of a batch, in buffers that are reused for every batch. A row has C weights: D, plus one if there is a
+    first-order weight."""
 
     def __init__(
         self, layout: FieldLayout, row: RowLayout, batch_size: int, threads: Threads | Whole, device: Device
@@ -28,7 +28,7 @@ class Spread:
 
     def spread(self, weights_PC: F32, index: BatchIndex, bags_MB: I32) -> int:
         """Write the embeddings [B, F, D] and first-order weights [B, F] of a batch to the first B examples of the
-        buffers; returns B. `weights_PC`: weights of the batch's unique keys."""
+        buffers. Returns B. `weights_PC`: weights of the batch's unique keys."""
         num_examples = bags_MB.shape[1] - 1
         embeddings_BFD, first_BF = self.embeddings_BFD[:num_examples], self.first_BF[:num_examples]
         self._threads.split(

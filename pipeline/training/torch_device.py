@@ -13,7 +13,7 @@ from pipeline.device.tensors import make_deterministic, torch_device
 
 
 class TorchDevice:
-    """Runs torch work on the device. On a GPU `run` gives the work to the device's stream `train`, and does not
+    """Runs torch work on the device. On a GPU, `run` enqueues the work on the device's stream `train` and does not
     wait."""
 
     def __init__(self, device: Device) -> None:
@@ -33,7 +33,7 @@ class TorchDevice:
             work(*args)
 
     def stream(self) -> AbstractContextManager[object]:
-        """Context in which the stream is torch's current one; without it allocations would not be ordered with the
+        """Context in which the stream is torch's current stream. Without it, allocations would not be ordered with the
         steps."""
         return torch.cuda.stream(self._stream) if self._stream else nullcontext()
 
@@ -42,7 +42,7 @@ class TorchDevice:
             return torch.zeros(shape, device=self.where)
 
     def to_host(self, results: list[Tensor]) -> list[Tensor]:
-        """Start copies to the host; they are complete once all work given so far is done."""
+        """Start copies to the host. They are complete when all work enqueued so far is done."""
         on_host = [torch.empty(result.shape, pin_memory=self._stream is not None) for result in results]
         for result, here in zip(results, on_host, strict=True):
             self.run(here.copy_, result, True)

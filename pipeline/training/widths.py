@@ -1,12 +1,12 @@
 """Fields that use fewer weights than a row has.
 
-The rule: all rows are stored with D embedding weights. A field of width d < D uses the first d of them: before the
-model sees it, its embedding is their product with a learned projection [d, D], a parameter of the dense part. So the
-other weights have no influence, and their gradient is exactly 0. When a row is trained for the first time they are set
-to 0 (`RowOptimizer.clear_unused`), state included; every rule of update and catch-up keeps a zero weight with zero
-gradient and zero state at zero, and as zeros they add nothing to a norm, to L2 or to a fingerprint. Until then they are
-those of the key's first row, which nothing reads. What counts weights counts D for every field: the divisor of row-wise
-Adagrad's mean square, and CowClip's floor.
+All rows are stored with D embedding weights. A field of width d < D uses the first d of them: the model sees their
+product with a learned projection [d, D], a parameter of the dense part. So the other weights have no influence, and
+their gradient is exactly 0. When a row is trained for the first time, these weights and their state are set to 0
+(`RowOptimizer.clear_unused`). Every update and catch-up rule keeps a weight at zero if its gradient and state are zero,
+and zeros add nothing to a norm, to L2 or to a fingerprint. Before that they are those of the key's initial row, and
+nothing reads them. Wherever weights are counted, every field counts D: in the divisor of row-wise Adagrad's mean square
+and in CowClip's floor.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def widths_on(device: Device, workflow: Workflow) -> I32 | None:
 
 
 class Projected(nn.Module):
-    """A model whose narrow fields are projected to D weights first. Fields of one table share its projection, so that
-    a value has one embedding wherever it occurs."""
+    """A model whose narrow fields are first projected to D weights. Fields of a table share its projection, so that a
+    value has the same embedding wherever it occurs."""
 
     def __init__(self, model: nn.Module, tables: Sequence[str], widths: Sequence[int], dim: int) -> None:
-        """`tables`: name of each field's table. Entries of a projection are drawn from a normal distribution with
-        variance 1/d, so that projected weights begin with the standard deviation of the row's weights."""
+        """`tables`: name of each field's table. The entries of a projection are drawn from a normal distribution with
+        variance 1/d, so that projected weights initially have the standard deviation of the row's weights."""
         super().__init__()
         self.model = model
         width_of = {table: width for table, width in zip(tables, widths, strict=True) if width < dim}
@@ -53,7 +53,7 @@ class Projected(nn.Module):
 
     @property
     def loss(self) -> Any:
-        """The model's own loss; there is no such attribute if it has none."""
+        """Loss of the wrapped model. The attribute is missing if that model has none."""
         return self.model.loss
 
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> object:
@@ -65,5 +65,5 @@ class Projected(nn.Module):
 
 
 def own_model(model: nn.Module) -> nn.Module:
-    """The user's model, without projections around it."""
+    """The user's model, without the projections that wrap it."""
     return model.model if isinstance(model, Projected) else model

@@ -1,4 +1,4 @@
-"""pipeline tune WORKFLOW: train with other settings, round after round, and write the best workflow."""
+"""pipeline tune WORKFLOW: train with different settings, round after round, and write the best workflow."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pipeline.workflow import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 with a best workflow, 1 if no trial completed, 2 if anything was wrong before the
-    first one, 130 after SIGINT and 143 after SIGTERM; the same command resumes."""
+    """Run the command. Exit code 0 with a best workflow, 1 if no trial completed, 2 if something was wrong before the
+    first trial, 130 after SIGINT and 143 after SIGTERM. The same command resumes."""
     argv = sys.argv[1:] if argv is None else list(argv)
     args = tune_arguments().parse_args(argv)
     again = shlex.join(["pipeline", "tune", *(word for word in argv if word != "--fresh")])
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def tune_command(args: argparse.Namespace, again: str) -> str | int:
-    """Run the study as the arguments say. `again`: the command that resumes it."""
+    """Run the study according to the arguments. `again`: the command that resumes it."""
     refuse_remote("--out", args.out)
     workflow = override(load(args.workflow), args.set)
     check_extra("optuna")

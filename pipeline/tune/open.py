@@ -1,4 +1,4 @@
-"""Opening a study: the requirements on its workflow, a trial's share of the caps, and whether an earlier study
+"""Opening of a study: the requirements on its workflow, a trial's share of the caps, and whether an earlier study
 resumes."""
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pipeline.tune.study import Fixed, Study
 from pipeline.workflow import Workflow
 
 MAY_CHANGE = ("storage", "commit", "device")
-"""Parts of the workflow that change no bit of a trial."""
+"""Parts of the workflow that do not affect the bits of a trial."""
 
 
 def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> Study:
-    """Open the study in a folder, or begin one. `args`: of the command. Raises ValueError if the folder holds a study
-    of something else, or if the workflow cannot be tuned."""
+    """Open the study in a folder, or start one. `args`: arguments of the command. Raises ValueError if the folder
+    contains a different study, or if the workflow cannot be tuned."""
     parallel, workers = args.parallel, args.workers
     if not workflow.data.validation:
         raise ValueError("trials are judged by the validation split, and data.validation names no files; name some")
@@ -65,7 +65,8 @@ def num_examples(workflow: Workflow) -> int:
 
 
 def goes_on(out: Path, before: Fixed, now: Fixed) -> Fixed:
-    """What an earlier session began with. Raises ValueError, with all differences, if it was another study."""
+    """Return the settings with which an earlier session started. Raises ValueError, with all differences, if it was a
+    different study."""
     machine = ("memory", "threads")
     was, found = (dict(flat_settings(of.model_dump(mode="json", exclude={*machine}))) for of in (before, now))
     changed = [name for name in was | found if was.get(name) != found.get(name)]
@@ -78,8 +79,8 @@ def goes_on(out: Path, before: Fixed, now: Fixed) -> Fixed:
 
 
 def shares_of(workflow: Workflow, fixed: Fixed, out: Path, keep: int) -> Mapping[str, Any]:
-    """Settings of a trial: its share of RAM, disk and threads. The disk's cap is that of the trials that run and of
-    those that keep their tables."""
+    """Settings of a trial: its share of RAM, disk and threads. The disk cap is shared by the running trials and those
+    that keep their tables."""
     caps, parallel = workflow.storage, fixed.parallel
     disk = caps.disk or free_disk(out) // (fixed.workers or 1)
     shares: dict[str, Any] = {"schedule.threads": fixed.threads, "storage.disk": disk // (parallel + keep)}

@@ -1,4 +1,4 @@
-"""The processes of a study's trainings: started together, started again if they are killed, interrupted by a signal."""
+"""Processes of a study's trainings: started together, restarted if killed, and interrupted by signals."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from pipeline.tune.records import Record, Verdict
 
 POLL_SECONDS = 0.05
 STARTS = 4
-"""Number of times that a training is started in one session before kills count as its failure."""
+"""Number of starts of a training per session after which a kill counts as a failure."""
 LAST_LINES = 3
-"""Number of lines of a process's output that are the text of its failure."""
+"""Number of last lines of a process's output that form the text of its failure."""
 
 
 class Processes:
-    """Runs the trainings of a study, all those of a call at the same time."""
+    """Runs the trainings of a study; those of one call run concurrently."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.signal: str | None = None
-        """Name of the signal that asked the study to stop; None: none came."""
+        """Name of the signal that asked the study to stop; None if there was none."""
 
     def run(self, records: Sequence[Record], judged: Callable[[Record, Verdict], None]) -> bool:
-        """Run those without a verdict, all at the same time, and call `judged` with each as it gets one. Returns False
-        if a signal came before all had one: those that are left have committed, and resume at the next call."""
+        """Run all records without a verdict concurrently, and call `judged` for each as it gets one. Returns False if a
+        signal arrives before all have one; the others have then committed and resume at the next call."""
         starts = dict.fromkeys((record.name for record in records if record.verdict() is None), 0)
         waiting = {record.name: record for record in records if record.name in starts}
         with on_signal(self._stop):
@@ -56,13 +56,13 @@ class Processes:
         """Start the training of a record in a process."""
         command = [sys.executable, "-m", "pipeline.tune.trial", str(self._out), record.name, str(os.getpid())]
         with open(record.output, "ab") as output:
-            # In a group by itself, a process gets the terminal's signals from the study alone.
+            # In a separate process group, a process gets the terminal's signals only through the study.
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
 
     def _verdict(self, record: Record, code: int, starts: int) -> Verdict | None:
-        """Verdict of a process that has ended; None if it is to be started again."""
+        """Verdict of a process that has ended; None if it must be restarted."""
         if found := record.verdict():
             return found
         was_stopped = code < 0 or code in (128 + signal.SIGINT, 128 + signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a study keeps of a training: the order that is given to its process, and the verdict that this writes."""
+"""Records of a study's trainings: the order passed to a process, and the verdict that the process writes."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from pipeline.workflow import Workflow
 
 T = TypeVar("T", bound=Strict)
 QUARTERS = 4
-"""Steps of an epoch: step 1, 2 and 3 are those of the first epoch's loss, step 4 n is the validation of epoch n."""
+"""Steps per epoch: steps 1, 2 and 3 are for the first epoch's loss, and step 4 n is the validation of epoch n."""
 
 
 class Order(Strict):
     """A training of a study."""
 
     workflow: str
-    """File of the workflow, which may be FILE.py:NAME."""
+    """File of the workflow, possibly FILE.py:NAME."""
     set: tuple[str, ...]
-    """The command's arguments of --set."""
+    """Arguments of --set."""
     settings: dict[str, Any]
     run_dir: str
     workers: int | None
     metric: str
     marks: tuple[int, ...]
-    """Numbers of examples of the first epoch after which its loss is judged."""
+    """Numbers of examples in the first epoch after which its loss is judged."""
     bounds: dict[int, float]
-    """Worst value at a step with which the training is not pruned."""
+    """Worst value at each step for which the training is not pruned."""
 
 
 class Verdict(Strict):
-    """How a training ended."""
+    """Outcome of a training."""
 
     state: Literal["complete", "pruned", "failed"]
     value: float | None = None
     epoch: int | None = None
-    """Epoch, from 1, whose validation `value` is."""
+    """Epoch, counted from 1, whose validation gave `value`."""
     reports: dict[int, float] | None = None
-    """Values by step. Those within the first epoch are the mean loss so far, which is negative if more of the metric is
+    """Values by step. Those within the first epoch are the mean loss so far, negated if more of the metric is
     better."""
     test: dict[str, Any] | None = None
     """Metrics of the test split, if it was scored."""
     fingerprint: str = ""
     seconds: float = 0.0
     text: str = ""
-    """Why the training was pruned, or failed."""
+    """Reason why the training was pruned or failed."""
 
 
 class Record:
@@ -75,8 +75,8 @@ class Record:
 
 
 def metric_of(workflow: Workflow) -> str:
-    """Metric that trials are judged by: the one that chooses a run's best epoch if the workflow names it, else logloss,
-    or MSE of a label that is any number."""
+    """Metric by which trials are judged: the metric that chooses a run's best epoch, if the workflow names one; else
+    logloss, or MSE for a label that is any number."""
     if workflow.schedule.plateau:
         return workflow.schedule.plateau.metric
     return "logloss" if workflow.data.all_tasks[0].is_binary else "mse"
@@ -87,7 +87,7 @@ def less_is_better(metric: str) -> bool:
 
 
 def validated(epochs: Sequence[Mapping[str, Any]], metric: str, labels: Sequence[str]) -> list[float]:
-    """Values of a metric, epoch by epoch; nan where it is undefined."""
+    """Values of a metric by epoch; nan where it is undefined."""
     name, _, label = metric.partition(":")
     key = f"{name}_{label}" if label and len(labels) > 1 else name
     values = [epoch.get(key) for epoch in epochs if epoch["split"] == "validation"]
@@ -95,7 +95,7 @@ def validated(epochs: Sequence[Mapping[str, Any]], metric: str, labels: Sequence
 
 
 def judged(values: Sequence[float], workflow: Workflow, metric: str) -> tuple[float, int] | None:
-    """Value of a training and its epoch, from 1: of the best epoch if the workflow stops or tests by it, else of the
+    """Value of a training and its epoch, counted from 1: the best epoch if the workflow stops or tests by it, else the
     last. None if it is undefined."""
     plateau = workflow.schedule.plateau
     best = judge(metric.partition(":")[0], values, plateau.min_gain).best if plateau else len(values) - 1
@@ -105,15 +105,15 @@ def judged(values: Sequence[float], workflow: Workflow, metric: str) -> tuple[fl
 
 
 def losses_in(path: Path, before: float = math.inf) -> list[tuple[int, float, float]]:
-    """Read the blocks of the first epoch up to `before` examples: examples up to the block's end, sum of its losses,
-    and its weight. A last line that a kill left unfinished is left out."""
+    """Read the blocks of the first epoch up to `before` examples: number of examples up to the block's end, sum of its
+    losses, and its weight. Skips an unfinished last line left by a kill."""
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
     blocks = [json.loads(line) for line in lines if line.endswith(b"\n")]
     return [(end, loss, weight) for end, loss, weight in blocks if end <= before]
 
 
 def lines_of(losses: Sequence[tuple[int, float, float]]) -> bytes:
-    """Lines that `losses_in` reads."""
+    """Lines in the format that `losses_in` reads."""
     return "".join(f"{json.dumps(block)}\n" for block in losses).encode()
 
 
@@ -133,7 +133,7 @@ def reports_of(
 
 
 def best_so_far(reports: Mapping[int, float], metric: str) -> dict[int, float]:
-    """Reports with the best validation so far in place of each validation."""
+    """Reports in which each validation is replaced by the best so far."""
     best, found = None, {}
     for step in sorted(reports):
         value = reports[step]

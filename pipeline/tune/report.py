@@ -1,4 +1,4 @@
-"""What a study ends with: the best workflow as a file, a page with Optuna's pictures, and what was found in words."""
+"""Results of a study: the best workflow as a file, a page with Optuna's plots, and a summary in words."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pre {{ overflow-x: auto }}</style>
 
 
 def write_best(study: Study, trial: FrozenTrial) -> Path:
-    """Write the workflow of a trial to `best.py`, as the changes of the file that was tuned."""
+    """Write the workflow of a trial to `best.py`, as changes to the tuned file."""
     settings = dict(parsed(study.set)) | study.settings(trial)
     content = BEST.format(
         out=study.out, number=trial.number, metric=study.fixed.metric, value=trial.values[0],
@@ -58,12 +58,12 @@ def write_best(study: Study, trial: FrozenTrial) -> Path:
 
 
 def literal(value: object) -> str:
-    """Text of a value in Python."""
+    """Python source of a value."""
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def line_of(trial: FrozenTrial, metric: str) -> str:
-    """How a trial ended, in words."""
+    """Outcome of a trial in words."""
     text = trial.user_attrs.get("text", "")
     if trial.state == TrialState.COMPLETE:
         return f"trial {trial.number}: {metric} {trial.values[0]:.5f} in epoch {trial.user_attrs['epoch']}"
@@ -76,8 +76,8 @@ def counts_of(trials: Sequence[FrozenTrial]) -> str:
 
 
 def table_of(study: Study, width: int) -> str:
-    """Table of the trials' runs as in `pipeline runs`, in the order of what the study judges by: complete ones from
-    the best on, then the others."""
+    """Table of the trials' runs as in `pipeline runs`, ordered by the study's metric: complete trials, the best first,
+    then the others."""
     runs = {Path(run.folder).name: run for run in find_runs(study.out / "trials")[0]}
     names = [study.run_dir(trial.number).name for trial in study.ranked()]
     order = [*names, *(name for name in runs if name not in names)]
@@ -87,7 +87,7 @@ def table_of(study: Study, width: int) -> str:
 
 
 def write_page(study: Study, text: str) -> str:
-    """Write `report.html`, which needs no network. Returns a line that says where it is and what it lacks."""
+    """Write `report.html`, which needs no network. Returns a line with its location and what is missing in it."""
     path = study.out / "report.html"
     names = list(study.space)
     rows = [["trial", "ended", *names]]
@@ -99,7 +99,7 @@ def write_page(study: Study, text: str) -> str:
     if find_spec("plotly"):
         pictures = list(_pictures(study.optuna))
     else:
-        note = "; it has no pictures, since the package plotly is not installed"
+        note = "; it has no plots because the package plotly is not installed"
     title = html.escape(f"Study of {study.workflow.name}")
     body = f"<table>{table}</table>\n{''.join(pictures)}"
     Files().replace(path, [PAGE.format(title=title, text=html.escape(text), body=body).encode()])
@@ -111,13 +111,13 @@ def _cell(value: object) -> str:
 
 
 def _pictures(study: optuna.Study) -> Iterator[str]:
-    """Optuna's pictures, in HTML; the first one has the program that draws all."""
+    """Optuna's plots in HTML; the first contains the script that draws all."""
     library: bool = True
     for name in PICTURES:
         draw: Callable[[optuna.Study], Any] = getattr(optuna.visualization, name)
         try:
             with warnings.catch_warnings():
-                # Of few trials the importances are equal.
+                # With few trials the importances are equal.
                 warnings.simplefilter("ignore")
                 figure = draw(study)
         except (ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""The settings that a study tries: from the workflow's types, or from the `Tune` in its file."""
+"""The settings that a study tries, derived from the workflow's types or given by the `Tune` in its file."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ Space = Mapping[str, Between | tuple[Any, ...]]
 BUCKETS, RARE = "buckets", "rare"
 KIND, DIM = "model.kind", "model.embedding_dim"
 ONE_LABEL, SEVERAL_LABELS = ("DeepFM", "DCNv2", "DNN", "FinalNet", "FM", "LR"), ("SharedBottom", "MMoE", "PLE")
-"""Models that are tried in place of each other: those of other classes have no equal."""
+"""Models that are tried in place of each other. Models of other classes have no alternatives."""
 RATE_FACTOR = 10.0
 L2, L2_FACTOR = Between(low=1e-7, high=1e-1, log=True), 30.0
-"""L2 of rows: its range if the workflow has none, else the factor by which it is made less and more."""
+"""L2 of rows: its range if the workflow has none, else the factor by which it is decreased and increased."""
 LINEAR_FACTOR = 10.0
-"""Factor by which the rows' rate of a linear model is larger than that of other models, and its L2 smaller, since its
-weights are ten times as large as those of embeddings. On two made logs, where a deep model had logloss .510 and .594, a
-linear one had .584 and .600 with the deep model's rate and L2, and .520 and .594 with ten times the rate and a tenth of
-the L2; a deep one needed 12 epochs and more with the linear model's rate, and 2 with a tenth of it."""
+"""Factor by which a linear model's learning rate of rows is larger, and its L2 smaller, than that of other models,
+because its weights are ten times as large as those of embeddings. On two synthetic logs, where a deep model had logloss
+.510 and .594, a linear model had .584 and .600 with the deep model's rate and L2, and .520 and .594 with ten times the
+rate and a tenth of the L2. A deep model needed 12 epochs or more with the linear model's rate, and 2 with a tenth of
+it."""
 MIN_EDGES = 8
-"""Least number of edges of a `Bucket` for which fewer of them are tried."""
+"""Minimum number of edges of a `Bucket` for which fewer edges are tried."""
 ABSENT = {"model.args.dropout": 0.0, "model.args.batch_norm": False}
-"""Values of arguments that the workflow leaves out."""
+"""Values of arguments that the workflow omits."""
 
 
 def space_of(workflow: Workflow, file: Path) -> Space:
-    """The space of the file's `Tune` if it has one, else that of the workflow's types. Raises ValueError if a value
-    does not fit the workflow."""
+    """Return the space of the file's `Tune`, if it has one, else the space derived from the workflow's types. Raises
+    ValueError if a value does not fit the workflow."""
     tune = _tune_in(file)
     space: Space = tune.space if tune else derived(workflow)
     _check(workflow, space)
@@ -56,7 +57,7 @@ def _tune_in(file: Path) -> Tune | None:
 
 
 def derived(workflow: Workflow) -> Space:
-    """Space of a workflow that gives none."""
+    """Space for a workflow that does not define one."""
     space: dict[str, Between | tuple[Any, ...]] = {}
     rows, model, kind = workflow.optimizer.rows, workflow.model, workflow.model.kind
     kinds = _kinds(workflow)
@@ -65,7 +66,7 @@ def derived(workflow: Workflow) -> Space:
     space["optimizer.rows.lr"] = _around(rows.lr, RATE_FACTOR)
     space["optimizer.dense.lr"] = _around(workflow.optimizer.dense.lr, RATE_FACTOR)
     space["optimizer.rows.l2"] = _around(rows.l2, L2_FACTOR) if rows.l2 else L2
-    # The same L2 is many times stronger with dense semantics: a known one is varied with its own semantics alone.
+    # The same L2 is many times stronger with dense semantics, so a given L2 is varied only with the same semantics.
     if not rows.l2 and rows.kind != "ftrl" and not getattr(rows, "clip", None):
         space["optimizer.rows.semantics"] = (rows.semantics, *{"lazy", "dense"} - {rows.semantics})
     dim = model.embedding_dim
@@ -89,14 +90,14 @@ def derived(workflow: Workflow) -> Space:
 
 
 def _kinds(workflow: Workflow) -> dict[str, Any]:
-    """Model classes that are tried, by their names: the workflow's own first, then those that may take its place."""
+    """Model classes to try, by name: the workflow's class first, then its alternatives."""
     kind = workflow.model.kind
     found = {kind.__name__: kind}
     for group in (ONE_LABEL, SEVERAL_LABELS):
         if kind_name(kind).startswith(f"{MODELS}.") and kind.__name__ in group:
             found |= {other: getattr(models, other) for other in group}
     if kind is models.LR and workflow.optimizer.rows.kind == "ftrl":
-        # Embeddings cannot begin at 0, as all weights of Ftrl do.
+        # Embeddings cannot start at 0, as all weights of Ftrl do.
         return {kind.__name__: kind}
     if any(category.width for category in workflow.data.categories):
         # Widths are those of embeddings, and a linear model has none.
@@ -120,12 +121,12 @@ def _check(workflow: Workflow, space: Space) -> None:
 
 
 def label_of(value: Any) -> str | int | float | bool | None:
-    """A choice as Optuna keeps it: text of JSON for a list or an object."""
+    """A choice in the form that Optuna stores: JSON text for a list or an object."""
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
 
 
 def own_values(workflow: Workflow, space: Space) -> dict[str, Any]:
-    """The workflow's own values, by name; if one is outside of the space, the nearest number or the first choice."""
+    """The workflow's values by name; for a value outside the space, the nearest number or the first choice."""
     fields, found = workflow.model_dump(mode="json"), dict[str, Any]()
     for path, values in space.items():
         value: Any = fields
@@ -146,8 +147,8 @@ def own_values(workflow: Workflow, space: Space) -> dict[str, Any]:
 
 
 def other_kinds(workflow: Workflow, space: Space, seed: int) -> list[dict[str, Any]]:
-    """The workflow's own values with each other kind of model once, in an order drawn by the seed. Between a linear
-    model and others the rows' rate and L2 change by LINEAR_FACTOR, within their ranges."""
+    """The workflow's values with each other kind of model once, in an order drawn by the seed. Between a linear model
+    and others, the learning rate and L2 of rows change by LINEAR_FACTOR, within their ranges."""
     own, found = own_values(workflow, space), []
     kinds = space.get(KIND, ())
     assert not isinstance(kinds, Between)
@@ -163,8 +164,8 @@ def other_kinds(workflow: Workflow, space: Space, seed: int) -> list[dict[str, A
 
 
 def settings_of(workflow: Workflow, params: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    """Settings by their paths, for `Workflow.with_settings`, of a trial's values. An argument that the trial's model
-    does not have is left out."""
+    """Settings by path, for `Workflow.with_settings`, from a trial's values. Omits arguments that the trial's model
+    does not have."""
     values = {name: _choice(params[name], space[name]) for name in params}
     kind = workflow.with_settings({KIND: values[KIND]}).model.kind if KIND in values else workflow.model.kind
     known, is_linear = arguments_of(kind), kind is models.LR and KIND in values
@@ -175,7 +176,7 @@ def settings_of(workflow: Workflow, params: Mapping[str, Any], space: Space) -> 
         and not (path.startswith("model.args.") and known is not None and path.split(".")[2] not in known)
     }
     if is_linear:
-        # Its embeddings would be trained by nothing.
+        # Nothing would train its embeddings.
         settings[DIM] = workflow.model.embedding_dim if workflow.model.kind is kind else 0
     if {BUCKETS, RARE} & values.keys():
         features = [feature.model_dump(mode="json") for feature in workflow.data.features]

@@ -1,13 +1,14 @@
 """A study: trials in Optuna's journal, and their run directories.
 
-    OUT/study.json      what stays the same as long as the study goes on
+    OUT/study.json      settings that do not change during the study
     OUT/journal.jsonl   the trials: parameters, reports, values
-    OUT/trials/007      the run of a trial, without its table if that is not one of the best
+    OUT/trials/007      the run of a trial, without its table unless it is among the best
     OUT/records/007     its order, losses, output and verdict
 
-Trials come in rounds of `parallel`. What a trial does depends on the trials of earlier rounds alone: the values that
-its sampler draws, whose seed is a function of the study's and the trial's number, and the bounds beyond which it is
-pruned. Both are durable before it starts, so a study that is killed and resumed runs the trials of an undisturbed one.
+Trials run in rounds of `parallel`. A trial depends only on the trials of earlier rounds, through the values that its
+sampler draws, with a seed computed from the study's seed and the trial's number, and through the bounds beyond which it
+is pruned. Both are durable before it starts, so a study that is killed and resumed runs the same trials as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from pipeline.workflow import Workflow
 
 NAME = "study"
 DRAWN_NEAR = 10
-"""Number of judged trials up to which a new one differs from the workflow in CHANGED of its values: with all values
-drawn at random, nearly every trial is worse than a workflow that somebody has thought about."""
+"""Number of judged trials up to which a new trial differs from the workflow in CHANGED of its values. With all values
+drawn at random, nearly every trial is worse than a carefully designed workflow."""
 CHANGED = 1 / 3
 FIRST_TRIALS = 4
-"""Number of complete trials of earlier rounds without which none is pruned. Replayed in random orders, studies of 24
-trials on two made logs trained a quarter of their epochs with it; with 2 they would have trained an eighth to a sixth,
-and ended 2.3 times as far from the best trial's logloss."""
+"""Minimum number of complete trials of earlier rounds before any trial is pruned. Replayed in random orders, studies of
+24 trials on two synthetic logs trained a quarter of their epochs with it; with 2 they would have trained an eighth to a
+sixth, and ended 2.3 times as far from the best trial's logloss."""
 STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
 class Fixed(Strict):
-    """Contents of `study.json`; a resumed study must have the same."""
+    """Content of `study.json`, which must be the same when a study resumes."""
 
     workflow: dict[str, Any]
     space: dict[str, Any]
@@ -58,24 +59,25 @@ class Fixed(Strict):
     examples: int
     """Number of training examples."""
     memory: int
-    """Bytes of RAM of all trials that run at the same time, if the workflow does not set it."""
+    """RAM in bytes for all concurrent trials, if the workflow does not set it."""
     threads: int
-    """Number of threads of a trial, which affects its bits."""
+    """Number of threads of a trial. It affects the trial's bits."""
 
 
 class Study:
     def __init__(
         self, out: Path, fixed: Fixed, workflow: Workflow, space: Space, shares: Mapping[str, Any], args: Namespace
     ) -> None:
-        """`shares`: settings of a trial's caps and threads. `args`: of the command, whose --set `workflow` has."""
+        """`shares`: settings of a trial's caps and threads. `args`: arguments of the command; `workflow` already
+        includes its --set."""
         self.out, self.fixed, self.workflow, self.space, self._shares = out, fixed, workflow, space, shares
         self.file, self.set, self._keep = str(args.workflow.absolute()), tuple(args.set), args.keep_tables
         self._kinds = other_kinds(workflow, space, fixed.seed)
-        """Values of the first trials after trial 0, which has the workflow's."""
+        """Values of the first trials after trial 0, which has the workflow's values."""
         self.direction = "minimize" if less_is_better(fixed.metric) else "maximize"
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mend(path := out / "journal.jsonl")
-        # The study's folder is locked; the lock of a process that was killed would be waited for.
+        # The study's folder is locked. Without this, Optuna would wait for the lock of a killed process.
         path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
         self._storage = JournalStorage(JournalFileBackend(str(path)))
         self.optuna = optuna.create_study(
@@ -87,13 +89,13 @@ class Study:
         return self.optuna.get_trials(deepcopy=False)
 
     def ranked(self) -> list[FrozenTrial]:
-        """Complete trials, the best first; of equal ones the earlier."""
+        """Complete trials, the best first; ties are broken by number."""
         sign = 1 if self.direction == "minimize" else -1
         complete = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
         return sorted(complete, key=lambda trial: (sign * trial.values[0], trial.number))
 
     def settings(self, trial: FrozenTrial) -> dict[str, Any]:
-        """Settings of a trial that differ from the workflow's."""
+        """Settings of a trial that differ from those of the workflow."""
         return settings_of(self.workflow, trial.params, self.space)
 
     def record(self, number: int) -> Record:
@@ -103,7 +105,7 @@ class Study:
         return self.out / "trials" / f"{number:03}"
 
     def order(self, trial: FrozenTrial, run_dir: Path, more: Mapping[str, Any], prunes: bool = False) -> Order:
-        """Order of a training with a trial's settings, and `more` of them."""
+        """Order of a training with a trial's settings and the settings `more`."""
         examples, metric = self.fixed.examples, self.fixed.metric
         return Order(
             workflow=self.file, set=self.set, settings=self.settings(trial) | dict(self._shares) | dict(more),
@@ -113,7 +115,7 @@ class Study:
         )  # fmt: skip
 
     def next_round(self, most: int) -> list[FrozenTrial]:
-        """Return the trials of the next round, whose parameters and orders are durable; none if there are `most`."""
+        """Return the trials of the next round, with durable parameters and orders; none if there are already `most`."""
         trials, parallel = self.trials, self.fixed.parallel
         running = [trial.number for trial in trials if not trial.state.is_finished()]
         first = (running[0] if running else len(trials)) // parallel * parallel
@@ -121,7 +123,7 @@ class Study:
             self._add(number)
         found = [trial for trial in self.trials[first:] if not trial.state.is_finished()]
         for trial in found:
-            # With the settings of another kind a model may need more epochs, and each is seen once.
+            # With settings meant for another kind, a model may need more epochs, and each kind is tried only once.
             prunes = trial.number > len(self._kinds)
             self.record(trial.number).write(self.order(trial, self.run_dir(trial.number), {"data.test": []}, prunes))
         return found
@@ -144,7 +146,7 @@ class Study:
                 name: rounded(asked[name], of) for name, of in distributions.items() if asked[name] != drawn[name]
             }
             if len(seen.trials) <= DRAWN_NEAR:
-                # The last of `seen` is the one that was asked for.
+                # The last of `seen` is the requested one.
                 most = max(1, round(CHANGED * len(drawn)))
                 names = random.Random(seed).sample([*changed], min(most, len(changed)))
                 changed = {name: changed[name] for name in names}
@@ -167,7 +169,7 @@ class Study:
         self.optuna.tell(number, verdict.value, STATES[verdict.state])
 
     def delete_tables(self) -> None:
-        """Delete the tables of all trials but the best; their metrics stay."""
+        """Delete the tables of all trials except the best. Their metrics stay."""
         kept = {trial.number for trial in self.ranked()[: self._keep]}
         for trial in self.trials:
             if trial.state.is_finished() and trial.number not in kept:
@@ -175,12 +177,12 @@ class Study:
 
 
 def has_table(run_dir: Path) -> bool:
-    """True if `delete_table` was not called for a run."""
+    """True if `delete_table` has not been called for a run."""
     return (run_dir / "table.zarr").is_dir()
 
 
 def delete_table(run_dir: Path) -> None:
-    """Delete a run's rows and dense states, but not what `pipeline runs` reads. May be called again."""
+    """Delete a run's rows and dense states, but not the files that `pipeline runs` reads. May be called again."""
     for path in run_dir.iterdir() if run_dir.is_dir() else ():
         if path.is_dir() and path.name != "commits":
             shutil.rmtree(path)
@@ -192,7 +194,7 @@ def delete_table(run_dir: Path) -> None:
 
 
 def mend(journal: Path) -> None:
-    """Cut off a last line of the journal that a kill left unfinished."""
+    """Remove an unfinished last line of the journal, left by a kill."""
     content = journal.read_bytes() if journal.is_file() else b""
     if not content.endswith(b"\n") and content:
         with open(journal, "r+b") as file:
@@ -212,16 +214,16 @@ def distributions_of(space: Space) -> dict[str, BaseDistribution]:
 
 
 def rounded(value: Any, distribution: BaseDistribution) -> Any:
-    """A float in three digits, as a person would write it; anything else as it is."""
+    """Round a float to three digits, as a person would write it; return other values unchanged."""
     if not isinstance(distribution, FloatDistribution):
         return value
     return min(max(float(f"{value:.3g}"), distribution.low), distribution.high)
 
 
 def bounds_of(trials: Sequence[FrozenTrial], metric: str) -> dict[int, float]:
-    """Worst value at each step with which a trial is not pruned: the median of the best validation so far of the
-    complete ones of `trials`, and within the first epoch the quartile of their losses, since dropout and L2 make these
-    larger but may make validation better."""
+    """Worst value at each step for which a trial is not pruned: the median, over the complete ones of `trials`, of the
+    best validation so far; within the first epoch the quartile of their losses, since dropout and L2 increase these but
+    may improve validation."""
     complete = [
         best_so_far(trial.intermediate_values, metric) for trial in trials if trial.state == TrialState.COMPLETE
     ]
@@ -229,7 +231,7 @@ def bounds_of(trials: Sequence[FrozenTrial], metric: str) -> dict[int, float]:
         return {}
     bounds, sign = {}, 1 if less_is_better(metric) else -1
     for step in sorted({step for reports in complete for step in reports}):
-        # A trial that ended earlier has its best.
+        # A trial that ended earlier counts with its best.
         values = [
             sign * reports[max(known)]
             for reports in complete

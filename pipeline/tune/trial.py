@@ -1,5 +1,5 @@
 """The process of one training of a study: `python -m pipeline.tune.trial STUDY NAME`. It ends with a verdict. If it is
-killed and started again, the training continues from its last commit, and the verdict is the same."""
+killed and restarted, the training continues from its last commit, and the verdict is the same."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ PR_SET_PDEATHSIG = 1
 
 
 class Pruned(PipelineError):
-    """A training that is worse than earlier ones were at the same step."""
+    """Raised if a training is worse than earlier ones at the same step."""
 
 
 class Watch(Observer):
-    """Reports the losses of the first epoch and all validations, and raises Pruned at one beyond its bound. Bounds were
-    given before the training began, so that a kill changes no decision."""
+    """Reports the losses of the first epoch and all validations, and raises Pruned at one beyond its bound. Bounds are
+    fixed before the training starts, so that a kill changes no decision."""
 
     def __init__(self, order: Order, record: Record, workflow: Workflow) -> None:
         self._order, self._record, self._labels = order, record, workflow.data.labels
@@ -51,7 +51,7 @@ class Watch(Observer):
     def on_begin(self, examples: int, history: Any, commit: CommitFacts | None) -> None:
         self._history, self._examples = history, examples
         self._losses = losses_in(self._record.losses, examples)
-        # What was trained after the commit is trained again.
+        # Blocks after the commit are trained again.
         Files().replace(self._record.losses, [lines_of(self._losses)])
         self._judge()
 
@@ -69,7 +69,7 @@ class Watch(Observer):
             self._judge()
 
     def on_drained(self) -> None:
-        # A commit follows, after which these blocks are not trained again.
+        # A commit follows, so these blocks are not trained again.
         Files().append(self._record.losses, b"", durable=True)
 
     def reports(self) -> dict[int, float]:
@@ -83,11 +83,11 @@ class Watch(Observer):
             bound = self._order.bounds.get(step)
             if bound is not None and (value > bound if less_is_better(self._order.metric) else value < bound):
                 what = f"{self._order.metric} of epoch {step // 4}" if step % 4 == 0 else f"loss at {step}/4 of epoch 1"
-                raise Pruned(f"{what} is {abs(value):.5f}, and the bound from earlier trials is {abs(bound):.5f}")
+                raise Pruned(f"{what} is {abs(value):.5f}; the bound from earlier trials is {abs(bound):.5f}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train as the order says. Exit code 0 with a verdict, also of a training that failed; 130 after an interrupt."""
+    """Train according to the order. Exit code 0 with a verdict, even if the training failed; 130 after an interrupt."""
     out, name, parent = (sys.argv[1:] if argv is None else list(argv))[:3]
     die_with(int(parent))
     record = Record(Path(out), name)
@@ -121,7 +121,7 @@ def verdict_of(order: Order, record: Record) -> Verdict | None:
 
 
 def complete(order: Order, record: Record, workflow: Workflow) -> Verdict:
-    """Verdict of a training that has ended, from its result."""
+    """Verdict of a completed training, from its result."""
     result = json.loads((Path(order.run_dir) / "result.json").read_bytes())
     values = validated(result["epochs"], order.metric, workflow.data.labels)
     if result["stopped"]:
@@ -136,7 +136,7 @@ def complete(order: Order, record: Record, workflow: Workflow) -> Verdict:
 
 
 def die_with(parent: int) -> None:
-    """Make the system end this process when the study's process ends, so that no trial outlives its study."""
+    """Make the system kill this process when the study's process ends, so that no trial outlives its study."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         raise SystemExit("the study's process has ended")

@@ -1,4 +1,4 @@
-"""The course of a study: its rounds, and what it writes at its end."""
+"""The course of a study: its rounds, and its final output."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pipeline.tune.report import counts_of, line_of, table_of, write_best, write
 from pipeline.tune.study import Study, delete_table, has_table
 
 CONFIRMED = 3
-"""Number of best trials that --confirm trains again."""
+"""Number of best trials that --confirm retrains."""
 
 
 def say(line: str) -> None:
-    """Print a line of progress: to stderr, since the result alone is on stdout."""
+    """Print a line of progress to stderr; stdout is only for the result."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -40,7 +40,7 @@ class Tuning:
         self._found: dict[str, Any] = {"best": {}, "test": {}, "confirmed": {}}
 
     def try_all(self, most: int, hours: float | None) -> bool:
-        """Run rounds until there are `most` trials, or a round ends after so many hours. Returns False after a
+        """Run rounds until there are `most` trials, or until a round ends after `hours`. Returns False after a
         signal."""
         study, begun = self.study, time.monotonic()
         study.delete_tables()
@@ -65,7 +65,7 @@ class Tuning:
         return f"the best so far: {line_of(ranked[0], self.study.fixed.metric)}" if ranked else "no trial is complete"
 
     def finish(self, seeds: int) -> bool:
-        """Confirm with so many seeds, test, and write what the study ends with. Returns False after a signal."""
+        """Confirm with `seeds` seeds, test, and write the results of the study. Returns False after a signal."""
         study, ranked = self.study, self.study.ranked()
         if not ranked:
             return True
@@ -80,7 +80,7 @@ class Tuning:
         lines = [
             table_of(study, width()), "",
             f"the best of {len(study.trials)} trials ({counts_of(study.trials)}): {line_of(best, study.fixed.metric)}",
-            "on validation, which chose it, so the figure is too good",
+            "on validation, which also selected it, so the figure is optimistic",
         ]  # fmt: skip
         for number, values in confirmed.items():
             lines.append(
@@ -105,7 +105,7 @@ class Tuning:
         return True
 
     def _confirm(self, trials: Sequence[FrozenTrial], seeds: int) -> bool:
-        """Train each of the trials with other seeds of the workflow. Returns False after a signal."""
+        """Train each of the trials with other seeds. Returns False after a signal."""
         study, records = self.study, list[tuple[int, Record]]()
         say(f"the best {len(trials)} trials with {seeds} other seeds each")
         for trial in trials:
@@ -125,15 +125,15 @@ class Tuning:
         return True
 
     def _score_test(self, best: FrozenTrial) -> Path | None:
-        """Test the best trial on the test split: its run if the table was kept, else a run that is trained once more,
-        to the same bits. Returns the folder of the run that was tested; None after a signal."""
+        """Test the best trial on the test split, with its run if the table was kept, else with a run that is retrained
+        to the same bits. Returns the folder of the tested run; None after a signal."""
         study, name = self.study, f"best-{best.number:03}"
         for other in study.out.glob("best-*"):
             if other.name != name:
                 delete_table(other)
         record = Record(study.out, name)
         if record.verdict() is None:
-            # A test that was interrupted goes on in its run.
+            # An interrupted test continues in its run.
             once_more, kept = study.out / name, study.run_dir(best.number)
             is_kept = has_table(kept) and not once_more.is_dir()
             say(f"the best trial {'on' if is_kept else 'once more, with'} the test split")

@@ -114,7 +114,7 @@ def test_a_plateau_lowers_the_rates_and_ends_the_training(make_workflow, monkeyp
 
 @pytest.mark.parametrize("rows", [Adam(), Adam(eps_place="torch", clip=CowClip())])
 def test_settings_without_a_plain_form_are_refused(make_workflow, rows):
-    with pytest.raises(ValueError, match="plain torch knows Adam"):
+    with pytest.raises(ValueError, match="plain torch supports only Adam"):
         PlainTorch(make_workflow(rows=rows))
 
 

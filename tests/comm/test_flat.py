@@ -42,5 +42,5 @@ def test_numbers_of_another_type_are_refused_with_their_name(name):
     owner, _, attribute = name.rpartition(".")
     tensor = getattr(model.get_submodule(owner), attribute)
     tensor.data = tensor.data.double()
-    with pytest.raises(ValueError, match=f"{name} of the dense model is of torch.float64"):
+    with pytest.raises(ValueError, match=f"{name} of the dense model is torch.float64"):
         Flat(model, 1)

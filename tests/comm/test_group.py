@@ -329,7 +329,7 @@ def test_a_worker_sends_no_other_user_its_rows():
         address = bytes.fromhex(process.stdout.readline())
         store = Watched(lambda key, _: address)
         store.set("0", b"")
-        with pytest.raises(PermissionError, match="worker 0 of this machine is not of user 0"):
+        with pytest.raises(PermissionError, match="worker 0 on this machine does not run as user 0"):
             SharedMemory(store, Rank(1, 2), 5.0)
         process.stdin.close()
 

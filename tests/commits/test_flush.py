@@ -144,7 +144,7 @@ def test_merging_a_row_of_another_key_is_refused(tmp_path):
     (tmp_path / "aside").rename(two)
     machine.log._reader.forget([sparse, other])
     with pytest.raises(
-        Damaged, match=r"1 of 1 rows are not the ones asked for; the first: .*c\.\d+\.0, offset \d+ holds"
+        Damaged, match=r"1 of 1 rows are not the requested ones; the first: .*c\.\d+\.0, offset \d+ holds"
     ):
         machine.commit()
     machine.close()

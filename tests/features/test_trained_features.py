@@ -264,7 +264,7 @@ def test_an_input_of_another_kind_than_in_training_is_refused(root, run_dir, col
         assert opened.predict(as_floats) == scores, "as pandas has integers of which some are missing"
         with pytest.raises(ValueError, match=rf"column '{column}'.* string"):
             opened.predict(table.set_column(at, column, table.column(column).cast(pa.string())))
-        with pytest.raises(ValueError, match=r"makes column 'hour', which is there"):
+        with pytest.raises(ValueError, match=r"makes column 'hour', which already"):
             opened.predict(table.append_column("hour", table.column("age")))
 
 
@@ -304,9 +304,9 @@ def request_of(table, inputs):
         (Bucket(column="age", name="age_bucket", quantiles=4), r"data.features\[0\] \(bucket\) has no edges; `pipe"),
         (Bucket(column="country", name="age_bucket", edges=(1.0,)), r"column 'country' has type string, expected int"),
         (Bucket(column="agee", name="age_bucket", edges=(1.0,)), r"'age_bucket'.* is made of 'agee', which is miss"),
-        (Bucket(column="age", name="user", edges=(1.0,)), r"makes column 'user', which is there; give it another"),
+        (Bucket(column="age", name="user", edges=(1.0,)), r"makes column 'user', which already exists"),
         (Cross(columns=("history", "user"), name="age_bucket"), r"column 'history' has type list<.*>, expected int"),
-        (Cross(columns=("x0", "user"), name="age_bucket"), r"column 'x0' has type float; make keys of it first"),
+        (Cross(columns=("x0", "user"), name="age_bucket"), r"column 'x0' has type float; turn it into keys first"),
         (Calendar(column="when", take={"hour": "age_bucket"}, unit="s"), r"has type timestamp\[us, tz=UTC\], expected"),
         (Calendar(column="age", take={"hour": "age_bucket"}), r"column 'age' has type int32, which needs unit, or"),
         (Calendar(column="age", take={"hour": "age_bucket"}, form="%d.%m"), r"column 'age': .*correct the data, or"),
@@ -337,14 +337,14 @@ def test_a_feature_that_does_not_fit_is_one_message(root, tmp_path, change, said
     ("features", "said"),
     [
         ([{"kind": "cross", "columns": ["late", "user"], "name": "c"},
-          {"kind": "bucket", "column": "age", "name": "late", "edges": [1.0]}], r"reads 'late', which no feature bef"),
+          {"kind": "bucket", "column": "age", "name": "late", "edges": [1.0]}], r"reads 'late', which no earlier"),
         ([{"kind": "bucket", "column": "click", "name": "b", "edges": [1.0]}], r"reads 'click', which is a label"),
         ([FEATURES[3].model_dump() | {"file": "s3://a:b@bucket/x.parquet"}], r"data.features"),
         ([{"kind": "calendar", "column": "when", "take": {"hour": "h"}, "zone": "Mars/Base"}], r"no time zone 'Mars/B"),
         ([{"kind": "bucket", "column": "age", "name": "b", "edges": [2.0, 1.0]}], r"expected .* in ascending order"),
         ([{"kind": "bucket", "column": "age", "name": "b"}], r"give one of edges, quantiles and squared_log"),
         ([{"kind": "rare", "column": "contry", "at_least": 2, "counts": "c"}], r"'contry', .*; did you mean 'country'"),
-        ([FEATURES[0].model_dump()] * 2, r"makes column 'age_bucket', which data.features\[0\] does, too"),
+        ([FEATURES[0].model_dump()] * 2, r"makes column 'age_bucket', which data.features\[0\] does too"),
         ([FEATURES[5].model_dump()] * 2, r"several rules for rare values of 'country'; leave one"),
     ],
 )  # fmt: skip

@@ -123,7 +123,7 @@ def test_infinite_scores_and_signed_zeros_rank_as_numbers():
     ("change", "message"),
     [
         (lambda s, y, w: s.__setitem__(slice(0, 3), np.nan), "3 of 8 scores are NaN: training diverged"),
-        (lambda s, y, w: y.__setitem__(0, 0.5), "labels that are 0 or 1, and 1 of "),
+        (lambda s, y, w: y.__setitem__(0, 0.5), "labels that are 0 or 1, but 1 of "),
         (lambda s, y, w: w.__setitem__(0, -1), "weights must be finite and not negative, .* such as -1; correct"),
         (lambda s, y, w: w.__setitem__(0, np.nan), "weights must be finite and not negative"),
     ],

@@ -359,7 +359,7 @@ def test_each_matrix_of_an_expert_is_scaled_by_its_own_sides():
         (
             "FinalNet",
             {"hidden": [7]},
-            "a layer's width is 7; with residual 'concat' it is cut into halves: use an even",
+            "a layer's width is 7; residual 'concat' splits it into halves: use an even",
         ),
         ("MaskNet_parallel", {"reduction": 0.0}, "reduction times a block's inputs is 0; expected an integer"),
         ("AITM", {"num_labels": 1}, "num_labels is 1; expected an integer of at least 2"),

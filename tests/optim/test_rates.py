@@ -102,8 +102,8 @@ BEYOND = np.array([9, 1, 20], np.int64)
 
 @pytest.mark.parametrize(
     ("steps", "said"),
-    [(None, "the commit has no"), (np.zeros(0), "not a history of steps"), (BEYOND, "does not fit 9 steps: .1, 20."),
-     (np.array([9, 2, 5], np.int64), "does not begin with the first step: .2, 5.")],
+    [(None, "the commit has no"), (np.zeros(0), "not a valid history"), (BEYOND, "does not fit 9 steps: .1, 20."),
+     (np.array([9, 2, 5], np.int64), "does not start at the first step: .2, 5.")],
 )  # fmt: skip
 def test_a_history_that_no_run_has_written_is_refused(steps, said):
     saved = {FIRST_STEP: steps, RUNS: np.ones((2, 3))} if steps is not None else {}

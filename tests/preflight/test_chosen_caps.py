@@ -184,7 +184,7 @@ def test_rows_that_would_be_unstable_are_announced(root, l2, announced):
 
 
 def test_memory_without_anything_to_choose_is_refused(root):
-    with pytest.raises(ValueError, match="none is; leave out device and host"):
+    with pytest.raises(ValueError, match="no cap is omitted; omit, for example"):
         Storage(memory="1 GiB", device="1 MiB", host="1 MiB", disk="1 GiB")
 
 

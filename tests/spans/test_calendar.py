@@ -138,7 +138,7 @@ def test_a_path_that_is_no_date_or_comes_twice_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"span": "day"}, "data.span is 'day', and data.time names no column"),
+        ({"span": "day"}, "data.span is 'day', but data.time names no column"),
         ({"span": "file", "label_delay": "3 d"}, "data.label_delay is '3 d', which needs spans that end at a known"),
         ({"time": "at", "label_delay": "3 weeks"}, "data.label_delay is '3 weeks'; give a number and a unit"),
         ({"time": {"name": "at", "zone": "Mars/Base"}}, "there is no time zone 'Mars/Base'"),

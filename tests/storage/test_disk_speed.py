@@ -107,7 +107,7 @@ def test_too_little_memory_to_measure_is_reported(tmp_path):
 
 def test_a_scratch_file_that_cannot_be_written_is_reported(tmp_path):
     """By a limit on the sizes of files, of which Python ignores the signal."""
-    with pytest.raises(OSError, match=f"File too large: {tmp_path} did not take a scratch file of 64 MiB") as error:
+    with pytest.raises(OSError, match=f"File too large: {tmp_path} cannot hold a scratch file of 64 MiB") as error:
         limited(resource.RLIMIT_FSIZE, lambda: measure(tmp_path, direct=False))
     assert error.value.errno == errno.EFBIG
 

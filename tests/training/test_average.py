@@ -114,7 +114,7 @@ def test_weights_of_two_names_are_served_averaged(data_root):
 def test_averages_of_another_model_are_refused():
     average = Average(torch.nn.Linear(2, 1), 4)
     for saved in ({"average/weight": np.ones((1, 2), np.float32)}, {"average/weight": np.ones(3), "average/bias": 1}):
-        with pytest.raises(ValueError, match="the averages of the commit are not those of this model"):
+        with pytest.raises(ValueError, match="the averages of the commit do not belong to this model"):
             average.load({name: np.asarray(value, np.float32) for name, value in saved.items()})
 
 

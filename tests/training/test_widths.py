@@ -93,7 +93,7 @@ def test_widths_that_cannot_be_are_refused(tmp_path):
     said = r"'history' has width 2 and 'item' width 3, and both use the rows of table 'item'; set one width"
     with pytest.raises(ValueError, match=said):
         make_workflow(tmp_path, categories=NARROW[:1] + wrong)
-    with pytest.raises(ValueError, match=r"'item' has width 3, and a row has 2 embedding weights; lower it, or raise"):
+    with pytest.raises(ValueError, match=r"'item' has width 3, but a row has 2 embedding weights; lower it, or raise"):
         make_workflow(tmp_path, categories=wrong, embedding_dim=2)
 
 

@@ -140,7 +140,7 @@ def test_a_space_in_the_file_replaces_the_derived_one(workflow_file, tmp_path, m
         ("{}", "space"),
         ('{"optimizer.lr": [1e-3]}', ["the space of optimizer.lr: optimizer.lr", "did you mean 'optimizer.rows.lr'"]),
         ('{"schedule.batch_size": [0, 8]}', "the space of schedule.batch_size: schedule.batch_size: expected at least"),
-        ('{"optimizer.rows.lr": Between(low=2, high=1)}', "low is 2 and high 1; low must be less"),
+        ('{"optimizer.rows.lr": Between(low=2, high=1)}', "low is 2 and high is 1; low must be less"),
         ('{"optimizer.rows.lr": Between(low=0, high=1, log=True)}', "needs a number above 0"),
         ('{"model.embedding_dim": [2, 2]}', "has a choice twice"),
         ('{"model.kind": ["DeepFMM"]}', "did you mean 'pipeline.models.DeepFM'"),

@@ -1,6 +1,6 @@
-"""Policies that choose which rows leave a slab. Each is one small file. `POLICIES` maps the names that
-`storage.device_policy` and `storage.host_policy` may have to classes; `PolicyName` in `pipeline.settings.caps`, which
-is a layer below, lists the same names."""
+"""Policies that choose which rows leave a slab, one small file each. `POLICIES` maps the allowed values of
+`storage.device_policy` and `storage.host_policy` to classes. `PolicyName` in `pipeline.settings.caps`, a lower layer,
+lists the same names."""
 
 from pipeline.storage.policies.clock import Clock
 from pipeline.storage.policies.foresight import Foresight

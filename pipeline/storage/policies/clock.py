@@ -11,9 +11,8 @@ from pipeline.storage.policies.uses import Uses
 
 
 class Clock:
-    """The clock scan of ScaleFreeCTR with one in-use mark per slot. Slots that the window in flight needs are pinned by
-    `plan`, which does not offer them. The hand passes the slots one after the other, so threads cannot share its
-    scan."""
+    """Clock scan of ScaleFreeCTR, with one in-use mark per slot. `plan` pins the slots that the window in flight needs
+    and does not offer them. The hand passes the slots one by one, so threads cannot share the scan."""
 
     def __init__(self, uses: Uses) -> None:
         self._uses = uses

@@ -1,4 +1,4 @@
-"""Foresight policy: the rows whose next use is farthest leave, exact as far as the keys of coming blocks are known."""
+"""Foresight policy: evicts the rows whose next use is farthest, exact as far as the keys of coming blocks are known."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ COUNTED_UP_TO = np.int32(1 << 20)
 
 
 class Foresight:
-    """Belady's rule (1966) within the known blocks. Rows that none of them uses leave first: of these the ones with the
-    fewest uses, then the ones not used for longest."""
+    """Belady's rule (1966) within the known blocks. Rows that no known block uses leave first, those with the fewest
+    uses before others; ties are broken by least recent use."""
 
     def __init__(self, uses: Uses) -> None:
         self._uses = uses
 
     def touch(self, slots_U: I32) -> None:
-        """Do nothing: the next use is known from the uses."""
+        """Do nothing: `Uses` already records the next use."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         uses, value_S = self._uses, np.empty(len(evictable_S), np.int32)

@@ -1,4 +1,4 @@
-"""LFU policies: the rows that were used by the fewest blocks leave, with or without ageing."""
+"""LFU policies: evict the rows that were used by the fewest blocks, with or without ageing."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pipeline.storage.policies.uses import Uses
 
 
 class LFU:
-    """Least frequently used since the row came from the disk; of equal counts the one not used for longest."""
+    """Least frequently used since the row was read from disk; ties are broken by least recent use."""
 
     def __init__(self, uses: Uses) -> None:
         self._uses = uses
 
     def touch(self, slots_U: I32) -> None:
-        """Do nothing: the count is known from the uses."""
+        """Do nothing: `Uses` already records the count."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         return self._uses.lowest(self._uses.count_N, num, evictable_S)
 
 
 class AgedLFU:
-    """LFU with dynamic ageing (LFU-DA; Arlitt et al., 1999): a use counts from the count at which rows leave now, so
-    that rows which were popular once leave in the end."""
+    """LFU with dynamic ageing (LFU-DA; Arlitt et al., 1999): a use counts from the count at which rows currently leave,
+    so that rows that are no longer popular eventually leave."""
 
     def __init__(self, uses: Uses) -> None:
         self._uses = uses

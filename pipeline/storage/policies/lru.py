@@ -1,4 +1,4 @@
-"""LRU policy: the rows that were not used for longest leave."""
+"""LRU policy: evicts the least recently used rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pipeline.storage.policies.uses import Uses
 
 
 class LRU:
-    """Least recently used, counted in blocks. With `LFU` below it on the host it is the chain of HierPS."""
+    """Least recently used, counted in blocks. Together with `LFU` on the host it is the cache hierarchy of HierPS."""
 
     def __init__(self, uses: Uses) -> None:
         self._uses = uses
 
     def touch(self, slots_U: I32) -> None:
-        """Do nothing, since `Uses` already records the last use."""
+        """Do nothing: `Uses` already records the last use."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         return self._uses.lowest(self._uses.last_N, num, evictable_S)

@@ -1,4 +1,4 @@
-"""Uses of rows by training blocks, as far as they are known: what policies choose by."""
+"""Uses of rows by training blocks, as far as they are known. Policies base their choices on them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ UNKNOWN_USE = np.int32(np.iinfo(np.int32).max)
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Uses of the row in each of N slots. They go with a row between device and host, and are lost on disk."""
+    """Uses of the row in each of N slots. They move with a row between device and host and are lost on disk."""
 
     last_N: I32
-    """Number of training blocks planned before the last one that used the row."""
+    """Number of training blocks that were planned before the last block that used the row."""
     count_N: I32
-    """Number of training blocks that used the row since it came from the disk, or was new."""
+    """Number of training blocks that used the row since it was created or read from disk."""
     next_N: I32
-    """Batch of the agenda with which the block begins that uses the row next; UNKNOWN_USE if no known block uses it."""
+    """First batch, in the agenda, of the next block that uses the row; UNKNOWN_USE if no known block uses it."""
     threads: PlanThreads = ALONE
-    """Threads that share work on many slots."""
+    """Threads that share the work on many slots."""
 
     @classmethod
     def none(cls, num: int, threads: PlanThreads = ALONE) -> Uses:
-        """Uses of rows that come from the disk, or are new."""
+        """Uses of rows that are new or were read from disk."""
         return cls(np.zeros(num, np.int32), np.zeros(num, np.int32), np.full(num, UNKNOWN_USE, np.int32), threads)
 
     def of(self, slots_U: I32, before: int = 0, after: int = 0) -> Uses:
-        """Copy the uses of the rows in these slots, with so many rows without any before and after them."""
+        """Copy the uses of the rows in these slots, with `before` and `after` unused rows added around them."""
         found, mine = Uses.none(before + len(slots_U) + after, self.threads), self.arrays
         into = [array[before : before + len(slots_U)] for array in found.arrays]
         self.threads.split(len(slots_U), lambda a, b: read_uses(slots_U[a:b], *mine, *(part[a:b] for part in into)))
@@ -46,6 +46,6 @@ class Uses:
         return self.last_N, self.count_N, self.next_N
 
     def lowest(self, score_N: I32, num: int, evictable_N: NDArray[np.uint8]) -> I32:
-        """Return the `num` evictable slots of the lowest scores, which are 0 or more; of equal scores those that were
-        not used for longest, then the first ones."""
+        """Return the `num` evictable slots with the lowest scores, which are 0 or more. Ties are broken by least recent
+        use, then by slot."""
         return lowest(score_N, self.last_N, evictable_N, num, self.threads)
