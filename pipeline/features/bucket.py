@@ -15,7 +15,7 @@ from pipeline.features.side_files import SideFile
 from pipeline.features.values import doubles, expect
 
 LARGEST = 1 << 64
-"""Bound of the values that have different buckets under Criteo's rule."""
+"""Bound above which all values share a bucket under Criteo's rule."""
 SMALLEST = -(1 << 62)
 
 
@@ -42,8 +42,8 @@ def _squared_log(x_N: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @cache
 def _squared_log_edges() -> NDArray[np.float64]:
-    """Smallest float64 number of each bucket 1, 2, ...: e^sqrt(k), rounded up. Logarithms of libraries differ in their
-    last bit from processor to processor, which these do not."""
+    """Smallest float64 number of each bucket 1, 2, ...: e^sqrt(k), rounded up. Unlike library logarithms, whose last
+    bit depends on the processor, these are the same everywhere."""
     edges: list[float] = []
     with localcontext(prec=50):
         while not edges or edges[-1] < LARGEST:

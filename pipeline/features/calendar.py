@@ -15,7 +15,7 @@ from pipeline.features.values import expect
 from pipeline.files.types import kind_of, value_of
 
 DIGITS = re.compile("(%[YymdHMS])+")
-"""Forms of digits alone."""
+"""Forms that consist only of digits."""
 
 
 def types(calendar: Calendar, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:

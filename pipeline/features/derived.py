@@ -21,22 +21,21 @@ if TYPE_CHECKING:
 
 
 class Derived:
-    """Columns that `data.features` make, in their order; the same for every file."""
+    """Columns made by `data.features`, in order; the same for every file."""
 
     def __init__(
         self, features: Sequence[AnyFeature], root: Path, kinds: Mapping[str, str] | None = None,
         statistics: Path | None = None,
     ) -> None:  # fmt: skip
-        """`root`: the folder, or address, that names of files are relative to. `kinds`: kinds of the columns of the
-        training data that features read (see `files.types.kind_of`); by default those of the first file.
-        `statistics`: the file that `data.statistics` names, for messages. Raises ValueError if a feature lacks a
-        statistic or a file."""
+        """`root`: folder or address to which file names are relative. `kinds`: kinds of the training columns that
+        features read (see `files.types.kind_of`); by default those of the first file. `statistics`: the file named by
+        `data.statistics`, for messages. Raises ValueError if a feature lacks a statistic or a file."""
         self._features = tuple(features)
         self._kinds = dict(kinds or {})
         self._sides: dict[int, SideFile] = {}
         for n, feature in enumerate(features):
             if feature.lacks:
-                computes = "`pipeline prepare statistics` computes what is left out from the training data"
+                computes = "`pipeline prepare statistics` computes what is missing from the training data"
                 if statistics is None:
                     where = f"; {computes}, and data.statistics names the file that it writes"
                 else:
@@ -49,23 +48,23 @@ class Derived:
         self._maker = {name: n for n, feature in enumerate(features) for name in feature.makes}
 
     def __contains__(self, name: object) -> bool:
-        """True for the name of a column that is made."""
+        """True for the name of a column made by a feature."""
         return name in self._maker
 
     def inputs(self, names: Iterable[str]) -> list[str]:
-        """Columns of the data that columns of these names are, or are made of, without repetition."""
+        """Columns of the data that these columns are, or from which they are made, without repetition."""
         return inputs_of(self._features, names)
 
     def schema(self, flat: pa.Schema, where: object) -> pa.Schema:
-        """The flat columns of a file or a table, followed by those that are made of them. A feature whose inputs are
-        not all there makes none. `where`: the file or table, for messages. Raises ValueError if a column does not fit,
-        or is there already."""
+        """Flat columns of a file or a table, followed by the columns made from them. A feature without all its inputs
+        makes none. `where`: the file or table, for messages. Raises ValueError if a column does not fit or already
+        exists."""
         types = {field.name: field.type for field in flat}
         made: list[pa.Field] = []
         for n, feature in enumerate(self._features):
             with _naming(f"{where}: {self._of(n)}"):
                 if twice := [name for name in feature.makes if name in flat.names]:
-                    raise ValueError(f"makes column {twice[0]!r}, which is there; give it another name")
+                    raise ValueError(f"makes column {twice[0]!r}, which already exists; give it another name")
                 if not feature.makes or not types.keys() >= {*feature.reads}:
                     continue
                 found = [self._read_as(name, types[name], feature.hashes) for name in feature.reads]
@@ -75,7 +74,7 @@ class Derived:
         return pa.schema([*flat, *made], flat.metadata)
 
     def _read_as(self, name: str, found: pa.DataType, hashes: bool) -> pa.DataType:
-        """Type in which a feature reads a column. Raises ValueError if it is of another kind than in training."""
+        """Type in which a feature reads a column. Raises ValueError if its kind differs from that in training."""
         kind = str(kind_of(found))
         if name in self._maker or kind == NOTHING:
             return found
@@ -89,8 +88,8 @@ class Derived:
     def columns(
         self, names: Iterable[str], given: Callable[[str], pa.ChunkedArray], where: object
     ) -> dict[str, pa.ChunkedArray]:
-        """Columns of these names, read from the data or computed by features. `given`: called for columns of the data;
-        returns them in their plain types. `where`: the file or table, for messages."""
+        """Columns with these names, read from the data or computed by features. `given`: returns a column of the data
+        in its plain type. `where`: the file or table, for messages."""
         found: dict[str, pa.ChunkedArray] = {}
         for name in names:
             self._find(name, given, where, found)
@@ -120,12 +119,12 @@ class Derived:
         return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) and combined.num_chunks == 1 else combined
 
     def missing(self, name: str, names: Iterable[str]) -> list[str]:
-        """Inputs of a made column that are not among these names."""
+        """Inputs of a column made by a feature that are not among these names."""
         return [one for one in self.inputs([name]) if one not in {*names}] if name in self._maker else []
 
     def rare(self, tables: Mapping[str, str]) -> dict[str, RareKeys]:
-        """The rule of each category with one; `tables`: table of each category. Raises ValueError if a file has other
-        counts."""
+        """Rule of each category that has one. `tables`: table of each category. Raises ValueError if a file has counts
+        of other columns."""
         found = {}
         for n, feature in enumerate(self._features):
             if isinstance(feature, Rare):
@@ -140,7 +139,7 @@ class Derived:
 
 
 def inputs_of(features: Sequence[AnyFeature], names: Iterable[str]) -> list[str]:
-    """Columns of the data that columns of these names are, or are made of, without repetition."""
+    """Columns of the data that these columns are, or from which they are made, without repetition."""
     maker = {name: feature for feature in features for name in feature.makes}
     found: dict[str, None] = {}
     for name in names:
@@ -156,7 +155,7 @@ def _code_of(kind: str) -> Any:
 
 @contextmanager
 def _naming(what: str) -> Iterator[None]:
-    """Context in which a ValueError is raised with a beginning that says where it is from."""
+    """Context that adds a prefix with the origin to any ValueError raised in it."""
     try:
         yield
     except ValueError as error:

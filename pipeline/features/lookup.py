@@ -40,8 +40,8 @@ def compute(lookup: Lookup, given: Sequence[pa.Array], side: SideFile) -> list[p
 
 @lru_cache(maxsize=64)
 def _side_table(side: SideFile, key: str, names: tuple[str, ...]) -> tuple[U64, Mapping[str, pa.Array], str | None]:
-    """Sorted hashes of a file's keys, its other columns in that order, and the kind of the keys. Raises ValueError if a
-    key is in it twice or is null."""
+    """Return the sorted hashes of a file's keys, its other columns in that order, and the kind of the keys. Raises
+    ValueError if a key is null or occurs twice."""
     table = read_columns(side, (key, *names))
     keys, kind = table.column(key).combine_chunks(), kind_of(table.column(key).type)
     if kind not in ("integers", "text"):

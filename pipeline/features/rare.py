@@ -39,11 +39,11 @@ class RareKeys:
         fill_set(hashes_of(chosen, table), self._table_E)
 
     def apply(self, keys_N: U64, kind: str, what: str) -> None:
-        """Replace the keys [N] of rare values. Raises ValueError if values of this kind were not counted; `what` is for
-        the message."""
+        """Replace the keys [N] of rare values. Raises ValueError, with `what` in its message, if values of this kind
+        were not counted."""
         if kind != self._kind and self._kind != NOTHING:
             raise ValueError(
-                f"{what}: its values are {kind}, and its file of counts has {self._kind}; count them again"
+                f"{what}: its values are {kind}, but its file of counts has {self._kind}; count them again"
             )
         replace_keys(keys_N, self._table_E, not self._is_of_kept, self.shared)
 

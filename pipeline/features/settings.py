@@ -27,27 +27,27 @@ class Feature(Strict):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the columns that it is computed from."""
+        """Names of the columns that the feature reads."""
         return ()
 
     @property
     def makes(self) -> tuple[str, ...]:
-        """Names of the columns that it makes."""
+        """Names of the columns that the feature makes."""
         return ()
 
     hashes: ClassVar[bool] = False
-    """True if it hashes what it reads, so that whole numbers must come as integers, as those of a category."""
+    """True if the feature hashes its inputs, so that whole numbers must be integers, as in a category."""
     side_field: ClassVar[str] = ""
-    """Name of the field with the file that it reads, if it reads one."""
+    """Name of the field that names the file that the feature reads, if any."""
 
     @property
     def side_file(self) -> str | None:
-        """File that it reads, relative to `data.root`."""
+        """File that the feature reads, relative to `data.root`, if any."""
         return getattr(self, self.side_field) if self.side_field else None
 
     @property
     def lacks(self) -> str | None:
-        """Statistic that has not been computed yet."""
+        """Statistics that have not been computed yet, in words, if any."""
         return None
 
 
@@ -67,7 +67,7 @@ class OneColumn(Feature):
 
 
 class SeveralColumns(Feature):
-    """A feature that reads one column and makes several; `take` has their names."""
+    """A feature that reads one column and makes several, named by `take`."""
 
     column: Name
     take: dict[Any, Name]
@@ -82,12 +82,13 @@ class SeveralColumns(Feature):
 
 
 class Bucket(OneColumn):
-    """A column of integers made of one of numbers: the number of `edges` that a value reaches. Null and NaN are null.
+    """A column of integers made from a column of numbers: the number of `edges` that a value reaches. Null and NaN
+    become null.
 
-    With `quantiles`, the edges are those of the training data; `pipeline prepare statistics` computes them. With
-    `squared_log`, a value x above 2 is in bucket floor(ln(x)^2), any other in that of its integer part: the rule of the
-    winners of Criteo's contest of 2014, which BARS took over. Values above 2^64, and those below -2^62,
-    share a bucket.
+    With `quantiles`, the edges are quantiles of the training data, computed by `pipeline prepare statistics`. With
+    `squared_log`, a value x above 2 is in bucket floor(ln(x)^2), and any other value in the bucket of its integer part:
+    the rule of the winners of Criteo's 2014 contest, which BARS adopted. Values above 2^64 share a bucket, and so do
+    values below -2^62.
     """
 
     kind: Literal["bucket"] = "bucket"
@@ -95,9 +96,9 @@ class Bucket(OneColumn):
     quantiles: Annotated[int, Field(ge=2, le=1 << 16)] | None = None
     squared_log: bool = False
     missing: float | None = None
-    """A value that is null, too."""
+    """A value that is also treated as null."""
     computed: bool = False
-    """True if the edges are from `data.statistics`."""
+    """True if the edges come from `data.statistics`."""
 
     @model_validator(mode="after")
     def _has_a_rule(self) -> Bucket:
@@ -116,22 +117,22 @@ Part = Literal["hour", "weekday", "weekend", "day", "month", "minute"]
 
 
 class Calendar(SeveralColumns):
-    """Columns of integers made of a column of times: `hour` 0 to 23, `weekday` 0 (Monday) to 6, `weekend` 0 or 1, `day`
-    1 to 31, `month` 1 to 12, `minute` 0 to 59. Null is null.
+    """Columns of integers made from a column of times: `hour` 0 to 23, `weekday` 0 (Monday) to 6, `weekend` 0 or 1,
+    `day` 1 to 31, `month` 1 to 12, `minute` 0 to 59. Null stays null.
 
     Times are timestamps or dates; integers with `unit`, since 1970 in UTC; or text, or integers of decimal digits, with
-    `form`. A time of a known zone, such as one with `unit`, is read in `zone` (by default UTC); one without a zone is
-    taken as it is written, and `zone` is refused. Arrow knows daylight saving time up to 2037.
+    `form`. A time with a known zone, such as one with `unit`, is converted to `zone` (by default UTC). A time without a
+    zone is used as written, and `zone` is rejected. Arrow supports daylight saving time up to 2037.
     """
 
     kind: Literal["calendar"] = "calendar"
     take: Annotated[dict[Part, Name], Field(min_length=1)]
-    """Parts, each with the name of the column that is made of it."""
+    """Parts, each with the name of the column to make from it."""
     zone: str | None = None
     """Name of a time zone, such as "Europe/Berlin"."""
     unit: Literal["s", "ms", "us", "ns"] | None = None
     form: str | None = None
-    """Form of a text as Python's `strptime` has it, such as "%y%m%d%H" for 14102100."""
+    """Format of a text, as for Python's `strptime`, such as "%y%m%d%H" for 14102100."""
 
     @field_validator("zone")
     @classmethod
@@ -146,8 +147,8 @@ class Calendar(SeveralColumns):
 
 
 class Cross(Feature):
-    """A column of 64-bit hashes of the values of two or more columns, in this order; no vocabulary is kept. Null is a
-    value like others. Columns of lists are refused."""
+    """A column of 64-bit hashes of the values of two or more columns, in this order, without a vocabulary. Null is a
+    value like any other. Columns of lists are rejected."""
 
     kind: Literal["cross"] = "cross"
     hashes: ClassVar[bool] = True
@@ -164,50 +165,50 @@ class Cross(Feature):
 
 
 class Lookup(SeveralColumns):
-    """Columns of a Parquet file, joined by a key: the row of the file whose `key` equals the value of `column`. Null,
-    and a value that the file does not have, give null. The file is held in memory; each key must be in it once."""
+    """Columns of a Parquet file, joined by key: from the row whose `key` equals the value of `column`. Null, and values
+    that the file does not contain, give null. The file is held in memory, and each key must occur in it once."""
 
     kind: Literal["lookup"] = "lookup"
     side_field: ClassVar[str] = "file"
     hashes: ClassVar[bool] = True
     file: Name
-    """Parquet file, relative to `data.root`. Its checksum is part of the run, and a servable has a copy."""
+    """Parquet file, relative to `data.root`. Its checksum is part of the run, and a servable contains a copy."""
     key: Name
-    """The file's column of keys: integers or text, as `column` has them."""
+    """The file's key column: integers or text, as in `column`."""
     take: Annotated[dict[Name, Name], Field(min_length=1)]
-    """Columns of the file, each with the name of the column that is made of it."""
+    """Columns of the file, each with the name of the column to make from it."""
 
 
 class Rare(Feature):
-    """Values of a category, or of its lists, that training data have fewer than `at_least` times share one key, which
-    is that of the table. Which they are is in a file of counts that `pipeline prepare statistics` makes."""
+    """Values of a category, or of its lists, that occur fewer than `at_least` times in the training data share one key
+    per table. A file of counts, made by `pipeline prepare statistics`, tells which values these are."""
 
     kind: Literal["rare"] = "rare"
     side_field: ClassVar[str] = "counts"
     column: Name
-    """A column that `data.categories` names."""
+    """A column in `data.categories`."""
     at_least: Annotated[int, Field(ge=2)]
     counts: Name
     """Parquet file, relative to `data.root`, with the columns value and count."""
     nulls: bool = False
-    """True if null has that key, too; False if it has a separate one."""
+    """True if null also has the shared key; False if it has a separate one."""
     unseen: bool = True
-    """True if values that the file does not have share the key, too."""
+    """True if values that are missing from the file also have the shared key."""
 
 
 class Standardize(OneColumn):
-    """A column of float32 numbers: (x - mean) / std, and no further from 0 than `clip`. Null and NaN are null, which
-    `Number.fill`, 0 by default, makes the mean. `pipeline prepare statistics` computes mean and standard deviation of
-    the training data if they are left out."""
+    """A column of float32 numbers: (x - mean) / std, clipped to +-`clip`. Null and NaN become null, which
+    `Number.fill`, by default 0, replaces by the mean. If mean and std are omitted, `pipeline prepare statistics`
+    computes them from the training data."""
 
     kind: Literal["standardize"] = "standardize"
     mean: float | None = None
     std: Annotated[float, Field(gt=0.0)] | None = None
     log1p: bool = False
-    """Use sign(x) ln(1 + |x|) in place of x; mean and standard deviation are then those of this value."""
+    """Use sign(x) ln(1 + |x|) instead of x. Mean and standard deviation are then those of this value."""
     clip: Annotated[float, Field(gt=0.0)] | None = None
     computed: bool = False
-    """True if mean and standard deviation are from `data.statistics`."""
+    """True if mean and standard deviation come from `data.statistics`."""
 
     @model_validator(mode="after")
     def _has_both_or_none(self) -> Standardize:
@@ -226,20 +227,20 @@ AnyFeature = tagged(Bucket | Calendar | Cross | Lookup | Rare | Standardize, "ki
 def check_features(
     features: Sequence[Any], categories: Collection[str], labels: Collection[str], weight: str | None
 ) -> None:
-    """Raises ValueError if a feature reads a column that a later one makes, or makes an existing column, or a rule for
-    rare values is of no category."""
+    """Raise ValueError if a feature reads a column that a later feature makes, if it makes an existing column, or if a
+    rule for rare values does not belong to a category."""
     seen: dict[str, int] = {}
     for n, feature in enumerate(features):
         where = f"data.features[{n}] ({feature.kind})"
         later = {name for other in features[n:] for name in other.makes}
         if unmade := [name for name in feature.reads if name in later]:
-            raise ValueError(f"{where} reads {unmade[0]!r}, which no feature before it makes; put that one first")
+            raise ValueError(f"{where} reads {unmade[0]!r}, which no earlier feature makes; move its feature up")
         if known := [name for name in feature.reads if name in labels]:
-            raise ValueError(f"{where} reads {known[0]!r}, which is a label; what is scored has none")
+            raise ValueError(f"{where} reads {known[0]!r}, which is a label; examples to score have no labels")
         for name in feature.makes:
             if name in seen or name in (*labels, weight):
                 other = f"data.features[{seen[name]}] does" if name in seen else "data.labels or data.weight names"
-                raise ValueError(f"{where} makes column {name!r}, which {other}, too; give it another name")
+                raise ValueError(f"{where} makes column {name!r}, which {other} too; give it another name")
             seen[name] = n
         if feature.kind == "rare" and feature.column not in categories:
             hint = did_you_mean(feature.column, categories, "there are")[1]

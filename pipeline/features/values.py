@@ -10,14 +10,14 @@ from pipeline.files.types import NOTHING, kind_of
 
 
 def expect(name: str, found: pa.DataType, *kinds: str) -> None:
-    """Raises ValueError if a column of this type has values of none of these kinds (see `files.types.kind_of`)."""
+    """Raise ValueError if the values of a column of this type have none of these kinds (see `files.types.kind_of`)."""
     if kind_of(found) not in (NOTHING, *kinds):
         raise ValueError(f"column {name!r} has type {found}, expected {' or '.join(kinds)}")
 
 
 def doubles(array: pa.Array) -> NDArray[np.float64]:
-    """[N] float64 numbers, NaN for null. Values that are no integers are rounded to float32, so that it does not matter
-    in which type a file or a request has them."""
+    """[N] float64 numbers, NaN for null. Values that are not integers are rounded to float32, so that their type in a
+    file or request does not matter."""
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if pa.types.is_float16(array.type):
