@@ -19,7 +19,7 @@ SPACE = "cross"
 def types(cross: Cross, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
     for name, kind in zip(cross.columns, found, strict=True):
         if pa.types.is_floating(kind):
-            raise ValueError(f"column {name!r} has type {kind}; make keys of it first, by a Bucket")
+            raise ValueError(f"column {name!r} has type {kind}; turn it into keys first, with a Bucket")
         expect(name, kind, "integers", "numbers", "text")
     return [pa.uint64()]
 
