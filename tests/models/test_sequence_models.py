@@ -231,7 +231,7 @@ def test_the_auxiliary_loss_is_a_mean_over_examples():
         ("BST", {"layer_norm": "no"}, "layer_norm is 'no'; expected true or false"),
         ("BST", {"heads": 5}, "12 numbers, positions included; expected a multiple of heads, 5"),
         ("SASRec", {"positions": 0}, "positions is 0; expected an integer of at least 1"),
-        ("MeanPooling", {"sizes": {}}, "MeanPooling reads sequences, and there are none"),
+        ("MeanPooling", {"sizes": {}}, "MeanPooling reads sequences, but there are none"),
     ],
 )
 def test_a_wrong_argument_of_a_sequence_model_is_refused(name, args, said):
