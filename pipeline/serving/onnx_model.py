@@ -18,8 +18,8 @@ OUTPUT = "logits"
 
 
 def inputs_of_sequence(sequence: ListsOfExamples) -> list[str]:
-    """Names of the inputs of a sequence: the offset of each example's first value, and the end of the last, int64 [B +
-    1]; item lists, float32 [V, D]; number lists, float32 [V]."""
+    """Names of the inputs of a sequence: int64 [B + 1] offsets of each example's first value, and the end of the last;
+    item lists, float32 [V, D]; number lists, float32 [V]."""
     return [
         f"offsets.{sequence.name}",
         *(f"items.{name}" for name in sequence.items),

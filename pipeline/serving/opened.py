@@ -117,8 +117,8 @@ class OpenRun:
     def rows(self, column: str, values: Any) -> pa.Table:
         """Look up the rows of values, or of one value, of a categorical column. Returns a row for each: `value`, `key`,
         `known` (false: it has no row, and this is its first row), `weights` as an evaluation of this commit reads them
-        (the embedding, followed by the first-order weight if the model has one), the optimizer state of each weight,
-        and `last_step` and `count` as stored."""
+        (the `embedding_dim` values of the embedding, then the first-order weight if the model has one), the optimizer
+        state of each weight, and `last_step` and `count` as stored."""
         array, keys_N = keys_of_values(self._opened.features, self._opened.workflow.data, column, values)
         unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
         reader = self._open_rows()
