@@ -1,4 +1,4 @@
-"""Sizes as users write them in settings and read them in messages, such as "512 MiB"."""
+"""Sizes in settings and messages, such as "512 MiB"."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class MemoryShare:
     of_free: float
 
     def of(self, free_bytes: int) -> int:
-        """Number of bytes, given the free bytes."""
+        """Share of `free_bytes`, in bytes."""
         return int(self.of_free * free_bytes)
 
     def __str__(self) -> str:

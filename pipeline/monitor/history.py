@@ -31,7 +31,7 @@ class History:
         self.trained = 0
         """Number of training examples."""
         self.spans: Mapping[int | None, str] = {}
-        """Name of each span of the training data, by its number."""
+        """Name of each span of the training data, by number."""
         self.steps = 0
         """Number of steps in this session."""
         self.ready = 0

@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.settings.optimizer import OF_NUMBERS
 
 MAX_VALUE = 40
-"""Maximum number of characters of a slice's value."""
+"""Maximum length of a slice's value, in characters."""
 NUM_SHOWN = 3
 """Number of worst slices per column in the lines of an evaluation."""
 WORST_NE = 2.0
@@ -152,5 +152,5 @@ def _constant(name: str, metrics: Mapping[str, Any]) -> str:
 
 
 def number(value: float | None, style: str) -> str:
-    """The value in the format `style`; "-" for None or nan."""
+    """Value in the format `style`; "-" for None or nan."""
     return "-" if value is None or math.isnan(value) else format(value, style)

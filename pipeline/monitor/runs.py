@@ -21,7 +21,7 @@ FILE_COLUMNS = 100
 SPEED_ONLY = ("schedule.block_batches", "schedule.look_ahead", "schedule.threads")
 """Settings of the schedule that affect mainly speed."""
 SPLITS = ("test", "validation", "span")
-"""Splits in order of preference: a run is judged by the first one that it evaluated."""
+"""Evaluations in order of preference: a run is judged by the first one that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Run:
     """Values that must be equal for the metrics of two runs to be comparable: split or span and its files, label,
     weight."""
     num_judged: tuple[int, int] | None
-    """Number of files and examples of that split; None if they are not known."""
+    """Numbers of files and examples in that split; None if unknown."""
     seconds: float | None
     """Training time up to the last commit; None before the first one."""
     is_over: bool
@@ -58,12 +58,12 @@ class Run:
 
     @property
     def judged(self) -> Mapping[str, Any]:
-        """The evaluation that the run is judged by."""
+        """Evaluation by which the run is judged."""
         return self.test or self.validation or self.span
 
     @property
     def title(self) -> str:
-        """Name of the data that the run is judged by."""
+        """Name of the data by which the run is judged."""
         split, _, label, weight = self.judged_by
         sizes = ""
         if self.num_judged:
@@ -119,7 +119,7 @@ def groups_of(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 
 def run_in(path: Path) -> Run:
-    """Read a run directory. Raises ValueError, with the file and what is wrong, if one of its files is damaged."""
+    """Read a run directory. Raises ValueError, with the file and the fault, if a file is damaged."""
     settings = dict(flat_settings(_object(path / "workflow.json", _read(path / "workflow.json"))))
     labels = settings.get("data.labels")
     if not isinstance(labels, list) or not labels:
@@ -282,7 +282,7 @@ def titles_of(runs: Sequence[Run | None]) -> list[str]:
 
 def table_of_runs(runs: Sequence[Run], width: int, metric: str = "auc") -> str:
     """Table with a line for each run, at most `width` wide unless names and the metric alone are wider, followed by a
-    list of the columns that did not fit."""
+    list of the omitted columns and settings."""
     table = RunsTable(width)
     table.must("run", [Path(run.folder).resolve().name for run in runs], left=True)
     different = different_settings(runs)

@@ -100,16 +100,16 @@ def _union(intervals_I: F64) -> F64:
 
 
 def _inside(intervals_I: F64, busy_J: F64) -> float:
-    """Seconds of the intervals that lie in the disjoint, ascending `busy_J`."""
+    """Seconds of the intervals that overlap `busy_J`, which is disjoint and ascending."""
     inside_I = _busy_before(intervals_I[:, 1], busy_J) - _busy_before(intervals_I[:, 0], busy_J)
     return max(0.0, float(inside_I.sum()))
 
 
 def _busy_before(at_I: F64, busy_J: F64) -> F64:
-    """[I] seconds of `busy_J` before each moment."""
+    """[I] seconds of `busy_J` before each time."""
     begun_I = np.searchsorted(busy_J[:, 0], at_I, side="right")
     length_J = busy_J[:, 1] - busy_J[:, 0]
-    # A sentinel in front, of length 0, means "no busy interval has begun yet".
+    # A leading sentinel of length 0 means "no busy interval has started yet".
     until = np.concatenate(([0.0], np.cumsum(length_J)))
     stop = np.concatenate(([-np.inf], busy_J[:, 1]))
     return until[begun_I] - np.maximum(stop[begun_I] - at_I, 0.0)

@@ -52,7 +52,7 @@ class ExportRecord(ExportSettings):
 
     kind: Literal["servable", "parquet"] = "servable"
     source: str
-    """Checksum of the manifest of the commit."""
+    """Checksum of the commit's manifest."""
 
 
 def export(

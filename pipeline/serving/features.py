@@ -38,7 +38,7 @@ class Features(Strict):
     """Checksum of each file that the features read (and of its copy), by the name that the features use."""
 
     def content(self, indent: int | None = None) -> bytes:
-        """The definition as JSON."""
+        """Definition as JSON."""
         left_out = set() if self.features else {"features", "inputs", "side_files"}
         left_out |= set() if self.sequences else {"sequences"}
         return self.model_dump_json(indent=indent, exclude=left_out).encode()

@@ -73,7 +73,7 @@ class OpenServable:
         """Library that runs the dense part."""
         needs_class = self.backend == "torch"
         workflow = checked_workflow(opened.manifest.workflow, given, needs_class)
-        # Servables use float32, whatever the precision of the run.
+        # The dense part of a servable uses float32, whatever the precision of the run.
         model = workflow.model.model_copy(update={"precision": "float32"})
         data = with_copies(workflow.data, opened.features.side_files, opened.folder)
         self._workflow = workflow.model_copy(update={"model": model, "data": data})

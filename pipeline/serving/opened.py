@@ -72,7 +72,7 @@ class OpenRun:
 
     @property
     def model(self) -> torch.nn.Module:
-        """The dense model, in evaluation mode: forward(numbers [B, X], embeddings [B, F, D], first-order [B, F])."""
+        """Dense model in evaluation mode: forward(numbers [B, X], embeddings [B, F, D], first-order [B, F])."""
         with self._lock:
             return self._model
 

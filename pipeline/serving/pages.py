@@ -181,6 +181,6 @@ def _encode(keys_N: U64, weights_NC: F32, format: PageFormat) -> list[Array]:
         return [weights_NC.astype(format.columns[0][0], copy=False)]
     embeddings_ND, first_order_N1 = np.split(weights_NC, [format.embedding_dim], axis=1)
     scales_N1 = np.abs(embeddings_ND).max(axis=1, keepdims=True, initial=0) / np.float32(127)
-    # A scale may be 0 by underflow, or a little too small.
+    # A scale may underflow to 0, or be slightly too small.
     steps_ND = np.rint(embeddings_ND / np.where(scales_N1 > 0, scales_N1, np.float32(np.inf)))
     return [scales_N1, first_order_N1, np.clip(steps_ND, -127, 127).astype(np.int8)]

@@ -98,7 +98,7 @@ def exported_rows(out: Path) -> tuple[int, int]:
 
 
 def value_tables(opened: OpenedCommit) -> list[ValueTable]:
-    """The tables of the features, each with its columns."""
+    """Tables of the features, each with its columns."""
     categories = opened.features.categories
     columns: dict[str, list[str]] = {}
     for category in categories:

@@ -39,7 +39,7 @@ class ScoredFile:
     out: Path
     num_rows: int
     stamp: Stamp
-    """Stamp of the source when it was listed (see `stamp_of`)."""
+    """Stamp of the source at the time of listing (see `stamp_of`)."""
 
 
 def list_files(
@@ -204,4 +204,4 @@ class ScoreWriter:
 
 
 class _Ended(Exception):
-    """Scoring has ended before the file's last row."""
+    """Raised if scoring ends before the file's last row."""

@@ -45,7 +45,7 @@ from pipeline.workflow import Task, Workflow
 
 
 class CapsTooSmall(PipelineError):
-    """Scoring needs larger caps."""
+    """Raised if scoring needs larger caps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Scorer:
     def __init__(
         self, opened: OpenedCommit, setup: Setup, crew: Crew, files: Sequence[ScoredFile], writer: ScoreWriter
     ) -> None:
-        """`files`: all files; `writer` writes those that are not finished."""
+        """`files`: all files; `writer`: writes the unfinished ones."""
         self._opened, self._setup, self._crew, self._writer = opened, setup, crew, writer
         self._pace = Pace(setup.fit.look_ahead, setup.fit.block_batches)
         before = sum(file.num_rows for file in files) - writer.num_rows

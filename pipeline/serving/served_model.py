@@ -109,7 +109,7 @@ class ServedModel:
         return Answer(scores, {name: n for name, n in unknown.items() if n}, outside.counts)
 
     def counters(self) -> Mapping[str, int]:
-        """Totals since the servable was opened, by name, for the metrics."""
+        """Totals since the servable was opened, by name, for metrics."""
         return self._opened.reader.table.cache.counts
 
     def example(self) -> pa.Table:

@@ -72,7 +72,7 @@ def num_parts_of(num_rows: int, row_bytes: int) -> int:
 
 
 def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
-    """Raises Damaged if the commit has another number of rows than its manifest says."""
+    """Raises Damaged if the commit's number of rows differs from its manifest."""
     if num_rows != (expected := opened.manifest.live_rows):
         raise Damaged(
             f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}; "

@@ -42,7 +42,7 @@ class Begin(Strict):
     examples: Count
     """Examples of the agenda (training and evaluation) before the position at which the session started."""
     total: Count
-    """Examples of the whole agenda."""
+    """Number of examples in the whole agenda."""
     epochs: Count
     batch_size: Count
     workers: Count
@@ -68,7 +68,7 @@ class BlockSpans(Strict):
 
 
 class Tick(Strict):
-    """The state of a run, at most once a second."""
+    """State of a run, written at most once a second."""
 
     event: Literal["tick"] = "tick"
     at: Amount
@@ -104,7 +104,7 @@ class Tick(Strict):
     free_bytes: Count
     """Free bytes on the disk that holds the run directory."""
     rss_bytes: Count
-    """Resident memory of the driver's process."""
+    """Resident memory of the driver process."""
     observer_seconds: Amount
     """CPU seconds spent on this file so far."""
     blocks: tuple[BlockSpans, ...] = ()
@@ -165,11 +165,11 @@ class CommitDone(Strict):
     log_bytes: Count
     """Bytes of the log after the commit."""
     written_bytes: Count
-    """Bytes written to the log in the whole run."""
+    """Bytes written to the log over the whole run."""
 
 
 class Said(Strict):
-    """A line for the user."""
+    """A message to the user."""
 
     event: Literal["said"] = "said"
     at: Amount

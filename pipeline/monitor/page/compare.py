@@ -187,7 +187,7 @@ def different_texts(values: Sequence[Any]) -> list[str]:
 def _curves(
     name: str, shown: figure, runs: Sequence[Compared], points: Callable[[Compared], Points], nothing: str, style: str
 ) -> Panel:
-    """A panel with a line for each run that has points; `style`: format of the value under the pointer."""
+    """A panel with a curve for each run that has points. `style`: format of the value under the pointer."""
     drawn = [run for run in runs if points(run)[0]]
     for run in drawn:
         x, y = points(run)

@@ -55,7 +55,7 @@ class Card(NamedTuple):
 
     title: str
     kind: Literal["bare", "whole", "two-thirds", "half", "third"]
-    """Width on a wide screen; "bare" is as wide as the page, without a frame."""
+    """Width on a wide screen; "bare" is full width without a frame."""
     panel: Panel
 
 

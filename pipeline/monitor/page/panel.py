@@ -64,7 +64,7 @@ def plot_panel(name: str, shown: figure, update: Callable[[Story], str]) -> Pane
         said = update(story)
         show_text(line, said)
         empty = isinstance(said, Nothing)
-        # The browser warns about a figure without data.
+        # The browser logs a warning for a figure without data.
         if empty == (len(column.children) > 1):
             column.children = [line] if empty else [line, shown]
 

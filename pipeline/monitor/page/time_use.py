@@ -1,4 +1,4 @@
-"""Where the time goes: what training did, what it waited for, and how busy each stage was."""
+"""Time use: what training did, what it waited for, and how busy each stage was."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def waiting_share(seconds: Mapping[str, float]) -> float:
 
 
 def spent_in(lapses: Iterable[Lapse]) -> dict[str, float]:
-    """Seconds by cause in some lapses."""
+    """Seconds by cause, summed over some lapses."""
     spent: dict[str, float] = {}
     for lapse in lapses:
         for cause, seconds in lapse.waits.items():

@@ -68,7 +68,7 @@ class _Session:
     def __init__(self, number: int, start: int, begin: Begin) -> None:
         """`start`: microsecond at which the session starts."""
         self.end = start
-        """Microsecond of the last event."""
+        """End of the last event, in microseconds."""
         self._number, self._start, self._begin = number, start, begin
         self._events: list[TraceEvent] = []
         self._before: Tick | None = None

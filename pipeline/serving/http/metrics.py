@@ -59,7 +59,7 @@ class RequestMetrics:
 
 
 class _OfServable(Collector):
-    """Metrics of the servable in use, and of swaps."""
+    """Metrics of the current servable, and of swaps."""
 
     def __init__(self, current: Current) -> None:
         self._current = current
