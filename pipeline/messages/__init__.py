@@ -1,1 +1,1 @@
-"""Messages about mistakes in a workflow file or in --set: the place, the value, and what was probably meant."""
+"""Messages about mistakes in a workflow file or in --set: the location, the value, and the likely intent."""

@@ -1,4 +1,4 @@
-"""Sizes as users write them in settings and read them in messages, such as "512 MiB"."""
+"""Sizes in settings and messages, such as "512 MiB"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 def parse_size(value: object) -> object:
-    """Convert a size such as "512 MiB" to bytes; values that are not text are returned as they are, for pydantic."""
+    """Convert a size such as "512 MiB" to bytes; values that are not text are returned unchanged, for pydantic."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]iB|B)\s*", value)
@@ -20,7 +20,7 @@ def parse_size(value: object) -> object:
 
 
 def bytes_of_memory(memory: str | int) -> int:
-    """Number of bytes of a size such as "512 MiB". Raises ValueError if it is not a size."""
+    """Number of bytes in a size such as "512 MiB". Raises ValueError if it is not a size."""
     num_bytes = parse_size(memory)
     if not isinstance(num_bytes, int) or isinstance(num_bytes, bool) or num_bytes <= 0:
         raise ValueError(f'memory is {memory!r}; expected a size such as "512 MiB", or a number of bytes')
@@ -28,7 +28,7 @@ def bytes_of_memory(memory: str | int) -> int:
 
 
 def _probable(text: str) -> str:
-    """Size that a malformed one probably means."""
+    """Most likely meaning of a malformed size."""
     match = re.match(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)", text, re.I)
     if not match or len(match[1]) > 9 or not match[1].strip("0."):
         return "512 MiB"
@@ -36,9 +36,9 @@ def _probable(text: str) -> str:
 
 
 def format_size_up(num_bytes: int) -> str:
-    """Format a size in two digits or more, rounded up: a value to set where that many bytes are needed."""
+    """Format a size with at least two digits, rounded up: a setting that provides at least this many bytes."""
     for unit, scale in reversed(UNITS.items()):
-        # What rounds up to 1024 of a unit is 1 of the next one.
+        # A value that rounds up to 1024 of a unit is written as 1 of the next unit.
         if num_bytes > scale - (scale >> 10):
             whole = -(-num_bytes // scale)
             tenths = -(-10 * num_bytes // scale)
@@ -47,7 +47,7 @@ def format_size_up(num_bytes: int) -> str:
 
 
 def format_size_down(num_bytes: int) -> str:
-    """Format a size exactly if that takes four digits at most, else in two or more, rounded down: what there is."""
+    """Format an available size: exactly if four digits suffice, else with at least two digits, rounded down."""
     if len((exact := format_size(num_bytes)).partition(" ")[0]) <= 4:
         return exact
     unit, scale = next((unit, scale) for unit, scale in reversed(UNITS.items()) if num_bytes >= scale)
@@ -56,7 +56,7 @@ def format_size_down(num_bytes: int) -> str:
 
 
 def format_size(num_bytes: int) -> str:
-    """Format a size in the largest unit that divides it, so that `parse_size` returns exactly the same number."""
+    """Format a size in the largest unit that divides it; `parse_size` returns exactly the same number."""
     for unit, scale in reversed(UNITS.items()):
         if num_bytes and num_bytes % scale == 0:
             return f"{num_bytes // scale} {unit}"
@@ -65,12 +65,12 @@ def format_size(num_bytes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """A share of the memory that is free when a run begins; written "80 %"."""
+    """A share of the memory that is free when a run starts; written "80 %"."""
 
     of_free: float
 
     def of(self, free_bytes: int) -> int:
-        """Number of bytes, given the free bytes."""
+        """Share of `free_bytes`, in bytes."""
         return int(self.of_free * free_bytes)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Control characters in names of users: a terminal would obey them, so what is printed has escapes in their place."""
+"""Escaping of control characters in user-supplied names, which a terminal would otherwise interpret."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Control characters but for tab and line end, other line ends, and what changes the direction of writing."""
+"""Control characters except tab and newline, other line terminators, and characters that change the text direction."""
 
 
 def visible(text: str) -> str:
-    """Text whose control characters are escapes, such as \\x1b."""
+    """Text with its control characters escaped, such as \\x1b."""
     return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def print_visibly() -> None:
-    """Have stdout and stderr show control characters. What draws on a terminal writes to `drawn_on` of them."""
+    """Make stdout and stderr escape control characters. Code that draws on a terminal writes to `drawn_on(stream)`."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not hasattr(stream, "write_drawing"):
             write = stream.write
@@ -31,7 +31,7 @@ def _visibly(write: Callable[[str], int]) -> Callable[[str], int]:
 
 
 def drawn_on(stream: TextIO) -> Any:
-    """Stream as it was before `print_visibly`, for what moves a terminal's cursor and sets its colours."""
+    """Stream without the escaping of `print_visibly`, for code that moves the cursor or sets colours."""
     return _Drawn(stream) if hasattr(stream, "write_drawing") else stream
 
 

@@ -1,6 +1,6 @@
-"""Addresses in object stores: `s3://bucket/key`, without keys of a user.
+"""Addresses in object stores: `s3://bucket/key`, without user credentials.
 
-The key after the bucket is taken as it is written, up to options such as `?region=eu-west-1`.
+The key after the bucket is taken literally, up to options such as `?region=eu-west-1`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ OPTIONS: Mapping[str, frozenset[str]] = {
     "abfss": _AZURE,
     "hdfs": frozenset({"user", "replication"}),
 }
-"""Options that an address may have, by its scheme."""
+"""Options that an address may have, by scheme."""
 ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _URI = re.compile(rf"({'|'.join([*OPTIONS, *ALIASES])}):/{{1,2}}([^/?]*)/?(.*?)(?:\?([A-Za-z_][\w.-]*=.*))?", re.DOTALL)
-"""Scheme, bucket, key, options. A path, as `data.root` is, keeps one slash of the two."""
+"""Scheme, bucket, key, options. In a Path, such as `data.root`, only one of the two slashes remains."""
 WAY = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a profile or a role",
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or use the machine's account",
@@ -45,8 +45,8 @@ def is_remote(place: str | Path) -> bool:
 
 
 def parse(place: str | Path) -> Uri:
-    """Parts of an address. Raises ValueError, which does not show the address, if it has keys, or an option that is not
-    known; and if it has no bucket."""
+    """Parts of an address. Raises ValueError if it has no bucket, or if it has keys or an unknown option; the message
+    for the latter does not show the address."""
     refuse_keys("an address", place)
     found = _URI.fullmatch(str(place))
     if found is None or not found[2]:
@@ -56,8 +56,8 @@ def parse(place: str | Path) -> Uri:
 
 
 def refuse_keys(name: str, place: str | Path) -> None:
-    """Raises ValueError, with the name of the argument or setting and not with its value, if an address holds keys or
-    passwords: in front of its host, or as an option."""
+    """Raises ValueError, with the name of the argument or setting but not its value, if an address contains keys or
+    passwords, in front of its host or as an option."""
     if not (found := _URI.fullmatch(str(place))):
         return
     scheme = ALIASES.get(found[1], found[1])
@@ -80,23 +80,23 @@ def join(place: str, name: str) -> str:
 
 
 def name_below(place: str, folder: str) -> str | None:
-    """Name of a file relative to a folder that it is below; None if it is not."""
+    """Name of a file relative to a folder; None if the file is not below it."""
     base, root = cut(place)[0], cut(folder)[0].rstrip("/") + "/"
     return base[len(root) :] if base.startswith(root) else None
 
 
 def cut(place: str) -> tuple[str, str]:
-    """An address without its options, and these with their question mark."""
+    """An address without its options, and the options with their question mark."""
     found = _URI.fullmatch(place)
     at = found.start(4) - 1 if found and found[4] else len(place)
     return place[:at], place[at:]
 
 
 def uri_of(place: str | Path) -> str:
-    """An address with two slashes, although pathlib keeps only one of them."""
+    """An address with both of its slashes, of which pathlib keeps only one."""
     return re.sub(":/+", "://", str(place), count=1)
 
 
 def path_or_uri(place: str | Path) -> str | Path:
-    """A place as a Path; an address (URI) is returned unchanged."""
+    """A place as a Path, or an address (URI) as text with both of its slashes."""
     return uri_of(place) if is_remote(place) else Path(place)

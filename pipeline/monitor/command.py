@@ -1,4 +1,4 @@
-"""Checks that the commands showing a run share: of its folder, and of packages that are not always installed."""
+"""Checks shared by the commands that show a run: of its folder, and of optional packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.monitor.live.lines import LIVE
 
 
 def check_run(run_dir: Path) -> None:
-    """Raises ValueError, with what to do, if a folder has no live.jsonl."""
+    """Raises ValueError, with advice, if a folder has no live.jsonl."""
     refuse_remote("the run", run_dir)
     if not run_dir.is_dir():
         raise ValueError(f"{run_dir}: there is no such folder; name the folder of a run, such as runs/quickstart")
@@ -22,6 +22,6 @@ def check_run(run_dir: Path) -> None:
 
 
 def check_extra(package: str) -> None:
-    """Raises ValueError, with the command that installs it, if a package is not installed."""
+    """Raises ValueError, with the install command, if a package is not installed."""
     if find_spec(package) is None:
         raise ValueError(f"the package {package} is not installed: pip install 'ctr-pipeline[{package}]'")

@@ -1,4 +1,4 @@
-"""The history of a run so far: kept by the driver, part of every commit, and the larger part of `result.json`."""
+"""History of a run so far: kept by the driver, stored in every commit, and the larger part of `result.json`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipeline.records import BlockResult, SliceFigures, StageResult
 from pipeline.spans.passes import SPAN
 
 ValuesOfKeys = Callable[[str, str, Sequence[int]], Mapping[int, str | None]]
-"""Function of split, column and keys that returns the value of each key."""
+"""Function of (split, column, keys) that returns the value of each key."""
 
 
 class History:
-    """Counts over all sessions of a run; times of stages and steps are of this session only."""
+    """Counts over all sessions of a run; stage times and steps cover this session only."""
 
     def __init__(self, data: Mapping[str, str] | None = None, values: ValuesOfKeys = lambda *_: {}) -> None:
-        """`data`: checksum of each split's data; its metrics are stored with it. `values`: finds the values of keys in
+        """`data`: checksum of each split's data, stored with the split's metrics. `values`: finds the values of keys in
         a column of a split, for slices."""
         self._data, self._values = data or {}, values
         self.times = StageTimes()
@@ -31,11 +31,11 @@ class History:
         self.trained = 0
         """Number of training examples."""
         self.spans: Mapping[int | None, str] = {}
-        """Name of each span of the training data, by its number."""
+        """Name of each span of the training data, by number."""
         self.steps = 0
         """Number of steps in this session."""
         self.ready = 0
-        """Blocks that were staged and waiting when the last `train` began."""
+        """Number of blocks that were staged and waiting when the last `train` started."""
         self._seconds_before = 0.0
         self._begun = time.perf_counter()
 
@@ -50,8 +50,8 @@ class History:
 
     @property
     def seconds(self) -> float:
-        """Seconds of this session and all before it."""
-        # If the clock was set back, the session counts as 0: a commit with a negative time would be refused.
+        """Seconds of this session and all earlier ones."""
+        # If the clock was set back, the session counts as 0: a commit with a negative time would be rejected.
         return self._seconds_before + max(0.0, time.perf_counter() - self._begun)
 
     def add(self, done: StageResult) -> None:
@@ -78,12 +78,12 @@ class History:
             })  # fmt: skip
 
     def _named(self, split: str, slices: Sequence[SliceFigures]) -> list[dict[str, Any]]:
-        """Slices with the value of each in place of its key."""
+        """Slices with their values instead of their keys."""
         names = {column: [s.key for s in slices if s.column == column] for column in {s.column for s in slices}}
         try:
             values = {column: self._values(split, column, keys) for column, keys in names.items()}
         except (OSError, ValueError):
-            # The files have gone since they were scored: the metrics do not depend on names.
+            # The files were deleted after they were scored. Metrics do not depend on names.
             values = {}
         return [
             {name: value for name, value in asdict(one).items() if name != "key"}
@@ -92,7 +92,7 @@ class History:
         ]
 
     def validated(self, metric: str) -> list[float]:
-        """Values of a metric of the validation split, epoch by epoch."""
+        """Values of a metric on the validation split, by epoch."""
         return [epoch[metric] for epoch in self.epochs if epoch["split"] == "validation"]
 
     def state(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class History:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
-        # `json_value` has turned every nan into null.
+        # `json_value` turned every nan into null.
         self.epochs = [{k: math.nan if v is None else v for k, v in epoch.items()} for epoch in state["epochs"]]
         self.trained = state["trained"]
         self._seconds_before = state["seconds"]
@@ -112,8 +112,8 @@ class History:
         self.disk = DiskTotals(**state["disk"])
 
     def report(self) -> dict[str, Any]:
-        """The part of `result.json` that the history alone determines. Its metrics are those of the last evaluation,
-        not of a training split, whose metrics are of the model while it trained."""
+        """The part of `result.json` that depends only on the history. Its metrics are those of the last evaluation,
+        never of the training split, which is measured while the model still changes."""
         seconds = self.seconds
         return {
             **last_evaluation(self.epochs),
@@ -129,13 +129,13 @@ class History:
 
 
 def last_evaluation(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Main metrics of a run: those of its last evaluation, and the name of its split."""
+    """Main metrics of a run: those of its last evaluation, with the name of the split."""
     last: Mapping[str, Any] = next((e for e in reversed(epochs) if e.get("split") != "train"), {})
     return {name: last.get(name) for name in ("auc", "logloss", "gauc", "split")}
 
 
 def json_value(value: Any) -> Any:
-    """Value that JSON can represent: a number that is not finite becomes null."""
+    """Value that JSON can represent: non-finite numbers become null."""
     if isinstance(value, dict):
         return {key: json_value(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Progress of a run or a preparation: a live line on a terminal, otherwise a plain line every few seconds."""
+"""Progress of a run or a preparation: a live line on a terminal, or else a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECENT_SECONDS = 15.0
 
 
 class Shown(NamedTuple):
-    """Content of one update: the amount done of the total, and the line that says so."""
+    """Content of one update: the amount done, the total, and the line to show."""
 
     done: int
     total: int
@@ -53,7 +53,7 @@ class Plain:
 
 
 def display_on(stream: TextIO, total: int) -> Display:
-    """Live display if the stream is a terminal that can redraw a line, else plain lines."""
+    """Live display if the stream is a terminal that can redraw a line, or else plain lines."""
     if stream.isatty():
         # rich is imported only for a terminal.
         from pipeline.monitor.redrawn import live_on
@@ -64,8 +64,8 @@ def display_on(stream: TextIO, total: int) -> Display:
 
 
 class Updates:
-    """Context manager that shows states on a stream (default: stderr): at most as often as the display allows, and the
-    last one at the end. Not thread-safe; starts no thread."""
+    """Context manager that shows states on a stream (default: stderr), no more often than the display allows, and
+    always the last one. Not thread-safe; starts no thread."""
 
     def __init__(self, total: int, stream: TextIO | None, clock: Callable[[], float]) -> None:
         self._total, self._stream, self._clock = total, stream, clock
@@ -86,7 +86,7 @@ class Updates:
             self._display.close()
 
     def line(self, text: str) -> None:
-        """Print a message at once, without disturbing the display."""
+        """Print a message immediately, without disturbing the display."""
         self._display.line(text)
 
     def _show(self, done: int, text: str, now: float) -> None:
@@ -107,11 +107,11 @@ class Progress(Updates):
         self._newest: tuple[int, float, float | None] | None = None
 
     def begin_at(self, examples_done: int) -> None:
-        """Do nothing with the number of examples that earlier sessions of the run did; a subclass may keep it. Called
-        before the context is entered."""
+        """Ignore the number of examples done by earlier sessions of the run; a subclass may keep it. Called before the
+        context is entered."""
 
     def update(self, examples_done: int, loss: float | None) -> None:
-        """Show the state of a run: examples done in all of it, and the block's loss (None: it has none)."""
+        """Show the state of a run: examples done since its start, and the loss of the block (None if it has none)."""
         now = self._clock()
         self._newest = examples_done, self._rate(now, examples_done), loss
         self._show(examples_done, run_line(self._total, *self._newest), now)
@@ -123,8 +123,8 @@ class Progress(Updates):
             self._pending = Shown(self._newest[0], total_examples, run_line(total_examples, *self._newest))
 
     def _rate(self, now: float, done: int) -> float:
-        """Examples per second over the recent updates, this one included; nan at the first one, since the time before
-        it is spent on preparations."""
+        """Examples per second over the recent updates, including this one; nan for the first update, since the time
+        before it was spent on preparation."""
         self._recent.append((now, done))
         while len(self._recent) > 2 and now - self._recent[1][0] >= RECENT_SECONDS:
             self._recent.popleft()
@@ -150,7 +150,7 @@ class RowProgress(Updates):
         return super().__enter__()
 
     def update(self, done_bytes: int, rows: int) -> None:
-        """Show the bytes of the input and the rows that are done, including those of earlier processes."""
+        """Show the input bytes and rows done, including those of earlier processes."""
         now = self._clock()
         bytes_before, rows_before = self._before
         seconds, fresh = now - self._began, done_bytes - bytes_before
@@ -161,7 +161,7 @@ class RowProgress(Updates):
 
 
 def run_line(total: int, done: int, rate: float, loss: float | None) -> str:
-    """Line of a run's progress. `rate`: examples per second, nan while unknown."""
+    """Progress line of a run. `rate`: examples per second, nan while unknown."""
     left = (total - done) / rate if rate > 0 else math.nan
     of_loss = "" if loss is None else f"  loss {loss:.4f}"
     return f"{done:,}/{total:,} examples  {_whole(rate)}/s now{of_loss}  {clock_time(left)} left"

@@ -1,4 +1,4 @@
-"""Progress on a terminal: one line that is redrawn, and a bar for items that are processed one by one."""
+"""Progress on a terminal: a line that is redrawn, and a bar for items that are processed one by one."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def live_on(stream: TextIO, total: int) -> Live | None:
 
 
 def track(items: Mapping[K, V], what: str) -> Iterator[tuple[K, V]]:
-    """Iterate over the items; show a bar and the time left on stderr if it is a terminal."""
+    """Iterate over items, with a bar and the time left on stderr if it is a terminal."""
     console = Console(file=drawn_on(sys.stderr))
     yield from rich_track(items.items(), what, console=console, disable=not console.is_terminal)

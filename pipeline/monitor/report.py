@@ -1,4 +1,4 @@
-"""The end of a run, and of each of its evaluations, in a few lines."""
+"""Summaries of a run and of each evaluation, in a few lines of text."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 from pipeline.settings.optimizer import OF_NUMBERS
 
 MAX_VALUE = 40
-"""Maximum number of characters of a slice's value."""
+"""Maximum length of a slice's value, in characters."""
 NUM_SHOWN = 3
-"""Number of the worst slices of a column in the lines of an evaluation."""
+"""Number of worst slices per column in the lines of an evaluation."""
 WORST_NE = 2.0
-"""Normalized entropy above which there is a warning. Always predicting the mean label has 1; a model may begin with a
-little more."""
+"""Normalized entropy above which a warning is printed. Always predicting the mean label gives 1; a model may start
+slightly higher."""
 NOT_EVALUATED = "no metrics: there is no validation or test split, and no span was scored"
 OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
-"""Metrics that a label may have."""
+"""Possible metrics of a label."""
 
 
 def summary(result: Mapping[str, Any]) -> str:
     """Lines with the name and speed, the metrics of the last evaluation, and the fingerprint. The metrics are AUC,
-    logloss and, if groups are used, AUC within groups; for a label that is any number, its errors; with several labels,
-    there is one line for each."""
+    logloss and, if groups are used, AUC within groups; for a numeric label, its errors. With several labels, each has a
+    line."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
     split, (_, by_label) = result["split"], of_labels(last)
     main = ("auc", "logloss", "gauc")
@@ -49,8 +49,8 @@ def summary(result: Mapping[str, Any]) -> str:
 
 
 def slices_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, int, list[Mapping[str, Any]]]]:
-    """Yield the worst slices of each column and label in the metrics of a pass, with what they are of in words, and the
-    number of values that the column has."""
+    """Yield (description, number of values in the column, worst slices) for each column and label in the metrics of a
+    pass."""
     slices: Sequence[Mapping[str, Any]] = metrics.get("slices", ())
     several = len({one["label"] for one in slices}) > 1
     for (column, label), of in groupby(slices, lambda one: (one["column"], one["label"])):
@@ -59,19 +59,19 @@ def slices_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, int, list[Mappi
 
 
 def value_of(one: Mapping[str, Any]) -> str:
-    """Value of a slice as text of one line."""
+    """Value of a slice as one line of text."""
     value = "null" if one["value"] is None else str(one["value"])
     return shorten(value if value.isprintable() else repr(value), MAX_VALUE, placeholder="...")
 
 
 def calibration_of(one: Mapping[str, Any]) -> str:
-    """Calibration of a slice with its interval, as text."""
+    """Calibration of a slice and its interval, as text."""
     low, high = number(one["low"], ".3f"), number(one["high"], ".3f")
     return f"{number(one['calibration'], '.3f')} ({low} to {high})"
 
 
 def slice_cells(worst: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Cells of a table of slices; the first row has the headings."""
+    """Cells of a table of slices; the first row contains the headings."""
     heads: tuple[str, ...] = ("value", "examples", "positives", "auc", "ne", "calibration (95 %)")
     return [heads] + [
         (
@@ -83,7 +83,7 @@ def slice_cells(worst: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def slice_tables(metrics: Mapping[str, Any]) -> list[str]:
-    """Lines of a table of the worst slices of each column and label."""
+    """Lines of tables of the worst slices, one table for each column and label."""
     lines = []
     for what, count, worst in slices_of(metrics):
         lines.append(f"worst calibration by {what} ({len(worst)} of {count:,} values):")
@@ -94,8 +94,8 @@ def slice_tables(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:
-    """A line with the metrics of one pass over a split (an entry of `History.epochs`), with several labels a line for
-    each of them below it, and a warning line for each normalized entropy above `WORST_NE`."""
+    """A line with the metrics of one pass over a split (an entry of `History.epochs`). With several labels, each has a
+    line below it. Each normalized entropy above `WORST_NE` adds a warning line."""
     how = ""
     if metrics["split"] == "train" and "examples" in metrics:
         how = (
@@ -122,8 +122,8 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
 
 
 def of_labels(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Divide the metrics of a pass into those without a label and those of each label, whose name ends in it. With
-    several labels, what the first one has twice is only with the label."""
+    """Split the metrics of a pass into those without a label and those of each label, whose names end with the label.
+    With several labels, metrics that the first label has under both names are kept only under the label."""
     values = {name: value for name, value in metrics.items() if isinstance(value, float)}
     found = (re.fullmatch("(?:ne|mse)_(.*)", name, re.DOTALL) for name in values)
     labels = list(dict.fromkeys(name[1] for name in found if name))
@@ -146,11 +146,11 @@ def _shown(metrics: Mapping[str, float]) -> str:
 
 
 def _constant(name: str, metrics: Mapping[str, Any]) -> str:
-    """Logloss of always predicting the mean label, behind a logloss; empty for other metrics."""
+    """Suffix of a logloss: the logloss of always predicting the mean label. Empty for other metrics."""
     ne = metrics.get("ne") if name == "logloss" else None
     return f" (always the mean: {metrics[name] / ne:.5f})" if ne and math.isfinite(ne) else ""
 
 
 def number(value: float | None, style: str) -> str:
-    """The value in the format `style`; "-" for None or nan."""
+    """Value in the format `style`; "-" for None or nan."""
     return "-" if value is None or math.isnan(value) else format(value, style)

@@ -1,5 +1,5 @@
-"""pipeline runs [FOLDER]: tables of the runs in a folder, best first: metrics, and the settings that
-differ. Runs that were evaluated on different data are in different tables."""
+"""pipeline runs [FOLDER]: tables of the runs in a folder, best first, with metrics and the settings that differ. Runs
+evaluated on different data are in separate tables."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ from pipeline.arguments import runs_arguments
 from pipeline.monitor.runs_table import RunsTable
 
 FILE_COLUMNS = 100
-"""Width of the table without a terminal and COLUMNS."""
+"""Width of the table if there is neither a terminal nor COLUMNS."""
 SPEED_ONLY = ("schedule.block_batches", "schedule.look_ahead", "schedule.threads")
-"""Settings of the schedule that change little but the speed."""
+"""Settings of the schedule that affect mainly speed."""
 SPLITS = ("test", "validation", "span")
-"""Evaluations by which runs are judged: the first of these that a run has."""
+"""Evaluations in order of preference: a run is judged by the first one that it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run directory, read."""
+    """Content of a run directory."""
 
     folder: str
     settings: Mapping[str, Any]
-    """Values of the workflow by their dotted paths."""
+    """Values of the workflow by dotted path."""
     validation: Mapping[str, Any]
-    """Evaluation of the validation split after the epoch that was tested, or else after that of the commit named best,
-    or else the last one; empty if there is none."""
+    """Evaluation of the validation split after the epoch that was tested, or else after the epoch of the commit named
+    best, or else the last one; empty if there is none."""
     test: Mapping[str, Any]
     """Last evaluation of the test split; empty if there is none."""
     span: Mapping[str, Any]
     """Scores of the last span, before it was trained on; empty if there are none."""
     judged_by: Sequence[Any]
-    """Values that must be equal in runs whose metrics are compared: split or span and its files, label, weight."""
+    """Values that must be equal for the metrics of two runs to be comparable: split or span and its files, label,
+    weight."""
     num_judged: tuple[int, int] | None
-    """Number of files and examples of that split; None if they are not known."""
+    """Numbers of files and examples in that split; None if unknown."""
     seconds: float | None
-    """Time that the training took up to its last commit; None before the first one."""
+    """Training time up to the last commit; None before the first one."""
     is_over: bool
 
     @property
     def data(self) -> str:
-        """One word for the data: the last folder of their root, or else the workflow's name."""
+        """Short name of the data: the last folder of its root, or else the name of the workflow."""
         return Path(self.settings.get("data.root") or "").name or str(self.settings.get("name"))
 
     @property
@@ -57,12 +58,12 @@ class Run:
 
     @property
     def judged(self) -> Mapping[str, Any]:
-        """The evaluation that the run is judged by."""
+        """Evaluation by which the run is judged."""
         return self.test or self.validation or self.span
 
     @property
     def title(self) -> str:
-        """Name of the data that the run is judged by."""
+        """Name of the data by which the run is judged."""
         split, _, label, weight = self.judged_by
         sizes = ""
         if self.num_judged:
@@ -73,7 +74,8 @@ class Run:
 
     @property
     def rank(self) -> float:
-        """Sort key: the best AUC of the split that runs are judged by first, or the least error of a number."""
+        """Sort key that puts the highest AUC of the split that runs are judged by first, or the lowest error of a
+        numeric label."""
         auc, error = self.judged.get("auc"), self.judged.get("rmse")
         return -auc if auc is not None else math.inf if error is None else error
 
@@ -97,8 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
-    """Read the runs that a folder holds, or the one that it is, in the order of their names. Also returns why others
-    cannot be read."""
+    """Read the runs in a folder, or the run that the folder is, in order of name. Also returns why other runs cannot be
+    read."""
     runs, damaged = [], []
     for path in [folder, *(sorted(folder.iterdir()) if folder.is_dir() else ())]:
         if (path / "commits").is_dir() and (path / "workflow.json").is_file():
@@ -110,14 +112,14 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
 
 
 def groups_of(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """Yield the runs that can be compared with each other, the best first."""
+    """Yield groups of comparable runs, each with the best run first."""
     keys = dict.fromkeys(json.dumps(run.judged_by) for run in sorted(runs, key=lambda run: (run.data, run.title)))
     for key in keys:
         yield sorted((run for run in runs if json.dumps(run.judged_by) == key), key=lambda run: run.rank)
 
 
 def run_in(path: Path) -> Run:
-    """Read a run directory. Raises ValueError, with the file and what is wrong, if one of its files is damaged."""
+    """Read a run directory. Raises ValueError, with the file and the fault, if a file is damaged."""
     settings = dict(flat_settings(_object(path / "workflow.json", _read(path / "workflow.json"))))
     labels = settings.get("data.labels")
     if not isinstance(labels, list) or not labels:
@@ -150,7 +152,8 @@ def run_in(path: Path) -> Run:
 
 
 def metrics_lines(run_dir: Path) -> list[dict[str, Any]]:
-    """Read the lines of metrics.jsonl; none if there is no such file. Raises ValueError if one is damaged."""
+    """Read the lines of metrics.jsonl; an empty list if there is no such file. Raises ValueError if a line is
+    damaged."""
     path = run_dir / "metrics.jsonl"
     lines = path.read_bytes().splitlines() if path.is_file() else []
     epochs = []
@@ -166,7 +169,7 @@ def metrics_lines(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def result_of(run_dir: Path) -> dict[str, Any] | None:
-    """Read the `result.json` of a run; None if it has none that can be read."""
+    """Read the `result.json` of a run; None if it is missing or cannot be read."""
     try:
         return _object(run_dir / "result.json", _read(run_dir / "result.json"))
     except (OSError, ValueError):
@@ -196,7 +199,7 @@ def _commit(run_dir: Path, number: int | None) -> tuple[str | None, dict[str, An
 
 
 def _best_epoch(run_dir: Path) -> int | None:
-    """Number, from 1, of the epoch of the commit named best; None without one."""
+    """Number, from 1, of the epoch of the commit named best; None if there is none."""
     for path in sorted((run_dir / "commits").glob("*.json"), reverse=True):
         name, state = _commit(run_dir, int(path.stem)) if path.stem.isdigit() else (None, {})
         if name == "best":
@@ -206,9 +209,9 @@ def _best_epoch(run_dir: Path) -> int | None:
 
 
 def _files_of(data: Sequence[Mapping[str, Any] | None], split: str, digest: str | None) -> list[tuple[int, Any, str]]:
-    """Size, row groups and checksum of the footer of the files of a split, by the first of these descriptions that has
-    them; empty if none has. They do not depend on the columns that a run uses, as `digest` does, that of the
-    evaluation."""
+    """Size, row groups and footer checksum of each file of a split, from the first of these descriptions that has them;
+    empty if none does. `digest`: that of the evaluation. Unlike `digest`, these do not depend on the columns that a run
+    uses."""
     for known in data:
         found = (known or {}).get(split) or {}
         if digest in (None, found.get("digest", digest)) and found.get("files"):
@@ -217,7 +220,7 @@ def _files_of(data: Sequence[Mapping[str, Any] | None], split: str, digest: str 
 
 
 def is_finished(run_dir: Path) -> bool:
-    """True if a run has the result of its newest commit, and no full disk or map stopped it early."""
+    """True if a run has the result of its newest commit and was not stopped early by a full disk or map."""
     result = result_of(run_dir)
     return result is not None and not result.get("stopped") and result.get("commit") == _newest_commit(run_dir)
 
@@ -227,18 +230,19 @@ def _newest_commit(run_dir: Path) -> int | None:
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:
-    """Paths of the settings in which runs differ, in the order of the workflow's fields, except name and place."""
+    """Paths of the settings that differ between runs, except `name` and `data.root`, in the order of the workflow's
+    fields."""
     names = dict.fromkeys(name for run in runs for name in run.settings if name not in ("name", "data.root"))
     return [name for name in names if variety(runs, name) > 1]
 
 
 def variety(runs: Sequence[Run], name: str) -> int:
-    """Number of values that a setting has in these runs."""
+    """Number of distinct values of a setting in these runs."""
     return len({json.dumps(run.settings.get(name)) for run in runs})
 
 
 def run_as_json(run: Run, different: Sequence[str]) -> dict[str, Any]:
-    """The JSON object of a run."""
+    """JSON object that describes a run."""
     return {
         "run_dir": run.folder, "name": run.settings.get("name"), "data": run.data,
         "judged_by": run.title, "finished": run.is_over, "seconds": run.seconds,
@@ -248,7 +252,7 @@ def run_as_json(run: Run, different: Sequence[str]) -> dict[str, Any]:
 
 
 def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) -> str:
-    """A table for each group of runs, below a line that says what they are and what they were evaluated on."""
+    """A table for each group of runs, below a line with the data that they were evaluated on."""
     count = sum(map(len, groups))
     kinds = dict.fromkeys(_text(run.settings.get("model.kind")) for runs in groups for run in runs)
     note = f"{folder}: {count} run{'s' * (count > 1)}" + f" of {', '.join(kinds)}" * (len(kinds) == 1)
@@ -262,7 +266,7 @@ def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) ->
 
 
 def titles_of(runs: Sequence[Run | None]) -> list[str]:
-    """Names of the data that runs are judged by; different data have different names."""
+    """Names of the data that runs are judged by; distinct data get distinct names."""
     judged: dict[str, list[str]] = {}
     for run in runs:
         if run and (key := json.dumps(run.judged_by)) not in (keys := judged.setdefault(run.title, [])):
@@ -277,8 +281,8 @@ def titles_of(runs: Sequence[Run | None]) -> list[str]:
 
 
 def table_of_runs(runs: Sequence[Run], width: int, metric: str = "auc") -> str:
-    """Table with a line for each run, at most `width` wide unless names and the metric alone are wider, and a line
-    that names the settings that it leaves out."""
+    """Table with a line for each run, at most `width` wide unless names and the metric alone are wider, followed by a
+    list of the omitted columns and settings."""
     table = RunsTable(width)
     table.must("run", [Path(run.folder).resolve().name for run in runs], left=True)
     different = different_settings(runs)
@@ -291,7 +295,7 @@ def table_of_runs(runs: Sequence[Run], width: int, metric: str = "auc") -> str:
             table.must(head, cells)
     if not all(run.is_over for run in runs):
         table.must("state", ["finished" if run.is_over else "not finished" for run in runs], left=True)
-    # What comes first finds room first.
+    # Columns added first get space first.
     for name in settings[:2]:
         _add_setting(table, runs, name)
     for head, cells in (*tests, *validations, *spans):
@@ -313,8 +317,8 @@ def _add_setting(table: RunsTable, runs: Sequence[Run], name: str) -> None:
 
 
 def _scores(runs: Sequence[Run], split: str, metric: str) -> list[tuple[str, list[str]]]:
-    """Head and cells of a column for each label; a run's first label is in the first one, and is named there if all
-    have the same."""
+    """Head and cells of a column for each label. The first column is for each run's first label, which the head names
+    if it is the same in all runs."""
     firsts = {run.labels[0] for run in runs}
     others = dict.fromkeys(label for run in runs for label in run.labels[1:])
     first = f"{metric}_{min(firsts)}" if others and len(firsts) == 1 else metric
@@ -329,20 +333,20 @@ def _score(run: Run, split: str, metric: str) -> str:
 
 
 def _is_list(runs: Sequence[Run], name: str) -> bool:
-    """True for a list of `data`, which the title sums up, and for settings of synthetic data."""
+    """True for lists in `data`, which the title summarizes, and for settings of synthetic data."""
     lists = any(isinstance(run.settings.get(name), list) for run in runs)
     return name.startswith("data.") and (lists or name.startswith("data.synthetic"))
 
 
 def _matters(runs: Sequence[Run], name: str) -> tuple[bool, int]:
-    """Sort key of a setting: what changes the model before what only changes speed and space; then what was varied
-    most."""
+    """Sort key of a setting: settings that change the model come before those that change only speed and space; within
+    each group, those varied most come first."""
     harmless = name.split(".")[0] in ("storage", "commit", "workers", "device", "metrics")
     return harmless or name in SPEED_ONLY, -variety(runs, name)
 
 
 def flat_settings(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Pairs of path and value of all settings; lists are values."""
+    """Yield the path and value of each setting; a list is one value."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from flat_settings(inner, f"{path}.{name}" if path else name)

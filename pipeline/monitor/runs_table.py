@@ -1,4 +1,4 @@
-"""A text table of a given width: columns that it must have, and columns that are left out if they do not fit."""
+"""A text table of limited width, with required columns and columns that are omitted if they do not fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ GAP = "  "
 
 
 class RunsTable:
-    """Columns in the order in which they are added; no text is ever cut."""
+    """Table with columns in the order in which they are added. Text is never truncated."""
 
     def __init__(self, width: int) -> None:
         self._left = width + len(GAP)
@@ -17,7 +17,7 @@ class RunsTable:
         """Names of the columns that did not fit."""
 
     def must(self, head: str, cells: Sequence[str], left: bool = False) -> None:
-        """Add a column. `head`: its title, on lines; `left`: align it to the left."""
+        """Add a required column. `head`: its title, of one or two lines; `left`: align it to the left."""
         lines = head.split("\n")
         wide = max(map(len, [*lines, *cells]))
         lines = [""] * (2 - len(lines)) + lines
@@ -26,7 +26,7 @@ class RunsTable:
         self._left -= wide + len(GAP)
 
     def may(self, head: str, cells: Sequence[str], left: bool = False) -> None:
-        """Add a column if it fits; otherwise it is among those left out. One without a value is not named."""
+        """Add a column if it fits, or else record it in `left_out`. A column without values is ignored."""
         if {*cells} == {"-"}:
             return
         if max(map(len, [*head.split("\n"), *cells])) + len(GAP) <= self._left:

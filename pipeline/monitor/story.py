@@ -1,6 +1,6 @@
-"""Story of a run from its live.jsonl, in bounded memory, however long the run is.
+"""Story of a run, built from its live.jsonl in bounded memory, however long the run is.
 
-Two clocks: a line's `at` is a time of day; *run time* is the wall seconds of all sessions, one after the other.
+There are two clocks: `at` in a line is a time of day; *run time* is the wall seconds of all sessions, concatenated.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from pipeline.monitor.live.lines import (
 T = TypeVar("T", int, float)
 
 MAX_LAPSES = 600
-"""Maximum number of lapses: about one for two pixels of a plot."""
+"""Maximum number of lapses: about one per two pixels of a plot."""
 MAX_COMMITS = 600
 MAX_EVALUATIONS = 2000
 MAX_LANE_BLOCKS = 6
-"""Limit of the blocks of the timeline."""
+"""Maximum number of blocks in the timeline."""
 MAX_MESSAGES = 40
 MAX_FIELD_BLOCKS = 16
-"""Maximum number of sampled blocks over which the shares of fields are summed."""
+"""Maximum number of sampled blocks over which counts of fields are summed."""
 MEAN_OF = 0.015
-"""Least share of the run time over which curves are averaged."""
+"""Minimum averaging period of curves, as a share of run time."""
 RECENT_SECONDS_KEPT = 60.0
-"""Period before the last tick over which present rates are computed."""
+"""Period before the last tick over which current rates are computed, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lapse:
-    """Time between two ticks of a session, or between its beginning and its first tick, and all that happened in it."""
+    """Time between two ticks of a session, or between its start and its first tick, and everything that happened in
+    it."""
 
     begin: float
     end: float
@@ -54,11 +55,11 @@ class Lapse:
     stages: Mapping[str, float]
     """Seconds within the lapse."""
     moves: Mapping[str, int] | None
-    """None if the counts at the lapse's begin are not known."""
+    """None if the counts at the start of the lapse are unknown."""
     loss: float | None
-    """Mean loss; None without a training block."""
+    """Mean loss; None if no block was trained."""
     tick: Tick
-    """State at its end."""
+    """State at the end of the lapse."""
 
     @property
     def seconds(self) -> float:
@@ -67,32 +68,32 @@ class Lapse:
 
 @dataclass(slots=True)
 class Story:
-    """The state of a run as far as its lines say."""
+    """State of a run, as far as its lines describe it."""
 
     begins: list[tuple[float, Begin]] = field(default_factory=list)
-    """Sessions, each with the run time at which it began."""
+    """Sessions, each with the run time at which it started."""
     lapses: list[Lapse] = field(default_factory=list)
     evaluations: list[tuple[float, Evaluated]] = field(default_factory=list)
-    """Evaluations with their run time. Only the last one of each split has its curves."""
+    """Evaluations with their run time. Only the last one of each split keeps its curves."""
     commits: list[tuple[float, CommitDone]] = field(default_factory=list)
     blocks: list[BlockSpans] = field(default_factory=list)
-    """The last sampled blocks, consecutive; their moments are those of the session."""
+    """The last sampled blocks, which are consecutive; their times are relative to the session."""
     fields: list[Fields] = field(default_factory=list)
     messages: list[Said] = field(default_factory=list)
     ended: Ended | None = None
     last_at: float = 0.0
     """Time of day of the last line."""
     versions: dict[str, int] = field(default_factory=lambda: {"lapses": 0, "evaluations": 0, "commits": 0})
-    """How often each of these lists was replaced, and not only extended."""
+    """Number of times that each of these lists was replaced rather than extended."""
     num_commits: int = 0
     commit_seconds: float = 0.0
     recent: deque[Tick] = field(default_factory=deque)
-    """Ticks of the last seconds of this session, all of them."""
+    """All ticks in the last seconds of this session."""
     _stride: int = 1
     _kept: Tick | None = None
     """Tick at which the last lapse of this session ended."""
     _losses: list[float] = field(default_factory=list)
-    """Losses since then."""
+    """Losses since that tick."""
     _num_ticks: int = 0
 
     def add_all(self, lines: Iterable[LiveLine]) -> None:
@@ -119,38 +120,38 @@ class Story:
                 self._keep_last()
 
     def emptied(self) -> Story:
-        """Return an empty story whose versions show to followers that its lists are new."""
+        """Return an empty story whose versions tell followers that its lists are new."""
         return Story(versions={name: version + 1 for name, version in self.versions.items()})
 
     @property
     def begin(self) -> Begin | None:
-        """The present session's first line."""
+        """First line of the current session."""
         return self.begins[-1][1] if self.begins else None
 
     @property
     def tick(self) -> Tick | None:
-        """The last tick of the present session."""
+        """Last tick of the current session."""
         return self.recent[-1] if self.recent else None
 
     @property
     def run_time(self) -> float:
-        """Run time of the last tick, or of the session's beginning."""
+        """Run time of the last tick, or of the start of the session."""
         return (self.begins[-1][0] if self.begins else 0.0) + (self.recent[-1].seconds if self.recent else 0.0)
 
     def lately(self) -> Lapse | None:
-        """Return the last seconds of this session; None before its first tick."""
+        """Return the last seconds of this session as a lapse; None before its first tick."""
         if not self.recent:
             return None
         losses = [tick.loss for tick in self.recent if tick.loss is not None][-5:]
         return self._since(self.recent[0] if len(self.recent) > 1 else None, losses)
 
     def mean_speed(self) -> tuple[float | None, float]:
-        """Return the examples of training and evaluation per second, and the seconds, of all sessions."""
+        """Return the examples of training and evaluation per second, and the total seconds, over all sessions."""
         seconds = sum(lapse.seconds for lapse in self.lapses)
         return (sum(lapse.examples for lapse in self.lapses) / seconds if seconds else None), seconds
 
     def _since(self, before: Tick | None, losses: Sequence[float]) -> Lapse:
-        """Return the time from a tick of this session, or from its beginning, to the last tick."""
+        """Return the lapse from a tick of this session, or from its start, to the last tick."""
         begun, begin = self.begins[-1] if self.begins else (0.0, None)
         loss = sum(losses) / len(losses) if losses else None
         lapse = lapse_between(begin, before, self.recent[-1])
@@ -183,7 +184,8 @@ class Story:
             self.blocks = [*self.blocks, block][-MAX_LANE_BLOCKS:] if follows else [block]
 
     def _keep_last(self) -> None:
-        """End a lapse at the last tick. If there are too many, merge pairs, and make later ones longer."""
+        """End a lapse at the last tick. If there are too many lapses, merge them in pairs and make later ones
+        longer."""
         if not self.recent or self.recent[-1] is self._kept:
             return
         self.lapses.append(self._since(self._kept, self._losses))
@@ -222,8 +224,8 @@ class FollowedStory:
         self._lines, self._story = follow_live(folder), Story()
 
     def read(self) -> Story:
-        """Return the story with what is new. It is another one once the run began from scratch, and empty as long as
-        there is no file."""
+        """Return the story, extended by new lines. It is a new object after the run restarts from scratch, and empty
+        while there is no file."""
         while (lines := next(self._lines)) != []:
             if lines is None:
                 self._story = self._story.emptied()
@@ -233,9 +235,9 @@ class FollowedStory:
 
 
 def lapse_between(begin: Begin | None, before: Tick | None, now: Tick) -> Lapse:
-    """Return the time between two ticks of the session of `begin`, or from its beginning if `before` is None, on the
+    """Return the lapse between two ticks of the session of `begin`, or from its start if `before` is None, on the
     session's clock."""
-    # The counts of moves with which a resumed session begins are in no line.
+    # No line contains the counts of moves with which a resumed session starts.
     moves = before.moves if before else {} if begin and begin.examples == 0 else None
     examples = before.examples if before else begin.examples if begin else 0
     waits, stages = (before.waits, before.stages) if before else ({}, {})
@@ -246,8 +248,8 @@ def lapse_between(begin: Begin | None, before: Tick | None, now: Tick) -> Lapse:
 
 
 def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterator[Lapse]:
-    """Yield a lapse and those of its session that ended within some seconds before its end, to average over. In a long
-    run the period is longer: some pixels of a plot."""
+    """Yield a lapse and the earlier lapses of its session that ended at most `seconds` before its end, for averages. In
+    a long run the period grows, to a few pixels of a plot."""
     end, session = lapses[number].end, lapses[number].session
     period = max(seconds, MEAN_OF * end)
     while number >= 0 and lapses[number].session == session and end - lapses[number].end < period:
@@ -256,7 +258,7 @@ def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterato
 
 
 def _merged(lapses: Sequence[Lapse]) -> Iterator[Lapse]:
-    """Merge pairs of lapses of a session."""
+    """Merge lapses of the same session in pairs."""
     waiting: Lapse | None = None
     for lapse in lapses:
         if waiting is None or waiting.session != lapse.session:

@@ -1,4 +1,4 @@
-"""Analysis of a run's calls: time per stage, and the share of it hidden behind training.
+"""Analysis of stage calls: time per stage, and the share of that time hidden behind training.
 
 I intervals of one stage    J disjoint intervals
 """
@@ -16,22 +16,22 @@ F64 = NDArray[np.float64]
 Interval = tuple[str, float, float]
 """Stage, start and stop of one call."""
 CALLS_KEPT = 2048
-"""Number of the last calls that are kept: more than the blocks in flight can have."""
+"""Number of recent calls that are kept: more than the blocks in flight can have."""
 
 
 class StageTimes:
-    """Sums over the calls of a session, which may overlap and come in any order. Memory does not grow with their
-    number, except on a GPU, whose calls come when the pipeline drains: those since the last drain are kept."""
+    """Sums over the calls of a session, which may overlap and arrive in any order. Memory does not grow with the number
+    of calls, except on a GPU: its calls arrive when the pipeline drains, so all calls since the last drain are kept."""
 
     def __init__(self, calls: Iterable[StageCall] = ()) -> None:
         self.seconds: dict[str, float] = {}
         """Wall seconds of each stage, summed over its calls; stages in order of first appearance."""
         self.cpu_seconds: dict[str, float] = {}
-        """CPU seconds of each stage (of one thread or the process, see `StageCall.cpu_seconds`)."""
+        """CPU seconds of each stage (of a thread or the process, see `StageCall.cpu_seconds`)."""
         self._hidden: dict[str, float] = {}
         self._ready = self._trains = 0
         self._kept: list[Interval] = []
-        """Calls, or ends of calls, whose hidden part is not known yet."""
+        """Calls, or tails of calls, whose hidden part is not known yet."""
         for call in calls:
             self.add(call)
 
@@ -42,18 +42,18 @@ class StageTimes:
             self._ready, self._trains = self._ready + call.ready, self._trains + 1
         self._kept.append((call.stage, call.start, call.stop))
         if len(self._kept) >= 2 * CALLS_KEPT and not self._on_gpu:
-            # A task in flight may have begun before those that ended since.
+            # A task in flight may have started before tasks that have already ended.
             self._sum_until(min(start for _, start, _ in self._kept[-CALLS_KEPT:]))
 
     def drained(self) -> None:
-        """Sum up all calls: no task is in flight."""
+        """Sum up all calls. No task may be in flight."""
         self._sum_until(np.inf)
 
     def hidden(self) -> dict[str, float]:
-        """Share (0 to 1) of each stage's wall seconds during which some `train` ran, for every stage but `train`. On a
-        GPU the calls of its training, named "gpu train", are the ones that count.
+        """Share (0 to 1) of the wall seconds of each stage other than `train` during which a `train` ran. On a GPU, the
+        calls named "gpu train" count instead.
 
-        nan for a stage that took no time at all. Counts as drained.
+        nan for a stage that took no time. Calls `drained`.
         """
         self.drained()
         return {
@@ -63,12 +63,12 @@ class StageTimes:
         }
 
     def ready(self) -> float:
-        """Mean number of blocks that were staged and waiting when a `train` began; nan without a `train`."""
+        """Mean number of blocks that were staged and waiting when a `train` started; nan without a `train`."""
         return self._ready / self._trains if self._trains else float("nan")
 
     @property
     def _on_gpu(self) -> bool:
-        # Only a GPU has rows uploaded.
+        # Rows are uploaded only to a GPU.
         return "upload" in self.seconds or "gpu train" in self.seconds
 
     @property
@@ -76,7 +76,7 @@ class StageTimes:
         return "gpu train" if self._on_gpu else "train"
 
     def _sum_until(self, moment: float) -> None:
-        """Add up what is hidden before a moment, and keep what is after it."""
+        """Add up the hidden time before a moment, and keep the calls after it."""
         past = [(stage, start, min(stop, moment)) for stage, start, stop in self._kept if start < moment]
         self._kept = [(stage, max(start, moment), stop) for stage, start, stop in self._kept if stop > moment]
         busy = _union(_intervals(past, self._training))
@@ -100,16 +100,16 @@ def _union(intervals_I: F64) -> F64:
 
 
 def _inside(intervals_I: F64, busy_J: F64) -> float:
-    """Seconds of the intervals that lie in the disjoint, ascending `busy_J`."""
+    """Seconds of the intervals that overlap `busy_J`, which is disjoint and ascending."""
     inside_I = _busy_before(intervals_I[:, 1], busy_J) - _busy_before(intervals_I[:, 0], busy_J)
     return max(0.0, float(inside_I.sum()))
 
 
 def _busy_before(at_I: F64, busy_J: F64) -> F64:
-    """[I] seconds of `busy_J` before each moment."""
+    """[I] seconds of `busy_J` before each time."""
     begun_I = np.searchsorted(busy_J[:, 0], at_I, side="right")
     length_J = busy_J[:, 1] - busy_J[:, 0]
-    # A sentinel in front, of length 0, means "no busy interval has begun yet".
+    # A leading sentinel of length 0 means "no busy interval has started yet".
     until = np.concatenate(([0.0], np.cumsum(length_J)))
     stop = np.concatenate(([-np.inf], busy_J[:, 1]))
     return until[begun_I] - np.maximum(stop[begun_I] - at_I, 0.0)

@@ -1,6 +1,6 @@
-"""What a class of a user runs and takes: a digest of the code of its methods and of the functions, classes and
-constants that these name; and the names of its arguments. The digest is that of the class in memory, whatever its file
-says by then; comments, docstrings and names of modules do not count."""
+"""Digest and argument names of a user's class. The digest covers the code of its methods and the functions, classes and
+constants that they name. It describes the class in memory, even if the file has changed since; comments, docstrings and
+module names do not affect it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, get_args, get_type_hints, is_typeddict
 
 GIVEN = ("num_fields", "num_numbers", "embedding_dim")
-"""Arguments of every model class, which model.args does not have."""
+"""Arguments that every model class receives; model.args does not contain them."""
 OWN_PACKAGE = __name__.partition(".")[0]
 LIBRARIES = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")})
 NOT_CODE = ("__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__")
@@ -23,18 +23,18 @@ PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...))
 
 
 def code_digest(kind: Any) -> str:
-    """Digest of what a class or function of a user runs, after the version of Python, whose code it is."""
+    """Digest of the code that a user's class or function runs, preceded by the Python version that compiled it."""
     parts = "\n".join(_parts(kind, set()))
     return f"{sys.version_info[0]}.{sys.version_info[1]} {hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()}"
 
 
 def is_other_code(before: str, now: str) -> bool:
-    """True if two digests say that a class was edited; False if one is unknown, or is of another version of Python."""
+    """True if two digests show that a class was edited; False if one is unknown or from another Python version."""
     return before != now and before.partition(" ")[0] == now.partition(" ")[0]
 
 
 def is_library(module: str) -> bool:
-    """True if a module is of this package, of Python or of an installed library."""
+    """True if a module belongs to this package, the standard library or an installed library."""
     top = module.partition(".")[0]
     if top == OWN_PACKAGE or top in sys.stdlib_module_names:
         return True
@@ -55,7 +55,7 @@ def _parts(value: Any, seen: set[int]) -> Iterator[str]:
             yield repr(name) if isinstance(name, PLAIN) else type(name).__qualname__
             yield from _parts(item, seen)
     elif isinstance(value, frozenset | set):
-        # The order of texts in a set differs from process to process.
+        # The order of strings in a set differs between processes.
         yield from sorted("\n".join(_parts(item, seen)) for item in value)
     elif isinstance(value, CodeType):
         yield from (value.co_code.hex(), repr((value.co_names, value.co_varnames, value.co_freevars, value.co_flags)))
@@ -75,7 +75,7 @@ def _parts(value: Any, seen: set[int]) -> Iterator[str]:
         yield from _parts(value.__bases__, seen)
         yield from _parts({name: vars(value)[name] for name in sorted(vars(value)) if name not in NOT_CODE}, seen)
     else:
-        # Of a library, or data of some kind.
+        # From a library, or data of another kind.
         yield getattr(value, "__qualname__", type(value).__qualname__)
 
 
@@ -95,7 +95,8 @@ def _function(function: FunctionType, seen: set[int]) -> Iterator[str]:
 def _named(
     names: Sequence[str], space: Mapping[str, Any], seen: set[int], outer: tuple[object, ...] = ()
 ) -> Iterator[str]:
-    """Parts of what names of a function's code may mean in a module, and within the modules that they mean there."""
+    """Parts of the objects that names in a function's code may refer to, in a module and in the modules that it
+    imports."""
     for name in names:
         found = space.get(name)
         if isinstance(found, ModuleType):
@@ -107,13 +108,13 @@ def _named(
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names of globals and attributes in a function's code and in that of the functions within it."""
+    """Names of globals and attributes in the code of a function and its nested functions."""
     inner = (_names(const) for const in code.co_consts if isinstance(const, CodeType))
     return set(code.co_names).union(*inner)
 
 
 def arguments_of(kind: Callable[..., object]) -> list[str] | None:
-    """Return the names that model.args may have. Returns None if the class takes any, or if its names are unknown."""
+    """Return the argument names allowed in model.args, or None if the class accepts any or its names are unknown."""
     try:
         parameters = inspect.signature(kind).parameters.values()
         names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -123,8 +124,8 @@ def arguments_of(kind: Callable[..., object]) -> list[str] | None:
             if not is_typeddict(others):
                 return None
             names += others.__annotations__
-    # A class of the user's own may have any signature, and hints of names that cannot be found.
+    # A user's class may have any signature, and type hints that cannot be resolved.
     except Exception:
         return None
-    # A callable that does not take these, such as dict, fails as a whole, not for a name of model.args.
+    # A callable without these arguments, such as dict, is rejected as a whole, not because of a name in model.args.
     return [name for name in names if name not in (*GIVEN, "sequences")] if set(GIVEN) <= set(names) else None

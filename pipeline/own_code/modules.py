@@ -1,5 +1,5 @@
-"""Modules of users, run from text that was read once. A module's name has a digest of its text and of the texts of all
-modules that it imports from its own folder, so each text has its own classes, in this process and in workers."""
+"""User modules, run from source text that is read once. A module's name contains a digest of its text and of all
+modules that it imports from its folder, so each version has separate classes, in this process and in workers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from typing import Any
 from pipeline.own_code.code import OWN_PACKAGE, code_digest, is_library
 
 Texts = Mapping[str, tuple[str, str]]
-"""Path and text of modules, by name."""
+"""Path and source text of modules, by name."""
 TEXT_MARK = re.compile(r"_text_[0-9a-f]{16}(?=\.|$)")
 APPENDED: set[str] = set()
-"""Folders of workflow files in Python's path."""
+"""Folders of workflow files that were added to `sys.path`."""
 
 
 class _FromTexts(MetaPathFinder, Loader):
-    """Finds and runs the modules whose text is known."""
+    """Finder and loader of the modules whose text is known."""
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[str, str, dict[str, str]]] = {}
-        """Path, text, and the names of the modules that it imports from its folder, by name of the module."""
+        """For each module name: path, text, and the names, with digests, of the modules imported from its folder."""
 
     def add(self, texts: Texts) -> None:
         tops = {plain_name(name.partition(".")[0]): name.partition(".")[0] for name in texts}
@@ -60,7 +60,7 @@ sys.meta_path.insert(0, FROM_TEXTS)
 
 
 def _import(tops: Mapping[str, str], name: str, *args: Any, **named: Any) -> Any:
-    """Python's import, where the modules of the importing module's folder have the names that `tops` gives them."""
+    """Python's import, with modules from the importing module's folder renamed as `tops` says."""
     level = args[3] if len(args) > 3 else named.get("level", 0)
     top, dot, rest = name.partition(".")
     return builtins.__import__(name if level else f"{tops.get(top, top)}{dot}{rest}", *args, **named)
@@ -72,21 +72,21 @@ def plain_name(module: str) -> str:
 
 
 def run_file(name: str, file: Path) -> ModuleType:
-    """Run a file as it is at this moment, as a module that is `name` without its digest. Raises what the file raises,
-    OSError if it cannot be read, and SyntaxError if it is no Python."""
+    """Run the current content of a file as a module whose name without the digest is `name`. Raises what the file
+    raises, OSError if it cannot be read, and SyntaxError if it is not valid Python."""
     folder = file.parent.absolute()
     texts = _texts(name, file.absolute(), folder)
     FROM_TEXTS.add(texts)
-    # For imports by computed names. Last, so that no file next to the workflow takes the place of a library.
+    # For imports by computed names. The folder comes last, so that no file next to the workflow shadows a library.
     if str(folder) not in sys.path:
         APPENDED.add(str(folder))
         sys.path.append(str(folder))
-    # By its plain name a text that the file itself reads can name a class of the file.
+    # The plain name lets a workflow that the file itself reads refer to a class in the file.
     return _run(next(iter(texts)), name)
 
 
 def _run(*names: str) -> ModuleType:
-    """Run a module whose text is known, by the first of its names, also if it ran before."""
+    """Run a module whose text is known under the first of its names, even if it ran before."""
     spec = FROM_TEXTS.find_spec(names[0])
     assert spec, "its text is known"
     module = importlib.util.module_from_spec(spec)
@@ -101,7 +101,7 @@ def _run(*names: str) -> ModuleType:
 
 
 def _texts(name: str, file: Path, folder: Path) -> dict[str, tuple[str, str]]:
-    """Path and text of a module, first, and of every module of `folder` that it imports, by names with digests."""
+    """Path and text, by name with digest, of a module (first) and of every module in `folder` that it imports."""
     found: dict[str, tuple[str, str]] = {}
     imports: dict[str, set[str]] = {}
     waiting = [(name, file)]
@@ -109,7 +109,7 @@ def _texts(name: str, file: Path, folder: Path) -> dict[str, tuple[str, str]]:
         module, path = waiting.pop()
         if module in found:
             continue
-        # Bytes decide the encoding, as they do for Python.
+        # Read as bytes, since the file declares its encoding, as in Python.
         found[module] = str(path), importlib.util.decode_source(path.read_bytes())
         named = set(_imports(module, *found[module]))
         own = [(each, at) for each in named if (at := _file_of(each, folder))]
@@ -125,7 +125,8 @@ def _named(module: str, digests: Mapping[str, str]) -> str:
 
 
 def _digest(top: str, folder: Path, found: Texts, imports: Mapping[str, set[str]]) -> str:
-    """Digest of all texts that a module, or a package, can reach. The folder counts, since a module may look there."""
+    """Digest of all texts that a module or package can reach. It includes the folder, since a module may read files
+    there."""
     reached: set[str] = set()
     waiting = [top]
     while waiting:
@@ -137,11 +138,11 @@ def _digest(top: str, folder: Path, found: Texts, imports: Mapping[str, set[str]
 
 
 def _imports(module: str, file: str, text: str) -> Iterator[str]:
-    """Names of all modules that a text may import, wherever it does, and of the packages that they lie in."""
+    """Names of all modules that a text may import, at any place in it, and of the packages that contain them."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return  # Running it says where.
+        return  # Running the text reports the error.
     package = module.split(".") if Path(file).stem == "__init__" else module.split(".")[:-1]
     names: list[str] = [".".join(package)] if package else []
     for node in ast.walk(tree):
@@ -157,43 +158,45 @@ def _imports(module: str, file: str, text: str) -> Iterator[str]:
 
 
 def _file_of(module: str, folder: Path) -> Path | None:
-    """File of a module of `folder`; None if it is another's."""
+    """File of a module in `folder`; None if the module comes from elsewhere."""
     inner = folder.joinpath(*module.split("."))
     file = next((f for f in (inner / "__init__.py", inner.with_name(f"{inner.name}.py")) if f.is_file()), None)
     top = module.partition(".")[0]
     if not file or top == OWN_PACKAGE or top in sys.stdlib_module_names:
         return None
-    # A library comes before a file of the same name, but a file next to another workflow does not.
+    # A library takes precedence over a file of the same name; a file next to another workflow does not.
     spec = PathFinder.find_spec(top, [*(each for each in sys.path if each not in APPENDED), str(folder)])
     return file if spec and str(spec.origin or "").startswith(f"{folder}/") else None
 
 
 @dataclass(frozen=True, slots=True)
 class ClassText:
-    """A class as another process can make it."""
+    """A class in a form from which another process can make it."""
 
     module: str
     name: str
     """Qualified name within the module."""
     texts: Texts
-    """Texts of the module and of what it imports from its folder; empty: a library's module, imported by its name."""
+    """Texts of the module and of its imports from its folder; empty for a library's module, which is imported by
+    name."""
     code: str
-    """Digest of what it runs."""
+    """Digest of the code that it runs."""
 
     @property
     def named(self) -> str:
-        """Name of the class in a workflow's text."""
+        """Name of the class in a serialized workflow."""
         return f"{plain_name(self.module)}.{self.name.rpartition('.')[2]}"
 
     def make(self) -> Any:
-        """Make the class. Raises ValueError, with the file, if its module fails or the class is another one here."""
+        """Make the class. Raises ValueError, with the file, if its module fails or the class differs in this
+        process."""
         FROM_TEXTS.add(self.texts)
         file = self.texts[self.module][0] if self.texts else self.module
         try:
             made: Any = sys.modules.get(self.module)
             if not made:
                 inner = self.module.rpartition(".")[0] in self.texts
-                # As in the driver, the text may read a workflow that names its class by the module's plain name.
+                # As in the driver, the module may read a workflow that names its class by the module's plain name.
                 names = self.module, plain_name(self.module)
                 made = _run(*names) if self.texts and not inner else importlib.import_module(self.module)
             for part in self.name.split("."):
@@ -209,7 +212,7 @@ class ClassText:
 
 
 def text_of(kind: Any) -> ClassText:
-    """Return what a worker needs to make a model class. Raises ValueError if its text cannot be had."""
+    """Return what a worker needs to make a model class. Raises ValueError if its source text is not available."""
     module, name = kind.__module__, kind.__qualname__
     code = code_digest(kind)
     if module in FROM_TEXTS.known:
@@ -227,7 +230,7 @@ def text_of(kind: Any) -> ClassText:
     if is_library(module):
         return ClassText(module, name, {}, code)
     path = Path(file).absolute()
-    # Of `python -m package.script`, Python keeps the name in the specification.
+    # With `python -m package.script`, the module's real name is in its spec.
     module = getattr(getattr(sys.modules[module], "__spec__", None), "name", None) or module
     folder = path.parents[module.count(".") + (path.stem == "__init__")]
     texts = _texts(module, path, folder)

@@ -1,4 +1,4 @@
-"""Count of the numbers in scored files that are outside the domain of their column, file by file and row by row."""
+"""Counts of the numbers in scored files that are outside the domain of their column."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pipeline.serving.column_reader import ColumnReader
 
 
 class BadNumbers:
-    """Reader of those number columns of a file that have bad numbers, by the file's statistics, or may have some. The
-    stages that score read blocks in several processes, and some twice, so that they cannot count."""
+    """Reader of the number columns that may contain bad numbers, according to the file's statistics. The scoring stages
+    cannot count: they read blocks in several processes, and some blocks twice."""
 
     def __init__(self, file: FlatFile, numbers: Sequence[InputColumn], outside: Outside, name: str) -> None:
-        """`name`: the file's, for messages."""
+        """`name`: name of the file, for messages."""
         self._columns, self._outside, self._name = [c for c in numbers if may_have(file, c)], outside, name
         self._reader = ColumnReader(name, file, [column.name for column in self._columns])
         self._row = 0
 
     def take(self, num_rows: int) -> I64:
-        """Rows without a score among the next `num_rows`, counted from the first of these."""
+        """Rows without a score among the next `num_rows`, relative to the first of them."""
         read = self._reader.take(num_rows) if self._columns else []
         for column, chunks in zip(self._columns, read, strict=True):
             row = self._row
@@ -42,7 +42,7 @@ class BadNumbers:
 
 
 def may_have(file: FlatFile, column: InputColumn) -> bool:
-    """False if the least and the largest value of each row group, and null, are in the domain of the column."""
+    """False if the minimum and maximum of each row group, and null, are in the domain of the column."""
     metadata, place = file.metadata, file.leaf(column.name)
     if column.name not in file.schema_arrow.names:
         return False

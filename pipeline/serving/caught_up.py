@@ -1,4 +1,4 @@
-"""Rows of keys as an evaluation reads them: caught up to a step, and first rows of keys that were never trained."""
+"""Rows as an evaluation reads them: caught up to a step, with first rows for keys that were never trained."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Known = NDArray[np.bool_]
 
 
 class RowReader(Protocol):
-    """Source of rows' weights. Thread-safe."""
+    """Source of row weights. Thread-safe."""
 
     def weights(self, keys_U: U64, weights_UC: F32) -> Known:
-        """Write the weights of distinct keys; a key without a row has those of its first row. Raises Damaged if a row
-        is damaged."""
+        """Write the weights of distinct keys; a key without a row gets the weights of its first row. Raises Damaged if
+        a row is damaged."""
 
     def close(self) -> None: ...
 
 
 class CaughtUp:
-    """Catches rows up to a step, and makes the first rows of keys, as an evaluation after that step does."""
+    """Catch-up of rows to a step, and first rows of keys, as in an evaluation after that step."""
 
     def __init__(
         self, optimizer: Optimizer, layout: RowLayout, features: Features, saved: Mapping[str, Array], step: int
     ) -> None:
-        """`saved`: the dense part of the commit, which has the history of rates. Raises ValueError if that ends before
-        `step`."""
+        """`saved`: the dense part of the commit, which contains the history of learning rates. Raises ValueError if the
+        history ends before `step`."""
         no_rows = WideRows(Slab(0, layout.wide.num_words), layout.wide)
         self._rows = RowOptimizer(optimizer, no_rows, features.init_std, Whole(), RAM, repeats_keys=False)
         self._rows.rates.load(saved)
@@ -50,11 +50,11 @@ class CaughtUp:
                 f"{self._rows.rates.num_steps}: it is not that of the rows; export the servable again"
             )
         self._layout, self._features, self._step = layout, features, step
-        # The lifespan of first rows is looked for once; afterwards catching up changes nothing but its rows.
+        # The first call computes the lifespan of first rows; later calls change nothing but their rows.
         self.catch_up(np.zeros((1, layout.num_words), np.uint32))
 
     def catch_up(self, rows_UW: U32) -> F32:
-        """[U, C] weights of rows, caught up. The rows may be overwritten."""
+        """[U, C] caught-up weights of rows. The rows may be overwritten."""
         wide_UX = widened(self._layout, rows_UW)
         self._rows.catch_up_copy(wide_UX, self._step)
         weights_UC: F32 = wide_UX.view(np.float32)[:, WEIGHTS_AT : WEIGHTS_AT + self._layout.num_weights]

@@ -1,4 +1,4 @@
-"""Some columns of a Parquet file, read in parts with a given number of rows."""
+"""Reader of some columns of a Parquet file, in parts of given numbers of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pipeline.files.find import DataFile
 
 SCORED_GROUP = 1 << 17
-"""Number of rows of a row group of a scored file, and of rows that are read together."""
+"""Number of rows per row group of a scored file, and per read."""
 
 
 class ColumnReader:

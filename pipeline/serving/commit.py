@@ -1,4 +1,4 @@
-"""A commit opened for reading: its workflow, its features, and the step up to which its rows are valid."""
+"""A commit opened for reading: its workflow, its features, and its step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.workflow import Workflow, load
 class OpenedCommit:
     held: HeldCommit
     workflow: Workflow
-    """The commit's workflow; its model class is one of this package or comes from the user's file."""
+    """The commit's workflow; its model class belongs to this package or comes from the user's file."""
     state: RunState
     layout: RowLayout
     features: Features
@@ -35,7 +35,7 @@ class OpenedCommit:
 
     @property
     def speed(self) -> DiskSpeed:
-        """Speed of the disk, as the run measured it."""
+        """Disk speed that the run measured."""
         return self.state.speed.of_disk
 
 
@@ -43,8 +43,8 @@ def open_commit(
     run_dir: Path, which: str | int | None = None, workflow: Path | Workflow | None = None, needs_class: bool = True
 ) -> OpenedCommit:
     """Open a commit (see `hold`) for reading. `workflow`: the workflow or its file, needed if it defines the model
-    class, unless that is not `needs_class`. Raises ValueError if there is no such commit or the file does not fit it,
-    and Damaged if the commit is."""
+    class and `needs_class` is true. Raises ValueError if there is no such commit or the file does not match it, and
+    Damaged if the commit is damaged."""
     given = load(workflow) if isinstance(workflow, Path) else workflow
     held = hold(run_dir, which)
     try:
@@ -58,7 +58,7 @@ def open_commit(
         storage = checked.storage.model_copy(update={"chunk_rows": held.manifest.chunk_rows})
         checked = checked.model_copy(update={"storage": storage})
         layout = RowLayout.of(held.manifest.row)
-        # The definition names files as the user did; what is opened reads the run's copies.
+        # The definition keeps the user's file names; the opened workflow reads the run's copies.
         features = features_of(checked, layout.first_order, state.data["train"].types, state.side_files)
         checked = checked.model_copy(update={"data": with_copies(checked.data, state.side_files, run_dir / FOLDER)})
         return OpenedCommit(held, checked, state, layout, features)

@@ -25,14 +25,14 @@ from pipeline.training.widths import own_model
 from pipeline.workflow import Data
 
 EXAMPLES = 3
-"""Examples of the batch that the exporters trace; the number of examples stays free."""
+"""Number of examples in the batch that the exporters trace; the exported batch size is dynamic."""
 
 
 def dense_files(
     opened: OpenedCommit, saved: Mapping[str, Array], out: Path, files: Files
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Write the files of the dense part, in float32. Returns their checksums, and the first line of the reason for the
-    file that its exporter refused to make."""
+    """Write the files of the dense part, in float32. Returns the checksum of each file, and for a file that the
+    exporter could not make, the first line of the reason."""
     model = model_of(opened.workflow, saved)
     own = type(own_model(model))
     kind = f"{own.__module__}.{own.__qualname__}"
@@ -50,7 +50,8 @@ def dense_files(
 
 
 def exported(opened: OpenedCommit, model: torch.nn.Module) -> torch.export.ExportedProgram:
-    """Trace the model with a free number of examples, and of values of each sequence; embeddings are inputs."""
+    """Trace the model with embeddings as inputs. The numbers of examples, and of values of each sequence, are
+    dynamic."""
     data, layout = opened.workflow.data, opened.layout
     fields, size = len(data.categories), torch.export.Dim("examples")
     inputs: tuple[Any, ...] = (
@@ -63,7 +64,7 @@ def exported(opened: OpenedCommit, model: torch.nn.Module) -> torch.export.Expor
         return torch.export.export(model, inputs, dynamic_shapes=shapes)
     flat, shapes_of_flat = [], []
     for number, sequence in enumerate(data.sequences):
-        # Sizes that are equal by chance would be taken for one.
+        # Sizes that happen to be equal would be treated as the same dimension.
         num_values, values = 2 * EXAMPLES + 1 + number, {0: torch.export.Dim(f"values_{number}")}
         flat.append(torch.tensor([*range(EXAMPLES), num_values]))
         flat += [torch.zeros(num_values, layout.embedding_dim) for _ in sequence.items]
@@ -73,7 +74,7 @@ def exported(opened: OpenedCommit, model: torch.nn.Module) -> torch.export.Expor
 
 
 class OfFlat(nn.Module):
-    """A model whose sequences are given as one list of tensors, in the order of `inputs_of_sequence`."""
+    """Wrapper of a model that takes sequences as one list of tensors, in the order of `inputs_of_sequence`."""
 
     def __init__(self, model: nn.Module, data: Data) -> None:
         super().__init__()
@@ -107,7 +108,7 @@ def onnx_bytes(program: torch.export.ExportedProgram, of_sequences: Sequence[str
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Context in which the exporters print nothing."""
+    """Context that suppresses the output of the exporters."""
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Metrics of scored files, whose input has the labels: those that an evaluation of the run would report."""
+"""Metrics of scored files whose input has the labels; an evaluation of the run would report the same."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Judged = tuple[F32, F32, F32 | None, U64 | None]
 
 
 def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path) -> str:
-    """A line with the metrics of scored files; "" if some file lacks a label, or there are no rows. `scratch`: folder
-    for temporary files."""
+    """A line with the metrics of scored files; "" if a file lacks a label or there are no rows. `scratch`: folder for
+    temporary files."""
     labels = workflow.data.labels
     if not readable_columns(files, with_values=True) >= set(labels) or not any(file.num_rows for file in files):
         return ""
@@ -47,8 +47,8 @@ def add_scored(evaluation: Evaluation, batch: Judged) -> None:
 
 
 def check_truth(files: Sequence[ScoredFile], workflow: Workflow) -> None:
-    """Raises ValueError if the files have the labels, and labels, weight or group, which are read after scoring, are in
-    columns of a wrong type."""
+    """Raises ValueError if the files have the labels, but the columns of labels, weight or group have a wrong type.
+    These are read only after scoring."""
     columns = [c for c in columns_of(workflow.data, workflow.metrics.group) if c.setting in TRUTH]
     if readable_columns(files, with_values=True) >= set(workflow.data.labels):
         check = SchemaCheck(columns)
@@ -58,7 +58,7 @@ def check_truth(files: Sequence[ScoredFile], workflow: Workflow) -> None:
 
 
 def judged(file: ScoredFile, workflow: Workflow) -> Iterator[Judged]:
-    """Yield the rows of a scored file with their labels."""
+    """Yield batches of a scored file with their labels."""
     columns = [c for c in columns_of(workflow.data, workflow.metrics.group) if c.setting in TRUTH]
     logits, first_row = output_fields(workflow.data.all_tasks), 0
     with open_file(file.source) as source, open_file(file.out) as out:
@@ -91,7 +91,7 @@ def _values(array: pa.Array, column: InputColumn, where: str, first_row: int) ->
 
 
 def _part(judged: Judged, rows: Any) -> Judged:
-    """Some rows: a slice, or a boolean for each."""
+    """Some rows of a batch. `rows`: a slice, or a boolean for each row."""
     scores_NT, labels_NT, weights_N, groups_N = judged
     weights = None if weights_N is None else weights_N[rows]
     return scores_NT[rows], labels_NT[rows], weights, None if groups_N is None else groups_N[rows]

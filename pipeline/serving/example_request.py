@@ -1,4 +1,4 @@
-"""Example of an inference request: two rows of the run's data, and the answer."""
+"""Example of an inference request with two rows of the run's data, and its answer."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ MADE_UP: dict[str, list[Any]] = {
     "FP32": [0.5, 1.5], "FP64": [0.5, 1.5], "INT64": [1, 2], "UINT64": [1, 2], "BYTES": ["a", "b"],
     "BOOL": [False, True],
 }  # fmt: skip
-"""Values of a column by its datatype, where the run's data cannot be read any more."""
+"""Values by datatype, used if the run's data can no longer be read."""
 EXAMPLE_MEMORY = 64 << 20
 
 
 def unsigned_of(opened: OpenedCommit) -> tuple[str, ...]:
-    """Categorical columns, and item lists, of integers up to 2^64 in the training data."""
+    """Categorical columns and item lists of unsigned 64-bit integers in the training data."""
     types = opened.state.data["train"].types
     names = [name for name in opened.features.kinds if name not in opened.features.made]
     return tuple(name for name in names if inner_of_name(types[name]).startswith("uint64"))
 
 
 def example_request(opened: OpenedCommit) -> bytes:
-    """Body of a request with two rows, a tensor on each line: the first two of the test split, or else of validation or
-    training; made-up values if they cannot be read."""
+    """Body of a request with two rows, one tensor per line: the first two rows of the test split, or else of validation
+    or training; made-up values if none can be read."""
     inputs = inputs_of(opened.features, unsigned_of(opened))
     try:
         columns = example_rows(opened)
@@ -53,8 +53,8 @@ def made_up(spec: InputSpec) -> list[Any]:
 
 
 def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
-    """Values of each input in two rows of the run's data. Raises ValueError, OSError or ArrowException if none can be
-    read."""
+    """Values of each input in two rows of the run's data. Raises ValueError, OSError or ArrowException if they cannot
+    be read."""
     data, features = opened.workflow.data, opened.features
     columns = [column for column in columns_of(data) if column.has_rows or column.number or column.sequence]
     names = [spec.name for spec in inputs_of(features)]
@@ -69,7 +69,7 @@ def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Values of a column; times as integers of its unit since 1970."""
+    """Values of a column; times are integers since 1970, in the column's unit."""
     if kind_of(column.type) == "times":
         width = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
         column = column.cast(width)
@@ -77,7 +77,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _tensors(spec: InputSpec, values: list[Any]) -> list[dict[str, Any]]:
-    """Tensors of an input with these values. Raises ValueError if a text is not UTF-8."""
+    """Request tensors of an input with these values. Raises ValueError if a text is not UTF-8."""
     if not spec.is_list:
         return [_tensor(spec.name, spec.datatype, values)]
     lengths = [None if row is None else len(row) for row in values]
@@ -101,7 +101,7 @@ def _plain(datatype: str, value: Any) -> Any:
 
 
 def example_response(opened: OpenServable, request: bytes) -> bytes:
-    """Answer that a server should give to the example, without the servable's version."""
+    """Expected answer of a server to the example, without the servable's version."""
     inputs = inputs_of(opened.features, opened.manifest.unsigned)
     table = opened.predict(read_request(request, None, inputs, ()).table)
     outputs = [output_of(name, table.column(name).to_numpy(), False) for name in table.column_names]

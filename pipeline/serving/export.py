@@ -1,4 +1,4 @@
-"""pipeline export RUN --out DIR: make a servable, the files that scores need without the run."""
+"""pipeline export RUN --out DIR: make a servable, a folder with all that scoring needs without the run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pipeline.messages.uris import join
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 if the servable is complete, 1 if training deleted the commit, 2 if an
-    argument, the commit or the disk is wrong, 130 after an interrupt. The same command resumes where it stopped."""
+    """Run the command. Exit code 0 if the servable is complete, 1 if training deleted the commit, 2 if an argument, the
+    commit or the disk is wrong, 130 after an interrupt. The same command resumes the export."""
     args = export_arguments().parse_args(argv)
     return run_command(
         lambda: export_command(args), "finished files are kept, and the same command resumes", "--memory"
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def export_command(args: argparse.Namespace) -> str:
-    """Export as the arguments say. Returns the last lines to print."""
+    """Export according to the arguments. Returns the last lines to print."""
     # These imports take seconds, and --help needs none of them.
     from pipeline.files.stores import read_small
     from pipeline.serving.commit import open_commit
@@ -37,12 +37,12 @@ def export_command(args: argparse.Namespace) -> str:
         raise ValueError("--format parquet does not take --publish, --precision or --prior-correction; remove them")
     refuse_remote("--out", args.out, way="name a folder here, and send it with --publish s3://BUCKET/FOLDER")
     if isinstance(args.publish, str):
-        # A folder that cannot be reached is better known now.
+        # Fail early if the folder cannot be reached.
         read_small(join(args.publish, CURRENT_FILE))
     elif args.publish and args.out.absolute().parent != args.publish.absolute():
         raise ValueError(f"--publish {args.publish}: --out {args.out} is not a folder directly below it; name one")
     opened = open_commit(args.run, args.commit, args.workflow)
-    # These take longer still, and a wrong path is reported before them.
+    # These imports take even longer; a wrong path is reported before them.
     from pipeline.serving.exporting import ExportSettings, export, publish
     from pipeline.serving.parquet_export import export_parquet
     from pipeline.serving.sending import publish_in_store
@@ -71,6 +71,6 @@ def export_command(args: argparse.Namespace) -> str:
 
 
 def curl_line(folder: Path, model: str) -> str:
-    """Command that sends the example of the servable in `folder` to a server."""
+    """Shell command that sends the example of the servable in `folder` to a server."""
     data = shlex.quote(f"@{folder / 'request.json'}")
     return f"curl -H content-type:application/json -d {data} localhost:8000/v2/models/{model}/infer"

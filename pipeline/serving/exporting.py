@@ -1,4 +1,4 @@
-"""Export of a commit as a servable, in bounded memory; a killed export resumes."""
+"""Export of a commit as a servable, in bounded memory. A killed export can be resumed."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ from pipeline.storage.files import Files, checksum, tensors
 from pipeline.training.dense_state import merge_dense
 
 EXPORTING = "_exporting"
-"""Folder of sorted runs and of the record of an unfinished export; deleted at its end."""
+"""Folder with the sorted runs and the record of an unfinished export; deleted at its end."""
 
 
 class ExportSettings(Strict):
     precision: Precision = "float32"
     negatives: float = 1.0
-    """Share of the negative examples that training data were down-sampled to."""
+    """Share of the negative examples kept when the training data were down-sampled."""
     memory: int = 1 << 30
 
 
 class ExportRecord(ExportSettings):
-    """Content of the record of an unfinished export, on which the bytes of its files depend."""
+    """Record of an unfinished export: everything that determines the bytes of its files."""
 
     kind: Literal["servable", "parquet"] = "servable"
     source: str
-    """Checksum of the manifest of the commit."""
+    """Checksum of the commit's manifest."""
 
 
 def export(
     opened: OpenedCommit, out: Path, settings: ExportSettings, say: Callable[[str], None] = print
 ) -> ServableManifest:
-    """Write the servable of a commit to the folder `out`; the manifest, written last, makes it one. Does nothing if it
-    is there already.
+    """Write the servable of a commit to the folder `out`. The manifest, written last, makes it complete. Does nothing
+    if the servable already exists.
 
-    Raises ValueError if the folder has other files or the precision cannot hold a weight, and Damaged if the
+    Raises ValueError if the folder contains other files or the precision cannot represent a weight, and Damaged if the
     commit is damaged.
     """
     files, record = Files(), record_of_export(opened, settings)
@@ -82,7 +82,7 @@ def export(
         fences.append(fences_M)
     fences_N = np.concatenate(fences)
     request = example_request(opened)
-    # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
+    # Sorted, since the library that reads them has no fixed order, and the bytes of the file must be deterministic.
     rates = {name: saved[name] for name in sorted(saved) if name.startswith("rates/")}
     small: dict[str, list[Any]] = {
         FEATURES_FILE: [opened.features.content(indent=1) + b"\n"],
@@ -129,13 +129,13 @@ def record_of_export(
 
 
 def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
-    """Claim the output folder: an empty one, or one with an unfinished export of the same record. Raises ValueError if
-    it has other files."""
+    """Claim the output folder, which must be empty or contain an unfinished export with the same record. Raises
+    ValueError if it contains other files."""
     if (path := record_file(out)).exists():
         if read_sealed(path, ExportRecord) != record:
             raise ValueError(f"{out} holds an unfinished export with other arguments; {WAYS_OUT}")
         return
-    # A killed export may have made the folder of its record, and no more.
+    # A killed export may have created only the folder of its record.
     if out.exists() and any(child.name != EXPORTING for child in out.iterdir()):
         raise ValueError(f"{out} has other files than those of an export; {WAYS_OUT}")
     files.make_folder(out.absolute())
@@ -144,16 +144,16 @@ def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
 
 
 def record_file(out: Path) -> Path:
-    """File that an output folder has while its export is unfinished."""
+    """File that exists in an output folder while its export is unfinished."""
     return out / EXPORTING / "record"
 
 
 def remove_unfinished(out: Path) -> None:
-    """Delete what only an unfinished export needs, its record first."""
+    """Delete the files that only an unfinished export needs, the record first."""
     record_file(out).unlink(missing_ok=True)
     shutil.rmtree(out / EXPORTING, ignore_errors=True)
 
 
 def publish(folder: Path, name: str) -> None:
-    """Name a servable in the file `current` of the folder that it is in: servers of that folder take it."""
+    """Name a servable in the file `current` of its parent folder; servers of that folder switch to it."""
     Files().replace(folder / CURRENT_FILE, [f"{name}\n".encode()])

@@ -1,4 +1,4 @@
-"""Definition of a model's features: what turns columns into keys, numbers and the rows of keys never seen."""
+"""Definition of a model's features, which turns columns into keys, numbers and the first rows of unseen keys."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from pipeline.workflow import Category, Number, Sequence, Workflow
 
 
 class Features(Strict):
-    """Everything on which the keys, numbers and first rows of an example depend."""
+    """Everything that determines the keys, numbers and first rows of an example."""
 
     labels: tuple[str, ...]
     numbers: tuple[Number, ...]
     categories: tuple[Category, ...]
     kinds: dict[str, ValueKind]
-    """Kind of the values of each categorical column, and of each item list, in the training data (see
+    """Kind of the values of each categorical column and item list in the training data (see
     `pipeline.files.types.kind_of`)."""
     hash: Literal["salted-murmur64"] = "salted-murmur64"
-    """Hash of `pipeline.kernels.hashing`. Another hash gets another name."""
+    """Hash function in `pipeline.kernels.hashing`. A different function gets a different name."""
     seed: int
-    """Seed of the first rows of keys; see `pipeline.kernels.init_rows`."""
+    """Seed of first rows; see `pipeline.kernels.init_rows`."""
     init_std: float
     embedding_dim: int
     first_order: bool
     sequences: tuple[Sequence, ...] = ()
-    """Left out of the file if there are none."""
+    """Omitted from the file if empty."""
     features: tuple[AnyFeature, ...] = ()
-    """Columns that are made of others. This field and those below are left out of the file if there are none."""
+    """Columns derived from other columns. This field and those below are omitted from the file if empty."""
     inputs: Names
-    """Name of the Arrow type, in the training data, of each column that these are made of."""
+    """Name of the Arrow type, in the training data, of each column that these features read."""
     side_files: Digests
-    """Checksum of each file that they read, which is that of its copy, by the name that they have for it."""
+    """Checksum of each file that the features read (and of its copy), by the name that the features use."""
 
     def content(self, indent: int | None = None) -> bytes:
-        """The definition as JSON."""
+        """Definition as JSON."""
         left_out = set() if self.features else {"features", "inputs", "side_files"}
         left_out |= set() if self.sequences else {"sequences"}
         return self.model_dump_json(indent=indent, exclude=left_out).encode()
 
     @property
     def digest(self) -> str:
-        """Checksum of the definition, as a short name of it."""
+        """Checksum of the definition, used as a short name."""
         return checksum(self.content())
 
     @property
     def read_kinds(self) -> dict[str, str]:
-        """Kind of each column of the data that is a category or an item list, or that features read."""
+        """Kind of each data column that is a category or an item list, or that features read."""
         return {name: kind_of_input(found) for name, found in self.inputs.items()} | self.kinds
 
     @property
     def made(self) -> frozenset[str]:
-        """Names of the columns that are made of others."""
+        """Names of the columns that are derived from others."""
         return frozenset(name for feature in self.features for name in feature.makes)
 
 
 def features_of(
     workflow: Workflow, first_order: bool, types: Mapping[str, str], side_files: Mapping[str, str]
 ) -> Features:
-    """Features of a workflow that was trained on columns of these Arrow types, by name, and with files of these
+    """Features of a workflow that was trained on columns of these Arrow types (by name) and files with these
     checksums."""
     data, model = workflow.data, workflow.model
     made = {name for feature in data.features for name in feature.makes}
@@ -87,7 +87,7 @@ def features_of(
 
 
 def with_keys(categories: Iterable[Category], sequences: Iterable[Sequence]) -> list[str]:
-    """Names of the columns whose values have keys: categories, and then the item lists of sequences."""
+    """Names of the columns whose values have keys: categories, then the item lists of sequences."""
     return [category.name for category in categories] + [name for sequence in sequences for name in sequence.items]
 
 
@@ -108,7 +108,7 @@ def kind_of_input(name: str) -> str:
 
 
 def inner_of_name(name: str) -> str:
-    """Text that begins with the type of a column's values, from the name of its Arrow type."""
-    # The element of a list has a name, which may be any text.
+    """Text that starts with the type of a column's values, from the name of its Arrow type."""
+    # The element of a list has a name, which may be arbitrary text.
     _, is_dictionary, values = name.partition("dictionary<values=")
     return values if is_dictionary else name.rpartition(": ")[2]

@@ -1,4 +1,4 @@
-"""Checking of every bit of a servable."""
+"""Check of every bit of a servable."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pipeline.serving.workflows import checked_workflow, has_own_model
 from pipeline.storage.files import checksum_of
 
 PAGES_AT_ONCE = 64
-"""Number of pages that are read together; if several of them are damaged, the first one is named."""
+"""Number of pages per read; if several of them are damaged, only the first is named."""
 PAGES_TO_OPEN = 64
-"""Pages that the memory for an opening has room for, which is more than the smallest cache takes."""
+"""Memory for the trial opening, in pages; more than the smallest cache needs."""
 
 
 def check_servable(folder: Path) -> Iterator[str]:
-    """Yield a line for each thing that is wrong with a servable: each file against its checksum, then each page; then,
-    if these are as written, what opening it finds. Raises ValueError if the folder holds none, and Damaged if the small
-    files, which say what the others are, are damaged."""
+    """Yield a line for each fault of a servable. Checks each file against its checksum, then each page and, if all are
+    intact, opens the servable. Raises ValueError if the folder contains no servable, and Damaged if the small files,
+    which describe the others, are damaged."""
     opened, whole = open_files(folder), True
     for fault in _check_content(opened):
         whole = False
@@ -49,7 +49,7 @@ def _check_content(opened: OpenedServable) -> Iterator[str]:
 
 
 def _check_opening(opened: OpenedServable) -> Iterator[str]:
-    """Open the servable as a server does; the class of a user's model, which is not available, is not checked."""
+    """Open the servable as a server does. A user's model class is not available and therefore not checked."""
     memory_bytes = PAGES_TO_OPEN * opened.manifest.page_bytes + (1 << 20)
     workflow = checked_workflow(opened.manifest.workflow, None, needs_class=False)
     try:

@@ -1,4 +1,4 @@
-"""Dense part of a model in ONNX Runtime: no torch, and no code of the model's class."""
+"""Dense part of a model in ONNX Runtime, without torch or the code of the model class."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pipeline.training.items import Lists
 from pipeline.workflow import Sequence as ListsOfExamples
 
 INPUTS = ("numbers", "embeddings", "first_order")
-"""Inputs, float32: [B, X], [B, F, D], and [B, F] or, without first-order weights, [B, 0]."""
-"""They are followed by those of each sequence, see `inputs_of_sequence`."""
+"""Inputs, float32: [B, X], [B, F, D], and [B, F] ([B, 0] without first-order weights)."""
+"""The inputs of each sequence follow; see `inputs_of_sequence`."""
 OUTPUT = "logits"
 """Output, float32: [B], or [B, T] with several labels."""
 
 
 def inputs_of_sequence(sequence: ListsOfExamples) -> list[str]:
-    """Names of a sequence's inputs: where each example's values begin, and the end of the last, int64 [B + 1]; its
-    lists of items, float32 [V, D]; its lists of numbers, float32 [V]."""
+    """Names of the inputs of a sequence: int64 [B + 1] offsets of each example's first value, and the end of the last;
+    item lists, float32 [V, D]; number lists, float32 [V]."""
     return [
         f"offsets.{sequence.name}",
         *(f"items.{name}" for name in sequence.items),
@@ -31,8 +31,8 @@ class OnnxDense:
     """Forward pass in ONNX Runtime. Thread-safe."""
 
     def __init__(self, content: bytes, num_threads: int, sequences: Sequence[ListsOfExamples] = ()) -> None:
-        """`content`: that of the file; `sequences`: those of the workflow. Raises ValueError if ONNX Runtime is not
-        installed or refuses the model."""
+        """`content`: content of the file; `sequences`: those of the workflow. Raises ValueError if ONNX Runtime is not
+        installed or rejects the model."""
         try:
             import onnxruntime
         except ImportError as error:
@@ -41,7 +41,7 @@ class OnnxDense:
             ) from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = num_threads, 1
-        # Its own arena would keep the memory of the largest batch for ever.
+        # The arena would never release the memory of the largest batch.
         options.enable_cpu_mem_arena = False
         options.log_severity_level = 3
         try:

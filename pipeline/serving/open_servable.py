@@ -1,4 +1,4 @@
-"""A servable opened in Python: scores and rows with a page cache of a given size, and no key map."""
+"""A servable opened in Python: scores and rows with a page cache of limited size, without a key map."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def open_servable(
     folder: str | Path, memory: str | int = CACHE_MEMORY, workflow: str | Path | None = None,
     backend: Backend | None = None, bad_values: BadValues = "clip",
 ) -> OpenServable:  # fmt: skip
-    """Open a servable for scores and rows. `memory`: size of the page cache. `workflow`: the workflow's file, needed by
-    torch if it defines the model class. `backend`: what runs the dense part (default: ONNX Runtime where it is
-    installed and the servable has an ONNX file, else torch). `bad_values`: see `open_run`.
+    """Open a servable for scores and rows. `memory`: size of the page cache. `workflow`: the workflow's file, which the
+    torch backend needs if it defines the model class. `backend`: library that runs the dense part (default: ONNX
+    Runtime if it is installed and the servable has an ONNX file, else torch). `bad_values`: see `open_run`.
 
-    Raises ValueError if the folder holds no servable or an argument does not fit it, and Damaged if it is damaged.
+    Raises ValueError if the folder contains no servable or an argument does not match it, and Damaged if it is damaged.
     """
     num_bytes = bytes_of_memory(memory)
     given = load_file(Path(workflow)) if workflow else None
@@ -61,7 +61,7 @@ def open_servable(
 
 
 class OpenServable:
-    """A servable. Thread-safe. Also a context manager, which closes it."""
+    """An open servable. Thread-safe. Also a context manager that closes it."""
 
     def __init__(
         self, opened: OpenedServable, memory_bytes: int, given: Workflow | None = None, backend: Backend | None = None,
@@ -73,7 +73,7 @@ class OpenServable:
         """Library that runs the dense part."""
         needs_class = self.backend == "torch"
         workflow = checked_workflow(opened.manifest.workflow, given, needs_class)
-        # Servables are in float32 whatever the run's precision was.
+        # The dense part of a servable uses float32, whatever the precision of the run.
         model = workflow.model.model_copy(update={"precision": "float32"})
         data = with_copies(workflow.data, opened.features.side_files, opened.folder)
         self._workflow = workflow.model_copy(update={"model": model, "data": data})
@@ -95,9 +95,9 @@ class OpenServable:
         return self._opened.features
 
     def _torch(self, args_are_kept: bool) -> Any:
-        """Maker of forward passes in torch. `args_are_kept`: the model's arguments are those of the manifest, which may
-        be any, and not of the user's file."""
-        # Imported only if it is used: it takes a second, and 100 MB.
+        """Factory of forward passes in torch. `args_are_kept`: the model's arguments come from the manifest, which may
+        say anything, and not from the user's file."""
+        # Imported only when used: it takes a second and 100 MB.
         from pipeline.serving.torch_model import TorchDense, check_sizes, model_with
 
         values = read_tensors(self._opened.folder, self.manifest, WEIGHTS_FILE)
@@ -116,7 +116,7 @@ class OpenServable:
         if ONNX_FILE not in self.manifest.files:
             why = self.manifest.left_out.get(ONNX_FILE, "it was not made")
             raise ValueError(f"{self._opened.folder} has no {ONNX_FILE} ({why}); use the backend torch")
-        # The run may have had more processors than there are here.
+        # The run may have had more processors than this machine.
         threads = min(self._workflow.schedule.threads, cpus())
         dense: DensePart = OnnxDense(
             read_checked(self._opened.folder, self.manifest, ONNX_FILE), threads, self._workflow.data.sequences
@@ -128,8 +128,9 @@ class OpenServable:
         return self.predictor.predict(data)
 
     def rows(self, column: str, values: Any) -> pa.Table:
-        """Look up the rows of a categorical column's values, or of one value. Returns a row for each: `value`, `key`,
-        `known` (false: it has no row, and these are its first weights) and `weights` as `OpenRun.rows` has them."""
+        """Look up the rows of values, or of one value, of a categorical column. Returns a row for each: `value`, `key`,
+        `known` (false: it has no row, and the weights are those of its first row) and `weights` as in
+        `OpenRun.rows`."""
         array, keys_N = keys_of_values(self.features, self._workflow.data, column, values)
         unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
         weights_UC: F32 = np.empty((len(unique_U), self._opened.layout.num_weights), np.float32)
@@ -150,20 +151,20 @@ class OpenServable:
 
 
 def shifted(dense: DensePart, shift_T: F32) -> DensePart:
-    """Forward pass whose logits are shifted to undo the down-sampling of negative examples: `shift_T` is the logarithm
-    of the share that was kept, of each label; 0 for one that is any number."""
+    """Forward pass with logits shifted to undo the down-sampling of negative examples. `shift_T`: for each label, the
+    logarithm of the share that was kept; 0 for a numeric label."""
     return lambda *inputs: dense(*inputs) + shift_T
 
 
 def vectors(values_NC: np.ndarray) -> pa.Array:
-    """Arrow array of fixed-size lists with the rows of a matrix."""
+    """Arrow array of fixed-size lists, one for each row of a matrix."""
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values_NC).reshape(-1)), values_NC.shape[1])
 
 
 def keys_of_values(features: Features, data: Data, column: str, values: Any) -> tuple[pa.Array, U64]:
-    """Arrow array and keys of values of a categorical column, None included, or of one value. `data`: those of the
-    workflow, with the files of its features. Raises ValueError if there is no such column, or if the values are of
-    another kind than the training data's."""
+    """Arrow array and keys of values, or of one value, of a categorical column; None is a missing value. `data`: data
+    section of the workflow, with the files of its features. Raises ValueError if there is no such column or if the kind
+    of the values differs from the training data."""
     categories = {one.name: one for one in columns_of(data) if one.has_rows}
     if column not in categories:
         raise ValueError(f"{column!r} is not a categorical column; expected one of {', '.join(categories)}")
@@ -179,7 +180,7 @@ def keys_of_values(features: Features, data: Data, column: str, values: Any) -> 
 
 
 def array_of_values(column: str, values: Any) -> pa.Array | pa.ChunkedArray:
-    """Arrow array of values, or of one: a text is one value, not its letters."""
+    """Arrow array of values, or of one value: a text is one value, not a sequence of characters."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if isinstance(values, pa.Scalar):
@@ -194,7 +195,7 @@ def array_of_values(column: str, values: Any) -> pa.Array | pa.ChunkedArray:
         return pa.array(values)
     except (pa.ArrowException, OverflowError, UnicodeError, TypeError) as error:
         if isinstance(error, OverflowError):
-            # Ids above 2^63 are unsigned.
+            # Integers from 2^63 on are unsigned.
             with suppress(pa.ArrowException, OverflowError):
                 return pa.array(values, pa.uint64())
         raise ValueError(f"values of {column!r} are neither integers of 64 bits nor texts: {error}") from None

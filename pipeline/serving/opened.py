@@ -37,14 +37,14 @@ def open_run(
     run_dir: str | Path, commit: str | int | None = None, memory: str | int = MEMORY,
     workflow: str | Path | Workflow | None = None, bad_values: BadValues = "clip",
 ) -> OpenRun:  # fmt: skip
-    """Open a commit of a run for reading; training may continue at the same time, and keeps the commit.
+    """Open a commit of a run for reading. Training may continue meanwhile, and keeps the commit.
 
-    `commit`: "best", "last", or a number (default: best if there is one, else last). `memory`: maximum size of the key
+    `commit`: "best", "last", or a number (default: "best" if it exists, else "last"). `memory`: maximum size of the key
     map, which is built when the first row is needed. `workflow`: the workflow or its file, needed if it defines the
     model class. `bad_values`: what happens to a row with a number outside the domain of its column: "clip" scores it
     with the nearest number inside, "null" gives it no score, "refuse" raises ValueError for all rows.
 
-    Raises ValueError if an argument does not fit the run, and Damaged if the commit is damaged.
+    Raises ValueError if an argument does not match the run, and Damaged if the commit is damaged.
     """
     check_rule(bad_values)
     given = Path(workflow) if isinstance(workflow, str) else workflow
@@ -52,7 +52,7 @@ def open_run(
 
 
 class OpenRun:
-    """One commit of a run. Thread-safe. Also a context manager, which closes it."""
+    """An open commit of a run. Thread-safe. Also a context manager that closes it."""
 
     def __init__(self, opened: OpenedCommit, memory: int, bad_values: BadValues = "clip") -> None:
         self._opened, self._memory, self._lock = opened, memory, threading.Lock()
@@ -72,11 +72,11 @@ class OpenRun:
 
     @property
     def model(self) -> torch.nn.Module:
-        """The dense model, in evaluation mode: forward(numbers [B, X], embeddings [B, F, D], first-order [B, F])."""
+        """Dense model in evaluation mode: forward(numbers [B, X], embeddings [B, F, D], first-order [B, F])."""
         with self._lock:
             return self._model
 
-    # As of Python 3.12 a cached property has no lock: these are read under the run's.
+    # Since Python 3.12, cached properties have no lock. These are read while `_lock` is held.
     @cached_property
     def _saved(self) -> dict[str, Any]:
         return merge_dense(self._opened.held.load_replicas())
@@ -97,15 +97,15 @@ class OpenRun:
             return self._rows
 
     def predict(self, data: object) -> pa.Table:
-        """Score `data`, anything that has `__arrow_c_stream__` (a table of pyarrow, pandas or polars), a dict
-        of columns, or a list of rows. Returns the columns LABEL.logit and LABEL.probability (of a label that is any
-        number LABEL.value), float32; null for a row without a score. Warns of bad numbers (see `open_run`). Raises
-        ValueError, with the column, if one does not fit."""
+        """Score `data`: any object with `__arrow_c_stream__` (a table of pyarrow, pandas or polars), a dict of columns,
+        or a list of rows. Returns the columns LABEL.logit and LABEL.probability (LABEL.value for a numeric label),
+        float32; null for a row without a score. Warns of bad numbers (see `open_run`). Raises ValueError, with the
+        column, if a column does not match the model."""
         return self._predictor.predict(data)
 
     def evaluate(self, data: object) -> dict[str, float]:
-        """Return the metrics of `data`, which must have the labels: those that an evaluation of the run reports. Rows
-        without a score (see `open_run`) are left out."""
+        """Return the metrics of `data`, which must have the labels; they are those that an evaluation of the run
+        reports. Rows without a score (see `open_run`) are omitted."""
         workflow, outside = self._opened.workflow, Outside(self._predictor.bad_values)
         evaluation = Evaluation.of(workflow, Path(gettempdir()))
         for scored in self._predictor.batches(as_table(data), outside, labelled=True):
@@ -115,10 +115,10 @@ class OpenRun:
         return evaluation.result()
 
     def rows(self, column: str, values: Any) -> pa.Table:
-        """Look up the rows of a categorical column's values, or of one value. Returns a row for each: `value`, `key`,
-        `known` (false: it has no row, and this is its first one), `weights` as an evaluation of this commit reads them
-        (embedding_dim of them are the embedding; if the model has first-order weights, one more, the last, is that),
-        the optimizer's state of each weight, `last_step` and `count` as they are stored."""
+        """Look up the rows of values, or of one value, of a categorical column. Returns a row for each: `value`, `key`,
+        `known` (false: it has no row, and this is its first row), `weights` as an evaluation of this commit reads them
+        (the `embedding_dim` values of the embedding, then the first-order weight if the model has one), the optimizer
+        state of each weight, and `last_step` and `count` as stored."""
         array, keys_N = keys_of_values(self._opened.features, self._opened.workflow.data, column, values)
         unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
         reader = self._open_rows()
@@ -141,7 +141,7 @@ class OpenRun:
 
     @property
     def metrics(self) -> pa.Table:
-        """Metrics of each evaluation up to the commit, one row each; commit="last" has all. The test may follow, and is
+        """Metrics of each evaluation up to the commit, one row each; commit="last" has all. A later test evaluation is
         in `result`."""
         epochs = self._opened.state.epochs
         names = dict.fromkeys(name for epoch in epochs for name in epoch)
@@ -149,21 +149,21 @@ class OpenRun:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """Contents of the run's `result.json`, such as the metrics of the test split and the fingerprint; None if it
-        has none yet."""
+        """Content of the run's `result.json`, such as the metrics of the test split and the fingerprint; None if it
+        does not exist yet."""
         return result_of(self._opened.held.run_dir)
 
     @property
     def finished(self) -> bool:
-        """True if the run's training is finished, False if it was interrupted or is still going on."""
+        """True if training is finished, False if it was interrupted or is still running."""
         return is_finished(self._opened.held.run_dir)
 
     @property
     def commits(self) -> pa.Table:
-        """All commits of the run: number, name, position (epoch, split, batch, and span, from 0; null without spans),
-        number of rows."""
+        """All commits of the run: number, name, position (epoch, split, batch, and span, all from 0; span is null
+        without spans), number of rows."""
         manifests = _all_commits(self._opened.held.run_dir)
-        # A later commit takes the name of an earlier one, whose manifest stays as it is.
+        # A later commit may take over the name of an earlier one, whose manifest does not change.
         bearers = {manifest.name: manifest.number for manifest in manifests}
         at = [manifest.state["position"] for manifest in manifests]
         return pa.table({
@@ -188,7 +188,7 @@ class OpenRun:
 
 
 def _all_commits(run_dir: Path) -> list[Manifest]:
-    """All commits of a run; those that training deletes at the same time are left out."""
+    """All commits of a run, except those that training deletes meanwhile."""
     commits = Commits(run_dir, Files(), 1)
     found = []
     for number in commits.numbers():

@@ -1,4 +1,4 @@
-"""Cache of a table's pages in RAM. Several threads may call it at once; they take turns."""
+"""Cache of a table's pages in RAM. Thread-safe: concurrent calls are serialized by a lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.serving.pages import U8, PageFormat
 
 class PageCache:
     """Pages by number. `memory_bytes` covers the slots and their bookkeeping; there are at most `num_pages` slots,
-    rounded up to a whole set. A new page takes the slot of a page that was not used recently."""
+    rounded up to a whole set. A new page replaces a page that was not used recently."""
 
     def __init__(self, memory_bytes: int, num_pages: int, format: PageFormat) -> None:
         num_sets = min(memory_bytes // set_bytes(format.page_bytes), -(-num_pages // WAYS))
@@ -34,14 +34,14 @@ class PageCache:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts since the table was opened: keys whose page was in the cache, and others; pages read from files, which
-        are fewer than these if keys of one call share a page, and their bytes."""
+        """Counts since the table was opened: keys whose page was in the cache, and other keys; pages read from files,
+        and their bytes. Fewer pages are read than keys missed if keys of one call share a page."""
         num_bytes = self._read * self._pages_SB.shape[1]
         counts = {"keys_hit": self._hits, "keys_missed": self._misses, "pages_read": self._read}
         return counts | {"bytes_read": num_bytes}
 
     def take(self, keys_P: U64, pages_P: I32, weights_PC: F32, found_P: NDArray[np.bool_]) -> I32:
-        """Write the weights of keys whose page is here, and set `found_P`. Returns the positions [M] of the other
+        """Write the weights of keys whose page is cached, and set `found_P`. Returns the positions [M] of the other
         keys."""
         members_P, slots_P = np.empty(len(keys_P), np.int32), np.empty(len(keys_P), np.int32)
         with self._lock:
@@ -53,7 +53,7 @@ class PageCache:
         return members_P[hits:]
 
     def insert(self, pages_R: I32, read_RB: U8) -> None:
-        """Insert pages that were read, and count them. Another thread may have inserted some of them before."""
+        """Insert pages that were read, and count them. Another thread may already have inserted some of them."""
         with self._lock:
             insert_pages(self._page_of_S, self._marked_S, self._hands, self._pages_SB, pages_R, read_RB)
             self._read += len(pages_R)

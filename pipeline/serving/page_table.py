@@ -1,4 +1,4 @@
-"""Reader of a servable's table: the weights of any keys, in bounded memory, at one read of one page per key at most."""
+"""Reader of a servable's table: the weights of any keys, in bounded memory, with at most one page read per key."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from pipeline.serving.part_files import PartFiles, Scratch, scratch_bytes
 from pipeline.storage.files import Damaged
 
 NUM_SCRATCHES = 4
-"""Number of calls that may read at once. Others wait when they need a page that is not in the cache."""
+"""Number of calls that may read concurrently. Others wait when they need a page that is not in the cache."""
 MAX_READS = 256
 """Maximum number of reads in flight per call."""
 SCRATCH_SHARE = 8
-"""The scratches together take at most one part in SCRATCH_SHARE of the memory, but room for a page each."""
+"""All scratches together take at most 1 / SCRATCH_SHARE of the memory, but at least one page each."""
 KEYS_AT_ONCE = 1 << 14
-"""Number of keys that are looked up under one lock of the cache, which takes a few milliseconds."""
+"""Number of keys looked up per acquisition of the cache's lock, which takes a few milliseconds."""
 
 
 class PageTable:
-    """Immutable table of part files, with its own page cache. Any number of threads may look up keys at once."""
+    """Immutable table of part files, with its own page cache. Any number of threads may look up keys concurrently."""
 
     def __init__(self, folder: Path, num_parts: int, fences_N: U32, format: PageFormat, memory_bytes: int) -> None:
-        """Open parts 0 to `num_parts` - 1 in the folder. `fences_N`: those of all parts, one after the other.
-        `memory_bytes` limits the cache with its bookkeeping and the room for reads; fences take 4 bytes per page more.
+        """Open parts 0 to `num_parts` - 1 in the folder. `fences_N`: fences of all parts, concatenated. `memory_bytes`
+        limits the cache, its bookkeeping and the read buffers; fences take another 4 bytes per page.
 
         Raises ValueError if `memory_bytes` is too small, Damaged if the fences do not ascend or do not match the files,
         and OSError if a file cannot be opened.
@@ -57,7 +57,7 @@ class PageTable:
         all_scratch_bytes = NUM_SCRATCHES * scratch_bytes(self._max_reads, page_bytes)
         self.cache = PageCache(memory_bytes - all_scratch_bytes, len(self._fences_N), format)
         self.num_bytes = self.cache.num_bytes + all_scratch_bytes
-        """Bytes that count against `memory_bytes`."""
+        """Bytes that count towards `memory_bytes`."""
         self.files = PartFiles(folder, num_parts, self._fences_N, format)
         self._scratches = [Scratch(self._max_reads, page_bytes) for _ in range(NUM_SCRATCHES)]
         self._free: LifoQueue[Scratch | None] = LifoQueue()
@@ -65,11 +65,11 @@ class PageTable:
             self._free.put(scratch)
 
     def look_up(self, keys_P: U64, weights_PC: F32) -> NDArray[np.bool_]:
-        """Write the weights of the keys that the table has to their rows of `weights_PC` [P, C], and return which these
-        are. Other rows stay as they are.
+        """Write the weights of the keys that the table contains to their rows of `weights_PC` [P, C], and return which
+        keys these are. Other rows stay unchanged.
 
-        Raises OSError if a page cannot be read, Damaged if it is not as it was written, and ValueError if the table is
-        closed; `weights_PC` is undefined then. Other keys can still be looked up.
+        Raises OSError if a page cannot be read, Damaged if it is damaged, and ValueError if the table is closed;
+        `weights_PC` is then undefined. Other keys can still be looked up.
         """
         if weights_PC.shape != (len(keys_P), self._num_weights):
             raise ValueError(
@@ -112,7 +112,7 @@ class PageTable:
             self._free.put(scratch)
 
     def close(self) -> None:
-        """Close the files once no call reads from them any more. The cache stays until the table is garbage."""
+        """Close the files when no call reads from them. The cache stays until the table is garbage-collected."""
         for _ in self._scratches:
             self._free.get()
         self._free.put(None)

@@ -1,8 +1,8 @@
-"""Pages of a servable's table: their format, and writing of a part.
+"""Pages of a servable's table: their format, and the writing of a part.
 
-A table is a sequence of part files, each a sequence of pages, sorted by key throughout. A page is read whole and no row
-crosses one. The *fence* of a page is the top 32 bits of its first key; fences are all that is kept in RAM. Keys that
-share their top 32 bits share a page, so the fences alone say which page holds a key if any does.
+A table is a sequence of part files, each a sequence of pages, all sorted by key. A page is always read as a whole, and
+no row crosses a page boundary. The *fence* of a page is the top 32 bits of its first key; only fences are kept in RAM.
+Keys that share their top 32 bits share a page, so the fences alone determine the only page that may contain a key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PAGE_DAMAGE = {
 
 @dataclass(frozen=True, slots=True)
 class PageFormat:
-    """Format of a table's pages; `kernels/page_rows.py` has the order of their bytes. What rows leave free is zero."""
+    """Format of a table's pages; `kernels/page_rows.py` defines the byte layout. Unused bytes are zero."""
 
     embedding_dim: int
     first_order: bool
@@ -57,7 +57,7 @@ class PageFormat:
 
     @property
     def page_bytes(self) -> int:
-        """Smallest multiple of PAGE_BYTES of which at least 1 / 1.025 holds full rows."""
+        """Smallest multiple of PAGE_BYTES such that rows fill at least 1 / 1.025 of a page."""
         num_bytes = PAGE_BYTES
         while 1025 * self._rows_in(num_bytes) * self.row_bytes < 1000 * num_bytes:
             num_bytes += PAGE_BYTES
@@ -65,7 +65,7 @@ class PageFormat:
 
     @property
     def max_rows(self) -> int:
-        """Rows of a full page."""
+        """Number of rows in a full page."""
         return self._rows_in(self.page_bytes)
 
     def _rows_in(self, page_bytes: int) -> int:
@@ -79,8 +79,8 @@ def part_file(folder: Path, number: int) -> Path:
 def write_part(
     files: Files, folder: Path, number: int, format: PageFormat, keys_N: U64, weights_NC: F32
 ) -> tuple[str, U32]:
-    """Write part `number` of a table and return its checksum and its fences. A part that has its name is complete and
-    durable. Raises ValueError as `pack_part` does."""
+    """Write part `number` of a table and return its checksum and fences. A part file under its final name is complete
+    and durable. Raises ValueError as `pack_part` does."""
     pages_MB, fences_M = pack_part(number, format, keys_N, weights_NC)
     return files.replace(part_file(folder, number), [pages_MB]), fences_M
 
@@ -88,8 +88,9 @@ def write_part(
 def pack_part(number: int, format: PageFormat, keys_N: U64, weights_NC: F32) -> tuple[U8, U32]:
     """Return the pages [M, page_bytes] and the fences [M] of rows with these ascending keys.
 
-    Keys that share their top 32 bits must be in one part. Raises ValueError if keys do not ascend, if too many of them
-    share their top 32 bits, if the part has more than MAX_PART_PAGES pages, or if the precision cannot hold a weight.
+    Keys that share their top 32 bits must be in one part. Raises ValueError if keys do not ascend, if too many keys
+    share their top 32 bits, if the part has more than MAX_PART_PAGES pages, or if the precision cannot represent a
+    weight.
     """
     out_of_order = np.flatnonzero(keys_N[1:] <= keys_N[:-1])
     if len(out_of_order) or RESERVED in keys_N[-1:]:
@@ -115,14 +116,14 @@ def pack_part(number: int, format: PageFormat, keys_N: U64, weights_NC: F32) -> 
 
 
 def page_numbers(parts: int | I64, pages_M: I64) -> U32:
-    """Number of each page within all pages of a table, which its tag depends on."""
+    """Number of each page in the whole table; its tag depends on it."""
     return (np.int64(parts) * MAX_PART_PAGES + pages_M).astype(np.uint32)
 
 
 def _cut(keys_N: U64, format: PageFormat) -> I64:
     """First row of each page. A page ends early if its last keys share their top 32 bits with the next key."""
     prefixes_N = keys_N >> np.uint64(32)
-    # Rows at which a page may begin, and the end.
+    # Rows at which a page may start, and the end.
     begins = np.append(np.flatnonzero(np.diff(prefixes_N, prepend=~prefixes_N[:1])), len(keys_N))
     starts = [0]
     while starts[-1] < len(keys_N):
@@ -147,8 +148,8 @@ def _arrays(pages_MB: U8, format: PageFormat) -> Iterator[NDArray[Any]]:
 
 
 def misplaced(pages_RB: U8, fences_R: U32, ends_R: U64, format: PageFormat) -> Iterator[tuple[int, str]]:
-    """Yield the position, and what is wrong, of pages whose tags are right and whose rows are not. `fences_R`: of each
-    page; `ends_R`: fence of the page after each, 2**32 for the last one."""
+    """Yield the position and the fault of pages that have correct tags but wrong rows. `fences_R`: fence of each page;
+    `ends_R`: fence of the next page, 2**32 for the last page."""
     keys_RNV, *weights = _arrays(pages_RB, format)
     keys_RN = keys_RNV[..., 0]
     free_RN = np.arange(format.max_rows) >= pages_RB.view(np.uint32)[:, 1:2]
@@ -167,7 +168,7 @@ def misplaced(pages_RB: U8, fences_R: U32, ends_R: U64, format: PageFormat) -> I
 
 
 def _encode(keys_N: U64, weights_NC: F32, format: PageFormat) -> list[Array]:
-    """Values of each column. Raises ValueError if there are none for a weight."""
+    """Encoded values of each array of weights. Raises ValueError if a weight cannot be represented."""
     largest = MAX_FLOAT16 if format.precision == "float16" else np.finfo(np.float32).max
     if len(refused := np.argwhere(~(np.abs(weights_NC) <= largest))):
         row, column = refused[0].tolist()
@@ -180,6 +181,6 @@ def _encode(keys_N: U64, weights_NC: F32, format: PageFormat) -> list[Array]:
         return [weights_NC.astype(format.columns[0][0], copy=False)]
     embeddings_ND, first_order_N1 = np.split(weights_NC, [format.embedding_dim], axis=1)
     scales_N1 = np.abs(embeddings_ND).max(axis=1, keepdims=True, initial=0) / np.float32(127)
-    # A scale may be 0 by underflow, or a little too small.
+    # A scale may underflow to 0, or be slightly too small.
     steps_ND = np.rint(embeddings_ND / np.where(scales_N1 > 0, scales_N1, np.float32(np.inf)))
     return [scales_N1, first_order_N1, np.clip(steps_ND, -127, 127).astype(np.int8)]

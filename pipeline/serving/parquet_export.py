@@ -1,7 +1,7 @@
-"""Export of a commit's rows as Parquet: (table, value, vector), for other programs, which read the folder as a dataset.
+"""Export of a commit's rows as a Parquet dataset of (table, value, vector), for other programs.
 
-A row has a key, not the value that it was computed from. One pass over the categorical columns of the training data
-finds the values: those of each table are sorted externally by key (`value_runs.py`), as the rows are.
+A row contains a key, not the value from which the key was computed. One pass over the categorical columns of the
+training data finds the values. The values of each table are sorted externally by key (`value_runs.py`), like the rows.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from pipeline.training.dense_state import merge_dense
 SOURCE = b"pipeline.manifest"
 """Checksum of the commit's manifest, in the metadata of each file."""
 ROWS_AT_ONCE = 1 << 18
-"""Number of rows of the training data whose values are sorted together."""
+"""Number of training rows read at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueTable:
-    """A table, the columns whose values belong to it, and the keys that stand for no value in each."""
+    """A table, the columns whose values belong to it, and a column name for each key of missing or rare values."""
 
     name: str
     columns: tuple[str, ...]
@@ -57,11 +57,11 @@ def export_parquet(
     opened: OpenedCommit, out: Path, settings: ExportSettings, say: Callable[[str], None] = print
 ) -> tuple[int, int]:
     """Write the rows of a commit to Parquet files in `out`: `table`, `value` (integers as decimal text; null for the
-    row of missing values), `key`, `vector` [D] and, if the model has them, `first_order`. A row whose value does not
-    occur in the training data has no table and no value. Does nothing if all is there. Returns what `exported_rows`
-    does.
+    row of missing values), `key`, `vector` [D] and `first_order`, if the model has it. If a row's value does not occur
+    in the training data, its table and value are null. Does nothing if the export is complete. Returns the same as
+    `exported_rows`.
 
-    Raises ValueError if the folder has other files, or the training data cannot be read.
+    Raises ValueError if the folder contains other files or the training data cannot be read.
     """
     files, record = Files(), record_of_export(opened, settings, "parquet")
     if (first := out / f"{0:04}.parquet").exists() and not record_file(out).exists():
@@ -86,7 +86,7 @@ def export_parquet(
 
 
 def exported_rows(out: Path) -> tuple[int, int]:
-    """Count the rows of exported files, and those whose value does not occur in the training data, from their
+    """Count the rows of exported files, and the rows whose value does not occur in the training data, from the file
     footers."""
     num_rows = num_unknown = 0
     for path in out.glob("*.parquet"):
@@ -98,7 +98,7 @@ def exported_rows(out: Path) -> tuple[int, int]:
 
 
 def value_tables(opened: OpenedCommit) -> list[ValueTable]:
-    """The tables of the features, each with its columns."""
+    """Tables of the features, each with its columns."""
     categories = opened.features.categories
     columns: dict[str, list[str]] = {}
     for category in categories:
@@ -116,20 +116,20 @@ def value_tables(opened: OpenedCommit) -> list[ValueTable]:
 
 
 def sorted_values(opened: OpenedCommit, table: ValueTable, folder: Path, files: Files) -> list[Path]:
-    """Sort the values of a table's columns in the training data by key. Returns the paths of the runs."""
+    """Sort the values of a table's columns in the training data by key. Returns the paths of the sorted runs."""
     own = folder / f"values-{min(table.missing):016x}"
     files.make_folder(own)
     return write_runs(own, values_of(opened, table))
 
 
 def values_of(opened: OpenedCommit, table: ValueTable) -> Iterator[Counts]:
-    """Yield the values of a table's columns in the training data, those of some rows at a time."""
+    """Yield the values of a table's columns in the training data, in batches of rows."""
     paths, found = resolve(opened.workflow.data, "train", opened.features.read_kinds), set[pa.DataType]()
     for path in paths:
         with open_file(path) as file:
             there = [name for name in table.columns if name in file.schema_arrow.names]
             found |= {value_type(file.schema_arrow.field(name).type) for name in there}
-    # All parts have one type, which holds every value: not all that are unsigned fit int64.
+    # All batches share a type that can represent every value; unsigned values may not fit int64.
     are_signed = all(one != pa.uint64() and key_kind(one) in ("integers", NOTHING) for one in found)
     wanted = pa.int64() if are_signed else pa.large_string()
     specs = [InputColumn(name, "data.categories", table=table.name) for name in table.columns]
@@ -144,8 +144,7 @@ def values_of(opened: OpenedCommit, table: ValueTable) -> Iterator[Counts]:
 def name_rows(
     table: ValueTable, values: Counts, keys_N: U64, named: tuple[pa.Array, pa.Array]
 ) -> tuple[pa.Array, pa.Array]:
-    """Fill in table and value of the rows whose key is one of `values`, or that of a missing value of the table's
-    columns."""
+    """Fill in the table and value of rows with a key in `values` or `table.missing`."""
     at_N = np.searchsorted(values.keys_U, keys_N).clip(max=max(0, values.size - 1))
     found_N = (values.keys_U[at_N] == keys_N) if values.size else np.zeros(len(keys_N), np.bool_)
     missing_N = np.isin(keys_N, np.array([*table.missing], np.uint64)) & ~found_N
@@ -161,7 +160,7 @@ def write_rows(
     path: Path, opened: OpenedCommit, part: SortedPart, named: tuple[pa.Array, pa.Array],
     metadata: dict[str | bytes, str],
 ) -> None:  # fmt: skip
-    """Write a file of rows, unless it has its name."""
+    """Write a file of rows, unless it exists."""
     if path.exists():
         return
     dim, weights_NC = opened.layout.embedding_dim, part.weights_NC

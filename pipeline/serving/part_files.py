@@ -1,4 +1,4 @@
-"""Reads of pages from a table's part files: many in flight, past the system's page cache, each page checked."""
+"""Page reads from a table's part files: many in flight, bypassing the OS page cache, with every page checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.storage.reader import allow_many_files
 
 
 class Scratch:
-    """Room for the pages that one thread reads at a time."""
+    """Buffers for the pages that one thread reads at once."""
 
     def __init__(self, max_reads: int, page_bytes: int) -> None:
         self.pages_RB: U8 = aligned_empty((max_reads, page_bytes), np.uint8, PAGE_BYTES)
@@ -37,10 +37,11 @@ def scratch_bytes(max_reads: int, page_bytes: int) -> int:
 
 
 class PartFiles:
-    """Open part files. Any number of threads may read at once, each with its own scratch."""
+    """Open part files. Any number of threads may read concurrently, each with its own scratch."""
 
     def __init__(self, folder: Path, num_parts: int, fences_N: U32, format: PageFormat) -> None:
-        """Raises OSError if a file cannot be opened, and Damaged if the files do not have one page per fence."""
+        """Raises OSError if a file cannot be opened, and Damaged if the files do not contain exactly one page per
+        fence."""
         allow_many_files()
         self._paths = [part_file(folder, number) for number in range(num_parts)]
         self._fences_N = fences_N
@@ -76,10 +77,10 @@ class PartFiles:
         return file
 
     def read(self, pages_R: I32, scratch: Scratch) -> U8:
-        """Read pages by their number in the table and check them; returns [R, page_bytes] in the scratch.
+        """Read and check pages, given their numbers in the table. Returns [R, page_bytes], a view of the scratch.
 
-        Raises OSError if a page cannot be read, and Damaged if it is not as it was written. Of several such pages one
-        that cannot be read is named before a damaged one, and the first in `pages_R` before others.
+        Raises OSError if a page cannot be read, and Damaged if it is damaged. If several pages fail, unreadable pages
+        are reported before damaged ones, and earlier pages in `pages_R` before later ones.
         """
         parts_R = np.searchsorted(self._begins_K, pages_R, side="right") - 1
         within_R = pages_R - self._begins_K[parts_R]

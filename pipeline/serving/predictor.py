@@ -1,4 +1,4 @@
-"""Scores of Arrow tables: columns to keys and numbers, keys to rows, rows to logits. No tiers, no driver."""
+"""Scoring of Arrow tables: columns to keys and numbers, keys to rows, rows to logits. Uses neither tiers nor driver."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from pipeline.workflow import Data, Workflow
 
 DensePart = Callable[[F32, F32, F32, Lists | None], F32]
 """Forward pass of a trained dense model: function of numbers [B, X], embeddings [B, F, D], first-order weights [B, F]
-and lists (sequences of a workflow that has some) that returns logits, [B] or [B, T]."""
+and lists (None without sequences) that returns logits, [B] or [B, T]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Scores of a batch, with what they are compared with and what was unknown."""
+    """Scores of a batch, with its examples and counts of unknown keys."""
 
     scores_BT: F32
     examples: Examples
     unknown_F: np.ndarray = field(repr=False)
-    """[F + L] number of values of each field, and of each item list, whose key has no row."""
+    """[F + L] number of values whose key has no row, for each field and item list."""
 
 
 class Predictor:
-    """Scores tables in batches of the size that the model was evaluated with. Thread-safe: each call has its own
-    buffers, which later calls use again."""
+    """Scorer of tables, in batches of the size that the model was evaluated with. Thread-safe: each call has its own
+    buffers, which later calls reuse."""
 
     def __init__(
         self, workflow: Workflow, features: Features, layout: RowLayout, rows: Callable[[], RowReader],
         dense: Callable[[], DensePart], bad_values: BadValues = "clip",
     ) -> None:  # fmt: skip
-        """`rows`: called for each batch; it may open the rows at its first call. `dense`: makes a forward pass with
-        its own buffers. Raises ValueError if there is no such rule of `bad_values`."""
+        """`rows`: called for each batch; may open the rows at the first call. `dense`: makes a forward pass with its
+        own buffers. Raises ValueError if `bad_values` is not a known rule."""
         check_rule(bad_values)
         self.bad_values, self.tasks = bad_values, workflow.data.all_tasks
         self._workflow, self.features, self._row, self._rows, self._dense = workflow, features, layout, rows, dense
@@ -60,9 +60,9 @@ class Predictor:
         self._idle_judges: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
 
     def predict(self, data: object) -> pa.Table:
-        """Return the columns of `score_fields`, float32, of each row of `data`, anything that has
-        `__arrow_c_stream__`. Warns the caller's caller of numbers outside the domain of their column. Raises
-        ValueError, with the column, if a column is missing or does not fit."""
+        """Return the columns of `score_fields`, float32, for each row of `data`, which `as_table` must accept. Numbers
+        outside the domain of their column cause a warning, attributed to the caller's caller. Raises ValueError, with
+        the column, if a column is missing or does not match the model."""
         table, outside = as_table(data), Outside(self.bad_values)
         scores = [scored.scores_BT for scored in self.batches(table, outside)]
         warn_of(outside, 4)
@@ -72,9 +72,9 @@ class Predictor:
     def batches(
         self, table: pa.Table, outside: Outside, labelled: bool = False, name: str = "the table"
     ) -> Iterator[Scored]:
-        """Yield the scores of a table, batch by batch; NaN for a row without one. `outside`: counts bad numbers.
-        `labelled`: also read labels, weight and group, which are valid until the next batch. `name`: what the table is
-        called in messages."""
+        """Yield the scores of a table, batch by batch; NaN for a row without a score. `outside`: counts bad numbers.
+        `labelled`: also read labels, weight and group, which are valid until the next batch. `name`: name of the table
+        in messages."""
         first = 0
         with self._lane(labelled) as lane:
             for examples in lane.reader.batches(table, self._workflow.schedule.batch_size, outside, name):
@@ -97,8 +97,8 @@ class Predictor:
 
 
 def as_table(data: object) -> pa.Table:
-    """Table of anything that has `__arrow_c_stream__`, of a lazy frame of polars, which is collected, of a dict of
-    columns, or of a list of rows. Raises ValueError if it is nothing of these."""
+    """Table of an object with `__arrow_c_stream__`, a lazy frame of polars (which is collected), a dict of columns, or
+    a list of rows. Raises ValueError if it is none of these."""
     if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
         data = data.collect()
     try:
@@ -112,13 +112,13 @@ def as_table(data: object) -> pa.Table:
 
 
 def warn_of(outside: Outside, stacklevel: int) -> None:
-    """Warn of each column with bad numbers. `stacklevel`: as in `warnings.warn`, which this function calls."""
+    """Warn of each column with bad numbers. `stacklevel`: passed to `warnings.warn`."""
     for line in outside.lines():
         warnings.warn(line, stacklevel=stacklevel)
 
 
 class _Lane:
-    """Buffers, used by one call at a time."""
+    """Buffers for one call. Not thread-safe."""
 
     def __init__(
         self, workflow: Workflow, features: Features, row: RowLayout, fields: FieldLayout, dense: DensePart,

@@ -1,4 +1,4 @@
-"""Rows of keys as an evaluation of a commit reads them, without tiers: from the log, through a key map."""
+"""Rows as an evaluation of a commit reads them, but without tiers: from the log, through a key map."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipeline.storage.tier import check_keys
 
 
 class CommitRows:
-    """Rows of a commit. The key map is built when this object is made, from the log's column of keys."""
+    """Rows of a commit. The constructor builds the key map from the key column of the log."""
 
     def __init__(self, held: HeldCommit, speed: DiskSpeed, caught_up: CaughtUp, memory: int, direct: bool) -> None:
-        """`memory`: maximum bytes of the key map. Raises ValueError, with the numbers, if it takes more, and Damaged if
-        the commit is damaged."""
+        """`memory`: maximum bytes of the key map. Raises ValueError, with the numbers, if the map needs more, and
+        Damaged if the commit is damaged."""
         manifest = held.manifest
         if (needed := bytes_for(manifest.live_rows)) > memory:
             raise ValueError(
@@ -35,8 +35,8 @@ class CommitRows:
         self._lock = threading.Lock()
 
     def stored(self, keys_U: U64) -> tuple[U32, Known]:
-        """Rows [U, W] of distinct keys as the commit stores them, not caught up; a key without a row has its first
-        row."""
+        """Rows [U, W] of distinct keys as stored in the commit, not caught up, and whether each key has a row. A key
+        without a row gets its first row."""
         places_U = self._places.map.find(keys_U)
         known_U = places_U != UNKNOWN
         rows_UW = self._caught_up.first_rows(keys_U)
@@ -47,7 +47,7 @@ class CommitRows:
                 self._held.check()
                 self._log.gather(at_N, found_NW)
                 check_keys(self._log, at_N, found_NW, keys_U[known_U])
-                # A deleted chunk may have been replaced by one with later rows of the same keys.
+                # If the chunk was deleted meanwhile, another with later rows of the same keys may have replaced it.
                 self._held.check()
             rows_UW[known_U] = found_NW
         return rows_UW, known_U
@@ -58,7 +58,7 @@ class CommitRows:
         return known_U
 
     def close(self) -> None:
-        """Release the commit, and close the log's files once no call reads them."""
+        """Release the commit, and close the log's files when no call reads them."""
         with self._lock:
             self._held.close()
             self._log.close()

@@ -1,5 +1,4 @@
-"""pipeline score RUN DATA... --out DIR: score Parquet files with a trained model, through the stages of its
-own evaluation."""
+"""pipeline score RUN DATA... --out DIR: score Parquet files with a trained model, using its evaluation stages."""
 
 from __future__ import annotations
 
@@ -18,24 +17,24 @@ from pipeline.serving.scoring_record import refuse_another
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 if all files are scored, 1 if scoring failed, 2 if an argument, the commit or the
-    data are wrong, 130 after an interrupt. The same command scores the files that are left."""
+    data are wrong, 130 after an interrupt. The same command scores the remaining files."""
     args = score_arguments().parse_args(argv)
     return run_command(lambda: score_command(args), STAYS)
 
 
 def score_command(args: argparse.Namespace) -> str | None:
-    """Score as the arguments say. Returns the last lines to print; None after an interrupt."""
+    """Score according to the arguments. Returns the last lines to print; None after an interrupt."""
     refuse_remote("the run", args.run)
     if isinstance(args.out, Path):
         refuse_remote("--out", args.out, way="name a folder here, or an address of s3, gs or abfs")
     if not args.fresh and isinstance(args.out, Path):
-        # As far as the arguments alone show it: what follows takes seconds.
+        # Check what the arguments alone can show, since what follows takes seconds.
         known = {"keep": tuple(args.keep), "workers": args.workers or 1, "bad_values": args.bad_values}
         refuse_another(args.out, known)
     from pipeline.serving.commit import open_commit
 
     with (opened := open_commit(args.run, args.commit, args.workflow)).held as held:
-        # These take longer still, and a wrong path is reported before them.
+        # These imports take even longer; a wrong path is reported before them.
         from pipeline.serving.scoring import ScoringOrder, score
 
         heed_interrupts()

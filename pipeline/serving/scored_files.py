@@ -1,4 +1,4 @@
-"""Output files of a scoring: for each input file one with the same rows, in the same order."""
+"""Output files of scoring: one for each input file, with the same rows in the same order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pipeline.storage.files import Files
 from pipeline.workflow import Task
 
 WAITING = 8
-"""Maximum number of blocks whose scores wait to be written."""
+"""Maximum number of blocks with scores waiting to be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ class ScoredFile:
     out: Path
     num_rows: int
     stamp: Stamp
-    """Stamp of the source when it was listed (see `stamp_of`)."""
+    """Stamp of the source at the time of listing (see `stamp_of`)."""
 
 
 def list_files(
     data: Sequence[str], out: Path, kinds: Mapping[str, str], derived: Derived | None = None
 ) -> tuple[ScoredFile, ...]:
-    """Input files, in the order of the arguments, each with its output file: at the same path relative to the folder,
-    or to the fixed part of the pattern, that was named; else under the same name. If that is one output for two inputs,
-    all outputs are at the paths below the folder that holds all inputs. `kinds`: see `typed`. `derived`: columns that
-    features make of theirs.
+    """Input files, in the order of the arguments, each with its output file. The output has the same path relative to
+    the named folder or to the fixed part of the named pattern; for a named file, it has the same name. If two outputs
+    would collide, all output paths are relative to the common folder of all inputs. `kinds`: see `typed`. `derived`:
+    columns that features derive from those of the files.
 
-    Raises ValueError if an argument names no Parquet file, a file is named twice, no folder holds all inputs, or the
-    output is among the inputs.
+    Raises ValueError if an argument names no Parquet file, a file is named twice, outputs collide and the inputs have
+    no common folder, or an input is below the output folder.
     """
     listing = find(data, form="Parquet", kinds=kinds)
     check_once({"": listing.files})
@@ -60,7 +60,7 @@ def list_files(
             raise ValueError(f"--out {out} holds {file}, which is to be scored; name another folder")
     names = [file.below for file in listing.files]
     if len(set(names)) < len(names):
-        # Characters are compared, and what is cut off after the last slash was not a whole name.
+        # commonprefix compares characters, so the text after the last slash may be part of a name.
         together = commonprefix([file.place for file in listing.files]).rpartition("/")[0]  # noqa: RUF071
         if not together or together.endswith(":/"):
             one, other = next((a, b) for a in listing.files for b in listing.files if a != b and a.below == b.below)
@@ -78,8 +78,8 @@ def _num_rows(path: DataFile) -> int:
 
 
 def readable_columns(files: Sequence[ScoredFile], with_values: bool = False) -> set[str]:
-    """Names of the columns that all input files have. `with_values`: of those that are read, which are flat, without
-    those whose type has no value but null."""
+    """Names of the columns that all input files have. `with_values`: only flat columns, excluding those whose type
+    allows only null."""
     names: list[set[str]] = []
     for file in files:
         with open_file(file.source, is_flat=with_values) as source:
@@ -89,43 +89,43 @@ def readable_columns(files: Sequence[ScoredFile], with_values: bool = False) -> 
 
 
 def output_fields(tasks: Sequence[Task]) -> list[str]:
-    """Names of the columns of what the model gives: a label's logit, or the value of one that is any number. `tasks`:
-    those of all labels."""
+    """Column names of the model's outputs: the logit of a binary label, or the value of a numeric one. `tasks`: those
+    of all labels."""
     return [f"{task.label}.{'logit' if task.is_binary else 'value'}" for task in tasks]
 
 
 def score_fields(tasks: Sequence[Task]) -> list[str]:
-    """Names of the columns of scores: the logit and the probability of a label, or its value alone."""
+    """Names of the score columns: logit and probability of a binary label, or the value of a numeric one."""
     outputs = zip(tasks, output_fields(tasks), strict=True)
     return [name for task, output in outputs for name in (output, f"{task.label}.probability")[: 1 + task.is_binary]]
 
 
 def score_columns(scores_NT: F32, tasks: Sequence[Task]) -> list[pa.Array]:
-    """Columns of `score_fields`, float32, of these outputs; null for NaN."""
+    """Columns of `score_fields`, float32, from these outputs; NaN becomes null."""
     chances_NT = probability(scores_NT).astype(np.float32)
     columns = [of_NT[:, t] for t, task in enumerate(tasks) for of_NT in (scores_NT, chances_NT)[: 1 + task.is_binary]]
     return [pa.array(np.ascontiguousarray(values), pa.float32(), from_pandas=True) for values in columns]
 
 
 class ScoreWriter:
-    """Writer of the output files, one after the other, in its own thread. Also a context manager.
+    """Writer of the output files, one after another, in its own thread. Also a context manager.
 
-    A file has its name only when it is complete and durable. Its bytes depend on the input, the logits and `metadata`
-    alone.
+    A file appears under its final name only when it is complete and durable. Its bytes depend only on the input, the
+    logits and `metadata`.
     """
 
     def __init__(
         self, files: Sequence[ScoredFile], tasks: Sequence[Task], keep: Sequence[str], metadata: Mapping[str, str],
         numbers: Sequence[InputColumn], outside: Outside, unfinished: Path,
     ) -> None:  # fmt: skip
-        """`keep`: columns of the input to copy; `metadata`: added to that of each file's schema; `numbers`: columns of
-        numbers, of which `outside` counts the bad ones; `unfinished`: folder of the file that is being written."""
+        """`keep`: input columns to copy; `metadata`: metadata of each file's schema; `numbers`: number columns, whose
+        bad values `outside` counts; `unfinished`: folder of the file that is being written."""
         self._numbers, self._outside, self._unfinished = numbers, outside, unfinished
         self._files, self._keep, self._metadata = files, list(keep), metadata
         self._score_fields, self._tasks = score_fields(tasks), tasks
         self._queue: queue.Queue[F32 | None] = queue.Queue(WAITING)
         self._rest: F32 = np.empty((0, 0), np.float32)
-        """Logits that were taken from the queue and belong to later rows."""
+        """Logits taken from the queue that belong to later rows."""
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="write scores", daemon=True)
 
@@ -134,7 +134,7 @@ class ScoreWriter:
         return sum(file.num_rows for file in self._files)
 
     def add(self, scores_NT: F32) -> None:
-        """Write the logits [N, T] of the next N rows. Raises what writing the rows before has raised."""
+        """Queue the logits [N, T] of the next N rows for writing. Raises the exception of an earlier write, if any."""
         if self._error:
             raise self._error
         self._queue.put(scores_NT)
@@ -144,7 +144,8 @@ class ScoreWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        """Wait until everything is written. Raises what writing has raised, unless another exception is raised."""
+        """Wait until everything is written. Raises the exception of a write, unless another exception is
+        propagating."""
         self._queue.put(None)
         self._thread.join()
         if kind is None and self._error:
@@ -157,13 +158,13 @@ class ScoreWriter:
                     return
         except Exception as error:
             self._error = error
-        # Nobody may wait for a place in the queue.
+        # Keep draining the queue, so that `add` never blocks.
         while self._queue.get() is not None:
             pass
 
     def _write(self, file: ScoredFile) -> bool:
-        """Write one file. Returns False, and writes nothing, if the scores end before its last row. Raises ValueError
-        if the file to score has changed."""
+        """Write one file. Returns False, and writes nothing, if the scores end before the file's last row. Raises
+        ValueError if the input file has changed."""
         Files().make_folder(file.out.parent)
         with open_file(file.source) as source, open_file(file.source, is_flat=False) as raw:
             kept = ColumnReader(file.source, raw, self._keep) if self._keep else None
@@ -203,4 +204,4 @@ class ScoreWriter:
 
 
 class _Ended(Exception):
-    """Scoring has ended before the file's last row."""
+    """Raised if scoring ends before the file's last row."""

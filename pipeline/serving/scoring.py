@@ -1,5 +1,5 @@
-"""Scoring of Parquet files through the evaluation stages of the run: the same blocks, tiers and caps, and so the same
-bits. In this folder only this module imports driver, cluster and worker."""
+"""Scoring of Parquet files through the run's evaluation stages, with the same blocks, tiers and caps, and therefore
+bit-identical results. In this folder, only this module imports driver, cluster and worker."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from pipeline.workflow import Task, Workflow
 
 
 class CapsTooSmall(PipelineError):
-    """Scoring needs larger caps."""
+    """Raised if scoring needs larger caps."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoringOrder:
-    """Arguments of a scoring: the files, and where and how their scores go."""
+    """Arguments of scoring: the files, the output, and options."""
 
     data: Sequence[str]
     out: Path | str
-    """Folder, or address of one in an object store."""
+    """Folder, or address of a folder in an object store."""
     keep: Sequence[str] = ()
     workers: int | None = None
     bad_values: BadValues = "clip"
@@ -63,12 +63,12 @@ class ScoringOrder:
 
 
 class Scorer:
-    """Scores files that are not scored yet, in order."""
+    """Scorer of the files that are not scored yet, in order."""
 
     def __init__(
         self, opened: OpenedCommit, setup: Setup, crew: Crew, files: Sequence[ScoredFile], writer: ScoreWriter
     ) -> None:
-        """`files`: all files; `writer` writes those that are not finished."""
+        """`files`: all files; `writer`: writes the unfinished ones."""
         self._opened, self._setup, self._crew, self._writer = opened, setup, crew, writer
         self._pace = Pace(setup.fit.look_ahead, setup.fit.block_batches)
         before = sum(file.num_rows for file in files) - writer.num_rows
@@ -79,8 +79,8 @@ class Scorer:
         self._paused = False
 
     def run(self) -> bool:
-        """Score everything that is left. Returns False if a signal came before the end. Raises PipelineError if a stage
-        fails, and GivenUp if training has deleted the commit."""
+        """Score all remaining rows. Returns False if a signal came first. Raises PipelineError if a stage fails, and
+        GivenUp if training has deleted the commit."""
         agenda, pace, first = self._setup.agenda, self._pace, self._first_batch
         progress = Progress(self._total)
         progress.begin_at(self._done)
@@ -105,7 +105,7 @@ class Scorer:
             try:
                 self._opened.held.check()
             except GivenUp as gone:
-                # Blocks in flight end first; `run` then checks again, and raises.
+                # Blocks in flight finish first; then `run` checks again and raises.
                 self._crew.pause(str(gone))
                 return
             scores_NT = done.trained.scores_NT
@@ -120,10 +120,11 @@ class Scorer:
 
 
 def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
-    """Score files with a commit. Returns a line with the metrics if the files have labels, "" if not, and None if a
+    """Score files with a commit. Returns a line with the metrics, or "" if the files have no labels, or None if a
     signal came first: finished files are kept, and the same call scores the others.
 
-    Raises ValueError before anything runs if an argument or the data do not fit; PipelineError if scoring fails.
+    Raises ValueError, before anything runs, if an argument or the data do not match the commit; PipelineError if
+    scoring fails.
     """
     if isinstance(order.out, Path):
         return _score(opened, order, order.out, lambda record, names: None)
@@ -137,13 +138,14 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
 def _score(
     opened: OpenedCommit, order: ScoringOrder, out: Path, claim: Callable[[ScoringRecord, Sequence[str]], None]
 ) -> str | None:
-    """Score into the folder `out`. `claim`: called before anything runs, with the names of the files to come."""
+    """Score into the folder `out`. `claim`: called with the record and the names of the output files, before anything
+    runs."""
     kinds = opened.features.read_kinds
     files = list_files(order.data, out, kinds, derived_of(opened.workflow.data, kinds))
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
         stack.enter_context(RunLock(out))
-        # Scores need neither weights nor groups; metrics, which are computed afterwards, do.
+        # Scores need neither weights nor groups; only the metrics, computed afterwards, do.
         workflow, has = with_truth(opened.workflow, set()), readable_columns(files, with_values=True)
         world = order.workers or 1
         device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
@@ -191,14 +193,14 @@ def _score(
         try:
             return metrics_line(files, judging, unfinished)
         except ValueError as error:
-            # The files are scored; labels that are null, say, are as good as missing.
+            # The files are scored. Unusable labels, such as null, count as missing.
             return f"no metrics: {error}"
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def most_keys(manifest: Manifest, world: int) -> int:
-    """Maximum number of keys of the commit that one of this many workers owns."""
+    """Maximum number of the commit's keys per worker, given the number of workers."""
     keys = sorted(manifest.part([shard]).live_rows for shard in range(manifest.num_shards))
     return sum(keys[-len(keys) // world :])
 
@@ -208,7 +210,7 @@ def _say(line: str) -> None:
 
 
 def with_truth(workflow: Workflow, columns: set[str]) -> Workflow:
-    """Return the workflow with its weight and its group only if they are among these columns."""
+    """Return the workflow, without slices; it keeps its weight and group only if they are among these columns."""
     data, metrics = workflow.data, workflow.metrics
     weight = data.weight if data.weight in columns else None
     group = metrics.group if metrics.group in columns else None
@@ -221,7 +223,7 @@ def with_truth(workflow: Workflow, columns: set[str]) -> Workflow:
 
 
 def check_keep(keep: Sequence[str], files: Sequence[ScoredFile], tasks: Sequence[Task]) -> None:
-    """Raises ValueError if a column to copy is missing somewhere, named twice, or named like a column of scores."""
+    """Raises ValueError if a column to copy is missing from a file, named twice, or has the name of a score column."""
     has, scores = readable_columns(files), score_fields(tasks)
     for name in keep:
         if name not in has:
@@ -244,7 +246,7 @@ def record_of(opened: OpenedCommit, order: ScoringOrder, source: Source) -> Scor
 
 
 def metadata_of(opened: OpenedCommit) -> dict[str, str]:
-    """Metadata of the schema of each scored file. The fingerprint is known for the commit of a finished run only."""
+    """Schema metadata of each scored file. The fingerprint is included only for the commit of a finished run."""
     result = read_result(opened.held.run_dir)
     number = opened.held.number
     known = {"pipeline.fingerprint": str(result["fingerprint"])} if result and result["commit"] == number else {}

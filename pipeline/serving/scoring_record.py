@@ -1,5 +1,5 @@
-"""Record of the scoring that an output folder holds, so that the same command resumes it and no other one does. It is
-in the metadata of each scored file: a folder of scores has no other files, and every reader takes it as a dataset."""
+"""Record of the scoring in an output folder, so that only the same command resumes it. It is stored in the metadata of
+each scored file, so the folder contains only scores and any reader can take it as a dataset."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from pipeline.storage.files import Files
 
 RECORD = "pipeline.scoring"
 UNFINISHED = "_scoring"
-"""Folder of unfinished files and of scratch, in the output folder; deleted at the end."""
+"""Folder for unfinished files and scratch, in the output folder; deleted at the end."""
 
 
 class ScoringRecord(Strict):
-    """Everything on which the bytes of the scored files depend."""
+    """Everything that determines the bytes of the scored files."""
 
     commit: Count
     manifest: Digest
-    """Checksum of the commit's manifest, which has those of all its files."""
+    """Checksum of the commit's manifest, which contains the checksums of all its files."""
     features: Digest
     keep: tuple[str, ...]
     workers: Count
     bad_values: BadValues
     data: Digest
     code: str
-    """Digest of what the model class runs."""
+    """Digest of the code that the model class runs."""
 
 
 def refuse_another(out: Path, known: dict[str, Any]) -> None:
-    """Raises ValueError if a folder holds another scoring, or other files. `known`: the fields that are known of the
-    record of the scoring to do."""
+    """Raises ValueError if a folder contains another scoring or other files. `known`: the known fields of the new
+    scoring's record."""
     names = (path.relative_to(out) for path in out.rglob("*") if path.is_file())
     if not (there := next((name for name in names if name.parts[0] != UNFINISHED), None)):
         return
@@ -56,8 +56,8 @@ def refuse_another(out: Path, known: dict[str, Any]) -> None:
 
 
 def claim_output(out: Path, record: ScoringRecord) -> None:
-    """Claim the output folder, and delete the unfinished files of a killed scoring. Raises ValueError if it holds
-    another scoring, or other files."""
+    """Claim the output folder, and delete the unfinished files of a killed scoring. Raises ValueError if the folder
+    contains another scoring or other files."""
     refuse_another(out, dict(record))
     shutil.rmtree(out / UNFINISHED, ignore_errors=True)
     Files().make_folder(out / UNFINISHED)

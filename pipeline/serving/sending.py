@@ -1,5 +1,5 @@
-"""Publication in an object store. Objects appear whole, one at a time: files first, the one that names them last, so
-that a reader who begins with it sees what was there before, or all that is new."""
+"""Publication in an object store. Objects appear atomically, one by one; the object that names the others is sent last.
+A reader that starts with it therefore sees either the old state or the complete new one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from pipeline.serving.servable import CURRENT_FILE, SERVABLE_MANIFEST
 from pipeline.storage.files import checksum
 
 SUCCESS = "_SUCCESS"
-"""Object that a folder of scores has when it is complete, with the names of its files; readers of datasets skip it."""
+"""Object that marks a complete folder of scores and lists its files; dataset readers skip it."""
 
 
 def publish_in_store(out: Path, folder: str) -> None:
-    """Copy a servable to a folder of servables in a store, and name it in the object `current` there. The same call
-    after a kill does the rest. Raises ValueError if another servable of this name is there, which may be in use."""
+    """Copy a servable to a folder of servables in a store, and name it in the folder's object `current`. After a kill,
+    the same call resumes. Raises ValueError if the folder contains another servable of this name, which may be in
+    use."""
     place = join(folder, out.name)
     manifest = out / SERVABLE_MANIFEST
     if (there := read_small(join(place, SERVABLE_MANIFEST))) is None:
@@ -34,20 +35,20 @@ def publish_in_store(out: Path, folder: str) -> None:
 
 
 class ScoresInStore:
-    """Folder of scores in a store. Files are written on this machine, and sent when all are there."""
+    """Folder of scores in a store. Files are written locally, and sent when all are complete."""
 
     def __init__(self, place: str, fresh: bool) -> None:
-        """Raises ValueError if the address cannot be used, or with `fresh`: objects are not moved."""
+        """Raises ValueError if the address is invalid, or if `fresh` is set, since objects are not moved."""
         parse(place)
         if fresh:
             raise ValueError(f"--fresh moves folders of this machine aside, not {place}; name another --out")
         self._place = place
         self._content = b""
         self.folder = cache_folder() / f"scores-{checksum(place.encode())}"
-        """Folder of the files until they are sent."""
+        """Local folder of the files until they are sent."""
 
     def claim(self, record: ScoringRecord, names: Sequence[str]) -> None:
-        """Raises ValueError if the folder in the store holds another scoring, or other files than `names`."""
+        """Raises ValueError if the folder in the store contains another scoring, or files other than `names`."""
         self._content = json.dumps({"files": sorted(names), "scoring": record.model_dump()}, indent=1).encode()
         there = read_small(join(self._place, SUCCESS))
         found = {name_below(file, self._place) for file in files_below(self._place)} - {SUCCESS}
@@ -55,7 +56,7 @@ class ScoresInStore:
             raise ValueError(f"{self._place} holds other files than those of this scoring; name another --out")
 
     def send(self) -> None:
-        """Send the files, then the object that says that they are complete, and delete the files here."""
+        """Send the files, then the object that marks them complete, and delete the local files."""
         if read_small(join(self._place, SUCCESS)) is None:
             for name in json.loads(self._content)["files"]:
                 send(self.folder / name, join(self._place, name))

@@ -1,4 +1,4 @@
-"""A servable: a folder with everything that scores need, made from a commit by `export`, immutable afterwards.
+"""A servable: a folder with everything needed for scoring, made from a commit by `export`; immutable.
 
 manifest.json            names every other file with its checksum; written last
 features.json            columns, tables, transforms, hash, seed
@@ -37,9 +37,9 @@ SERVABLE_MANIFEST = "manifest.json"
 FEATURES_FILE, ROWS_FOLDER, FENCES_FILE, RATES_FILE = "features.json", "rows", "fences", "rates.safetensors"
 WEIGHTS_FILE, ONNX_FILE = "model.safetensors", "model.onnx"
 REQUEST_FILE, RESPONSE_FILE = "request.json", "response.json"
-"""Names of the files of a servable; the parts of the table are in the folder ROWS_FOLDER."""
+"""Names of a servable's files; the parts of the table are in the folder ROWS_FOLDER."""
 CURRENT_FILE = "current"
-"""File in a folder of servables: one line, the name of the one to serve. It is replaced by a rename."""
+"""File in a folder of servables with one line, the name of the servable to serve. It is replaced by a rename."""
 SERVABLE_FORMAT: Literal[1] = 1
 SEAL = Seal(b'{"checksum": "%s"}\n', b"\n")
 AGAIN = "export the servable again"
@@ -55,7 +55,7 @@ class ServableManifest(Strict):
     """Name of the run's workflow."""
     commit: Count
     source: Digest
-    """Checksum of the manifest of the commit."""
+    """Checksum of the commit's manifest."""
     step: Count
     """Number of steps up to which rows are caught up."""
     precision: Precision
@@ -63,34 +63,35 @@ class ServableManifest(Strict):
     num_rows: Count
     parts: tuple[Digest, ...]
     row: dict[str, Any]
-    """Layout of a row in the commit; its optimizer decides how first rows are caught up."""
+    """Layout of a row in the commit; its optimizer determines how first rows are caught up."""
     workflow: dict[str, Any]
     negatives: Share
-    """Share of the negative examples that training data were down-sampled to; 1: all of them."""
+    """Share of the negative examples kept when the training data were down-sampled; 1: all of them."""
     files: dict[PlainName, Digest]
-    """Checksum of every file but the parts and this one."""
+    """Checksum of every file except the parts and this file."""
     left_out: dict[str, str]
     """Files that could not be made, with the first line of the reason."""
     measured: dict[str, Amount]
-    """Empty; largest differences that exports of earlier versions of this package measured."""
+    """Empty. Earlier versions of this package stored the largest differences that an export measured."""
     unsigned: tuple[str, ...] = ()
-    """Categorical columns of integers up to 2^64 in the training data. Left out of the file if there are none, as in
-    servables that earlier versions of this package made."""
+    """Categorical columns of unsigned 64-bit integers in the training data. Omitted from the file if empty, as in
+    servables from earlier versions of this package."""
 
     @property
     def content(self) -> bytes:
-        """Content of the file: a line with a checksum, and one with the values."""
+        """Content of the file: a line with a checksum, and a line with the values."""
         text = self.model_dump_json(exclude=None if self.unsigned else {"unsigned"}).encode()
         return SEAL.close(text)
 
     @property
     def digest(self) -> str:
-        """Checksum of the file, as a short name of the servable."""
+        """Checksum of the file, used as a short name of the servable."""
         return checksum(self.content)
 
 
 def read_servable(folder: Path) -> ServableManifest:
-    """Read a servable's manifest. Raises ValueError if the folder holds none, and Damaged if it is not as written."""
+    """Read a servable's manifest. Raises ValueError if the folder contains no servable, and Damaged if the manifest is
+    damaged."""
     path = folder / SERVABLE_MANIFEST
     if not path.is_file():
         raise ValueError(
@@ -106,7 +107,7 @@ def read_servable(folder: Path) -> ServableManifest:
 
 @dataclass(frozen=True, slots=True)
 class OpenedServable:
-    """The small files of a servable, read and checked."""
+    """Content of a servable's small files, checked."""
 
     folder: Path
     manifest: ServableManifest
@@ -125,7 +126,7 @@ class OpenedServable:
 
 
 def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
-    """Content of one of the servable's files. Raises Damaged if it is not as it was written."""
+    """Content of one of the servable's files. Raises Damaged if the file is damaged."""
     path = folder / name
     if name not in manifest.files:
         raise Damaged(f"{folder / SERVABLE_MANIFEST}: files: it does not name {name}; {AGAIN}")
@@ -139,13 +140,13 @@ def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
 
 
 def read_tensors(folder: Path, manifest: ServableManifest, name: str) -> dict[str, Array]:
-    """Arrays of one of the servable's safetensors files. Raises Damaged if it is not one, or not as it was written."""
+    """Arrays in one of the servable's safetensors files. Raises Damaged if the file is damaged or not safetensors."""
     return arrays_of(read_checked(folder, manifest, name), folder / name, AGAIN)
 
 
 def open_files(folder: Path) -> OpenedServable:
-    """Read and check the small files of a servable, all but the rows. Raises ValueError if the folder holds none, and
-    Damaged if a file is not as it was written, or if the manifest does not fit the other files."""
+    """Read and check the small files of a servable, without the rows. Raises ValueError if the folder contains no
+    servable, and Damaged if a file is damaged or the manifest does not match the other files."""
     manifest = read_servable(folder)
     try:
         features = read_json(Features, read_checked(folder, manifest, FEATURES_FILE))
@@ -162,8 +163,8 @@ def open_files(folder: Path) -> OpenedServable:
 
 
 def _misfits(opened: OpenedServable) -> Iterator[str]:
-    """Yield what in the manifest does not fit the other files, with the field's name. Checksums only say that files are
-    those which the manifest was written with, and scores of files that do not fit each other would be wrong."""
+    """Yield each mismatch between the manifest and the other files, with the field's name. Checksums only show that the
+    files are those that the manifest was written with; mismatched files would give wrong scores."""
     manifest, features, layout, pages = opened.manifest, opened.features, opened.layout, len(opened.fences_N)
     try:
         workflow = checked_workflow(manifest.workflow, None, needs_class=False)
@@ -195,10 +196,10 @@ class ServableRows:
     """Rows of a servable: weights as an evaluation of the commit reads them, in the servable's precision."""
 
     def __init__(self, opened: OpenedServable, workflow: Workflow, memory_bytes: int) -> None:
-        """`memory_bytes`: size of the page cache. Raises ValueError if it is too small, and Damaged if the parts are
-        not those of the fences."""
+        """`memory_bytes`: size of the page cache. Raises ValueError if it is too small, and Damaged if the parts do not
+        match the fences."""
         manifest, folder = opened.manifest, opened.folder / ROWS_FOLDER
-        # Before the table: it opens no file that would stay open.
+        # Made before the table: if it fails, no file stays open.
         self._caught_up = CaughtUp(workflow.optimizer, opened.layout, opened.features, opened.rates, manifest.step)
         self.table = PageTable(folder, len(manifest.parts), opened.fences_N, opened.page_format, memory_bytes)
 

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 MIN_ANSWERING = 2
-"""While one thread waits for pages, another one computes."""
+"""Minimum number of answering threads: while one waits for pages, another computes."""
 SWITCH_SECONDS = 0.0005
-"""Time for which a thread may keep Python's lock. With the usual 5 ms the event loop waits that long for a thread that
-reads tensors, which is half of the time that a request may take."""
+"""Time for which a thread may hold the GIL, in seconds. With the default of 5 ms, the event loop would wait that long
+for a thread that reads tensors: half the time budget of a request."""
 
 
 def main(argv: Sequence[str] | None = None, opener: Callable[[Path, int], ServedModel] | None = None) -> int:
-    """Run the command. Exit code 0 if a signal ended it and all that had come was answered, 2 if there is nothing to
-    serve or nowhere to listen, 130 if it was interrupted before. `opener`: opens a servable, given its folder and the
-    bytes of its page cache; by default as the arguments say."""
+    """Run the command. Exit code 0 if a signal ended it and all received requests were answered, 2 if there is nothing
+    to serve or the address is unavailable, 130 if it was interrupted before serving. `opener`: opens a servable, given
+    its folder and the bytes of its page cache; by default, according to the arguments."""
     args = serve_arguments().parse_args(argv)
     return run_command(lambda: serve_command(args, opener), "before anything was served", "--memory", heeds=True)
 
 
 def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], ServedModel] | None) -> str:
-    """Serve as the arguments say until a signal ends it. Returns the text to print, which is empty. Raises what
+    """Serve according to the arguments until a signal arrives. Returns the text to print, which is empty. Raises what
     `run_command` reports."""
     refuse_remote("the folder", args.folder, way="copy the servable that its `current` names here")
     # These imports take seconds, and --help needs none of them.

@@ -1,4 +1,4 @@
-"""A servable as the HTTP server sees it: its columns, its scores, and its counters."""
+"""A servable as seen by the HTTP server: its columns, scores and counters."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pipeline.serving.servable import open_files
 from pipeline.workflow import Workflow
 
 DATATYPES_OF_KINDS = {"integers": "INT64", "text": "BYTES"}
-"""Datatype of the Open Inference Protocol that the metadata announces, by the kind of a column's values."""
+"""Datatype of the Open Inference Protocol in the model metadata, by the kind of a column's values."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """A column that the model reads; every one is required."""
+    """A column that the model reads. All columns are required."""
 
     name: str
     datatype: str
-    """Datatype of the Open Inference Protocol that the model's metadata announces: INT64, FP32, BYTES, ..."""
+    """Datatype of the Open Inference Protocol in the model metadata: INT64, FP32, BYTES, ..."""
     is_list: bool
 
 
@@ -38,7 +38,7 @@ class Answer:
     """Scores of the rows of one request."""
 
     scores: Mapping[str, F32]
-    """[B] float32 of each output, in the order of `score_fields`; NaN for a row without a score."""
+    """[B] float32 scores of each output, in the order of `score_fields`; NaN for a row without a score."""
     unknown: Mapping[str, int]
     """Number of keys without a row, by column."""
     bad: Mapping[str, int] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class Answer:
 
 
 def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[InputSpec, ...]:
-    """Columns that the model reads: the numbers, the categories, the lists of sequences, and what features make others
-    of. `unsigned`: those of integers up to 2^64."""
+    """Columns that the model reads: numbers, categories, lists of sequences, and inputs of derived features.
+    `unsigned`: names of the columns of unsigned 64-bit integers."""
     made = features.made
     read = {name: InputSpec(name, datatype_of(kind), is_list=False) for name, kind in features.inputs.items()}
     numbers = [
@@ -71,7 +71,8 @@ def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[Input
 
 
 def datatype_of(name: str) -> str:
-    """Datatype of a column that features read, from the name of its Arrow type. Times are integers of its unit."""
+    """Datatype of a column that features read, from the name of its Arrow type. Times are integers in the column's
+    unit."""
     inner = inner_of_name(name)
     if inner.startswith(("string", "large_string", "binary", "large_binary")):
         return "BYTES"
@@ -81,20 +82,21 @@ def datatype_of(name: str) -> str:
 
 
 class ServedModel:
-    """A servable for many threads at a time. Its attributes may still be read after `close`, its methods not."""
+    """A servable for concurrent use by many threads. After `close`, attributes may still be read, but methods may not
+    be called."""
 
     def __init__(self, opened: OpenServable) -> None:
         self._opened, features = opened, opened.features
         self.name, self.version = opened.manifest.name, opened.manifest.digest
         self.outputs: tuple[str, ...] = tuple(score_fields(opened.predictor.tasks))
         self.features = features.digest
-        """Digest of the definition of the features. A servable is never replaced by one of other features."""
+        """Digest of the feature definition. A servable is never replaced by one with different features."""
         self._columns = with_keys(features.categories, features.sequences)
         self.inputs = inputs_of(features, opened.manifest.unsigned)
 
     def predict(self, table: pa.Table) -> Answer:
         """Score a table with the columns of `inputs`, one chunk each. Raises ValueError, with the column's name, if
-        values are bad, and OSError if a page cannot be read or is damaged."""
+        values are invalid, and OSError if a page cannot be read or is damaged."""
         outside = Outside(self._opened.predictor.bad_values)
         pieces: list[Scored] = list(self._opened.predictor.batches(table, outside, name="the request"))
         unknown_F = sum((scored.unknown_F for scored in pieces), np.zeros(len(self._columns), np.int64))
@@ -107,11 +109,11 @@ class ServedModel:
         return Answer(scores, {name: n for name, n in unknown.items() if n}, outside.counts)
 
     def counters(self) -> Mapping[str, int]:
-        """Totals since the servable was opened, by name, for the metrics."""
+        """Totals since the servable was opened, by name, for metrics."""
         return self._opened.reader.table.cache.counts
 
     def example(self) -> pa.Table:
-        """One row in which every number of the model is 0, and everything else is null."""
+        """One row in which every number is 0 and everything else is null."""
         numbers = {number.name for number in self._opened.features.numbers}
 
         def column(spec: InputSpec) -> pa.Array:

@@ -1,7 +1,7 @@
-"""External sort of a commit's rows by key: sorted runs on disk, then one part of the keys after another.
+"""External sort of a commit's rows by key: sorted runs on disk, then one range of keys after another.
 
-Rows of a run come in the order of the log, where the last version of a key is the valid one; sorting is stable, so the
-last of equal keys is the valid one of all runs, too. No key map is needed.
+Runs follow the order of the log, where the last version of a key is the valid one. Sorting is stable, so the last of
+equal keys is also the valid one across runs. No key map is needed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from pipeline.storage.layout import row_keys
 from pipeline.storage.log import TableFormat, rows_file
 
 PART_BYTES = 64 << 20
-"""Size that the parts of the table are cut to, approximately."""
+"""Approximate size of the parts of the table."""
 RUN_SHARE = 5
-"""A run takes a fifth of the memory in the log's form: rows, weights, and both again while they are sorted."""
+"""A run takes at most a fifth of the memory in the format of the log, since sorting needs rows, weights, and copies of
+both."""
 
 
 class SortedPart(NamedTuple):
-    """Rows of a commit in a range of keys, sorted by key, with the last version of each."""
+    """Rows of a commit in a range of keys, sorted by key: the last version of each."""
 
     number: int
     begin: int
     end: int
-    """The range: from `begin` to before `end`."""
+    """The range: from `begin` to `end`, exclusive."""
     keys_N: U64
     weights_NC: F32
 
@@ -42,9 +43,8 @@ def sorted_parts(
     opened: OpenedCommit, folder: Path, saved: Mapping[str, Array], memory: int, row_bytes: int,
     say: Callable[[str], None],
 ) -> Iterator[SortedPart]:  # fmt: skip
-    """Write the sorted runs of the commit's rows that are missing in the folder, and yield the rows in parts of about
-    PART_BYTES. `row_bytes`: size of an exported row. Raises Damaged if the commit has another number of rows than its
-    manifest says."""
+    """Write the sorted runs of the commit's rows that are missing from the folder, and yield the rows in parts of about
+    PART_BYTES. `row_bytes`: size of an exported row. Raises Damaged if the number of rows differs from the manifest."""
     files, num_rows = Files(), 0
     caught_up = CaughtUp(opened.workflow.optimizer, opened.layout, opened.features, saved, opened.step)
     runs = SortedRuns(folder, opened.layout.num_weights)
@@ -72,7 +72,7 @@ def num_parts_of(num_rows: int, row_bytes: int) -> int:
 
 
 def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
-    """Raises Damaged if the commit has another number of rows than its manifest says."""
+    """Raises Damaged if the commit's number of rows differs from its manifest."""
     if num_rows != (expected := opened.manifest.live_rows):
         raise Damaged(
             f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}; "
@@ -88,12 +88,12 @@ class SortedRuns:
     num_weights: int
 
     def paths(self, number: int) -> tuple[Path, Path]:
-        """Files of keys and of weights of a run."""
+        """Files of the keys and the weights of a run."""
         return self.folder / f"{number:05}.keys", self.folder / f"{number:05}.weights"
 
     def write(self, number: int, keys_N: U64, weights_NC: F32, files: Files) -> None:
-        """Sort rows, drop all but the last of each key, and write them durably. The file of weights is published last:
-        if it has its name, the run is complete."""
+        """Sort rows, keep only the last row of each key, and write them durably. The file of weights is published last:
+        if it exists, the run is complete."""
         order = last_of_each(keys_N)
         of_keys, of_weights = self.paths(number)
         files.replace(of_keys, [np.ascontiguousarray(keys_N[order])])
@@ -103,7 +103,7 @@ class SortedRuns:
         return self.paths(number)[1].exists()
 
     def read(self, num_runs: int, begin: int, end: int) -> tuple[U64, F32]:
-        """Rows of all runs with keys from `begin` to before `end`, sorted by key, the last version of each."""
+        """Rows of all runs with keys from `begin` to `end`, exclusive, sorted by key: the last version of each."""
         keys, weights = [np.empty(0, np.uint64)], [np.empty((0, self.num_weights), np.float32)]
         for number in range(num_runs):
             of_keys, of_weights = self.paths(number)
@@ -129,7 +129,7 @@ def last_of_each(keys_N: U64) -> I64:
 
 
 def chunk_groups(manifest: Manifest, run_bytes: int) -> list[list[ChunkState]]:
-    """Chunks of each run, whose rows take at most `run_bytes` in the log, but one chunk at least."""
+    """Chunks of each run: at least one, and otherwise at most `run_bytes` of rows in the log."""
     table = manifest.table
     several = max(1, run_bytes // (table.chunk_rows * table.layout.num_bytes))
     chunks = manifest.chunks
@@ -137,8 +137,8 @@ def chunk_groups(manifest: Manifest, run_bytes: int) -> list[list[ChunkState]]:
 
 
 def rows_of_chunks(path: Path, table: TableFormat, chunks: list[ChunkState], caught_up: CaughtUp) -> tuple[U64, F32]:
-    """Keys and weights, caught up, of all rows in these chunks, in the order of the log. Raises Damaged if a file is
-    not as the commit has it."""
+    """Keys and caught-up weights of all rows in these chunks, in the order of the log. Raises Damaged if a file does
+    not match the commit's checksum."""
     keys, weights = [np.empty(0, np.uint64)], [np.empty((0, table.layout.num_weights), np.float32)]
     for chunk in chunks:
         file = rows_file(path, chunk.number, table.shards.num)
@@ -152,7 +152,7 @@ def rows_of_chunks(path: Path, table: TableFormat, chunks: list[ChunkState], cau
 
 
 def key_ranges(num_parts: int) -> Iterator[tuple[int, int]]:
-    """Range of keys of each part: equal ranges, since keys are hashes; `num_parts` is a power of two."""
+    """Yield the key range of each part. Ranges are equal, since keys are hashes; `num_parts` is a power of two."""
     size = (1 << 64) // num_parts
     for part in range(num_parts):
         yield part * size, (part + 1) * size

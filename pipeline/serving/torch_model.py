@@ -18,8 +18,8 @@ from pipeline.workflow import Workflow
 
 
 def model_of(workflow: Workflow, saved: Mapping[str, Array]) -> torch.nn.Module:
-    """Build the workflow's model with the parameters and buffers of a commit's dense part, averaged if it has averages,
-    in evaluation mode. Raises ValueError if they are those of another model."""
+    """Build the workflow's model, in evaluation mode, with the parameters (averaged, if the commit has averages) and
+    buffers of a commit's dense part. Raises ValueError if they belong to another model."""
     values = {name.removeprefix(MODEL): value for name, value in saved.items() if name.startswith(MODEL)}
     model = model_with(workflow, values)
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -29,16 +29,17 @@ def model_of(workflow: Workflow, saved: Mapping[str, Array]) -> torch.nn.Module:
 
 
 def model_with(workflow: Workflow, values: Mapping[str, Array]) -> torch.nn.Module:
-    """Build the workflow's model with these parameters and buffers, in evaluation mode. Raises ValueError if they are
-    those of another model."""
+    """Build the workflow's model, in evaluation mode, with these parameters and buffers. Raises ValueError if they
+    belong to another model."""
     model = _build(workflow)
     load_values(model, values)
     return model.eval()
 
 
 def check_sizes(workflow: Workflow, values: Mapping[str, Array]) -> None:
-    """Raises ValueError if these are the parameters and buffers of another model. Takes no memory for the workflow's:
-    its arguments may come from a file and say any sizes. The model must be one of this package."""
+    """Raises ValueError if these parameters and buffers belong to another model. Allocates no memory for the workflow's
+    model, since its arguments may come from a file and specify any size. The model class must belong to this
+    package."""
     with torch.device("meta"):
         model = _build(workflow)
     check_values(model, values)
@@ -47,12 +48,12 @@ def check_sizes(workflow: Workflow, values: Mapping[str, Array]) -> None:
 def _build(workflow: Workflow) -> torch.nn.Module:
     try:
         return build_model(workflow)
-    except Exception as error:  # Of any kind: the arguments are passed to the class as they are.
+    except Exception as error:  # Of any kind: the arguments are passed to the class unchecked.
         raise ValueError(f"it cannot be made with model.args: {type(error).__name__}: {error}") from error
 
 
 class TorchDense:
-    """Forward pass in torch, with the number of threads that the run evaluated with."""
+    """Forward pass in torch, with the number of threads used in the run's evaluation."""
 
     def __init__(self, workflow: Workflow, model: torch.nn.Module) -> None:
         self._workflow, self._model, self._ragged = workflow, model, Ragged(workflow.data, RAM)
@@ -60,7 +61,7 @@ class TorchDense:
         self._threads = workflow.schedule.threads
 
     def _make_room(self, maximum: int) -> None:
-        """Take buffers for so many examples. They grow with what comes: a workflow may say any size of a batch."""
+        """Allocate buffers for `maximum` examples. They grow on demand, since a workflow may specify any batch size."""
         self._maximum = maximum
         self._forward = Forward(self._workflow, self._model, RAM, torch.device("cpu"), maximum)
 

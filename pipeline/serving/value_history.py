@@ -1,4 +1,4 @@
-"""The row of one value of a categorical field in each kept commit of a run, found by a scan of its shard's keys."""
+"""Row of a categorical value in each kept commit of a run, found by scanning the keys of its shard."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pipeline.storage.tier import check_keys
 from pipeline.training.dense_state import merge_dense
 
 LastRows = dict[tuple[int, str], int]
-"""Last row of the key in each chunk that was read, by the chunk's number and checksum of keys; -1: none."""
+"""Last row of the key in each chunk that was read, by the chunk's number and key checksum; -1: none."""
 
 
 def value_history(run_dir: Path, text: str) -> dict[str, Any]:
-    """Look up FIELD=VALUE in all kept commits of a run, oldest first: what `why --json` prints.
+    """Look up FIELD=VALUE in all kept commits of a run, oldest first. Returns the object that `why --json` prints.
 
-    Raises ValueError if there is no such field or commit, or the value is of another kind than the field's; Damaged if
-    what is read is damaged; GivenUp if training deletes a commit meanwhile.
+    Raises ValueError if there is no such field or commit, or the value is not of the field's kind; Damaged if data that
+    is read is damaged; GivenUp if training deletes a commit meanwhile.
     """
     with (opened := open_commit(run_dir, needs_class=False)).held:
         field, value = parse_value(text, opened.features)
@@ -47,9 +47,9 @@ def value_history(run_dir: Path, text: str) -> dict[str, Any]:
 
 
 def parse_value(text: str, features: Features) -> tuple[str, int | str | None]:
-    """Field and value of a text FIELD=VALUE; `null` is a missing value. Raises ValueError if there is no such field."""
+    """Field and value in a text FIELD=VALUE; `null` is a missing value. Raises ValueError if there is no such field."""
     names = with_keys(features.categories, features.sequences)
-    # The name of a field may have an equals sign, too.
+    # The name of a field may contain an equals sign.
     field = max((name for name in names if text.startswith(f"{name}=")), key=len, default="")
     if not field:
         raise ValueError(f"{shortened(text)}: expected FIELD=VALUE, where the field is one of {', '.join(names)}")
@@ -61,7 +61,7 @@ def parse_value(text: str, features: Features) -> tuple[str, int | str | None]:
 
 
 def row_of_key(opened: OpenedCommit, key_1: U64, last_rows: LastRows) -> dict[str, Any]:
-    """Weights of a key as an evaluation of the commit reads them; if it has a row, also its counters and its place."""
+    """Weights of a key as an evaluation of the commit reads them and, if it has a row, its counters and location."""
     saved = merge_dense(opened.held.load_replicas())
     caught_up = CaughtUp(opened.workflow.optimizer, opened.layout, opened.features, saved, opened.step)
     row_W, place = find_row(opened, key_1, last_rows)
@@ -73,12 +73,12 @@ def row_of_key(opened: OpenedCommit, key_1: U64, last_rows: LastRows) -> dict[st
 
 
 def find_row(opened: OpenedCommit, key_1: U64, last_rows: LastRows) -> tuple[U32 | None, dict[str, Any]]:
-    """Find the last version of a key's row in a commit: [W] words, with its file and number there; None if the commit
-    has no row of this key. Raises Damaged if what was read is not as written."""
+    """Find the last version of a key's row in a commit: [W] words, with its file and its number in the file; None if
+    the commit has no row for this key. Raises Damaged if data that was read is damaged."""
     held, table = opened.held, opened.manifest.table
     log = Log(held.run_dir / "table.zarr", table, opened.speed, Files(), checksums([held.manifest]))
     try:
-        # Chunks of a shard were written in the order of their numbers.
+        # Chunks of a shard are written in the order of their numbers.
         of_shard = [n for n in log.checksums if n % table.shards.num == shard_of(key_1, table.shards.num).item()]
         for chunk in sorted(of_shard, reverse=True):
             known = chunk, log.checksums[chunk][1]
@@ -92,5 +92,5 @@ def find_row(opened: OpenedCommit, key_1: U64, last_rows: LastRows) -> tuple[U32
         return None, {}
     finally:
         log.close()
-        # A deleted chunk may have been replaced by one with later rows.
+        # If a chunk was deleted meanwhile, another with later rows may have replaced it.
         held.check()

@@ -1,7 +1,7 @@
-"""Values of a table on disk, in sorted files (runs), from which those of a range of keys are read.
+"""External sort of a table's values: sorted files (runs) on disk, from which ranges of keys are read.
 
-It sorts by keys, which are hashes: they compare fast whatever the values are, and are spread evenly, so that equal
-ranges of keys have about as many values each.
+The sort is by key. Keys are hashes: comparisons are fast whatever the values are, and keys are evenly distributed, so
+equal ranges of keys have about the same number of values.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pipeline.prepare.counts import Counts, summed
 from pipeline.records import RESERVED
 
 RUN_BYTES = 64 << 20
-"""Bytes of unsorted values at which they are sorted. What is then more than half of it becomes a run; the rest waits
-for more, so the values of a table that is small are in one run, however often each occurs."""
+"""Size of buffered values, in bytes, that triggers a sort. If the merged result exceeds half of it, it becomes a run;
+otherwise it stays in the buffer. A small table therefore has one run, however often each value occurs."""
 
 
 def write_runs(folder: Path, parts: Iterable[Counts]) -> list[Path]:
-    """Write values to runs in this folder, which must exist. Returns their paths. Memory: a few times RUN_BYTES, and a
-    part. A run has each value once; several runs may have the same values."""
+    """Write values to runs in an existing folder. Returns the paths of the runs. Takes memory for a part and a few
+    times RUN_BYTES. Each value occurs once per run, but may occur in several runs."""
     paths: list[Path] = []
     held: list[Counts] = []
 
@@ -49,7 +49,7 @@ def _write(path: Path, run: Counts) -> None:
 
 
 def values_between(paths: Sequence[Path], begin: int, end: int) -> Counts:
-    """Values of these runs, at least one, with keys from `begin` to before `end`; each is there once."""
+    """Distinct values of one or more runs, with keys from `begin` to `end`, exclusive."""
     return summed([_slice_of(path, begin, end) for path in paths])
 
 

@@ -1,5 +1,5 @@
-"""pipeline why RUN FIELD=VALUE: show what each kept commit of a run has of one value: how often and when
-it was last trained, the norm of its weights, and where its row is."""
+"""pipeline why RUN FIELD=VALUE: show a value in each kept commit of a run: how often it was trained and when last, the
+norm of its weights, and where its row is."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ COLUMNS = ("number", "name", "step", "count", "last_step", "norm", "file", "row"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 also for a value without a row, 2 if an argument or the run is wrong, 1 if training
-    deletes a commit meanwhile."""
+    """Run the command. Exit code 0 on success, even if the value has no row, 1 if training deletes a commit meanwhile,
+    2 if an argument or the run is wrong."""
     args = why_arguments().parse_args(argv)
     return run_command(lambda: why_command(args))
 

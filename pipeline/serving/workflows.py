@@ -1,5 +1,5 @@
-"""The workflow that a commit or a servable keeps as text, made a workflow again. Its model class is one of this package
-or comes from the user's own file: a class that only the text names is never imported."""
+"""Deserialization of the workflow stored in a commit or servable. The model class belongs to this package or comes from
+the user's file; a class that only the stored text names is never imported."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipeline.workflow import STAND_IN, Workflow, kind_name, without_removed
 def checked_workflow(
     kept: Mapping[str, Any], given: Workflow | None, needs_class: bool = True, code: str = ""
 ) -> Workflow:  # fmt: skip
-    """Return a kept workflow. `given`: the workflow that the user names, for its model class and its caps; None: the
-    class must be one of this package. `needs_class`: False if the model is not built; then any class will do, and
-    none is imported. `code`: digest of what the class ran when it was trained, if that is known.
+    """Return a stored workflow. `given`: the user's workflow, which provides the model class and caps; if None, the
+    class must belong to this package. `needs_class`: False if the model is not built; then any class is accepted, and
+    none is imported. `code`: digest of the code that the class ran in training, if known.
 
-    Raises ValueError if the class is unknown, or if it is not that of the given workflow.
+    Raises ValueError if the class is unknown or differs from that of the given workflow.
     """
     saved, known = dict(kept), dict[str, Any]()
     model, kind = saved.get("model"), str(_at(saved, "model.kind"))
@@ -36,7 +36,7 @@ def checked_workflow(
                 f"the model class of the commit is {kind[:99]!r}, not one of this package, and a class that only the "
                 "run directory names is not imported; give the workflow's file with --workflow (in Python: workflow=)"
             )
-        # Fields and settings are those of the commit, whatever the file has.
+        # Fields and settings come from the commit, whatever the file says.
         now = code_digest(given.model.kind)
         if (named := kind_name(given.model.kind)) != kind and now != code:
             raise ValueError(
@@ -53,7 +53,7 @@ def checked_workflow(
 
 
 def own_models() -> set[str]:
-    """Names of the model classes of this package, as a kept workflow has them."""
+    """Names of this package's model classes, as in a stored workflow."""
     from pipeline import models
 
     kinds = [getattr(models, name) for name in models.__all__]
@@ -61,7 +61,7 @@ def own_models() -> set[str]:
 
 
 def has_own_model(kept: Mapping[str, Any]) -> bool:
-    """True if the model class of a kept workflow is one of this package."""
+    """True if the model class of a stored workflow belongs to this package."""
     kind = _at(kept, "model.kind")
     return isinstance(kind, str) and kind in own_models()
 

@@ -1,1 +1,1 @@
-"""live.jsonl: what a run writes while it trains, for pages, reports and other tools."""
+"""live.jsonl: the file that a run writes while it trains, for pages, reports and other tools."""

@@ -1,8 +1,8 @@
 """Lines of live.jsonl. Each is a JSON object whose `event` names its kind.
 
-`at` is the moment of a line, in seconds since 1970. Counts and seconds of a `Tick` are totals, so lines may be left
-out: what happened between two ticks is the difference of theirs. Totals of `seconds`, `stages` and `waits` are of a
-session, which begins with a `Begin`; those of examples and moves are of the whole run.
+`at` is the time of a line, in seconds since 1970. Counts and seconds in a `Tick` are totals, so lines may be omitted:
+the difference between two ticks is what happened in between. Totals of `seconds`, `stages` and `waits` cover a session,
+which starts with a `Begin`; totals of examples and moves cover the whole run.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ CAUSES = (
     "read", "dedup", "plan", "disk", "host copy", "device copy", "other workers", "hand-over", "commit", "evaluation",
     "compile", "start", "end",
 )  # fmt: skip
-"""Causes for which training waits. "hand-over": a task could have begun and had not yet; "start": the workers took up
-the blocks of a stretch; "end": the last results were fetched, or the result of the run was written."""
+"""Causes of waits in training. "hand-over": a task was ready but had not started; "start": the workers took up the
+blocks of a stretch; "end": the last results were fetched, or the result of the run was written."""
 
 OFTEN = (b'{"event":"tick"', b'{"event":"fields"')
-"""Beginnings of the lines that are written every few seconds."""
+"""Prefixes of the lines that are written every few seconds."""
 LINES_AT_ONCE = 1000
 
 
 class Begin(Strict):
-    """A session began, or its workers were restarted from the last commit."""
+    """A session started, or its workers were restarted from the last commit."""
 
     event: Literal["begin"] = "begin"
     at: Amount
@@ -40,9 +40,9 @@ class Begin(Strict):
     """Names of the categorical fields, in the order of `Fields`."""
     labels: tuple[str, ...]
     examples: Count
-    """Examples of the agenda (training and evaluation) before the position at which the session began."""
+    """Examples of the agenda (training and evaluation) before the position at which the session started."""
     total: Count
-    """Examples of the whole agenda."""
+    """Number of examples in the whole agenda."""
     epochs: Count
     batch_size: Count
     workers: Count
@@ -51,7 +51,7 @@ class Begin(Strict):
     row_bytes: Count
     device_rows: Count
     host_rows: Count
-    """Rows that fit, on all workers together."""
+    """Capacity of each tier in rows, over all workers."""
     disk_cap_bytes: Count
     versions: dict[str, str]
 
@@ -62,21 +62,22 @@ class BlockSpans(Strict):
     number: Count
     split: str
     spans: tuple[tuple[str, float, float, str, float], ...]
-    """(stage, start, stop, stage that it waited for last, moment when that one was done): moments in seconds since the
-    session began; an empty name and 0.0 if it waited for none. With several workers, those of the first one."""
+    """(stage, start, stop, stage that it waited for last, time when that stage finished). Times are in seconds since
+    the session started; an empty name and 0.0 if it waited for none. With several workers, those of the first
+    worker."""
 
 
 class Tick(Strict):
-    """The state of a run, at most once a second."""
+    """State of a run, written at most once a second."""
 
     event: Literal["tick"] = "tick"
     at: Amount
     seconds: Amount
     """Wall seconds of this session."""
     examples: Count
-    """Examples of the agenda that are done."""
+    """Number of examples of the agenda that are done."""
     trained: Count
-    """Training examples of all sessions."""
+    """Number of training examples, over all sessions."""
     epoch: Count
     """Number of the epoch, from 0."""
     split: str
@@ -84,35 +85,35 @@ class Tick(Strict):
     block_batches: Count
     look_ahead: Count
     loss: float | None
-    """Mean loss of the training blocks since the last tick; None without one."""
+    """Mean loss of the training blocks since the last tick; None if there were none."""
     lr_rows: Amount
     lr_dense: Amount
     ready: Count
-    """Blocks that were staged and waiting when the last `train` began."""
+    """Number of blocks that were staged and waiting when the last `train` started."""
     stages: dict[str, float]
     """Wall seconds of each stage."""
     waits: dict[str, float]
-    """Seconds that training waited, by cause (`CAUSES`), and under "train" the seconds that it did not wait."""
+    """Seconds that training waited, by cause (`CAUSES`); under "train", the seconds that it did not wait."""
     moves: dict[str, Count]
-    """Counts of `Moves`, of training and evaluation together."""
+    """Counts of `Moves`, summed over training and evaluation."""
     device_rows: Count
     host_rows: Count
-    """Rows that are there now."""
+    """Current number of rows in each tier."""
     disk_bytes: Count
-    """Bytes of the log: those of the last commit and those written since."""
+    """Size of the log: the bytes of the last commit plus those written since."""
     free_bytes: Count
-    """Free space of the disk of the run directory."""
+    """Free bytes on the disk that holds the run directory."""
     rss_bytes: Count
-    """Resident memory of the driver's process."""
+    """Resident memory of the driver process."""
     observer_seconds: Amount
     """CPU seconds spent on this file so far."""
     blocks: tuple[BlockSpans, ...] = ()
-    """Some consecutive blocks that were finished since the last tick."""
+    """A sample of consecutive blocks that finished since the last tick."""
 
 
 class Fields(Strict):
-    """Shares of the fields in one block: counts by field. A key that several fields of one table share counts for the
-    first one in the block."""
+    """Counts of one block, by field. A key that several fields of a table share counts for the first such field in the
+    block."""
 
     event: Literal["fields"] = "fields"
     at: Amount
@@ -123,12 +124,12 @@ class Fields(Strict):
     host: tuple[Count, ...]
     disk: tuple[Count, ...]
     new: tuple[Count, ...]
-    """Unique keys that were not on the device, by where they were; `new`: nowhere."""
+    """Unique keys that were not on the device, by where they were found; `new`: nowhere."""
 
 
 class Curve(Strict):
-    """Sums over the examples of a split by predicted probability: bins of equal width in the logit, from -8 to 8; the
-    first and the last one have the rest, too."""
+    """Sums over the examples of a split, binned by predicted probability. Bins have equal width in the logit, from -8
+    to 8; the first and last bins include everything beyond."""
 
     label: str
     weight: tuple[Amount, ...]
@@ -158,17 +159,17 @@ class CommitDone(Strict):
     number: Count
     name: str | None
     seconds: Amount
-    """Wall seconds of the session when it began."""
+    """Wall seconds of the session when the commit started."""
     took: Amount
     live_rows: Count
     log_bytes: Count
-    """Bytes of the log after it."""
+    """Bytes of the log after the commit."""
     written_bytes: Count
-    """Bytes written to the log in the whole run."""
+    """Bytes written to the log over the whole run."""
 
 
 class Said(Strict):
-    """A line for the user."""
+    """A message to the user."""
 
     event: Literal["said"] = "said"
     at: Amount
@@ -183,11 +184,11 @@ class Ended(Strict):
     how: Literal["finished", "interrupted", "failed"]
     seconds: Amount
     waits: dict[str, float]
-    """As in `Tick`, of the whole session; "unattributed" is the rest of its wall seconds."""
+    """As in `Tick`, for the whole session; "unattributed" is the rest of its wall seconds."""
     parts: dict[str, float]
-    """Seconds of parts of the stages, such as "disk", whether training waited for them or not."""
+    """Seconds of parts of the stages, such as "disk", whether or not training waited for them."""
     text: str
-    """Sentences on what limited the speed of the run, and what would change it; of a failure, its message."""
+    """What limited the speed of the run and what would change it; after a failure, its message."""
 
 
 LiveLine = Begin | Tick | Fields | Evaluated | CommitDone | Said | Ended
@@ -197,7 +198,7 @@ LINE_KINDS: dict[str, type[LiveLine]] = {kind.model_fields["event"].default: kin
 
 
 def parse_line(line: str) -> LiveLine | None:
-    """Parse a line; None if it is not a whole line of this version, as after a kill in the middle of one."""
+    """Parse a line; None if it is not a complete line of this version, for example after a kill during a write."""
     kind = LINE_KINDS.get(line.removeprefix('{"event":"').partition('"')[0])
     try:
         return read_json(kind, line) if kind else None
@@ -206,16 +207,15 @@ def parse_line(line: str) -> LiveLine | None:
 
 
 def read_live(folder: Path) -> Iterator[LiveLine]:
-    """Read the lines of a run directory, the oldest first. Raises OSError if it has no such file."""
+    """Yield the lines of a run directory, oldest first. Raises OSError if it has no live.jsonl."""
     with (folder / LIVE).open("rb") as file:
         yield from _parsed(file)
 
 
 def follow_live(folder: Path) -> Iterator[list[LiveLine] | None]:
-    """Yield the lines of a run directory that are new since the last time, endlessly, `LINES_AT_ONCE` at a time: first
-    those that are there. Yields an empty list while nothing is new or there is no file to read, and None once the file
-    is another one, because it was made shorter or the run began from scratch: that one is read next, from its
-    beginning."""
+    """Yield the lines of a run directory endlessly, up to `LINES_AT_ONCE` at a time: first the existing lines, then new
+    ones. Yields an empty list while nothing is new or there is no file. Yields None when the file was replaced, because
+    it was thinned or the run restarted from scratch; the new file is then read from the start."""
     path = folder / LIVE
     while True:
         try:
@@ -227,7 +227,7 @@ def follow_live(folder: Path) -> Iterator[list[LiveLine] | None]:
 
 
 def _lines_of(file: BinaryIO, path: Path) -> Iterator[list[LiveLine]]:
-    """Yield what is new in an open file until another one is at its path."""
+    """Yield new lines of an open file until another file replaces it."""
     inode, rest = os.fstat(file.fileno()).st_ino, b""
     while True:
         whole: list[bytes] = []
@@ -238,7 +238,7 @@ def _lines_of(file: BinaryIO, path: Path) -> Iterator[list[LiveLine]]:
             else:
                 rest += text
         lines = list(_parsed(whole))
-        # An empty list means that nothing is new, which lines of another version are not.
+        # An empty list means that nothing is new. Lines of another version parse to nothing, but they are new.
         if lines or not whole:
             yield lines
         there = path.stat() if path.exists() else None
@@ -251,7 +251,7 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[LiveLine]:
 
 
 def every_second(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Leave out every second line of those that are written often."""
+    """Yield all lines except every second one of those that are written often."""
     dropped = False
     for text in lines:
         dropped = not dropped if text.startswith(OFTEN) else dropped

@@ -1,5 +1,4 @@
-"""The observer that writes live.jsonl. A write that fails ends the file and not the run, and nothing waits until it is
-on disk."""
+"""The observer that writes live.jsonl. A failed write ends the file but not the run. Writes are not synced to disk."""
 
 from __future__ import annotations
 
@@ -35,25 +34,25 @@ SECONDS_A_TICK = 1.0
 FIELDS_SECONDS = 10.0
 MAX_FILE_BYTES = 64 << 20
 BLOCKS_SAMPLED = 6
-"""Consecutive blocks whose times are written together. So many ticks later, the next ones are; if there is less than
-one block a tick, all are."""
+"""Number of consecutive blocks whose times are written together. The next group starts this number of ticks later; at
+less than one block per tick, all blocks are written."""
 
 
 class LiveObserver(Observer):
-    """Writes a run's state once a second, and its events as they come."""
+    """Observer that writes the state of a run once a second, and its events as they occur."""
 
     def __init__(
         self, folder: Path, begin: Begin, stages: tuple[str, ...], edges: Edges, overlaps: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
-        """`begin`: the first line; `at` and `examples` are filled in. `stages`, `edges`: of the schedule. `overlaps`:
-        see `Waits`."""
+        """`begin`: the first line, whose `at` and `examples` are filled in here. `stages`, `edges`: those of the
+        schedule. `overlaps`: see `Waits`."""
         self._folder, self._begin, self._clock = folder, begin, clock
         self._new_waits = lambda now: Waits(edges, stages, overlaps, begin.device != "cpu", now)
         self._file = LiveFile(folder)
         self._cpu = 0.0
         self.ended: Ended | None = None
-        """The last line, once the session has ended."""
+        """The last line; None until the session ends."""
         self._reset(0, History(), None)
 
     def on_begin(self, examples: int, history: History, commit: CommitFacts | None) -> None:
@@ -170,7 +169,7 @@ class LiveObserver(Observer):
             )  # fmt: skip
 
     def _finish_block(self, number: int) -> None:
-        # What a block's tasks waited for is known when the blocks of its window are finished.
+        # What a block's tasks waited for is known only when all blocks of its window are finished.
         block = self._of_number.get(number - self._stretch.look_ahead)
         if block and self._writes_blocks:
             self._blocks.append(self.waits.block_spans(block))
@@ -205,12 +204,12 @@ class LiveObserver(Observer):
         self._writes_blocks = self._writes_blocks or self._room == BLOCKS_SAMPLED
 
     def _seconds_at(self, moment: float) -> float:
-        """Seconds of the session at a moment of its clock, which may have been set back."""
+        """Seconds since the start of the session, at least 0: the clock may have been set back."""
         return max(0.0, moment - self.waits.began)
 
     @property
     def _log_bytes(self) -> int:
-        """Bytes of the log: rows and their keys."""
+        """Size of the log in bytes: rows and their keys."""
         return (self._log_rows + self._written_rows) * (self._begin.row_bytes + 8)
 
     @contextmanager
@@ -227,13 +226,13 @@ def _rounded(seconds: dict[str, float]) -> dict[str, float]:
 
 
 class LiveFile:
-    """Appends lines to the file of a run directory; keeps what an earlier session wrote."""
+    """Writer that appends lines to live.jsonl in a run directory, after those of earlier sessions."""
 
     def __init__(self, folder: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
         self._path, self._max_bytes, self._works = folder / LIVE, max_bytes, True
 
     def write(self, line: LiveLine, begins: bool = False) -> None:
-        """Append a line. `begins`: first of a session, before which a kill may have left a part of a line."""
+        """Append a line. `begins`: it is the first of a session; a kill may have left a partial line before it."""
         if not self._works:
             return
         text = f"{chr(10) * begins}{line.model_dump_json()}\n".encode()
@@ -252,8 +251,8 @@ class LiveFile:
             self._works = False
 
     def _thin(self) -> None:
-        """Leave out every second line of those whose counts are totals, or samples: the older a line, the more of its
-        neighbours have gone."""
+        """Drop every second line among those that contain totals or samples. The older a line, the more of its
+        neighbours are gone."""
         partial = self._path.with_name(f"{LIVE}.partial")
         with self._path.open("rb") as old, partial.open("wb") as new:
             new.writelines(every_second(old))

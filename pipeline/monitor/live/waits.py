@@ -1,9 +1,8 @@
-"""Attribution: every second between two trainings is given to one cause.
+"""Attribution of waits: every second between two trainings is attributed to one cause.
 
-The causes are found by going back from the moment at which a training began. Of the tasks that it had to wait for, the
-one that was done last held it up: the time in which that one ran is its own, and the time before that goes to what it
-had waited for itself. So the seconds of all causes are disjoint, and together with those of training they are the wall
-seconds.
+The search goes backwards from the start of a training. Among the tasks that it had to wait for, the one that finished
+last held it up: that task gets the time during which it ran, and the time before goes to whatever it had waited for in
+turn. The seconds of all causes are therefore disjoint; together with those of training they add up to the wall time.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from pipeline.monitor.live.lines import CAUSES, BlockSpans
 from pipeline.records import Block, StageCall
 
 OfBlock = tuple[str, int]
-"""A task: its stage and its block."""
+"""A task: (stage, block)."""
 Edges = Callable[[str, int, int], list[OfBlock]]
-"""Function of (stage, block, look-ahead) that returns the tasks that this one waits for (`schedule.edges`)."""
+"""Function of (stage, block, look-ahead) that returns the tasks that this task waits for (`schedule.edges`)."""
 
 CAUSE_OF = {
     "read": "read", "dedup": "dedup", "unite": "other workers", "scan": "plan", "plan": "plan",
     "prefetch": "host copy", "upload": "device copy", "gpu upload": "device copy", "write_back": "host copy",
     "train": "device copy",
 }  # fmt: skip
-"""Cause of a stage's seconds that are none of its `StageCall.parts`. `train` is only waited for on a GPU, to which it
-gives the work."""
+"""Cause of a stage's seconds outside its `StageCall.parts`. `train` causes waits only on a GPU, where it submits the
+work."""
 WORDS = {
     "read": "reading examples", "dedup": "finding unique keys", "plan": "planning which rows move",
     "disk": "rows from and to disk", "host copy": "copying rows in RAM", "device copy": "copying to the GPU",
@@ -32,48 +31,48 @@ WORDS = {
     "compile": "compiling", "start": "starting", "end": "finishing",
 }  # fmt: skip
 SMALL = 0.05
-"""Share of the wall time below which a cause is not named."""
+"""Share of wall time below which a cause is not named."""
 ON_GPU = {"gpu upload": "upload", "gpu train": "train"}
-"""Work of a GPU, and the stage that gives it."""
+"""GPU work, and the stage that submits it."""
 
 
 class Waits:
-    """Seconds of a session by cause, in `seconds`. Events must come in the order of time."""
+    """Seconds of a session by cause, in `seconds`. Events must arrive in chronological order."""
 
     def __init__(self, edges: Edges, stages: tuple[str, ...], overlaps: bool, on_gpu: bool, now: float) -> None:
-        """`stages`: all stages in their order. `overlaps`: False if one thread runs all tasks. `now`: moment at which
-        the session begins, on `time.perf_counter`'s clock."""
+        """`stages`: all stages in order. `overlaps`: False if one thread runs all tasks. `now`: start of the session,
+        on the clock of `time.perf_counter`."""
         self.seconds = dict.fromkeys(("train", *CAUSES), 0.0)
         self._edges, self._stages = edges, stages
-        # A GPU works at the same time as the thread that gives it work.
+        # A GPU runs concurrently with the thread that submits its work.
         self._overlaps = overlaps or on_gpu
         self._training = "gpu train" if on_gpu else "train"
         self._at = self.began = now
-        """All before this moment has a cause."""
+        """All time before this moment is attributed."""
         self._look_ahead, self._first = 0, 0
         self._calls: dict[OfBlock, StageCall] = {}
         self._in_turn: list[StageCall] = []
-        """Without overlap: calls that have no cause yet."""
+        """Without overlap: calls that are not attributed yet."""
         self._other_clock = False
         self._trains: dict[int, bool] = {}
 
     def spent(self, cause: str, until: float) -> None:
-        """Give all seconds up to `until` that have no cause yet to this one."""
+        """Attribute all unattributed seconds up to `until` to this cause."""
         if until > self._at:
             self.seconds[cause] += until - self._at
             self._at = until
 
     def begin_stretch(self, blocks: Iterable[Block], look_ahead: int, now: float) -> None:
-        """Begin a stretch of these blocks; what was done since the last event was a part of its start."""
+        """Begin a stretch of these blocks. The time since the last event counts as its start."""
         self.spent("start", now)
         self._trains = {block.number: block.trains for block in blocks}
         self._first, self._look_ahead = min(self._trains), look_ahead
         self._calls.clear()
 
     def add(self, call: StageCall) -> None:
-        """Add a call. A block's training is attributed once all that it could wait for is known."""
+        """Add a call. A block's training is attributed when everything that it could have waited for is known."""
         if not self._calls and not self._at - 1 < call.start < self._at + 3600:
-            # The worker is on another machine, which has another clock.
+            # The worker runs on another machine, with another clock.
             self._other_clock, self._at = True, call.start
         self._calls[call.stage, call.number] = call
         if not self._overlaps:
@@ -87,7 +86,7 @@ class Waits:
         self._forget(call.number - 4 * self._look_ahead - 4)
 
     def end_stretch(self, now: float) -> None:
-        """End the stretch, whose blocks are all finished."""
+        """End the stretch. All of its blocks must be finished."""
         if not self._overlaps:
             self._take_in_turn(now)
         elif self._calls:
@@ -100,7 +99,7 @@ class Waits:
         self._calls.clear()
 
     def _take_in_turn(self, until: float) -> None:
-        """Attribute the time up to `until`, when one thread does all in turn."""
+        """Attribute the time up to `until` when one thread runs all tasks in turn."""
         later = [call for call in self._in_turn if call.stop > until]
         for call in sorted(set(self._in_turn) - set(later), key=lambda call: call.start):
             if call.stage == "train":
@@ -111,7 +110,7 @@ class Waits:
         self._in_turn = later
 
     def block_spans(self, block: Block) -> BlockSpans:
-        """The times of a block of this stretch, and what each of its tasks waited for."""
+        """Times of a block of this stretch, and what each of its tasks waited for."""
         found = []
         for stage in (*self._stages, *ON_GPU):
             if call := self._calls.get((stage, block.number)):
@@ -131,8 +130,8 @@ class Waits:
         self._give_parts(call, self._at, call.stop, "train" if self._trains.get(number, True) else "evaluation")
 
     def _go_back(self, task: OfBlock, until: float) -> None:
-        """Attribute the time up to `until`, at which a task began, to what it waited for."""
-        # Found backwards, given forwards.
+        """Attribute the time up to `until`, when a task started, to what the task waited for."""
+        # The search runs backwards, the attribution forwards.
         found: list[tuple[OfBlock, float, float]] = []
         moment = until
         while moment > self._at:
@@ -154,7 +153,7 @@ class Waits:
                 self.spent(self._cause_of_delay(stage, number), stop)
 
     def _cause_of_delay(self, stage: str, number: int) -> str:
-        """Cause of the time in which a task could have begun, as far as its own worker is concerned."""
+        """Cause of a delay in which nothing on the task's own worker kept it from starting."""
         if stage == "unite":
             return "other workers"
         return "start" if stage == "read" and number == self._first else "end" if stage == "end" else "hand-over"
@@ -168,19 +167,20 @@ class Waits:
         return [self._present(done) for done in self._edges(stage, number, self._look_ahead)]
 
     def _present(self, task: OfBlock) -> OfBlock:
-        """The task, or if its stage has nothing to do here, that of the stage before."""
+        """The task, or the same block's task of the preceding stage if this stage has no work here."""
         stage, number = task
         return task if task in self._calls else (self._stages[max(0, self._stages.index(stage) - 1)], number)
 
     def _last_before(self, task: OfBlock, start: float) -> tuple[str, float]:
-        """The stage of the task that was done last of those that this one waited for, and when; ("", 0.0) without
-        one."""
+        """Among the tasks that this task waited for, the stage of the last to finish, and when it finished; ("", 0.0)
+        if there is none."""
         done = [(call.stop, of[0]) for of in self._before(task) if (call := self._calls.get(of)) and call.stop <= start]
         stop, stage = max(done, default=(0.0, ""))
         return stage, stop
 
     def _give_parts(self, call: StageCall, start: float, stop: float, rest: str = "") -> None:
-        """Give a piece of a call to the causes of its parts, in proportion, and the rest to that of its stage."""
+        """Attribute a piece of a call proportionally to the causes of its parts, and the rest to the cause of its
+        stage."""
         share = (stop - start) / max(call.stop - call.start, 1e-9)
         parts = {name: min(seconds * share, stop - start) for name, seconds in call.parts}
         if rest == "evaluation":
@@ -195,8 +195,8 @@ class Waits:
 
 
 def what_binds(waits: Mapping[str, float], seconds: float) -> str:
-    """Say in one sentence how much of `seconds` training waited, and for what: the three largest causes, and what the
-    others take together, so that the shares add up. `waits`: seconds by cause, and of training under "train"."""
+    """Return a sentence on how much of `seconds` training waited, and for what: the three largest causes, and the sum
+    of the others, so that the shares add up. `waits`: seconds by cause, and those of training under "train"."""
     if seconds <= 0:
         return "nothing was trained"
     waited = {cause: value for cause, value in waits.items() if cause in WORDS}

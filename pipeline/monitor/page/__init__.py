@@ -1,1 +1,2 @@
-"""The page of a run, during training and afterwards: served by `watch` and Dask's server, or as a file by `report`."""
+"""The page of a run, during and after training: served by `watch` and Dask's server, or written to a file by
+`report`."""

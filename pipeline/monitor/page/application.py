@@ -12,7 +12,7 @@ from bokeh.server.tornado import BokehTornado
 from pipeline.monitor.page.page import page
 
 UNUSED_MILLISECONDS = 10_000
-"""Time for which a page is kept up to date after its browser has left."""
+"""Time for which a page is kept up to date after its browser disconnects."""
 
 
 def page_application(run_dir: Path, path: str = "/") -> BokehTornado:

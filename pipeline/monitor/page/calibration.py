@@ -1,4 +1,4 @@
-"""Calibration of the last evaluation, from sums over bins of the predicted probability.
+"""Calibration plot of the last evaluation, from sums over bins of the predicted probability.
 
 C bins
 """
@@ -23,13 +23,13 @@ F64 = NDArray[np.float64]
 SPLITS_IN_ORDER = ("test", "validation", "span", "train")
 MAX_LABELS = 4
 LEAST_WEIGHT = 0.005
-"""Least share of all weight for a point of the calibration plot: bins with less are joined."""
+"""Minimum share of the total weight per point of the calibration plot; bins with less are merged."""
 CURVE_HEIGHT = 300
 
 
 def calibration_points(curve: Curve) -> tuple[F64, F64, F64]:
-    """Mean prediction [C], mean label [C] and weight [C] of bins, by prediction. Bins of little weight are joined with
-    their neighbours."""
+    """Mean prediction [C], mean label [C] and weight [C] of bins, in order of prediction. Bins with little weight are
+    merged with their neighbours."""
     least = LEAST_WEIGHT * sum(curve.weight)
     points, sums = [], np.zeros(3)
     for values in zip(curve.weight, curve.predicted, curve.clicked, strict=True):
@@ -44,7 +44,7 @@ def calibration_points(curve: Curve) -> tuple[F64, F64, F64]:
 
 
 def calibration_panel() -> Panel:
-    """The panel "Calibration": the mean label over the mean prediction, on logarithmic axes."""
+    """The panel "Calibration": mean label against mean prediction, on logarithmic axes."""
     shown = plain_figure("mean label", CURVE_HEIGHT, x_axis_type="log", y_axis_type="log")
     shown.xaxis.axis_label = "mean prediction"
     as_percent = "return Number((100 * tick).toPrecision(2)) + ' %'"
@@ -55,7 +55,7 @@ def calibration_panel() -> Panel:
 
     def points(curve: Curve) -> dict[str, Any]:
         x_C, y_C, weight_C = calibration_points(curve)
-        # A logarithmic axis cannot show a bin without a positive.
+        # A logarithmic axis cannot show a bin without positives.
         some_C = (y_C > 0) & (x_C > 0)
         x_C, y_C, weight_C = x_C[some_C], y_C[some_C], weight_C[some_C]
         size_C = 4 + 12 * np.sqrt(weight_C / max(weight_C.max(initial=0.0), 1e-300))
@@ -102,7 +102,7 @@ def calibration_panel() -> Panel:
 
 
 def evaluated_with_curves(story: Story) -> Evaluated | None:
-    """The last evaluation with curves: of the test, or else the validation split."""
+    """The last evaluation with curves, of the first split in `SPLITS_IN_ORDER` that has one."""
     for split in SPLITS_IN_ORDER:
         for _, one in reversed(story.evaluations):
             if one.split == split and one.curves and any(sum(curve.weight) > 0 for curve in one.curves):

@@ -1,5 +1,5 @@
-"""pipeline compare RUN RUN ...: one page with the settings that differ, metrics, speed and curves of runs, a column or
-a line for each run, in its colour."""
+"""pipeline compare RUN RUN ...: a page with the settings that differ, metrics, speed and curves of several runs. Each
+run has a colour, and a column or a line."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ from pipeline.spans.passes import SPAN
 
 COMPARED_SPLITS = ("validation", "test")
 CURVES_OF = (SPAN, *COMPARED_SPLITS)
-"""Splits in order of preference: the first one that any run has is plotted."""
+"""Splits in order of preference; the first one that any run has is plotted."""
 NOT_SET = "not set"
 Points = tuple[Sequence[float], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One of the runs."""
+    """One of the runs that are compared."""
 
     name: str
-    """The last parts of its path in which it differs from the others."""
+    """The shortest suffix of its path that distinguishes it from the others."""
     color: str
     story: Story
     run: Run | None
-    """Settings and metrics; None before its first commit."""
+    """Settings and metrics; None before the first commit."""
     result: Mapping[str, Any] | None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 if a folder is no run or the file cannot be written, 130 if
+    """Run the command. Exit code 0 on success, 2 if a folder is not a run or the file cannot be written, 130 if
     interrupted."""
     args = compare_arguments().parse_args(argv)
     return run_command(lambda: write_comparison(args.runs, args.out), heeds=True)
 
 
 def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
-    """Write the page that compares runs; returns a line that says where. Raises ValueError if a folder is no run,
-    OSError if the page cannot be written."""
+    """Write the page that compares runs, and return a line that says where. Raises ValueError if a folder is not a run,
+    and OSError if the page cannot be written."""
     refuse_remote("--out", out)
     if not 2 <= len(run_dirs) <= MAX_RUNS:
         raise ValueError(f"compare takes 2 to {MAX_RUNS} folders of runs, got {len(run_dirs)}")
@@ -76,7 +76,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
 
 
 def names_of(run_dirs: Sequence[Path]) -> list[str]:
-    """Names of folders: the shortest ends of their paths that differ."""
+    """Names of folders: the shortest distinct suffixes of their paths."""
     parts = [path.resolve().parts for path in run_dirs]
     for last in range(1, max(map(len, parts)) + 1):
         names = ["/".join(each[-last:]) for each in parts]
@@ -86,7 +86,7 @@ def names_of(run_dirs: Sequence[Path]) -> list[str]:
 
 
 def comparison_cards(runs: Sequence[Compared]) -> list[Card]:
-    """The cards of the page, in their order."""
+    """The cards of the page, in order."""
     head = f'<div class="head"><h1>{len(runs)} runs compared</h1></div>{_legend(runs)}'
     return [
         Card("", "bare", fixed_panel("head", head)),
@@ -120,7 +120,7 @@ def _columns(runs: Sequence[Compared], rows: Mapping[str, Sequence[str]]) -> str
 
 
 def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the lines of values that at least one run has."""
+    """Yield the name and texts of each table row, if at least one run has a value."""
     yield "judged by", titles_of([run.run for run in runs])
     for split in COMPARED_SPLITS:
         of = [getattr(run.run, split) if run.run else {} for run in runs]
@@ -138,8 +138,8 @@ def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _slices(runs: Sequence[Compared]) -> Iterator[tuple[str, str]]:
-    """Yield a title and a table for each column whose slices some run reports: the calibration, with its interval, of
-    every value that is among the worst of a run."""
+    """Yield a title and a table for each column with slices in any run: the calibration, with its interval, of each
+    value that is among the worst of a run."""
     figures: dict[str, dict[str, dict[str, str]]] = {}
     for run in runs:
         for split in COMPARED_SPLITS:
@@ -178,7 +178,7 @@ def _settings(runs: Sequence[Compared]) -> str:
 
 
 def different_texts(values: Sequence[Any]) -> list[str]:
-    """Texts of a setting's values; values that differ have texts that differ."""
+    """Texts of a setting's values; distinct values have distinct texts."""
     whole = [json.dumps(value) for value in values]
     short = [setting_text(value) for value in values]
     return short if len({*short}) == len({*whole}) else whole
@@ -187,7 +187,7 @@ def different_texts(values: Sequence[Any]) -> list[str]:
 def _curves(
     name: str, shown: figure, runs: Sequence[Compared], points: Callable[[Compared], Points], nothing: str, style: str
 ) -> Panel:
-    """A panel with a line for each run that has points; `style`: format of the value under the pointer."""
+    """A panel with a curve for each run that has points. `style`: format of the value under the pointer."""
     drawn = [run for run in runs if points(run)[0]]
     for run in drawn:
         x, y = points(run)
@@ -205,7 +205,7 @@ def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:
         found = [(float(epoch), value) for epoch, value in known if value is not None]
         return [epoch for epoch, _ in found], [value for _, value in found]
 
-    # A test is a single point; the validation has a curve.
+    # The test split gives a single point, validation a curve.
     split = next((s for s in CURVES_OF if any(points_of(run, s)[0] for run in runs)), COMPARED_SPLITS[0])
     shown = by_epoch(f"{METRIC_TITLES[metric]}, {split}")
     return _curves(metric, shown, runs, lambda run: points_of(run, split), "No evaluation.", "0.00000")
@@ -235,7 +235,7 @@ def _speed_panel(runs: Sequence[Compared]) -> Panel:
 
 
 def _time_use(runs: Sequence[Compared]) -> str:
-    """A bar for each run, whose parts are the shares of its time, and a legend."""
+    """A bar for each run, divided by the shares of its time, and a legend."""
     spent = {run.name: shares_of(spent_in(run.story.lapses)) for run in runs}
     causes = [cause for cause in CAUSE_COLORS if any(shares.get(cause, 0.0) >= 0.005 for shares in spent.values())]
     if not causes:

@@ -1,4 +1,4 @@
-"""The disk: size of the log, commits, and how long the space lasts."""
+"""Disk use: size of the log, commits, and how long the space will last."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pipeline.monitor.story import Lapse, Story
 
 COMMIT_COLOR = CAUSE_COLORS["commit"]
 LEAST_SECONDS = 60.0
-"""Shortest period from which the growth of the log is computed."""
+"""Minimum period over which the growth of the log is computed."""
 
 
 class DiskLeft(NamedTuple):
-    """Space for the log, and how long it lasts."""
+    """Space left for the log, and how long it will last."""
 
     left_bytes: int
-    """Bytes by which it may still grow, limited by its cap and the free space of the disk."""
+    """Bytes by which the log may still grow, limited by its cap and the free space on the disk."""
     bytes_per_second: float | None
-    """Its growth in the second half of this session; None if that is too short."""
+    """Growth of the log in the second half of this session; None if that period is too short."""
 
     @property
     def seconds(self) -> float | None:
-        """Seconds until it is full at this rate; None if it is not growing."""
+        """Seconds until the space is full at this rate; None if the log is not growing."""
         grows = self.bytes_per_second is not None and self.bytes_per_second > 0
         return self.left_bytes / self.bytes_per_second if grows and self.bytes_per_second else None
 
 
 def disk_left(story: Story) -> DiskLeft | None:
-    """Space that is left for the log; None before the first tick."""
+    """Space left for the log; None before the first tick."""
     tick, begin = story.tick, story.begin
     if not tick or not begin:
         return None
@@ -46,7 +46,7 @@ def disk_left(story: Story) -> DiskLeft | None:
 
 
 def left_text(left: DiskLeft) -> str:
-    """How long the disk lasts, in words."""
+    """How long the disk will last, in words."""
     if left.bytes_per_second is None:
         return f"{short_size(left.left_bytes)} left"
     if left.seconds is None:

@@ -1,4 +1,4 @@
-"""Table of the fields, with bars: each one's share of the keys, and where its rows were found."""
+"""Table of the fields, with bars: the share of keys of each field, and where its rows were found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.monitor.page.style import TIER_COLORS
 from pipeline.monitor.story import Story
 
 MISSED = {"host": "in the host tier", "disk": "on disk", "new": "new"}
-"""Where keys may be that are not on the device."""
+"""Possible locations of keys that are not on the device."""
 
 
 class FieldUse(NamedTuple):
@@ -33,7 +33,7 @@ class FieldUse(NamedTuple):
 
 
 def field_uses(names: Sequence[str], sampled: Sequence[Fields]) -> list[FieldUse]:
-    """Sums over the sampled blocks, the field with the most missed keys first."""
+    """Sums over the sampled blocks, with the field with the most missed keys first."""
     uses = [
         FieldUse(
             name, *(sum(getattr(one, what)[n] for one in sampled) for what in ("values", "keys", "host", "disk", "new"))
@@ -45,7 +45,7 @@ def field_uses(names: Sequence[str], sampled: Sequence[Fields]) -> list[FieldUse
 
 
 def field_table(story: Story) -> str:
-    """A table of the fields in HTML."""
+    """A table of the fields, as HTML."""
     if not story.fields or not story.begin:
         return Nothing("No block has been sampled yet.")
     uses, row_bytes, num_blocks = field_uses(story.begin.fields, story.fields), story.begin.row_bytes, len(story.fields)

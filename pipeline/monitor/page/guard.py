@@ -1,4 +1,5 @@
-"""Limits of an HTTP server of pages: who may connect, how many clients at once, and how long a client may be silent."""
+"""Limits of the HTTP server of a page: who may connect, how many clients at once, and how long a client may be
+silent."""
 
 from __future__ import annotations
 
@@ -13,20 +14,20 @@ from tornado.routing import Router
 from pipeline.machine.hosts import refused_host, refused_origin
 
 IDLE_SECONDS = 10
-"""Time for the head of a request, and for its body; a page's open WebSocket has no such limit."""
+"""Time limit for the head of a request, and for its body. The open WebSocket of a page has no such limit."""
 MAX_CONNECTIONS_OF_PAGES = 200
 MAX_SHARE_OF_FILES = 0.75
-"""Share of the limit of open files above which connections are refused: a run needs files, too."""
+"""Share of the open-file limit above which connections are refused, since a run needs files too."""
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 def guard(server: Any, bound: str) -> None:
-    """Set the limits of a Tornado HTTP server. `bound`: address at which it listens."""
+    """Set the limits of a Tornado HTTP server. `bound`: address that it listens on."""
     take = server.handle_stream
 
     def take_some(stream: IOStream, address: Any) -> None:
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        # The system assigns the lowest free number.
+        # The system assigns the lowest free number, so a high one means that many files are open.
         scarce = files > 0 and stream.socket.fileno() >= MAX_SHARE_OF_FILES * files
         if scarce or len(server._connections) >= MAX_CONNECTIONS_OF_PAGES:
             stream.write(BUSY)
@@ -40,7 +41,7 @@ def guard(server: Any, bound: str) -> None:
 
 
 class _Guarded(Router):
-    """Application that refuses the pages of other servers."""
+    """Router that refuses requests from the pages of other servers."""
 
     def __init__(self, application: web.Application, bound: str) -> None:
         self._application, self._bound = application, bound

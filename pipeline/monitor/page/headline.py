@@ -1,4 +1,4 @@
-"""Texts of a page: what the run is, its state, the few numbers that matter most, and its last messages."""
+"""Texts of a page: what the run is, its state, its key figures, and its last messages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipeline.monitor.story import Story
 from pipeline.storage.lock import lock_file
 
 QUIET_SECONDS = 20.0
-"""Silence after which a page checks whether the run's process is alive."""
+"""Silence in seconds after which a page checks whether the run's process is alive."""
 
 
 def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
-    """A word for the run's state ("running", "finished", "interrupted", "failed", "killed"), and a line that explains
-    it; `now`: the time of day."""
+    """A word for the state of the run ("waiting", "running", "finished", "interrupted", "failed", "killed"), and a line
+    that explains it. `now`: the time of day."""
     if story.ended:
         return story.ended.how, story.ended.text
     if not story.begins:
@@ -32,7 +32,7 @@ def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
 
 
 def owner_lives(folder: Path) -> bool:
-    """True if the process whose number is in the run's lock is alive on this machine."""
+    """True if the process that holds the lock of the run is alive on this machine."""
     try:
         owner = int(lock_file(folder).read_text())
         state = Path(f"/proc/{owner}/stat").read_text().rpartition(")")[2].split()[0]
@@ -43,7 +43,7 @@ def owner_lives(folder: Path) -> bool:
 
 
 def head(folder: Path, live: bool, story: Story) -> str:
-    """The run's name and state as HTML. `live`: False for a report, which stays as it is."""
+    """The run's name and state as HTML. `live`: False for a report, which is static."""
     word, explained = state_of(story, folder, time.time())
     if word == "running" and not live:
         explained = "This report was made during training."
@@ -65,7 +65,7 @@ def head(folder: Path, live: bool, story: Story) -> str:
 
 
 def tiles(story: Story) -> str:
-    """The few numbers that matter most as HTML, each with a line above and a line below it."""
+    """The key figures as HTML, each with a line above and a line below."""
     lately = story.lately()
     loss = lately.loss if lately else None
     shown = (
@@ -121,7 +121,7 @@ def _disk_tile(story: Story) -> str:
 
 
 def messages(story: Story) -> str:
-    """The last messages as HTML, the newest first."""
+    """The last messages as HTML, newest first."""
     said = [
         f"<li><time>{time.strftime('%d %b %H:%M:%S', time.localtime(one.at))}</time>{escape(one.text)}</li>"
         for one in reversed(story.messages)

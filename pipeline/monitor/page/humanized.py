@@ -1,4 +1,4 @@
-"""Numbers as people read them: three digits, a unit, and no false precision."""
+"""Human-readable numbers: three digits, a unit, and no false precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def short_number(value: float | None) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A number below 1000 with three digits at most."""
+    """A number below 1000 with at most three digits."""
     size = abs(value)
     return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
 

@@ -1,4 +1,4 @@
-"""Metrics of evaluations by epoch, and a table of the last ones."""
+"""Metrics by epoch, and a table of the last evaluations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NONE_YET = "No evaluation yet: the first one follows the first epoch, or when th
 
 
 def metric_panel(name: str) -> Panel:
-    """The panel of a metric by epoch or span, with a line for each split."""
+    """The panel of a metric by epoch or span, with a curve for each split."""
     shown = by_epoch(METRIC_TITLES[name])
 
     def columns(evaluations: Sequence[Evaluated], first: int) -> dict[str, list[float]]:
@@ -52,7 +52,7 @@ def metric_panel(name: str) -> Panel:
 
 
 def by_epoch(title: str) -> figure:
-    """A figure over epochs or spans, whose vertical axis shows no differences that are too small to matter."""
+    """A figure over epochs or spans. Its vertical axis does not magnify differences that are too small to matter."""
     shown = plain_figure(
         title, x_range=DataRange1d(default_span=2.0, range_padding=0.03),
         y_range=DataRange1d(default_span=0.01, min_interval=0.002),
@@ -63,7 +63,7 @@ def by_epoch(title: str) -> figure:
 
 
 def metric_table(story: Story) -> str:
-    """All metrics of the last evaluation of each split as an HTML table, a row for each label."""
+    """All metrics of the last evaluation of each split as an HTML table, with a row for each label."""
     evaluations = [one for _, one in story.evaluations]
     last = {one.split: one for one in evaluations}
     rows = [row for split in SPLIT_COLORS if split in last for row in _rows(last[split])]
@@ -75,14 +75,14 @@ def metric_table(story: Story) -> str:
     spans = [one for one in evaluations if one.split == SPAN]
     if not spans:
         return table
-    # A row for each of the last spans, as they were scored before they were trained on.
+    # A row for each of the last spans, with the metrics from before it was trained on.
     scored = [row for one in spans[-LAST:] for row in _rows(one)]
     cells = [(what, *(number(metrics.get(name), ".5f") for name in names)) for what, metrics in scored]
     return table + html_table(("scored before training", *names), cells)
 
 
 def _rows(one: Evaluated) -> list[tuple[str, Mapping[str, Any]]]:
-    # Whole numbers in JSON, such as an AUC of 1, are metrics, too.
+    # Metrics may be whole numbers in JSON, such as an AUC of 1.
     values = {name: float(value) for name, value in one.metrics.items() if value is not None}
     common, by_label = of_labels(values)
     what = f"span {one.epoch}" if one.split == SPAN else f"{one.split}, epoch {one.epoch}"

@@ -1,4 +1,4 @@
-"""The page of a run: its panels, in a Bokeh document."""
+"""The page of a run: its panels in a Bokeh document."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ HERE = Path(__file__).parent
 
 
 def page(folder: Path, document: Document | None = None) -> Document:
-    """Make the page of a run, which follows its live.jsonl once a second while a server shows it. `document`: an empty
-    one to fill; by default a new one."""
+    """Make the page of a run. While a server shows it, it is updated from live.jsonl once a second. `document`: an
+    empty one to fill; by default a new one."""
     document = document or Document()
     followed, cards = FollowedStory(folder), cards_of(folder, live=True)
 
@@ -43,7 +43,7 @@ def page(folder: Path, document: Document | None = None) -> Document:
     update()
     fill(document, folder.resolve().name, cards)
     document.add_periodic_callback(update, UPDATE_MILLISECONDS)
-    # The page has its own words for a lost connection.
+    # The page has its own message for a lost connection.
     document.config.notify_connection_status = False
     document.js_on_event(ConnectionLost, CustomJS(code="document.body.classList.add('lost')"))
     document.js_on_event(ClientReconnected, CustomJS(code="document.body.classList.remove('lost')"))
@@ -51,16 +51,16 @@ def page(folder: Path, document: Document | None = None) -> Document:
 
 
 class Card(NamedTuple):
-    """A panel in its place."""
+    """A panel with its title and width."""
 
     title: str
     kind: Literal["bare", "whole", "two-thirds", "half", "third"]
-    """Width on a wide screen; "bare" is as wide as the page, without a frame."""
+    """Width on a wide screen; "bare" is full width without a frame."""
     panel: Panel
 
 
 def cards_of(folder: Path, live: bool) -> list[Card]:
-    """The cards of a page, in their order. `live`: False for a report, which stays as it is."""
+    """The cards of a page, in order. `live`: False for a report, which is static."""
     return [
         Card("", "bare", text_panel("head", partial(head, folder, live))),
         Card("", "bare", text_panel("tiles", tiles)),
@@ -83,7 +83,7 @@ def cards_of(folder: Path, live: bool) -> list[Card]:
 
 
 def show(document: Document, story: Story, cards: Sequence[Card]) -> None:
-    """Bring cards up to date, and send the browser what is new in one message."""
+    """Update the cards, and send the changes to the browser in one message."""
     document.hold("collect")
     try:
         for card in cards:
@@ -93,8 +93,8 @@ def show(document: Document, story: Story, cards: Sequence[Card]) -> None:
 
 
 def fill(document: Document, title: str, cards: Sequence[Card], appendix: str = "") -> None:
-    """Put cards into a document. `appendix`: HTML below them."""
-    # Otherwise Bokeh would visit all models again for each root.
+    """Add cards to a document. `appendix`: HTML below them."""
+    # Otherwise, Bokeh would visit all models again for each root.
     with document.models.freeze():
         for card in cards:
             document.add_root(card.panel.root)
@@ -104,8 +104,8 @@ def fill(document: Document, title: str, cards: Sequence[Card], appendix: str = 
 
 
 def write_static(path: Path, title: str, cards: Sequence[Card], story: Story, appendix: str = "") -> None:
-    """Write cards that show a story as one HTML file that needs no network. The file is complete or not there at all.
-    Raises OSError if it cannot be written."""
+    """Write cards that show a story to one HTML file that needs no network. The file is written atomically. Raises
+    OSError if it cannot be written."""
     document = Document()
     show(document, story, cards)
     fill(document, title, cards, appendix)

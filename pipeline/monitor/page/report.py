@@ -35,11 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
-    """Write the report of a run, with the content of result.json, and return its path. Raises OSError if it cannot be
-    written."""
+    """Write the report of a run, including the content of result.json, and return its path. Raises OSError if it cannot
+    be written."""
     run, result, story = known_run(run_dir), sound_result(run_dir), story_of(run_dir)
     *cards, messages = cards_of(run_dir, live=False)
-    # To a browser, "</script>" ends the element, and "<!--<script>" continues it after that.
+    # In a browser, "</script>" would end the element, and "<!--<script>" would extend it beyond its end.
     embedded = json.dumps(result).replace("<", "\\u003c")
     appendix = f'<script type="application/json" id="result">{embedded}</script>' if result else ""
     path = out or run_dir / REPORT
@@ -48,7 +48,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 
 def known_run(run_dir: Path) -> Run | None:
-    """Read the settings and metrics of a run; None before its first commit. Raises ValueError if a file is damaged."""
+    """Settings and metrics of a run; None before its first commit. Raises ValueError if a file is damaged."""
     return run_in(run_dir) if (run_dir / "workflow.json").is_file() else None
 
 

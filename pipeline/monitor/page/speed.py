@@ -12,19 +12,19 @@ from pipeline.monitor.page.style import BLUE, GREEN, axis_format, hover_on, over
 from pipeline.monitor.story import Lapse, Story, just_before
 
 RATE_SECONDS = 15.0
-"""Period over which the bold lines are means; the faint ones are single values. It is longer in a long run."""
+"""Averaging period of the bold lines, in seconds; the faint lines are single values. A long run has a longer period."""
 
 
 CURVES = {
     "speed": ("examples/s", "No block is done yet.", GREEN, "short"),
     "loss": ("training loss, nats", "No block has been trained yet.", BLUE, "plain"),
 }
-"""Title, what is said without values, colour and axis of each curve: examples per second, of training and evaluation;
-mean cross-entropy of training blocks."""
+"""Title, text if there are no values, colour and axis of each curve. The curves are examples per second (training and
+evaluation) and mean cross-entropy of training blocks."""
 
 
 def curve_panel(name: str) -> Panel:
-    """The panel of one of the CURVES."""
+    """The panel of one of `CURVES`."""
     (title, nothing, color, kind), from_zero = CURVES[name], name == "speed"
     shown = over_run_time(plain_figure(title))
     shown.yaxis.formatter = axis_format(kind)
@@ -57,7 +57,8 @@ def _line(story: Story, name: str) -> str:
 
 
 def speed_columns(name: str, lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
-    """Columns of "speed" or "loss" of the lapses from number `first` on: single values and means of some seconds."""
+    """Columns of "speed" or "loss" for the lapses starting with number `first`: single values and means over some
+    seconds."""
     columns: dict[str, list[Any]] = {column: [] for column in ("at", "raw", "smooth", "epoch", "split", "lr")}
     for number in range(first, len(lapses)):
         lapse = lapses[number]
@@ -72,7 +73,7 @@ def speed_columns(name: str, lapses: Sequence[Lapse], first: int) -> dict[str, l
 
 
 def _smooth(lapses: Sequence[Lapse], number: int, name: str) -> float:
-    """Mean over a lapse and those just before it; of losses, weighted by examples."""
+    """Mean over a lapse and those just before it; losses are weighted by examples."""
     total, weight = 0.0, 0.0
     for lapse in just_before(lapses, number, RATE_SECONDS):
         if name == "speed":

@@ -1,4 +1,5 @@
-"""Timeline of the last sampled blocks: a lane for each stage, and lines between calls that waited."""
+"""Timeline of the last sampled blocks: a lane for each stage, and lines from each call to the call that it waited
+for."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ LANE_HEIGHT = 30
 
 
 class Call(NamedTuple):
-    """A call of a stage, in seconds since the session began."""
+    """A call of a stage, with times in seconds since the session started."""
 
     block: int
     split: str
@@ -29,11 +30,11 @@ class Call(NamedTuple):
     after: str
     """Stage that it waited for last; empty if it waited for none."""
     after_stop: float
-    """Moment when that one was done."""
+    """Time when that stage finished."""
 
 
 def calls_of(blocks: Sequence[BlockSpans]) -> list[Call]:
-    """All calls of some blocks, in the order of their starts."""
+    """All calls of some blocks, in order of start."""
     return sorted((Call(b.number, b.split, *span) for b in blocks for span in b.spans), key=lambda call: call.start)
 
 
@@ -81,7 +82,7 @@ def _lanes(calls: Sequence[Call]) -> dict[str, list[object]]:
         "start": [c.start for c in calls],
         "stop": [c.stop for c in calls],
         "middle": [(c.start + c.stop) / 2 for c in calls],
-        # A number that is wider than its bar is not shown.
+        # Numbers wider than their bar are not shown.
         "number": [str(c.block) if c.stop - c.start > 0.035 * whole else "" for c in calls],
         "block": [c.block for c in calls],
         "split": [c.split for c in calls],

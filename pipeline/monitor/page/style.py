@@ -1,7 +1,7 @@
-"""Style of plots: one colour for one thing on all of them, distinct for colour-blind readers.
+"""Style of plots: a thing has the same colour on all plots, and colours are distinct for colour-blind readers.
 
-Colours are after Okabe and Ito, Color Universal Design (2008). None is light or dark, so that the same ones are read on
-white paper and on dark.
+Colours follow Okabe and Ito, Color Universal Design (2008). None is very light or dark, so all are readable on light
+and dark backgrounds.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ CAUSE_COLORS = {
     "device copy": BLUE, "other workers": PURPLE, "hand-over": "#b9c0c8", "commit": "#6f5bb5", "evaluation": "#b5a4e0",
     "compile": "#8c5a2b", "start": "#d9c7a3", "end": "#7d8790", "unattributed": "#a9b1ba",
 }  # fmt: skip
-"""Colours of training and of what it waits for."""
+"""Colours of training and of the causes of its waits."""
 STAGE_COLORS = {
     "read": SKY, "dedup": "#3b7ea1", "unite": PURPLE, "scan": "#8c5a2b", "plan": "#c9b400", "prefetch": RED,
     "upload": BLUE, "train": GREEN, "write_back": "#6f5bb5",
 }  # fmt: skip
-"""A stage has the colour of the wait for it; a prefetch waits mostly for the disk."""
+"""A stage has the colour of the wait that it causes; a prefetch waits mostly for the disk."""
 TIER_COLORS = {"device": BLUE, "host": ORANGE, "disk": RED, "new": GREY}
 SPLIT_COLORS = {"train": GREY, "validation": BLUE, "test": RED, "span": GREEN}
 RUN_COLORS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, "#6f5bb5", "#8c5a2b")
@@ -60,14 +60,14 @@ for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
 
 
 def plain_figure(title: str, height: int = HEIGHT, **options: Any) -> figure:
-    """A figure without chrome, as wide as its card. `title`: what the vertical axis shows, with its unit; it is
-    above the plot, where it reads horizontally."""
-    # Without gestures, a finger scrolls the page.
+    """A figure without chrome, as wide as its card. `title`: quantity and unit of the vertical axis, shown horizontally
+    above the plot."""
+    # With gestures disabled, a finger scrolls the page.
     shown = figure(
         height=height, sizing_mode="stretch_width", toolbar_location=None, tools="", title=title, min_border_right=12,
         output_backend="canvas", background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None, **options,
     )  # fmt: skip
-    # The first column of pixels of a canvas keeps what was drawn before it had its width.
+    # The first pixel column of a canvas keeps what was drawn before the canvas had its final width.
     shown.styles = {"clip-path": "inset(-400px -400px -400px 1px)"}
     title_model: Any = shown.title
     title_model.update(
@@ -85,13 +85,13 @@ def plain_figure(title: str, height: int = HEIGHT, **options: Any) -> figure:
 
 
 def hover_on(shown: figure, renderer: Any, tooltips: Sequence[tuple[str, str]], mode: str = "vline") -> None:
-    """Show values at the pointer: anywhere above or below a point, or with `mode` "mouse" on a mark."""
+    """Show values at the pointer: anywhere above or below a point, or, with `mode` "mouse", on a mark."""
     shown.add_tools(HoverTool(tooltips=list(tooltips), mode=mode, renderers=[renderer], attachment="horizontal"))
 
 
 def stack_areas(shown: figure, source: Any, colors: Mapping[str, str]) -> None:
-    """Draw columns of a source as areas over its column `at`, each from the one before it, the first from `zero`; its
-    column `note` says the values at a place. `colors`: by column."""
+    """Draw columns of a source as areas over its column `at`, each starting at the previous column, the first at
+    `zero`. Column `note` contains the hover text. `colors`: by column."""
     below = "zero"
     for column, color in colors.items():
         shown.varea_step("at", below, column, step_mode="before", source=source, color=color, fill_alpha=0.9)
@@ -102,7 +102,7 @@ def stack_areas(shown: figure, source: Any, colors: Mapping[str, str]) -> None:
 
 
 def over_run_time(shown: figure) -> figure:
-    """Make the horizontal axis one of run time, in hours, minutes and seconds."""
+    """Make the horizontal axis show run time, in hours, minutes and seconds."""
     seconds = AdaptiveTicker(
         base=60, mantissas=[1, 2, 5, 10, 15, 20, 30], min_interval=1, max_interval=1800, num_minor_ticks=0
     )
@@ -116,13 +116,13 @@ def over_run_time(shown: figure) -> figure:
     days = AdaptiveTicker(base=10, mantissas=[86400, 172800, 432000], min_interval=86400, num_minor_ticks=0)
     ticker = CompositeTicker(tickers=[seconds, hours, days], desired_num_ticks=5)
     shown.xaxis.update(ticker=ticker, formatter=NumeralTickFormatter(format="00:00:00"), axis_label="run time")
-    # A shorter range would need marks within a second.
+    # A shorter range would need ticks within a second.
     shown.x_range.update(start=0, range_padding=0.01, min_interval=10)
     return shown
 
 
 def size_axis(axis: Any) -> None:
-    """Make an axis one of sizes in bytes."""
+    """Make an axis show sizes in bytes."""
     powers = AdaptiveTicker(base=1024, mantissas=[2**n for n in range(10)], desired_num_ticks=5, num_minor_ticks=0)
     axis.update(ticker=powers, formatter=CustomJSTickFormatter(code=SIZE_TICKS))
 
@@ -137,5 +137,5 @@ def axis_format(kind: str) -> Any:
 
 
 def mark_at(shown: figure, at: float) -> None:
-    """Draw where a session began."""
+    """Mark the start of a session."""
     shown.add_layout(Span(location=at, dimension="height", line_color=INK, line_dash="dotted", line_width=1))

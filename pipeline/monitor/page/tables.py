@@ -1,4 +1,4 @@
-"""Tables of a report, as HTML: the result, what was trained on, settings, versions."""
+"""Tables of a report, as HTML: result, stages, training data, settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SENT_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreeme
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A table of texts; the first `left` columns are aligned to the left, and wrap."""
+    """A table of texts. The first `left` columns are left-aligned and wrap."""
     top = "".join(f"<th{_left(n < left)}>{escape(text)}</th>" for n, text in enumerate(head))
     body = "".join(
         f"<tr>{''.join(f'<td{_left(n < left)}>{escape(text)}</td>' for n, text in enumerate(row))}</tr>" for row in rows
@@ -29,7 +29,7 @@ def _left(yes: bool) -> str:
 
 
 def result_table(result: Mapping[str, Any]) -> str:
-    """Main values of result.json, and how long each stage took."""
+    """Main values of result.json."""
     facts = [
         ("examples trained on", f"{result['examples']:,}"),
         ("seconds, of all sessions", f"{result['seconds']:,.1f}"),
@@ -49,14 +49,14 @@ def result_table(result: Mapping[str, Any]) -> str:
 
 
 def stages_table(result: Mapping[str, Any]) -> str:
-    """Wall and CPU seconds of the stages of the last session, rows per tier of the whole run, and of several workers
-    the KiB that each sent to others a step, on average."""
+    """Wall and CPU seconds of the stages in the last session, rows per tier over the whole run and, with several
+    workers, the mean KiB per step that each sent to others."""
     kinds = [kind for kind in SENT_KINDS if any(kind in sent for sent in result["workers"])]
     sent_rows = [
         (str(rank), *(number(sent.get(kind, {}).get("bytes_per_step", 0) / 1024, ",.1f") for kind in kinds))
         for rank, sent in enumerate(result["workers"])
     ]
-    # The last column is the share hidden behind training.
+    # The last column is the share of time hidden behind training.
     stage_rows = [
         (
             stage, number(seconds, ",.1f"), number(result["cpu_seconds"].get(stage), ",.1f"),
@@ -87,7 +87,7 @@ def _capacity(tier: Mapping[str, Any]) -> str:
 
 
 def data_table(result: Mapping[str, Any]) -> str:
-    """Splits of the data that the run was trained on, with their rows and sizes."""
+    """Splits of the run's data, with their numbers of rows and sizes."""
     rows = []
     for split, of in result["data"].items():
         files = of.get("files") or []
@@ -98,7 +98,7 @@ def data_table(result: Mapping[str, Any]) -> str:
 
 
 def settings_table(settings: Mapping[str, Any]) -> str:
-    """All settings of the workflow, those of each of its parts together."""
+    """All settings of the workflow, grouped by section."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for path, value in settings.items():
         group, _, name = path.partition(".")
@@ -111,7 +111,7 @@ def settings_table(settings: Mapping[str, Any]) -> str:
 
 
 def setting_text(value: Any, most: int = 160) -> str:
-    """A setting as text; of a long list the beginning, of columns the names."""
+    """A setting as text. Long texts are truncated; columns are shown by name."""
     if isinstance(value, list) and value and all(isinstance(item, dict) and "name" in item for item in value):
         text = ", ".join(str(item["name"]) for item in value)
     elif isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Where keys were found: shares of the tiers."""
+"""Where keys were found: the share of each tier."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOUND = ("device", "host", "disk", "new")
 
 
 def found_panel() -> Panel:
-    """The panel "Where keys were found": shares of the unique keys of blocks."""
+    """The panel "Where keys were found": shares of the blocks' unique keys."""
     colors = {tier: TIER_COLORS[tier] for tier in FOUND}
 
     def line(story: Story) -> str:
@@ -32,7 +32,7 @@ def found_panel() -> Panel:
 
 
 def with_moves(story: Story) -> list[Lapse]:
-    """The last seconds, or all lapses once the session has ended, as far as counts of moves are known."""
+    """The last seconds, or all lapses if the session has ended, where counts of moves are known."""
     lately = None if story.ended else story.lately()
     if lately and lately.moves and lately.moves.get("keys"):
         return [lately]
@@ -40,7 +40,7 @@ def with_moves(story: Story) -> list[Lapse]:
 
 
 def _evicts(lapse: Lapse) -> bool:
-    """True if a row has left the device, in any session."""
+    """True if a row was evicted from the device, in any session."""
     return any(lapse.tick.moves.get(name, 0) for name in ("device_to_host", "device_to_disk"))
 
 

@@ -1,4 +1,4 @@
-"""Where the time goes: what training did, what it waited for, and how busy each stage was."""
+"""Time use: what training did, what it waited for, and how busy each stage was."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pipeline.monitor.story import Lapse, Story, just_before
 from pipeline.stages import STAGES
 
 SMOOTH_SECONDS = 5.0
-"""Period over which shares are means."""
+"""Averaging period of shares, in seconds."""
 
 
 def time_use_panel() -> Panel:
     """The panel "Where the time goes"."""
 
     def shares(lapses: Sequence[Lapse], number: int) -> Mapping[str, float]:
-        # Means of some seconds, since what a block waited for is known when it is done.
+        # Shares are averaged over some seconds, since what a block waited for is known only when it is done.
         return shares_of(spent_in(just_before(lapses, number, SMOOTH_SECONDS)))
 
     def line(story: Story) -> str:
@@ -30,7 +30,7 @@ def time_use_panel() -> Panel:
 
 
 def time_use_legend(story: Story) -> str:
-    """Shares of the last seconds, or of the whole session once it has ended, the largest first, as a legend."""
+    """Shares of the last seconds, or of the whole session if it has ended, as a legend, largest first."""
     spent, seconds, _ = _lately(story)
     period = f"{short_duration(seconds)} of the last session:" if story.ended else f"last {short_duration(seconds)}:"
     parts = {cause: (CAUSE_COLORS[cause], percent(share)) for cause, share in largest(shares_of(spent))}
@@ -38,7 +38,7 @@ def time_use_legend(story: Story) -> str:
 
 
 def binding(story: Story) -> str:
-    """The sentence that a run prints at its end on what limits the speed, and how busy each stage was, as HTML."""
+    """What limits the speed, in the sentence that a run prints at its end, and how busy each stage was, as HTML."""
     spent, seconds, stages = _lately(story)
     if not seconds:
         return Nothing("No block is done yet.")
@@ -50,7 +50,7 @@ def binding(story: Story) -> str:
 
 
 def _lately(story: Story) -> tuple[Mapping[str, float], float, Mapping[str, float]]:
-    """Seconds by cause, all seconds, and seconds by stage: of the last seconds, or of a session that has ended."""
+    """Seconds by cause, total seconds, and seconds by stage, over the last seconds or over a session that has ended."""
     lately = story.lately()
     if story.ended:
         return story.ended.waits, story.ended.seconds, lately.tick.stages if lately else {}
@@ -58,18 +58,18 @@ def _lately(story: Story) -> tuple[Mapping[str, float], float, Mapping[str, floa
 
 
 def shares_of(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Share of each cause in the sum of all; "train" is not waiting."""
+    """Share of each cause in the total; "train" is not a wait."""
     total = sum(seconds.values())
     return {cause: value / total for cause, value in seconds.items()} if total else {}
 
 
 def waiting_share(seconds: Mapping[str, float]) -> float:
-    """Share of the time that training waited."""
+    """Share of time that training waited."""
     return sum(share for cause, share in shares_of(seconds).items() if cause not in ("train", "unattributed"))
 
 
 def spent_in(lapses: Iterable[Lapse]) -> dict[str, float]:
-    """Seconds by cause in some lapses."""
+    """Seconds by cause, summed over some lapses."""
     spent: dict[str, float] = {}
     for lapse in lapses:
         for cause, seconds in lapse.waits.items():

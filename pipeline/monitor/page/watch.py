@@ -1,4 +1,4 @@
-"""pipeline watch RUN: serve a page that shows a run of any process, during training and afterwards."""
+"""pipeline watch RUN: serve a page that shows a run of any process, during and after training."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipeline.monitor.command import check_run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command, until it is interrupted. Exit code 0 then, 2 if there is no run or no free port."""
+    """Run the command until it is interrupted. Exit code 0 then, 2 if there is no run or the port is taken."""
     args = watch_arguments().parse_args(argv)
     return run_command(lambda: serve_page(args.run, args.host, args.port), heeds=True)
 
 
 def serve_page(run_dir: Path, address: str, port: int) -> str:
-    """Serve the page of a run, and print its link, until the process is interrupted. Raises ValueError if the folder is
-    no run, the port is taken, or the address is not one of this machine."""
+    """Print a link to the page of a run and serve it until the process is interrupted. Raises ValueError if the folder
+    is not a run, the port is taken, or the address does not belong to this machine."""
     check_run(run_dir)
     # These imports take a second, and neither --help nor an error needs them.
     from tornado.httpserver import HTTPServer

@@ -1,1 +1,1 @@
-"""Exports of a run to other tools: Perfetto, TensorBoard, MLflow, Prometheus. They share one reader of its curves."""
+"""Exports of a run to other tools: Perfetto, TensorBoard, MLflow, Prometheus. All use the same reader of curves."""

@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 ARTIFACTS = ("workflow.json", "result.json", "report.html")
 IDENTITY = "pipeline.run"
-"""Tag that identifies the run, so that the command finds what it logged before."""
+"""Tag that identifies the run, so that the command finds what it logged earlier."""
 METRICS_AT_ONCE, PARAMS_AT_ONCE, MAX_PARAM = 1000, 100, 500
-"""Limits of MLflow: for one call, and characters of a value; workflow.json, an artifact, has all of it."""
+"""Limits of MLflow: items per call, and characters per parameter. The artifact workflow.json has the full values."""
 STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 if the folder holds no run, or MLflow is not installed or refuses what
-    it is sent, 130 after an interrupt."""
+    """Run the command. Exit code 0 on success, 2 if the folder contains no run or MLflow is not installed or rejects a
+    request, 130 after an interrupt."""
     args = mlflow_arguments().parse_args(argv)
     log = partial(log_run, args.run, args.follow, args.tracking_uri, args.experiment)
     return run_command(log, "what was read is logged", heeds=True)
 
 
 def log_run(run_dir: Path, follow: bool, tracking_uri: str | None, experiment: str | None) -> str:
-    """Log a run, or what is new of one that was logged before. Returns a line that says where. Raises ValueError with
-    MLflow's message if it refuses something."""
+    """Log a run, or only what is new if it was logged before. Returns a line that says where. Raises ValueError, with
+    MLflow's message, if MLflow rejects a request."""
     check_run(run_dir)
     check_extra("mlflow")
     from mlflow import MlflowClient
@@ -59,7 +59,7 @@ def log_run(run_dir: Path, follow: bool, tracking_uri: str | None, experiment: s
 
 
 def _run_of(client: MlflowClient, experiment: str, run_dir: Path, begin: Begin) -> Run:
-    """Find the run of an earlier call, or make one."""
+    """Find the MLflow run of an earlier call, or create one."""
     found = client.get_experiment_by_name(experiment)
     where = found.experiment_id if found else client.create_experiment(experiment)
     identity = checksum(f"{begin.name} {begin.at!r}".encode())
@@ -71,7 +71,7 @@ def _run_of(client: MlflowClient, experiment: str, run_dir: Path, begin: Begin) 
 
 
 def _log(client: MlflowClient, run: Run, run_dir: Path, follow: bool) -> int:
-    """Log settings, points, results and files; returns the number of points."""
+    """Log settings, points, results and files. Returns the number of points."""
     from mlflow.entities import Metric, Param, RunTag
 
     run_id, num_points = run.info.run_id, 0
@@ -79,7 +79,7 @@ def _log(client: MlflowClient, run: Run, run_dir: Path, follow: bool) -> int:
     params = []
     for name, value in flat_settings(json.loads((run_dir / "workflow.json").read_bytes())):
         text = value if isinstance(value, str) else json.dumps(value)
-        # MLflow keeps the first value of each setting, even if a later session had another one.
+        # MLflow keeps the first value of each setting, even if a later session used another.
         if allowed_name(name) not in run.data.params:
             params.append(Param(allowed_name(name), text[:MAX_PARAM]))
     for n in range(0, len(params), PARAMS_AT_ONCE):

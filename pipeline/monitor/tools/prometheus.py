@@ -1,5 +1,5 @@
-"""Metrics of the runs of this process for Prometheus: /metrics of Dask's scheduler has them. They are read from
-live.jsonl when they are asked for, so they cost nothing until then."""
+"""Prometheus metrics of the runs of this process, exposed in /metrics of Dask's scheduler. They are read from
+live.jsonl at each scrape and cost nothing otherwise."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GAUGES = {
     "last_tick_timestamp_seconds": ("Time of the line that these metrics are from, in seconds since 1970", ()),
     "metric": ("Metrics of the last evaluation of each split", ("split", "metric")),
 }
-"""Names, without "pipeline_run_", meaning, and labels in addition to `run`. Counters get the suffix "_total"."""
+"""Name without "pipeline_run_", meaning, and labels in addition to `run`. Counters get the suffix "_total"."""
 
 Values = dict[str, dict[tuple[str, ...], float]]
 """Values by name and labels."""
@@ -65,7 +65,7 @@ def _values_of(story: Story) -> Values:
     if not begin or not lately:
         return values
     tick = lately.tick
-    # A count that is missing must not keep all other metrics of the process from being shown.
+    # A missing count must not hide all other metrics of the process.
     moves = defaultdict(int, tick.moves)
     written = moves["device_to_disk"] + moves["host_to_disk"] - moves["unchanged"]
     values |= {
@@ -89,20 +89,20 @@ def _values_of(story: Story) -> Values:
 
 
 def _by(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
-    """Values with one label."""
+    """Values keyed by a single label."""
     return {(name,): value for name, value in values.items()}
 
 
 class _RunMetrics(Collector):
-    """Collector of the metrics of all runs that are open in this process; the label `run` has the folder. It is
-    registered as long as a run is open. Thread-safe."""
+    """Collector of the metrics of all open runs in this process; the label `run` is the folder. Registered while any
+    run is open. Thread-safe."""
 
     def __init__(self) -> None:
         self._runs, self._lock = dict[str, FollowedStory](), Lock()
 
     @contextmanager
     def having(self, run_dir: Path) -> Iterator[None]:
-        """Context in which the registry has the metrics of a run, among those of others."""
+        """Context in which the registry includes the metrics of a run."""
         with self._lock:
             if not self._runs:
                 REGISTRY.register(self)
@@ -116,7 +116,7 @@ class _RunMetrics(Collector):
                     REGISTRY.unregister(self)
 
     def describe(self) -> Iterator[Metric]:
-        """Return no metric: the registry would otherwise collect all of them to learn their names."""
+        """Return no metrics: otherwise, the registry would collect all of them to learn their names."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -132,4 +132,4 @@ class _RunMetrics(Collector):
 
 
 metrics_of = _RunMetrics().having
-"""Context in which `prometheus_client`'s default registry has the metrics of a run."""
+"""Context in which the default registry of `prometheus_client` includes the metrics of a run."""

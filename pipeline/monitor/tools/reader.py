@@ -1,4 +1,4 @@
-"""The reader of a run for other tools: its curves as points, of a finished run or of one that still trains."""
+"""Reader of a run for other tools: its curves as points, for a finished run or one that is still training."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Point(NamedTuple):
     name: str
     value: float
     step: int
-    """Training examples before it, of all sessions."""
+    """Number of training examples before the point, over all sessions."""
     at: float
     """Seconds since 1970."""
 
 
 def curves_at(lapse: Lapse) -> dict[str, float]:
-    """Values of the curves at the end of a lapse, by name. Rates are those of the lapse.
+    """Values of the curves at the end of a lapse, by name. Rates are averages over the lapse.
 
     loss, learning_rate/rows, learning_rate/dense, blocks_ready, log_bytes    as in the tick at its end
     examples_per_second    of training and evaluation
@@ -47,20 +47,20 @@ def curves_at(lapse: Lapse) -> dict[str, float]:
 
 
 class Curves:
-    """Makes points of lines. The steps of a curve ascend: where a session trains again what an earlier one had trained
-    after its last commit, the points are already there, with the same losses."""
+    """Converter of lines to points. Steps of a curve ascend: when a session repeats training that an earlier session
+    did after its last commit, the points already exist, with the same losses."""
 
     def __init__(self, through: dict[str, int] | None = None) -> None:
-        """`through`: last step of each curve that is known already."""
+        """`through`: last known step of each curve."""
         self._through = through or {}
         self._begin: Begin | None = None
         self._before: Tick | None = None
         self.ended: Ended | None = None
-        """The end of the last session; None while it trains."""
+        """End of the last session; None while it is training."""
 
     def batches(self, run_dir: Path, follow: bool) -> Iterator[list[Point]]:
-        """Yield the points of a run: those that are there, and if `follow` those that come until the session ends. If
-        the file is thinned meanwhile, it is read again. Raises ValueError if the run begins from scratch."""
+        """Yield the points of a run: the existing ones and, with `follow`, new ones until the session ends. If the file
+        is thinned meanwhile, it is read again. Raises ValueError if the run restarts from scratch."""
         first: Begin | None = None
         is_new = True
         for lines in follow_live(run_dir):
@@ -81,7 +81,7 @@ class Curves:
                 time.sleep(FOLLOW_SECONDS)
 
     def of(self, line: LiveLine) -> Iterator[Point]:
-        """Yield the points of the next line that are new."""
+        """Yield the new points of the next line."""
         match line:
             case Begin():
                 self._begin, self._before, self.ended = line, None, None
@@ -102,5 +102,5 @@ class Curves:
 
 
 def allowed_name(name: str) -> str:
-    """Name without characters that MLflow or TensorBoard replace or refuse, as a label may have them."""
+    """Name without characters that MLflow or TensorBoard replace or reject; labels may contain such characters."""
     return re.sub(r"[^\w\-. /]", "_", name)

@@ -1,4 +1,4 @@
-"""pipeline to-tensorboard RUN: write the curves of a run as TensorBoard reads them."""
+"""pipeline to-tensorboard RUN: write the curves of a run as a TensorBoard event file."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from pipeline.monitor.command import check_extra, check_run
 from pipeline.monitor.tools.reader import Curves
 
 SUFFIX = ".pipeline"
-"""End of the names of this command's files, so that it replaces no others."""
+"""Suffix of the files that this command writes, so that it replaces no others."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 if the folder holds no run or TensorBoard is not installed, 130 after
-    an interrupt."""
+    """Run the command. Exit code 0 on success, 2 if the folder contains no run or TensorBoard is not installed, 130
+    after an interrupt."""
     args = tensorboard_arguments().parse_args(argv)
     folder = args.out or args.run / "tensorboard"
     return run_command(lambda: write_events(args.run, folder, args.follow), "what was read is written", heeds=True)
 
 
 def write_events(run_dir: Path, folder: Path, follow: bool) -> str:
-    """Write the points of a run to an event file, in place of one that an earlier call wrote. Returns a line that says
-    where."""
+    """Write the points of a run to an event file, replacing that of an earlier call. Returns a line that says where."""
     check_run(run_dir)
     check_extra("tensorboard")
     from tensorboard.compat.proto.event_pb2 import Event

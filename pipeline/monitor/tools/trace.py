@@ -1,5 +1,4 @@
-"""pipeline trace RUN: write RUN/trace.json, a timeline of the stages that Perfetto (ui.perfetto.dev)
-opens."""
+"""pipeline trace RUN: write RUN/trace.json, a timeline of the stages for Perfetto (ui.perfetto.dev)."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ TraceEvent = dict[str, Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 if the folder holds no run, 130 after an interrupt."""
+    """Run the command. Exit code 0 on success, 2 if the folder contains no run, 130 after an interrupt."""
     args = trace_arguments().parse_args(argv)
     path = args.out or args.run / TRACE
 
@@ -39,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write_trace(lines: Iterable[LiveLine], path: Path) -> int:
-    """Write the timeline of these lines, in memory that does not grow with it. Returns the number of events."""
+    """Write the timeline of these lines, in constant memory. Returns the number of events."""
     num_events = 0
     with replacing(path) as file:
         file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
@@ -51,8 +50,8 @@ def write_trace(lines: Iterable[LiveLine], path: Path) -> int:
 
 
 def events_of(lines: Iterable[LiveLine]) -> Iterator[TraceEvent]:
-    """Make the events of a run. Each session is a process, which begins where the one before ended: time between
-    sessions is left out."""
+    """Yield the events of a run. Each session is a process that starts where the previous one ended: time between
+    sessions is omitted."""
     number, session = 0, None
     for line in lines:
         if isinstance(line, Begin):
@@ -63,21 +62,21 @@ def events_of(lines: Iterable[LiveLine]) -> Iterator[TraceEvent]:
 
 
 class _Session:
-    """The timeline of a session. Moments are whole microseconds: two numbers with fractions, the start and the length
-    of a span, could be rounded so that it overlaps the next one, which the format does not allow."""
+    """Timeline of a session. Times are whole microseconds: with fractional starts and durations, rounding could make a
+    span overlap the next one, which the format does not allow."""
 
     def __init__(self, number: int, start: int, begin: Begin) -> None:
-        """`start`: microsecond at which it begins."""
+        """`start`: microsecond at which the session starts."""
         self.end = start
-        """Microsecond of the last event."""
+        """End of the last event, in microseconds."""
         self._number, self._start, self._begin = number, start, begin
         self._events: list[TraceEvent] = []
         self._before: Tick | None = None
         self._places = {track: place for place, track in enumerate(TRACKS, start=1)}
         self._free: dict[str, int] = {}
-        """Microsecond of the end of the last span of each track in use."""
+        """End of the last span of each track in use, in microseconds."""
         self._last: dict[str, float] = {}
-        """Seconds of the last tick of each split."""
+        """Time of the last tick of each split, in seconds."""
 
     def events_of(self, line: LiveLine) -> list[TraceEvent]:
         """Return the events of the next line."""
@@ -93,7 +92,7 @@ class _Session:
                 args: dict[str, Any] = {"rows": line.live_rows, "log bytes": line.log_bytes}
                 self._add_span("commits", name, line.seconds, line.seconds + line.took, args)
             case Evaluated():
-                # The split began at most a second after the last tick of another one.
+                # The split started at most a second after the last tick of another split.
                 began = max((at for split, at in self._last.items() if split != line.split), default=0.0)
                 args = {"epoch": line.epoch, **line.metrics}
                 self._add_span("evaluations", line.split, began, line.seconds, args)
@@ -120,20 +119,20 @@ class _Session:
                 self._add_span(stage, f"{stage} {block.number}", start, stop, args)
 
     def _add_span(self, track: str, name: str, start: float, stop: float, args: dict[str, Any]) -> None:
-        """Add a span. Spans of a track that was measured on two clocks are cut where they would overlap."""
+        """Add a span. Spans of a track measured on two clocks are trimmed where they would overlap."""
         ts = max(self._moment(start), self._free.get(track, self._start))
         end = max(self._moment(stop), ts)
         self._add("X", name, track, ts=ts, dur=end - ts, cat=track, args=args)
         self._free[track] = end
 
     def _moment(self, seconds: float) -> int:
-        """Microsecond of a moment of the session."""
+        """Microsecond of the timeline for a time in seconds of the session."""
         return self._start + max(0, round(1e6 * seconds))
 
     def _add(self, phase: str, name: str, track: str = "", **fields: Any) -> None:
         place = self._places.setdefault(track, len(self._places) + 1) if track else 0
         if track and track not in self._free:
-            # Only tracks in use are named: empty ones would be shown, too.
+            # Only tracks in use are named; otherwise, empty tracks would be shown too.
             self._free[track] = self._start
             self._add("M", "thread_name", track, args={"name": track})
             self._add("M", "thread_sort_index", track, args={"sort_index": place})

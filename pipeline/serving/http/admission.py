@@ -1,4 +1,4 @@
-"""Limits of what is in flight: a request over them is refused before its body is read."""
+"""Limits on requests and bytes in flight. A request over a limit is refused before its body is read."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from contextlib import asynccontextmanager
 from pipeline.messages.sizes import format_size_down, format_size_up
 
 RETRY_SECONDS = 1
-"""Value of Retry-After: by then, what is in flight has been answered or has passed its deadline."""
+"""Value of Retry-After: by then, requests in flight have been answered or have passed their deadline."""
 
 
 class RequestError(Exception):
-    """A request that gets no scores: the HTTP status, and the reason, which names the field to change."""
+    """A request that gets no scores, with the HTTP status and a reason that names the field to change."""
 
     def __init__(self, status: int, reason: str, close: bool = False) -> None:
-        """`close`: end the connection with the answer, since the rest of the request was not read."""
+        """`close`: close the connection after the answer, since the rest of the request was not read."""
         super().__init__(reason)
         self.status = status
         self.close = close
 
 
 class Admission:
-    """Requests and bytes of bodies in flight. Only the thread of the event loop may use it."""
+    """Number of requests and bytes of bodies in flight. Only the event loop's thread may use it."""
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
         self.max_requests = max_requests
         self.max_bytes = max_bytes
         self.requests = 0
-        """Number of requests whose body has come."""
+        """Number of requests whose body has arrived."""
         self.num_bytes = 0
 
     @asynccontextmanager
     async def read(
         self, announced: int, pieces: AsyncIterable[bytes], came: Callable[[], None]
     ) -> AsyncIterator[bytes]:
-        """Read a body of `announced` bytes (0 if unknown), and count it until the end of the context. Bytes
-        count when they arrive. `came` is called after each piece.
+        """Read a body of `announced` bytes (0 if unknown), and count it until the context exits. Bytes count from their
+        arrival. `came` is called after each piece.
 
-        Raises RequestError: 413 if no such body is ever admitted, 503 if there is currently no room for it or for the
-        request.
+        Raises RequestError: 413 if the body is too large to be ever admitted, 503 if there is currently no room for the
+        body or the request.
         """
         self._check_requests()
         self._check_bytes(0, announced)
@@ -47,7 +47,7 @@ class Admission:
         num_bytes, is_whole = 0, False
         try:
             async for piece in pieces:
-                # Nobody knows how much is still to come, so the connection ends with the answer.
+                # The size of the rest is unknown, so the connection is closed after the answer.
                 self._check_bytes(num_bytes, len(piece), close=True)
                 num_bytes += len(piece)
                 self.num_bytes += len(piece)

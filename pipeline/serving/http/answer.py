@@ -1,4 +1,4 @@
-"""One request from its body to the body of its answer: JSON, followed by the outputs that were asked for in binary."""
+"""Processing of a request body into an answer: JSON, followed by the outputs that were requested in binary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Body and headers of an answer, and what it counts for."""
+    """Body and headers of an answer, with the values that metrics count."""
 
     body: bytes
     headers: dict[str, str]
@@ -33,11 +33,11 @@ class Answered:
 def answer_post(
     served: ServedModel, body: bytes, header_bytes: int | None, refuse_late: Callable[[float], None]
 ) -> Answered:
-    """Read a request, score it and write the answer. `header_bytes`: length of the JSON before binary data; None if all
-    of the body is JSON. `refuse_late` is called before rows are read, with the seconds that the request allows until
-    then, and raises an exception if they have passed.
+    """Read a request, score it and write the answer. `header_bytes`: length of the JSON before binary data; None if the
+    whole body is JSON. `refuse_late`: called before rows are read, with the seconds that the request allows until then;
+    raises an exception if they have passed.
 
-    Raises RequestError if the request is bad (400), or a page of the servable (500).
+    Raises RequestError if the request is invalid (400) or a page of the servable cannot be read (500).
     """
     try:
         request = read_request(body, header_bytes, served.inputs, served.outputs)
@@ -51,14 +51,14 @@ def answer_post(
 
 
 def probe(served: ServedModel) -> None:
-    """Score one row. Raises what `predict` raises if that has no answer."""
-    # Texts of binary data have a kernel, which is loaded when it is first called.
+    """Score one row. Raises what `predict` raises."""
+    # Binary texts are split by a kernel that is loaded at its first call.
     array_of("", "BYTES", 0, None, NO_DATA)
     served.predict(served.example())
 
 
 def write_answer(served: ServedModel, wanted: InferRequest, answer: Answer) -> tuple[bytes, dict[str, str]]:
-    """Body and headers of an answer with the scores that were asked for."""
+    """Body and headers of an answer with the requested scores."""
     document: dict[str, Any] = {"model_name": served.name, "model_version": served.version}
     if wanted.id is not None:
         document["id"] = wanted.id
@@ -76,11 +76,11 @@ def write_answer(served: ServedModel, wanted: InferRequest, answer: Answer) -> t
 
 
 def output_of(name: str, scores_B: F32, binary: bool) -> dict[str, Any]:
-    """Tensor of an output, with its values unless they are to follow as binary data."""
+    """Tensor of an output; its values are omitted if they follow as binary data."""
     described: dict[str, Any] = {"name": name, "datatype": "FP32", "shape": [len(scores_B)]}
     if binary:
         return {**described, "parameters": {"binary_data_size": scores_B.nbytes}}
-    # A float32 as a float64 is written with as many digits as bring back its bits. JSON has no word for NaN.
+    # A float32 converted to float64 is written with enough digits to restore its bits. JSON has no NaN.
     return {**described, "data": [value if math.isfinite(value) else None for value in scores_B.tolist()]}
 
 

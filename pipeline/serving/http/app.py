@@ -1,4 +1,4 @@
-"""Paths of the Open Inference Protocol, as an ASGI application around the current servable."""
+"""Endpoints of the Open Inference Protocol, as an ASGI application around the current servable."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from pipeline.serving.http.metrics import RequestMetrics
 from pipeline.serving.served_model import ServedModel
 
 MEDIA_TYPES = ("application/json", "application/octet-stream")
-"""Media types of a body: JSON with or without binary data after it."""
+"""Media types of a body: JSON, optionally followed by binary data."""
 DESCRIPTION = {"name": "pipeline", "version": version("ctr-pipeline"), "extensions": ["binary_tensor_data"]}
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BODY_SECONDS = 60
-"""Maximum time for a body that keeps arriving."""
+"""Maximum time to receive a body, in seconds."""
 LEFT = 499
-"""Status under which a request is counted whose client left before its body was read."""
+"""Status that metrics count if the client disconnects before its body is read."""
 
 
 class Api:
-    """All paths. The event loop reads bodies; one of `threads` reads the tensors, predicts and writes the answer, so
-    that the loop says at once how the server is and what it refuses."""
+    """All endpoints. The event loop reads bodies; one of `threads` decodes the tensors, predicts and writes the answer,
+    so health checks and refusals are answered immediately."""
 
     def __init__(self, current: Current, admission: Admission, threads: ThreadPoolExecutor, deadline: float) -> None:
-        """`deadline`: seconds after its body came in which a request has to begin reading rows, and the longest pause
-        within a body."""
+        """`deadline`: seconds from the arrival of a body within which the request must start reading rows; also the
+        longest pause within a body."""
         self.metrics = RequestMetrics(admission, current)
         self.stopping = False
-        """True once the server is about to end: it is not ready any more."""
+        """True when the server is shutting down and no longer ready."""
         self.bound = ""
-        """Address that the server listens on, if there is one."""
+        """Address that the server listens on; empty if there is none."""
         self._current = current
         self.admission = admission
         self._threads = threads
@@ -74,7 +74,7 @@ class Api:
         return app
 
     def _known_host(self, app: ASGIApp) -> ASGIApp:
-        """Return an application that refuses what comes under a name that is not this machine's, or from a page of
+        """Return an application that refuses requests with a host name other than this machine's, or from a page of
         another server."""
 
         async def checked(scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,7 +150,7 @@ class Api:
             return await loop.run_in_executor(self._threads, self._answer, body, header_bytes, asked, begun)
 
     def _answer(self, body: bytes, header_bytes: int | None, asked: str | None, begun: float) -> Answered:
-        """Answer a request whose body came at `begun`, in a thread of the pool."""
+        """Answer a request whose body arrived at `begun`. Runs in a thread of the pool."""
 
         def refuse_late(timeout: float) -> None:
             limit, passed = min(timeout, self.deadline), time.monotonic() - begun
@@ -176,13 +176,13 @@ class Api:
 
 
 def refuse_version(asked: str | None, served: ServedModel) -> None:
-    """Raises RequestError if another version than that of the servable is asked for."""
+    """Raises RequestError if a version other than the servable's is requested."""
     if asked not in (None, served.version):
         raise RequestError(404, f"version {asked!r} of {served.name!r} is not served; {served.version!r} is")
 
 
 def check_media_type(request: Request) -> None:
-    """Raises RequestError if no body of this type can be read."""
+    """Raises RequestError if the media type or encoding of the body is not supported."""
     found = request.headers.get("content-type", MEDIA_TYPES[0]).split(";")[0].strip().lower()
     if found not in MEDIA_TYPES:
         raise RequestError(415, f"Content-Type: {found!r}, expected one of {', '.join(MEDIA_TYPES)}")
@@ -191,7 +191,7 @@ def check_media_type(request: Request) -> None:
 
 
 def count_in(request: Request, header: str) -> int | None:
-    """Number in a header, or None if it is absent. Raises RequestError if it is not a number."""
+    """Number in a header; None if the header is absent. Raises RequestError if it is not a number."""
     text = request.headers.get(header)
     if text is not None and not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise RequestError(400, f"{header}: {text[:60]!r}, expected a number of bytes")
@@ -222,5 +222,5 @@ async def refuse(request: Request, error: Exception) -> Response:
 
 
 async def fail(request: Request, error: Exception) -> Response:
-    """Answer to a fault of our own, whose traceback the server prints."""
+    """Answer to an internal error, whose traceback the server prints."""
     return json_response({"error": f"internal error: {type(error).__name__}"}, 500)

@@ -1,4 +1,4 @@
-"""The servable that is served, and its replacement between requests while requests are in flight."""
+"""The current servable, and its replacement while requests are in flight."""
 
 from __future__ import annotations
 
@@ -14,47 +14,48 @@ from pipeline.serving.servable import CURRENT_FILE, SERVABLE_MANIFEST
 from pipeline.serving.served_model import ServedModel
 
 OpenFunction = Callable[[Path], ServedModel]
-"""Opens the servable in a folder. Raises ValueError or OSError if it is damaged or incomplete."""
+"""Function that opens the servable in a folder. Raises ValueError or OSError if it is damaged or incomplete."""
 
 
 class Held:
-    """A servable and the number of its users; closed by the last of them once it is replaced."""
+    """A servable and the number of its users. After its replacement, the last user closes it."""
 
     def __init__(self, served: ServedModel) -> None:
         self.served = served
         self.users = 1
-        """The server itself is one until the servable is replaced."""
+        """The server itself counts as a user until the servable is replaced."""
 
 
 class Current:
-    """The servable of a folder that holds one, or of the one that the folder's file `current` names.
+    """The servable in a folder, or the one that the folder's file `current` names.
 
-    `look` is for one thread, the rest for any. A request keeps the servable with which it began; another one begins
-    with the next servable as soon as that has answered `probe`, which raises an exception if it cannot.
+    `look` must be called from a single thread; the other methods are thread-safe. A request keeps the servable with
+    which it started. New requests use the next servable as soon as it passes `probe`, which raises an exception if the
+    servable cannot answer.
     """
 
     def __init__(self, folder: Path, open_servable: OpenFunction, probe: Callable[[ServedModel], None]) -> None:
-        """Raises ValueError or OSError if there is no servable to serve first, or it is damaged."""
+        """Raises ValueError or OSError if there is no initial servable, or it is damaged."""
         self._folder = folder
         self._open = open_servable
         self._probe = probe
         self._lock = threading.Lock()
         self.swaps = {"done": 0, "refused": 0}
-        """Number of servables that replaced another one, and of those that were refused."""
+        """Number of servables that replaced another, and of those that were refused."""
         self._fixed = (folder / SERVABLE_MANIFEST).is_file()
-        # The file is read after its signature: a replacement in between is seen at the next look.
+        # The file is read after its signature, so the next look detects a replacement in between.
         self._signature = self._look_at_file()
         self._name = "" if self._fixed else self._read_name()
         self._held = Held(self._opened(folder / self._name, None))
 
     @property
     def served(self) -> ServedModel:
-        """The servable that requests begin with. It may be closed at any time: see `lease`."""
+        """The servable for new requests. It may be closed at any time; see `lease`."""
         return self._held.served
 
     @contextmanager
     def lease(self) -> Iterator[ServedModel]:
-        """Servable that stays open until the end of the block."""
+        """Context with the servable, which stays open until the context exits."""
         with self._lock:
             held = self._held
             held.users += 1
@@ -64,8 +65,8 @@ class Current:
             self._release(held)
 
     def look(self) -> None:
-        """Replace the servable if `current` names another one. What cannot be opened, or has other features, is
-        refused with a message; it is tried again when the file is written again."""
+        """Replace the servable if `current` names another. A servable that cannot be opened, or has different features,
+        is refused with a message, and tried again only when the file is rewritten."""
         signature = self._look_at_file()
         if self._fixed or signature == self._signature:
             return
@@ -75,7 +76,7 @@ class Current:
             if name == self._name:
                 return
             served = self._opened(self._folder / name, self.served)
-        except Exception as error:  # Whatever is wrong with it: the servable that is there serves on.
+        except Exception as error:  # Whatever is wrong with it, the current servable stays in use.
             self.swaps["refused"] += 1
             print(f"refused: {error}; {self.served.version} is still served", file=sys.stderr, flush=True)
             return
@@ -87,7 +88,7 @@ class Current:
         self._release(before)
 
     def close(self) -> None:
-        """Close the servable. No lease may be taken any more."""
+        """Close the servable. No lease may be taken afterwards."""
         self._release(self._held)
 
     def _release(self, held: Held) -> None:

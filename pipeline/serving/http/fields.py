@@ -1,4 +1,4 @@
-"""Fields of a request's JSON, and what it asks for in addition to its inputs."""
+"""Fields of a request's JSON, and the request's options besides its inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 Scalar = str | int | float | bool
 
 MAX_COUNT = 1 << 48
-"""Bound of sizes and microseconds: more than any that is meant."""
+"""Upper bound of sizes and microseconds, above any plausible value."""
 
 
 class Message(Strict, extra="ignore"):
@@ -26,7 +26,7 @@ class Message(Strict, extra="ignore"):
     parameters: dict[str, Scalar] | None = None
 
     def option(self, name: str, default: T, where: str) -> T:
-        """Value of a parameter that the server reads. Raises ValueError if it is not of the default's type."""
+        """Value of a parameter that the server reads. Raises ValueError if its type differs from the default's."""
         value = (self.parameters or {}).get(name, default)
         if type(value) is not type(default):
             raise ValueError(f"{where}parameters.{name}: got {shown(value)}, expected {type(default).__name__}")
@@ -34,12 +34,13 @@ class Message(Strict, extra="ignore"):
 
 
 class Tensor(Message):
-    """Part of a request that describes an input or asks for an output."""
+    """Part of a request that describes an input or requests an output."""
 
     name: str
 
     def refuse_extensions(self, where: str) -> None:
-        """Raises ValueError if a parameter asks for what this server would silently leave out."""
+        """Raises ValueError if a parameter requests an unsupported extension, which would otherwise be silently
+        ignored."""
         for name in self.parameters or {}:
             if name == "classification" or name.startswith("shared_memory_"):
                 raise ValueError(
@@ -63,21 +64,21 @@ class InferDocument(Message):
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """A request that was understood: its inputs, and what it asks for."""
+    """A parsed request: its inputs and options."""
 
     table: pa.Table
     id: str | None
     parameters: Mapping[str, Scalar]
-    """Parameters as they were given; the answer repeats them."""
+    """Parameters as given; the answer repeats them."""
     outputs: Mapping[str, bool]
-    """Outputs in the order asked for; True for one as binary data."""
+    """Outputs in the order requested; True for binary data."""
     timeout: float
-    """Seconds in which the reading of rows has to begin; infinite if the request does not say."""
+    """Seconds within which the reading of rows must start; infinite if the request sets no limit."""
 
 
 def read_wanted(table: pa.Table, document: InferDocument, outputs: Sequence[str]) -> InferRequest:
-    """Read all but the inputs of a request, which are this table, for a model of these outputs. Raises ValueError as
-    `read_request` does."""
+    """Read everything except the inputs of a request. `table`: the inputs; `outputs`: those of the model. Raises
+    ValueError as `read_request` does."""
     binary, timeout = document.option("binary_data_output", False, ""), document.option("timeout", 0, "")
     if not 0 <= timeout < MAX_COUNT:
         raise ValueError(f"parameters.timeout: {shown(timeout)}, expected microseconds")
@@ -95,5 +96,5 @@ def read_wanted(table: pa.Table, document: InferDocument, outputs: Sequence[str]
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """Names for a message."""
+    """Names as text for a message, truncated to `most`."""
     return ", ".join(names[:most]) + (" ..." if len(names) > most else "")

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, in a separate registry for each server."""
+"""Prometheus metrics, in a separate registry for each server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.serving.http.current import Current
 from pipeline.serving.served_model import Answer
 
 LATENCY_BOUNDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
-"""Bounds of the histogram of latencies, closest to each other around the 10 ms that a request may take."""
+"""Bucket bounds of the latency histogram, in seconds; densest around 10 ms, the time budget of a request."""
 
 
 class RequestMetrics:
-    """Counters of requests, updated by the thread of the event loop; the rest is read at each scrape."""
+    """Counters of requests, updated by the event loop's thread. Other metrics are read at each scrape."""
 
     def __init__(self, admission: Admission, current: Current) -> None:
         self._registry = registry = CollectorRegistry()
@@ -41,7 +41,7 @@ class RequestMetrics:
         ProcessCollector(registry=registry)
 
     def count(self, status: int, seconds: float) -> None:
-        """Count a request that was answered with this status after this time."""
+        """Count a request that was answered with this status after this number of seconds."""
         self._requests.labels(str(status)).inc()
         if status == 200:
             self._seconds.observe(seconds)
@@ -59,13 +59,13 @@ class RequestMetrics:
 
 
 class _OfServable(Collector):
-    """Metrics of the servable in use, and of swaps."""
+    """Metrics of the current servable, and of swaps."""
 
     def __init__(self, current: Current) -> None:
         self._current = current
 
     def describe(self) -> Iterator[Metric]:
-        """Return no metric: the registry would otherwise collect all of them to learn their names."""
+        """Return no metrics: otherwise, the registry would collect all of them to learn their names."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:

@@ -1,5 +1,5 @@
-"""HTTP of a connection by httptools, which is faster than h11 but does not limit bytes outside bodies. This module
-does, and it limits the time that a client may take and the number of connections."""
+"""HTTP connections with httptools, which is faster than h11 but does not limit bytes outside bodies. This module adds
+that limit, and limits the time that a client may take and the number of connections."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from pipeline.serving.http.admission import RETRY_SECONDS
 
 MAX_OTHER_BYTES = 1 << 20
-"""Maximum number of bytes in a row that are neither body nor the framing of its chunks. Heads have some hundred."""
+"""Maximum number of consecutive bytes that are neither body nor chunk framing. A head has a few hundred bytes."""
 FRAMED_BYTES = 6
-"""Bytes that a byte of a body takes with its framing, if each is a separate chunk."""
+"""Bytes per body byte, including framing, if each byte is a separate chunk."""
 MAX_PIPELINED = 16
-"""Maximum number of requests that wait for the answer to an earlier one of their connection."""
+"""Maximum number of requests waiting for the answer to an earlier request on the same connection."""
 MAX_CONNECTIONS = 1000
 OTHER_FILES = 64
-"""File descriptors that are kept for anything but connections."""
+"""Number of file descriptors reserved for anything but connections."""
 HEAD_SECONDS = 10
-"""Time for the head of a request, and for the first byte of a new connection."""
+"""Time limit for the head of a request, and for the first byte on a new connection."""
 REST_SECONDS = 60
-"""Time for the rest of a body that was refused."""
+"""Time limit for the rest of a refused body."""
 TAKE_SECONDS = 10
-"""Time for which a client may take nothing of an answer that is too long for the system's buffers."""
+"""Time for which a client may stop receiving an answer that exceeds the system's buffers."""
 KEEP_ALIVE_SECONDS = 75
-"""Time between two requests of a connection."""
+"""Time limit between two requests on a connection."""
 
 
 def connection_limits() -> tuple[int, int]:
-    """Maximum number of connections, and of those that are taken at once, well below this process's limit of open
-    files: up to four times the second number are open for a moment in addition to the first."""
+    """Maximum number of connections, and of connections accepted at once. Both are well below the process's open-file
+    limit, since up to four times the second number may be open briefly in addition to the first."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     files = MAX_CONNECTIONS * 2 if allowed == resource.RLIM_INFINITY else max(allowed - OTHER_FILES, 16)
     return min(files // 2, MAX_CONNECTIONS), min(files // 8, 128)
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """HTTP that refuses endless input outside bodies, which the parser would keep, and that ends idle connections.
-    Beyond the limit of connections, the one that has waited longest for its client is closed."""
+    """HTTP protocol that refuses endless input outside bodies, which the parser would buffer, and closes idle
+    connections. Above the connection limit, it closes the connection that has waited longest for its client."""
 
     _other_bytes = 0
     _body_bytes = 0
     _begun = False
-    """True from the first byte of a request to the last one of its body."""
+    """True from the first byte of a request to the last byte of its body."""
     _seconds: float | None = None
-    """Time that the client has for what the server waits for; None while the server works for it."""
+    """Time limit of the client's next action, in seconds; None while the server is processing its request."""
     _timer: asyncio.TimerHandle | None = None
     since = math.inf
-    """Time of the loop since which the server waits for the client."""
+    """Loop time since which the server has been waiting for the client."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -106,12 +106,12 @@ class BoundedHttp(HttpToolsProtocol):
         self._await_client()
 
     def _await_client(self) -> None:
-        """Set the time for what the server now waits for. It runs on if the server waited for the same before."""
+        """Set the time limit for what the server now waits for. The timer is not reset if the limit is unchanged."""
         answered = self.cycle is None or self.cycle.response_complete
         if self.flow.write_paused:
             seconds: float | None = TAKE_SECONDS
         elif not answered:
-            # The application has a limit for a body that it reads.
+            # The application has its own limit for reading a body.
             seconds = math.inf if self._begun else None
         elif self._begun and self.cycle is not None and self.cycle.scope is self.scope:
             seconds = REST_SECONDS
@@ -132,13 +132,13 @@ class BoundedHttp(HttpToolsProtocol):
         self.end(None if between else 408, f"the request did not come within {seconds:g} s")
 
     def end(self, status: int | None, reason: str) -> None:
-        """End the connection, with an answer unless `status` is None."""
+        """Close the connection, with an answer unless `status` is None."""
         if status is not None and not self.transport.is_closing():
             retry = f"retry-after: {RETRY_SECONDS}\r\n" if status == 503 else ""
             body = f'{{"error":"{reason}"}}'
             head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{retry}connection: close\r\n\r\n"
             self.transport.write(STATUS_LINE[status] + f"{head}{body}".encode())
         self.transport.close()
-        # What the client does not take would keep the connection open.
+        # Data that the client does not receive would keep the connection open.
         if self.transport.get_write_buffer_size():
             self.transport.abort()

@@ -1,9 +1,9 @@
-"""Inference requests: the body of a POST as a table of the model's columns, and what is asked of the answer.
+"""Parsing of inference requests: the body of a POST as a table of the model's columns, and the request's options.
 
-A body is JSON, or JSON followed by binary data, which begins at `Inference-Header-Content-Length`. A column is a tensor
-of shape [B] or [B, 1]. A list column is two tensors: NAME with the values of all lists, one after the other, and
-NAME.lengths. Null is JSON's null; for any tensor T, a BOOL tensor T.null of the same shape, true for null, does the
-same, and binary data needs it.
+A body is JSON, or JSON followed by binary data, which starts at `Inference-Header-Content-Length`. A column is a tensor
+of shape [B] or [B, 1]. A list column is two tensors: NAME with the values of all lists, concatenated, and NAME.lengths.
+Nulls are JSON nulls, or true values in a BOOL tensor T.null of the same shape as the tensor T. Binary data requires the
+latter.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from pipeline.settings import read_json
 
 NO_DATA = memoryview(b"")
 Tensors = Mapping[str, tuple[str, pa.Array]]
-"""Datatype and [N] array of each tensor of a request, by name."""
+"""Datatype and [N] array of each tensor in a request, by name."""
 
 
 def read_request(
     body: bytes, header_bytes: int | None, inputs: tuple[InputSpec, ...], outputs: Sequence[str]
 ) -> InferRequest:
-    """Read a body of JSON, and of binary data after the first `header_bytes` bytes unless that is None.
+    """Read a body of JSON, followed by binary data after `header_bytes` bytes unless that is None.
 
-    Raises ValueError, with the name of the field, if the request is not one for these inputs and outputs.
+    Raises ValueError, with the name of the field, if the request does not match these inputs and outputs.
     """
     if header_bytes is not None and not 0 <= header_bytes <= len(body):
         raise ValueError(f"Inference-Header-Content-Length: {header_bytes}, but the body has {len(body)} bytes")
@@ -44,8 +44,8 @@ def read_request(
 
 @lru_cache(maxsize=8)
 def parts_of(inputs: tuple[InputSpec, ...]) -> dict[str, InputSpec]:
-    """Input of each tensor that a request may have, by the tensor's name. Raises ValueError if two inputs have a tensor
-    of the same name."""
+    """Input that each possible tensor of a request belongs to, by tensor name. Raises ValueError if two inputs have a
+    tensor of the same name."""
     parts: dict[str, InputSpec] = {}
     for spec in inputs:
         for name in (spec.name, f"{spec.name}.lengths") if spec.is_list else (spec.name,):
@@ -59,12 +59,12 @@ def parts_of(inputs: tuple[InputSpec, ...]) -> dict[str, InputSpec]:
 
 @lru_cache(maxsize=256)
 def _kind(datatype: str) -> str:
-    # Sixteen calls of Arrow for each column would take a third of the time of reading 26 columns of 200 rows.
+    # Cached: sixteen Arrow calls per column would take a third of the time to read 26 columns of 200 rows.
     return str(kind_of(DATATYPES[datatype].arrow))
 
 
 def _tensors(document: InferDocument, data: memoryview, parts: Mapping[str, InputSpec]) -> Tensors:
-    """Read the tensors of a request; `data`: the body's binary data."""
+    """Read the tensors of a request. `data`: binary data of the body."""
     tensors: dict[str, tuple[str, pa.Array]] = {}
     for n, entry in enumerate(document.inputs):
         where = f"input {shown(entry.name)}"
@@ -97,7 +97,7 @@ def _tensors(document: InferDocument, data: memoryview, parts: Mapping[str, Inpu
 
 
 def _flat(entry: InputTensor, where: str) -> list[Any]:
-    """JSON values of a tensor; those of shape [N, 1] may be nested."""
+    """Flat JSON values of a tensor; those of shape [N, 1] may be nested."""
     if (values := entry.data) is None or len(values) != entry.shape[0]:
         raise ValueError(f"{where}: {len(values or ())} values in data, expected {entry.shape[0]}")
     if len(entry.shape) == 2 and any(type(value) is list for value in values):

@@ -1,4 +1,4 @@
-"""The process around the application: its socket, its signals, and a check for a new servable once a second."""
+"""The server process: socket, signals, and a check for a new servable once a second."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pipeline.serving.http.current import Current
 from pipeline.serving.http.protocol import KEEP_ALIVE_SECONDS, BoundedHttp, connection_limits
 
 SWAP_SECONDS = 1.0
-"""Time between two checks of the file that names the servable."""
+"""Seconds between two checks of the file that names the servable."""
 WAITING_CONNECTIONS = 2048
 WRITE_SECONDS = 10
-"""Time that clients have to take their answers once the server ends."""
+"""Seconds that clients have to receive their answers after the server starts to shut down."""
 
 
 class HttpServer(uvicorn.Server):
-    """A server on a socket that is bound already. `stop` is for any thread and for signal handlers."""
+    """A server on a bound socket. `stop` may be called from any thread and from signal handlers."""
 
     def __init__(
         self, current: Current, admission: Admission, deadline: float, threads: int, say_ready: Callable[[], None]
     ) -> None:
-        """`deadline`: seconds (see `Api`). `threads`: number of those that answer. `say_ready` is called once requests
-        are answered."""
+        """`deadline`: seconds (see `Api`). `threads`: number of answering threads. `say_ready`: called when the server
+        accepts requests."""
         self._current = current
         self._say_ready = say_ready
         self._threads = ThreadPoolExecutor(threads, "predict")
@@ -46,13 +46,13 @@ class HttpServer(uvicorn.Server):
         )  # fmt: skip
 
     def run_until_stopped(self, bound: socket.socket) -> None:
-        """Answer requests until `stop`, SIGINT or SIGTERM; then those that have come."""
+        """Answer requests until `stop`, SIGINT or SIGTERM, then finish those that have arrived."""
         self._api.bound = bound.getsockname()[0]
         with bound, self._threads, on_signal(self.stop):
             asyncio.run(self._run(bound))
 
     def stop(self, why: str) -> None:
-        """Be ready no more, take no more connections, and end when everything is answered."""
+        """Report not ready, accept no more connections, and end when every request is answered."""
         self._api.stopping = True
         self.should_exit = True
 
@@ -73,23 +73,23 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for one in sockets or ():
-            # The loop takes up to `backlog` connections at once; more of them may wait in the system.
+            # The loop accepts up to `backlog` connections at once; more may wait in the kernel.
             one.listen(WAITING_CONNECTIONS)
         self._say_ready()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `on_signal`: uvicorn's own handlers would end the process by the signal."""
+        """Leave signals to `on_signal`: uvicorn's handlers would terminate the process with the signal."""
         yield
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind a socket; port 0 is a free one. Nobody can connect until the server listens.
+    """Bind a socket; port 0 selects a free port. No client can connect until the server listens.
 
-    Raises OSError, with the address, if it is in use or none of this machine.
+    Raises OSError, with the address, if it is in use or does not belong to this machine.
     """
-    # With the protocol, asyncio turns off Nagle's algorithm: head and body of an answer are two writes, and the second
-    # one would wait 40 ms for the client's acknowledgement of the first.
+    # With an explicit protocol, asyncio disables Nagle's algorithm. Otherwise the body of an answer, a separate write,
+    # would wait 40 ms for the client's acknowledgement of the head.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -1,4 +1,4 @@
-"""Tensors of the Open Inference Protocol as Arrow arrays, from JSON values and from binary data.
+"""Conversion of Open Inference Protocol tensors, as JSON values or binary data, to Arrow arrays.
 
 N elements of a tensor
 """
@@ -17,7 +17,7 @@ from pipeline.kernels.length_prefixed import split_texts
 INTEGER, NUMBER, STRING, BOOLEAN = "an integer", "a number", "a string", "true or false"
 JSON_TYPES: Mapping[str, set[type]] = {INTEGER: {int}, NUMBER: {int, float}, STRING: {str}, BOOLEAN: {bool}}
 SHOWN = 60
-"""Maximum length of a value of the request in a message."""
+"""Maximum length of a request's value in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Datatype:
 
     arrow: pa.DataType
     stored: str
-    """NumPy type of binary data; none for BYTES."""
+    """NumPy type of binary data; empty for BYTES."""
     json: str
-    """Name of an element of JSON data, in words; none if the datatype is for binary data alone."""
+    """Description of a JSON element; empty if the datatype is only for binary data."""
 
 
 DATATYPES: Mapping[str, Datatype] = {
@@ -49,8 +49,8 @@ DATATYPES: Mapping[str, Datatype] = {
 
 
 def array_of(where: str, datatype: str, num_elements: int, values: list[Any] | None, data: memoryview) -> pa.Array:
-    """Make the [N] array of a tensor from JSON values, null included, or, if these are None, from binary data. `where`
-    names the tensor in messages. Raises ValueError if its data do not fit its datatype."""
+    """Make the [N] array of a tensor from JSON values, which may include null, or from binary data if `values` is None.
+    `where`: the tensor's name in messages. Raises ValueError if the data do not match the datatype."""
     if values is not None:
         return _from_json(where, datatype, values)
     if datatype == "BYTES":
@@ -61,7 +61,7 @@ def array_of(where: str, datatype: str, num_elements: int, values: list[Any] | N
             f"{where}: {len(data)} bytes of binary data, expected {num_elements * stored.itemsize} for {num_elements} "
             f"elements of {datatype}"
         )
-    # A copy, since the data begins at any byte of the body, and kernels are compiled for aligned arrays.
+    # A copy, since the data may start at any byte of the body and kernels are compiled for aligned arrays.
     values_N = np.frombuffer(data, stored).copy()
     if datatype != "BOOL":
         return pa.Array.from_buffers(DATATYPES[datatype].arrow, len(values_N), [None, pa.py_buffer(values_N)])
@@ -71,13 +71,13 @@ def array_of(where: str, datatype: str, num_elements: int, values: list[Any] | N
 
 
 def lists_of(where: str, values: pa.Array, lengths: pa.Array) -> pa.Array:
-    """Divide values among lists of these lengths; a null length makes a null list.
+    """Split values into lists of these lengths; a null length makes a null list.
 
     Raises ValueError if a length is negative or the lengths do not add up to the number of values.
     """
     nulls = lengths.is_null() if lengths.null_count else None
     lengths_B = lengths.fill_null(0).to_numpy()
-    # Each is compared first, so that the sum cannot overflow.
+    # Each length is checked first, so that the sum cannot overflow.
     bad = np.flatnonzero((lengths_B < 0) | (lengths_B > len(values)))
     if len(bad):
         raise ValueError(f"{where}: length {lengths_B[bad[0]]} of list {bad[0]}, but there are {len(values)} values")
@@ -91,7 +91,7 @@ def _from_json(where: str, datatype: str, values: list[Any]) -> pa.Array:
     kind = DATATYPES[datatype]
     if not kind.json:
         raise ValueError(f"{where}: JSON has no {datatype}: send it as binary data, or as FP32")
-    # Types are compared exactly: to Python a boolean is an integer, and Arrow takes 1.0 for one.
+    # Types are compared exactly: in Python, a boolean is an integer, and Arrow accepts 1.0 as an integer.
     found = set(map(type, values)) - {type(None)}
     if not found <= JSON_TYPES[kind.json]:
         n = next(n for n, v in enumerate(values) if v is not None and type(v) not in JSON_TYPES[kind.json])
@@ -119,7 +119,7 @@ def _texts(where: str, count: int, data: memoryview) -> pa.Array:
 
 
 def shown(value: object) -> str:
-    """Beginning of a value of the request, for a message."""
+    """Start of a request's value, for a message."""
     if isinstance(value, int) and value.bit_length() > 4 * SHOWN:
         return f"an integer of {value.bit_length()} bits"
     try:
