@@ -158,7 +158,7 @@ class SchemaCheck:
         self.is_trained = kinds is not None
         """True if the kinds come from a trained run."""
         self.trained = frozenset(column.name for column in columns if not column.is_group)
-        """Names of the columns used in training, so without columns that are only a group of the metrics."""
+        """Names of the columns used in training, excluding columns used only as a group of the metrics."""
         self.targets = frozenset(column.name for column in columns if column.setting in ("data.labels", "data.weight"))
         """Names of the label and weight columns."""
         self.kinds: dict[str, str] = dict(kinds or {})

@@ -81,7 +81,7 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
 
 
 def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
-    """Raises ValueError if integer keys have become floats although none is missing, which would have explained it."""
+    """Raises ValueError if integer keys have become floats, unless missing values may be the reason."""
     for column in check.columns:
         groups = file.statistics(column.name) if column.has_keys else []
         if not groups or not pa.types.is_floating(found := file.schema_arrow.field(column.name).type):
