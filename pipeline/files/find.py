@@ -196,8 +196,8 @@ def place_of(source: str, root: Path | None = None) -> str:
 
 
 def _fixed(place: str) -> str:
-    """The folder of a pattern before its first part with a wildcard. An existing folder with such a name is not a
-    wildcard."""
+    """The folder of a pattern before its first part with a wildcard. The name of an existing folder is taken
+    literally."""
     parts = place.split("/")
     at = 0
     while at < len(parts) and (not glob.has_magic(parts[at]) or os.path.isdir("/".join(parts[: at + 1]))):
@@ -206,7 +206,7 @@ def _fixed(place: str) -> str:
 
 
 def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """True if a name is ignored: it starts with `_` or `.`, and the matching part of the pattern does not."""
+    """True if a name is ignored: it starts with `_` or `.`, and no matching part of the pattern starts the same way."""
     return any(
         is_hidden(name) and not any(part[0] == name[0] and fnmatchcase(name, part) for part in pattern)
         for name in names
