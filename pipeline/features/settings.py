@@ -1,4 +1,4 @@
-"""Settings of features: the columns that each reads and makes, and how. What computes them is in the file of the kind,
+"""Settings of features: the columns that each reads and makes, and how. The computation is in the module of each kind,
 such as `bucket.py`; only this module is imported with every workflow, so it imports neither NumPy nor Arrow."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Feature(Strict):
 
     @property
     def lacks(self) -> str | None:
-        """Statistics that have not been computed yet, in words, if any."""
+        """Description of the statistics not yet computed, if any."""
         return None
 
 
