@@ -51,7 +51,8 @@ def ranges_of(chunks: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 class ReadAhead:
-    """Fetches row groups in the order in which they will be needed. Errors are raised when a row group is taken."""
+    """Prefetcher of row groups, in the order in which they will be needed. Errors are raised when a row group is
+    taken."""
 
     def __init__(self) -> None:
         self.most_bytes = 0

@@ -1,4 +1,4 @@
-"""Copies a window's examples, in shuffled order, into the batches of a block."""
+"""Copy a window's examples, in shuffled order, into the batches of a block."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ class Histories:
         self.names = tuple(self._bags)
         """Names of all columns of sequences."""
         self.items = tuple(self._bags[column.name] for column in in_sequences if column.is_item)
-        """Bags of keys of each item list."""
+        """Bags of keys, one per item list."""
         self.numbers = tuple(self._bags[column.name] for column in in_sequences if not column.is_item)
-        """Bags of each list of numbers."""
+        """Bags of numbers, one per list of numbers."""
         self.clear()
 
     def clear(self) -> None:

@@ -51,12 +51,11 @@ class FileIdentity(Strict):
     """Pairs (span, rows), if the training data has spans: the next `rows` rows of the file belong to that span of the
     run."""
     version: Count | None = None
-    """Version of the Delta table from which the file was listed. Not part of the identity: other versions may contain
-    it, too."""
+    """Version of the Delta table that lists the file. Not part of the identity: other versions may contain it, too."""
 
     @property
     def rows(self) -> str:
-        """The row groups in words."""
+        """Description of the row groups."""
         return ", ".join(f"{count:,} of {rows:,} rows" for count, rows in self.row_groups) or "none"
 
 
@@ -237,5 +236,5 @@ def begun_in(data: Mapping[str, Any]) -> Begun:
 
 
 def as_json(identity: Identity) -> dict[str, dict[str, object]]:
-    """The identity as values that JSON can represent."""
+    """The identity as JSON-compatible values."""
     return {split: json.loads(of_split.model_dump_json(exclude_none=True)) for split, of_split in identity.items()}
