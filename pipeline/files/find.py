@@ -51,7 +51,7 @@ class DataFile:
     whole: tuple[str, ...] = ()
     """Names of the partition columns that are integers; the others are text."""
     version: int | None = field(default=None, compare=False)
-    """Version of the Delta table from which the file was listed."""
+    """Version of the Delta table that lists the file."""
     below: str = field(default="", compare=False)
     """Path below the named folder or below the fixed part of the pattern; for a named file, its name."""
     derived: Any = field(default=None, compare=False, repr=False)

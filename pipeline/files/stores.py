@@ -49,7 +49,7 @@ class Stamp:
     """Properties of a file that change if it is replaced or rewritten."""
 
     size: int
-    """Bytes."""
+    """Size in bytes."""
     version: str
     """Device, inode and modification time of a local file; ETag of an object, or its modification time in a store
     without ETags."""
