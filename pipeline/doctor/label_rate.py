@@ -18,7 +18,7 @@ from pipeline.records import F32, I32
 
 RATE_ERRORS = 6.0
 """Minimum number of standard errors, including the spread of the other units, to report a rate: by chance, one of 100
-units is that far off once in five million times."""
+units is that far off in one of five million cases."""
 FEW = 5
 """Minimum number of other units to estimate their spread."""
 ODDS, ODDS_OF_FEW, ODDS_OF_HOUR = 1.1, 1.5, 2.0

@@ -22,8 +22,8 @@ COUNTED, CLOSER = 0.1, 4.0
 """Minimum total variation distance between a column's values with the label and those without, and the factor by which
 it must shrink after 1 is subtracted from the former: the values then count the label."""
 SURPRISE_NATS = 30.0
-"""Negative logarithm of the probability that rows with the mean label rate all have one label: 1e-13, less than one in
-the number of values tried."""
+"""Negative logarithm of the probability that rows with the mean label rate all have one label: 1e-13, less than 1 /
+(number of values tried)."""
 WAY = "if it is known only after the label, remove it from the workflow; else find out how it was computed"
 
 

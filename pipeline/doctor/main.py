@@ -1,4 +1,4 @@
-"""pipeline doctor WORKFLOW|RUN: look for what is wrong with the data of a workflow, or with a run."""
+"""pipeline doctor WORKFLOW|RUN: check a workflow's data, or a run, for faults."""
 
 from __future__ import annotations
 

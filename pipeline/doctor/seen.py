@@ -82,9 +82,9 @@ class SeenRows:
     labels_NT: F32
     label_names: tuple[str, ...]
     file_N: I32
-    """Number of each row's file in `files`."""
+    """Index of each row's file in `files`."""
     row_N: I64
-    """Number of each row within its file."""
+    """Row number of each row within its file."""
     table: pa.Table
     """The sample as read: the workflow's columns, and the data columns from which features derive them."""
 
