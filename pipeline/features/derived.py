@@ -52,7 +52,7 @@ class Derived:
         return name in self._maker
 
     def inputs(self, names: Iterable[str]) -> list[str]:
-        """Columns of the data that these columns are, or from which they are made, without repetition."""
+        """Distinct data columns to read for these columns: each column itself, or the inputs of its feature."""
         return inputs_of(self._features, names)
 
     def schema(self, flat: pa.Schema, where: object) -> pa.Schema:
@@ -139,7 +139,7 @@ class Derived:
 
 
 def inputs_of(features: Sequence[AnyFeature], names: Iterable[str]) -> list[str]:
-    """Columns of the data that these columns are, or from which they are made, without repetition."""
+    """Distinct data columns to read for these columns: each column itself, or the inputs of its feature."""
     maker = {name: feature for feature in features for name in feature.makes}
     found: dict[str, None] = {}
     for name in names:

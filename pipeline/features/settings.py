@@ -17,12 +17,12 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class Feature(Strict):
-    """Columns made of others. A subclass has a literal `kind`, and says what it reads and makes.
+    """Columns computed from others. A subclass defines a literal `kind`, and the columns that it reads and makes.
 
     The module of that name in this folder has two functions. types(feature, found, side) returns the types of the
-    columns that the feature makes of columns of the types `found`, and raises ValueError, with the column, if one does
-    not fit. compute(feature, given, side) returns the columns that it makes of `given`, Arrow arrays of types that
-    `types` has accepted. `side` is its side file.
+    columns made from columns of the types `found`, and raises ValueError, with the column, if one does not fit.
+    compute(feature, given, side) returns the columns made from `given`, Arrow arrays of types that `types` has
+    accepted. `side` is the feature's side file.
     """
 
     @property
@@ -38,11 +38,11 @@ class Feature(Strict):
     hashes: ClassVar[bool] = False
     """True if the feature hashes its inputs, so that whole numbers must be integers, as in a category."""
     side_field: ClassVar[str] = ""
-    """Name of the field that names the file that the feature reads, if any."""
+    """Name of the field that contains the name of the feature's side file, if any."""
 
     @property
     def side_file(self) -> str | None:
-        """File that the feature reads, relative to `data.root`, if any."""
+        """Name of the file that the feature reads, relative to `data.root`, if any."""
         return getattr(self, self.side_field) if self.side_field else None
 
     @property
