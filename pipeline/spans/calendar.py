@@ -1,4 +1,4 @@
-"""The calendar of a run: the time span of each row of each file, in file order.
+"""The calendar of a run: the span of each row of each file, in file order.
 
 Spans depend only on event times, paths or files, never on the command that added the data.
 """
@@ -54,10 +54,10 @@ class Calendar:
 
 
 class CalendarMaker:
-    """Cuts files one by one into spans, which continue those of the run so far."""
+    """Divider of files, one by one, into spans, which continue those of the run so far."""
 
     def __init__(self, data: Data, labels: Iterable[str] = ()) -> None:
-        """`labels`: names of the run's existing spans; files with other rows for these are rejected."""
+        """`labels`: names of the run's existing spans; files with more rows for these are rejected."""
         self._kind, self._time, self._root = data.spans_by, data.time, data.root
         self.labels = list(labels)
         self._num_known = len(self.labels)
