@@ -1,5 +1,5 @@
-"""The numbered sequence of blocks of a run: passes over its data (`pipeline.spans.passes`), cut into blocks. Without
-spans these are training epochs, validation after each, and the test at the end."""
+"""Numbered sequence of a run's blocks: its passes over the data (`pipeline.spans.passes`), cut into blocks. Without
+spans, these are training epochs, a validation after each, and a final test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.spans.passes import SPAN, Leg, SpanPasses, epoch_legs
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The batch at which a run resumes: everything before it is in the commit."""
+    """The batch at which a run resumes; the commit covers everything before it."""
 
     epoch: int
     split: str
@@ -22,24 +22,25 @@ class Position:
 
 
 START = Position(0, "train", 0)
-"""Where every run begins."""
+"""Where every run starts."""
 
 
 class Agenda:
-    """All blocks of a run: a pure function of the number of examples of each split, batch size and number of epochs.
+    """All blocks of a run: a pure function of the number of examples per split, the batch size and the number of
+    epochs.
 
-    A block never spans two legs. The number of batches per block changes only where a leg is cut into blocks, never
-    the batches themselves.
+    A block never spans two legs. The number of batches per block affects only where a leg is cut into blocks, never the
+    batches themselves.
     """
 
     def __init__(
         self, num_examples: Mapping[str, int], batch_size: int, epochs: int, test_apart: bool = False,
         min_last_batch: int = 1, steps_before: int = 0, passes: SpanPasses | None = None,
     ) -> None:  # fmt: skip
-        """`test_apart`: the agenda has no test leg, since the epoch to test is chosen after training (see `test`).
-        `min_last_batch`: if the training split's last batch has fewer examples, it is merged into the one before.
-        `steps_before`: number of steps that were taken before the agenda begins. `passes`: those over spans of the
-        training split, in place of epochs."""
+        """`test_apart`: omit the test leg, since the epoch to test is chosen after training (see `test`).
+        `min_last_batch`: if the last training batch has fewer examples, it is merged into the one before.
+        `steps_before`: number of steps taken before the agenda starts. `passes`: passes over spans of the training
+        split, instead of epochs."""
         self._passes = passes
         self._min_last_batch, self._steps_before = min_last_batch, steps_before
         self.num_examples = num_examples
@@ -50,9 +51,9 @@ class Agenda:
         self._arrivals = [arrival for arrival, _ in legs]
         self._places = {leg: place for place, leg in enumerate(self.legs)}
         self._first_batches: dict[Leg, int] = {}
-        """Number of batches of all legs before each."""
+        """Number of batches in all legs before each leg."""
         self._first_steps: dict[Leg, int] = {}
-        """Number of steps of all legs before each."""
+        """Number of steps in all legs before each leg."""
         self._total_batches = steps = 0
         for leg in self.legs:
             self._first_batches[leg], self._first_steps[leg] = self._total_batches, steps
@@ -61,12 +62,12 @@ class Agenda:
 
     @property
     def steps_of_epoch(self) -> int:
-        """Number of steps of an epoch, or of a pass over the first span."""
+        """Number of steps in an epoch, or in a pass over the first span."""
         return self._num_batches(Leg("train", 0, 0 if self._passes else None))
 
     @property
     def largest_batch(self) -> int:
-        """Maximum number of examples of a batch: those of a whole one, and of a last one that is merged into it."""
+        """Maximum number of examples per batch: a full batch plus a short last one merged into it."""
         return self._batch_size + self._min_last_batch - 1
 
     @property
@@ -76,40 +77,40 @@ class Agenda:
 
     @property
     def end(self) -> Position:
-        """Position after the last epoch or span: one more would begin there."""
+        """Position after the last epoch or span, where another one would start."""
         if self._passes:
             return Position(0, SPAN, 0, len(self._passes.num_rows))
         return Position(len([leg for leg in self.legs if leg.split == "train"]), "train", 0)
 
     def position(self, block: Block | None) -> Position:
-        """Position from which this block comes next (None: the end of the run). In an evaluation it is the first batch
-        of the split: an evaluation changes nothing, so it is repeated as a whole."""
+        """Position whose next block is this one (None: the end of the run). In an evaluation, it is the first batch of
+        the split: an evaluation changes nothing, so it is repeated in full."""
         if block is None:
             return self.end
         return Position(block.epoch, block.split, block.first_batch if block.trains else 0, block.span)
 
     def block_at(self, position: Position, block_batches: int) -> Block | None:
-        """First block of the run from this position on, with number 0; None if no block is left."""
+        """First block of the run from this position on, with number 0; None if there is none."""
         place, first_batch = self._find(position)
         if place == len(self.legs):
             return None
         leg = self.legs[place]
         if first_batch and first_batch == self._num_batches(leg):
-            # A commit of another number of workers, before a last batch that is too small for this number of workers
-            # and so part of the batch before it.
+            # The commit is from a run with another number of workers, and the last batch is too small for this number
+            # of workers, so it is merged into the batch before it.
             following = self.legs[place + 1 :]
             return self._block(0, following[0], 0, block_batches) if following else None
         return self._block(0, leg, first_batch, block_batches)
 
     def _find(self, position: Position) -> tuple[int, int]:
-        """Place in `legs` of the leg at a position, and the batch; the number of legs if none is left."""
+        """Index in `legs` of the leg at a position, and the batch; the number of legs if none is left."""
         if position == START:
             return 0, 0
         place = self._places.get(Leg(position.split, position.epoch, position.span))
         if place is not None:
             return place, position.batch
         if position.span is not None:
-            # A score or an evaluation that this session leaves out, or the end of what had come.
+            # A score or an evaluation that this session omits, or the end of the data that had arrived.
             arrival = position.span + (position.split != SPAN)
             return next((n for n, one in enumerate(self._arrivals) if one >= arrival), len(self.legs)), 0
         # The commit's last epoch was followed by the test; this run has more epochs.
@@ -117,8 +118,8 @@ class Agenda:
         return self._places.get(following, len(self.legs)), 0
 
     def trained_before(self, position: Position) -> int:
-        """Number of training examples before this position, all passes counted. Raises ValueError if the run never
-        reaches the position."""
+        """Number of training examples before this position, over all passes. Raises ValueError if the run never reaches
+        the position."""
         trains = position.split == "train"
         leg = Leg(position.split, position.epoch, position.span)
         if self._passes is None:
@@ -145,7 +146,7 @@ class Agenda:
         return sum(self._num_batches(leg) for leg in self.legs[:place] if leg.split == "train") + batch
 
     def examples_before(self, position: Position) -> int:
-        """Number of examples before this position, all passes counted."""
+        """Number of examples before this position, over all passes."""
         block = self.block_at(position, 1)
         if block is None:
             return self.total_examples
@@ -154,9 +155,8 @@ class Agenda:
     def stretch(
         self, block_batches: int, begin: Block, train_blocks: int | None = None
     ) -> tuple[list[Block], Block | None]:
-        """Return the blocks from `begin` to the next commit that is due, and the block after them (None at the end of
-        the run). A commit is due after `train_blocks` training blocks and at the end of an epoch, after its
-        evaluation."""
+        """Return the blocks from `begin` to the next commit, and the block after them (None at the end of the run). A
+        commit is due after `train_blocks` training blocks, and at the end of an epoch, after its evaluation."""
         blocks: list[Block] = []
         trained = 0
         for block in self.blocks(block_batches, begin):
@@ -169,13 +169,13 @@ class Agenda:
         return blocks, None
 
     def test(self, epoch: int, block_batches: int, first_batch: int = 0) -> list[Block]:
-        """The blocks of a test of the weights after this epoch, from batch `first_batch` on."""
+        """Blocks that test the weights after this epoch, from batch `first_batch` on."""
         leg = Leg("test", epoch, self._arrivals[-1] if self._passes else None)
         firsts = range(first_batch, self._num_batches(leg), block_batches)
         return [self._block(number, leg, first, block_batches) for number, first in enumerate(firsts)]
 
     def blocks(self, block_batches: int, begin: Block | None = None) -> Iterator[Block]:
-        """Blocks of at most `block_batches` batches, from the first batch of `begin` on and numbered from its
+        """Blocks of at most `block_batches` batches, starting at the first batch of `begin` and numbered from its
         number."""
         number = begin.number if begin else 0
         first_leg = self._places[Leg.of(begin)] if begin else 0
@@ -186,11 +186,11 @@ class Agenda:
                 number += 1
 
     def _end(self, leg: Leg, batch: int) -> int:
-        """First example of a batch; after the last batch, the number of examples of the leg."""
+        """First example of a batch; past the last batch, the number of examples in the leg."""
         return self.size(leg) if batch == self._num_batches(leg) else batch * self._batch_size
 
     def size(self, leg: Leg) -> int:
-        """Number of examples of a leg."""
+        """Number of examples in a leg."""
         if self._passes and leg.split in (SPAN, "train"):
             return self._passes.num_rows[leg.span or 0]
         return self.num_examples[leg.split]
@@ -206,7 +206,7 @@ class Agenda:
         first_example = first_batch * self._batch_size
         steps = self._first_steps.get(leg)
         if steps is None:
-            # The test is none of the legs: it is of the weights after some epoch.
+            # The test is not one of the legs: it uses the weights after some epoch.
             steps = (leg.epoch + 1) * self.steps_of_epoch
         steps += self._steps_before
         return Block(

@@ -1,4 +1,4 @@
-"""Row groups of object stores, fetched before they are needed, so that the wait for a store passes during training."""
+"""Prefetch of row groups from object stores, so that the latency of the store overlaps with training."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from pipeline.files.find import DataFile
 from pipeline.files.stores import PIECE, Stamp, StoredFile
 
 REQUESTS = 8
-"""Maximum number of concurrent requests. With 1 MB and 20 ms each, they use a bandwidth of 400 MB/s."""
+"""Maximum number of concurrent requests. At 1 MB and 20 ms each, they use a bandwidth of 400 MB/s."""
 HOLE = 1 << 18
-"""Maximum number of bytes between two column chunks that are fetched for nothing, as their request costs more."""
+"""Maximum gap in bytes between two column chunks that are fetched together: beyond it, a separate request is
+cheaper."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Used column chunks of a row group, which are fetched with one request for several that are close together."""
+    """Used column chunks of a row group; chunks that are close together are fetched with one request."""
 
     file: StoredFile
     ranges: tuple[tuple[int, int], ...]
-    """First byte of each piece, and the one after its last."""
+    """First byte of each piece, and its end (exclusive)."""
 
     @property
     def num_bytes(self) -> int:
@@ -30,8 +31,8 @@ class Pieces:
 
 
 def bytes_in_stores(groups: Sequence[tuple[Pieces, int]], window: int) -> tuple[int, int]:
-    """Bytes of the largest row group, as it is fetched, and of all footers; and the bytes of a window of so many
-    examples together with these. `groups`: row groups that are in stores, each with its number of rows."""
+    """Return the bytes of the largest row group, as fetched, plus all footers; and the same plus the bytes of a window
+    of `window` examples. `groups`: row groups in stores, each with its number of rows."""
     largest = max((pieces.num_bytes for pieces, _ in groups), default=0)
     least = largest + sum(len(file.footer) for file in {pieces.file for pieces, _ in groups})
     of_example = max((pieces.num_bytes / num_rows for pieces, num_rows in groups), default=0.0)
@@ -39,7 +40,7 @@ def bytes_in_stores(groups: Sequence[tuple[Pieces, int]], window: int) -> tuple[
 
 
 def ranges_of(chunks: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Ranges of the pieces that hold these column chunks; no chunk is cut."""
+    """Ranges of the pieces that contain these column chunks; no chunk is split."""
     found: list[tuple[int, int]] = []
     for begin, end in sorted(set(chunks)):
         if found and begin - found[-1][1] <= HOLE and end - found[-1][0] <= PIECE:
@@ -50,18 +51,20 @@ def ranges_of(chunks: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 class ReadAhead:
-    """Fetches row groups in the order in which they will be needed. What goes wrong is raised when one is taken."""
+    """Prefetcher of row groups, in the order in which they will be needed. Errors are raised when a row group is
+    taken."""
 
     def __init__(self) -> None:
         self.most_bytes = 0
-        """Maximum number of bytes that are fetched, or kept, before they are needed."""
+        """Maximum number of bytes to fetch ahead and keep."""
         self._pools: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None
-        """Threads of requests for pieces, and one that then looks whether the file has changed."""
+        """Threads that request pieces, and one that then checks whether the file has changed."""
         self._begun: dict[Pieces, tuple[Future[list[tuple[int, bytes]]], list[Future[bytes]]]] = {}
 
     def take(self, wanted: Pieces, coming: Iterable[Pieces]) -> list[tuple[int, bytes]]:
-        """Place and bytes of each piece of a row group. Of those that come next as many are fetched as there is room
-        for; others that were begun are dropped. Raises OSError if it cannot be read, ValueError if it has changed."""
+        """Return the offset and bytes of each piece of a row group. Also starts to fetch the next ones in `coming`, up
+        to `most_bytes`, and drops other pending fetches. Raises OSError if the row group cannot be read, ValueError if
+        its file has changed."""
         requests, looks = self._pools = self._pools or (
             ThreadPoolExecutor(REQUESTS, "read ahead"), ThreadPoolExecutor(1, "look at store"),
         )  # fmt: skip
@@ -84,7 +87,7 @@ class ReadAhead:
         return self._begun.pop(wanted)[0].result()
 
     def close(self) -> None:
-        """Wait for what is being fetched. May be called twice."""
+        """Wait for pending fetches. May be called twice."""
         for pool in self._pools or ():
             pool.shutdown(cancel_futures=True)
         self._pools, self._begun = None, {}
@@ -92,9 +95,9 @@ class ReadAhead:
 
 def _whole(pieces: Pieces, parts: list[Future[bytes]]) -> list[tuple[int, bytes]]:
     for part in parts:
-        # Not `wait`, which does not notice that a pool which is shut down cancels what it never began.
+        # Not `wait`: it never sees the cancellation of a future that had not started when its pool was shut down.
         part.exception()
-    # After the last byte came: a file that is replaced while it is read would give pieces of both.
+    # Checked after the last byte arrives: a file replaced during the read would yield pieces of both versions.
     was, now = pieces.file.stamp, stamp_of(pieces.file.place)
     if now != was:
         raise ValueError(
@@ -105,7 +108,7 @@ def _whole(pieces: Pieces, parts: list[Future[bytes]]) -> list[tuple[int, bytes]
 
 
 def stamp_of(file: DataFile | str) -> Stamp:
-    """Stamp of a file, which another content changes. Raises ValueError if the file is gone."""
+    """Stamp of a file; it changes with the content. Raises ValueError if the file is gone."""
     try:
         return stores.stamp_of(str(file))
     except OSError as error:

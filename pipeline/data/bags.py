@@ -1,4 +1,4 @@
-"""Bags of keys or numbers, one after another, in memory that is reused and only grows."""
+"""Bags of keys or numbers, concatenated in memory that is reused and only grows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Bags:
     """Growing list of `count` bags; bag i is keys[offsets[i] : offsets[i + 1]]."""
 
     def __init__(self, dtype: DTypeLike = "uint64") -> None:
-        """`dtype`: that of the keys, or numbers."""
+        """`dtype`: dtype of the keys or numbers."""
         self.offsets: I64 = aligned_empty(1, "int64")
         self.keys: Any = aligned_empty(0, dtype)
         self.clear()
@@ -28,9 +28,9 @@ class Bags:
         return int(self.offsets[self.count])
 
     def room(self, num_bags: int, num_keys: int) -> tuple[Any, I64]:
-        """Memory to append to: the keys, and the [num_bags + 1] offsets, of which the first is set.
+        """Memory to append to: the keys, and the [num_bags + 1] offsets, the first of which is already set.
 
-        The caller fills both in, and then raises `count` by the bags it has added.
+        The caller fills in both, and then increases `count` by the number of bags added.
         """
         begin, end = self.num_keys, self.num_keys + num_keys
         self.offsets = _grown(self.offsets, self.count + 1, self.count + num_bags + 1)
@@ -41,7 +41,7 @@ class Bags:
 def _grown(array: NDArray[Any], used: int, needed: int) -> NDArray[Any]:
     if needed <= len(array):
         return array
-    # An eighth more than needed: lengths of lists vary, and growing costs a copy.
+    # An eighth more than needed: list lengths vary, and growing costs a copy.
     grown = aligned_empty(needed + needed // 8, array.dtype)
     grown[:used] = array[:used]
     return grown

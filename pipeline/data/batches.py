@@ -1,4 +1,4 @@
-"""Copying of a window's examples, in their shuffled order, into the batches of a block."""
+"""Copy a window's examples, in shuffled order, into the batches of a block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.records import F32, U64, Examples, FieldLayout
 
 
 def widths_of(columns: Sequence[InputColumn], layout: FieldLayout) -> Widths:
-    """Number of columns of each kind among those that are read. `layout`: that of their categorical fields."""
+    """Number of columns of each kind among `columns`. `layout`: layout of their categorical fields."""
     settings = [column.setting for column in columns]
     return Widths(
         num_labels=settings.count("data.labels"),
@@ -33,13 +33,13 @@ def widths_of(columns: Sequence[InputColumn], layout: FieldLayout) -> Widths:
 
 
 class BatchWriter:
-    """Writer of one batch at a time: `begin`, then `add` for each window that has examples of the batch, then `end`.
-    After all batches of the block `finish`."""
+    """Writer of a block's batches, one by one: `begin`, `add` for each window with examples of the batch, then `end`.
+    Call `finish` after all batches of the block."""
 
     def __init__(self, widths: Widths) -> None:
         self._widths = widths
-        # The bags of one field are contiguous within a batch, whichever windows they come from. The next field's place
-        # is known only after the last window, so bags are collected here until then.
+        # The bags of a field are contiguous within a batch, whichever windows they come from. The start of the next
+        # field is known only after the last window, so bags are collected here until then.
         self._bags = tuple(Bags() for _ in range(widths.num_bags))
         self._numbers = tuple(Bags("float32") for _ in range(widths.num_list_numbers))
 
@@ -58,7 +58,7 @@ class BatchWriter:
             bags.clear()
 
     def add(self, window: Window, begin: int, end: int, at: int) -> None:
-        """Copy examples `begin` to `end` of the window's order to the block's examples from `at` on."""
+        """Copy examples `begin` to `end` of the window's order to the block's examples, from example `at` on."""
         w, examples = self._widths, self._examples
         to, order = slice(at, at + end - begin), window.order[begin:end]
         assemble.transpose_floats(window.floats_CN, 0, begin, examples.labels_NT[to])
@@ -80,7 +80,7 @@ class BatchWriter:
             self._num_cut += int(window.histories.cut_N[order].sum())
 
     def end(self) -> None:
-        """Append the multi-hot fields and the item lists to the single-valued fields, and set the start of the next
+        """Append the multi-hot fields and the item lists after the single-valued fields, and set the start of the next
         batch."""
         ends = [self._keys_SB.size]
         for bags, starts in zip(self._bags, self._examples.bags[self._batch], strict=True):
@@ -93,8 +93,8 @@ class BatchWriter:
         self._list_numbers.append([bags.keys[: bags.num_keys].copy() for bags in self._numbers])
 
     def finish(self) -> Examples:
-        """Return the block's examples with their values. Those of lists of numbers are put after all keys. Raises
-        BufferTooSmall if the slot ends before."""
+        """Return the block's examples with their values. Lists of numbers are placed after all keys. Raises
+        BufferTooSmall if the slot is too small."""
         examples = self._examples
         num_keys, num_floats = int(examples.batch_starts[-1]), sum(map(len, chain(*self._list_numbers)))
         num_words = num_keys + -(-num_floats // 2)
@@ -115,11 +115,11 @@ class BatchWriter:
         )  # fmt: skip
 
     def _room(self, at: int, count: int) -> U64:
-        """View of `count` values, from value `at` of the batch on. Raises BufferTooSmall if the slot ends before."""
+        """View of `count` values, from value `at` of the batch on. Raises BufferTooSmall if the slot is too small."""
         keys_V = self._examples.keys_V
         begin, end = self._start + at, self._start + at + count
         if end > len(keys_V):
-            # Estimate for the whole block: the remaining batches need as much per example as those so far.
+            # Estimate for the whole block: assume that the remaining batches need as much per example as those so far.
             share = self._examples.block.num_examples / max(1, self._end)
             used = self._examples.nbytes
             raise BufferTooSmall(used + int(8 * end * share), used + 8 * len(keys_V))

@@ -1,4 +1,4 @@
-"""Memory of the read ring: one reserved range of addresses per buffer, divided again for every block."""
+"""Memory of the read ring: one reserved address range per buffer, laid out again for each block."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BufferTooSmall(ValueError):
 
 
 def padded(num_bytes: int) -> int:
-    """Bytes that an array takes up to the next multiple of 64, where the next array begins."""
+    """Bytes of an array, rounded up to a multiple of 64, where the next array starts."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -53,7 +53,7 @@ class Widths:
         return self.num_multi + self.num_lists
 
     def array_bytes(self, batch_sizes: Sequence[int]) -> int:
-        """Bytes of a block's arrays, its values (keys) not counted."""
+        """Bytes of a block's arrays, excluding its values (keys)."""
         num_examples = sum(batch_sizes)
         floats = [self.num_labels, int(self.weighted), self.num_numbers]
         bags = [padded(4 * self.num_bags * (size + 1)) for size in batch_sizes]
@@ -62,24 +62,24 @@ class Widths:
 
 
 class ReadBuffer:
-    """One buffer of the read ring. It holds one block at a time: `begin` discards the one before.
+    """One buffer of the read ring. It contains one block at a time: `begin` discards the previous one.
 
-    The slot reserves address space for `limit_bytes` at once and takes memory only as blocks fill it. So a block can
-    grow without a copy while it is read (its number of values is known only at its end), and blocks of equal size use
-    the same pages, which were touched before.
+    The slot reserves address space for `limit_bytes` up front and uses memory only as blocks fill it. So a block can
+    grow without a copy while it is read (its number of values is known only at its end), and blocks of equal size reuse
+    the same pages, which are already mapped.
     """
 
     def __init__(self, limit_bytes: int, empty: Callable[[int, DTypeLike], NDArray[Any]] = aligned_empty) -> None:
-        """`empty` allocates the memory."""
+        """`empty`: allocator of the memory."""
         self.limit_bytes = limit_bytes
         self._arena = empty(limit_bytes, np.uint8)
         self._used = 0
 
     def begin(self, block: Block, widths: Widths) -> Examples:
-        """Uninitialized arrays for the block; `keys_V` is all the rest of the slot, where lists of numbers get a part
+        """Uninitialized arrays for the block; `keys_V` is the rest of the slot, part of which goes to lists of numbers
         when the block is finished.
 
-        Raises BufferTooSmall if the arrays, and one value per example for each single-valued field, do not fit.
+        Raises BufferTooSmall if the arrays, plus one value per example and single-valued field, do not fit.
         """
         self._used = 0
         n = block.num_examples
@@ -101,7 +101,7 @@ class ReadBuffer:
         )
 
     def taken(self, examples: Examples) -> NDArray[np.uint8]:
-        """Bytes of the block in this buffer, as one array."""
+        """The block's bytes in this buffer, as one array."""
         return self._arena[: examples.nbytes]
 
     def at(self, array: NDArray[Any]) -> int:

@@ -39,8 +39,8 @@ def missing_in(column: InputColumn) -> np.uint64:
 def fill_floats(
     array: pa.Array, column: InputColumn, where: str, first_row: int, out: F32, outside: Outside | None = None
 ) -> None:
-    """Convert a label, weight or number column. Raises ValueError if it has bad values, unless they are numbers and
-    `outside`, which counts them, has another rule; `where` and `first_row` are for messages."""
+    """Convert a label, weight or number column. Bad values raise ValueError, unless they are numbers and `outside`,
+    which counts them, has another rule. `where` and `first_row` are used in messages."""
     values, bits, at = numeric_values(array)
     _convert(values, column, out)
     if len(bits):
@@ -67,7 +67,7 @@ def fill_floats(
 
 
 def _convert(values: NDArray[Any], column: InputColumn, out: F32) -> None:
-    """Convert values, nulls ignored; bad ones become NaN."""
+    """Convert values, ignoring nulls; bad ones become NaN."""
     spec = column.number
     if spec:
         above = -1.0 if spec.log1p else -np.inf
@@ -81,7 +81,7 @@ def _convert(values: NDArray[Any], column: InputColumn, out: F32) -> None:
 
 
 def _nearest(values_N: NDArray[Any], is_null_N: NDArray[np.bool_], spec: Number) -> F32:
-    """Numbers inside the domain that are nearest to these, which are outside (see `Outside`)."""
+    """Nearest numbers inside the domain to these, which are outside it (see `Outside`)."""
     x_N = values_N.astype(np.float64)
     x_N = np.where(is_null_N | np.isnan(x_N), spec.fill, x_N) + spec.shift
     y_N: F32 = np.clip(x_N, -MOST, MOST).astype(np.float32)
@@ -89,7 +89,8 @@ def _nearest(values_N: NDArray[Any], is_null_N: NDArray[np.bool_], spec: Number)
 
 
 def _float_for_null(column: InputColumn) -> np.float32:
-    """Value of a null: in a number column that of NaN (`fill` plus `shift`), elsewhere NaN, which is an error."""
+    """Value of a null: in a number column the same as for NaN (`fill` plus `shift`), elsewhere NaN, which is an
+    error."""
     out = np.full(1, np.nan, np.float32)
     if column.number:
         _convert(out.copy(), column, out)
@@ -123,7 +124,7 @@ def fill_bags(array: pa.Array, column: InputColumn, dictionary: U64 | None, bags
 
 
 def dictionary_keys(array: pa.Array, column: InputColumn) -> U64 | None:
-    """Keys of the dictionary of the array, or of its lists' values; None if it has no dictionary."""
+    """Keys of the dictionary of the array, or of its list values; None without a dictionary."""
     values = array.values if is_list(array.type) else array
     if not pa.types.is_dictionary(values.type):
         return None

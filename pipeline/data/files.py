@@ -1,4 +1,4 @@
-"""The files of a split, and checks that their columns fit the workflow."""
+"""The files of a split, and checks of their columns against the workflow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class InputColumn:
-    """A column that the workflow names, and its use."""
+    """A column named in the workflow, and its use."""
 
     name: str
     setting: str
@@ -38,22 +38,22 @@ class InputColumn:
     number: Number | None = None
     table: str = ""
     task: Task | None = None
-    """Task of a label, if the workflow has `data.tasks`."""
+    """The label's task, if the workflow has `data.tasks`."""
     rare: RareKeys | None = None
-    """Keys of a category's rare values, if `data.features` has a rule for it."""
+    """Keys for a category's rare values, if `data.features` has a rule for them."""
     sequence: str = ""
-    """Name of the sequence that the column belongs to."""
+    """Name of the column's sequence."""
     max_length: int = 0
-    """Number of values that are kept of a list of a sequence."""
+    """Maximum number of values kept per list of a sequence."""
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Roles of the table of types (see `pipeline.files.types.HOLDS`), one of which the column has."""
+        """The column's possible roles in the table of types (see `pipeline.files.types.HOLDS`)."""
         return ROLES[self.setting]
 
     @property
     def may_be_missing(self) -> bool:
-        """True for a label that some examples lack, so that a null is not an error."""
+        """True for a label that some examples may lack, so that a null is not an error."""
         return self.task is not None and (self.task.nulls or self.task.where is not None)
 
     @property
@@ -66,12 +66,12 @@ class InputColumn:
 
     @property
     def is_item(self) -> bool:
-        """True for lists of a sequence whose values have keys."""
+        """True for a sequence's lists of items, whose values are hashed to keys."""
         return self.setting == "data.sequences.items"
 
     @property
     def has_rows(self) -> bool:
-        """True if the keys of the column's values have rows."""
+        """True if the column's keys have embedding rows."""
         return self.is_category or self.is_item
 
     @property
@@ -89,8 +89,8 @@ class InputColumn:
 
 
 def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | None:
-    """The columns that the features of the workflow make, if there are features. `kinds`: see `Derived`. Raises
-    ValueError if one lacks a statistic or a file."""
+    """Columns computed by the workflow's features; None without features. `kinds`: see `Derived`. Raises ValueError if
+    a feature lacks a statistic or a file."""
     if not data.features:
         return None
     from pipeline.features.derived import Derived
@@ -99,8 +99,8 @@ def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | 
 
 
 def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ()) -> list[InputColumn]:
-    """All columns to read: labels, weight, numbers, categories, sequences, each in the order of the workflow; then
-    those that `group` and `slices` name, which may also be some of the former."""
+    """All columns to read: labels, weight, numbers, categories, sequences, each in workflow order; then the columns of
+    `group` and `slices`, which may repeat earlier ones."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
@@ -118,7 +118,7 @@ def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ())
 
 
 def _in_sequences(data: Data, categories: Sequence[InputColumn]) -> list[InputColumn]:
-    """Columns of the sequences: of each the items, as values of their candidates, and then the numbers."""
+    """Columns of the sequences: for each sequence its items, hashed like their candidates, then its numbers."""
     column_of, found = {column.name: column for column in categories}, []
     for sequence in data.sequences:
         of = InputColumn("", "data.sequences.numbers", sequence=sequence.name, max_length=sequence.max_length)
@@ -130,53 +130,53 @@ def _in_sequences(data: Data, categories: Sequence[InputColumn]) -> list[InputCo
 
 
 def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
-    """Files of one split, for what is read after training. `kinds`: see `typed`. Raises ValueError as `find` does."""
+    """Files of one split, to be read after training. `kinds`: see `typed`. Raises ValueError as `find` does."""
     found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files
     return with_derived(found, derived_of(data, kinds))
 
 
 def with_derived(files: Iterable[DataFile], derived: Derived | None) -> list[DataFile]:
-    """The files with the columns that are made of theirs."""
+    """The files, each with the columns derived from its own."""
     return [replace(file, derived=derived) for file in files]
 
 
 def listings_of(data: Data, begun: Mapping[str, int | None] = MappingProxyType({})) -> dict[str, Listing]:
-    """Files of each split: pattern after pattern, each in the order of names. `begun`: places of the files of a run
-    that goes on, and versions (see `table_files`). Raises ValueError as `find` does."""
+    """Files of each split: pattern by pattern, each sorted by name. `begun`: files of a resumed run, with their
+    versions (see `table_files`). Raises ValueError as `find` does."""
     found = {s: find(getattr(data, s), data.root, f"data.{s}", "Parquet", begun=begun) for s in SPLITS}
     files = iter(with_derived(typed([f for listing in found.values() for f in listing.files], {}), derived_of(data)))
     return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 
 class SchemaCheck:
-    """Check of one file's schema after another: each fits the workflow, and all have the same kinds of keys."""
+    """Check of the files' schemas, one by one: each must fit the workflow, and all must have the same kinds of keys."""
 
     def __init__(self, columns: list[InputColumn], kinds: Mapping[str, str] | None = None) -> None:
-        """`kinds`: kind of each column of keys in the training data, which all files must have, and which a column
-        without any value counts as; None: any."""
+        """`kinds`: kind of each column of keys in the training data, required of all files and assumed for a column
+        without values; None: any."""
         self.columns = columns
         self.is_trained = kinds is not None
-        """True if the kinds are those of a run that was trained."""
+        """True if the kinds come from a trained run."""
         self.trained = frozenset(column.name for column in columns if not column.is_group)
-        """Names of the columns used in training; one that is only the group of the metrics is not."""
+        """Names of the columns used in training, excluding columns used only as a group of the metrics."""
         self.targets = frozenset(column.name for column in columns if column.setting in ("data.labels", "data.weight"))
         """Names of the label and weight columns."""
         self.kinds: dict[str, str] = dict(kinds or {})
-        """Kind of each column of keys (see `key_kind`): that of the first file with values until `end` is called."""
+        """Kind of each column of keys (see `key_kind`): until `end`, the kind in the first file with values."""
         self.notes: list[str] = []
-        """A line for each column that some files of a split lack."""
+        """One line per column that some files of a split lack."""
         self._first: dict[str, DataFile | str] = {}
-        """The first file with values of each column of keys."""
+        """For each column of keys, the first file with values."""
         self._empty: dict[str, str] = {}
-        """Kind of a column of keys that has no values in some file."""
+        """Kind of each column of keys that has no values in some file."""
         self._absent: dict[str, list[tuple[DataFile | str, pa.Schema]]] = {}
         self._num_files = 0
 
     def check(self, path: DataFile | str, schema: pa.Schema, alone: bool = True) -> None:
         """Raises ValueError if a column does not fit; the message names the file, the column, the type found, the types
-        expected, and what to change. `path`: the file, or what a table is called. `schema`: that of flat columns.
-        `alone`: False for a file of a split, others of which may have the columns of keys and numbers that it lacks
-        (see `end_split`)."""
+        expected, and what to change. `path`: the file, or the name of a table. `schema`: schema of the flattened
+        columns. `alone`: False for a file of a split, where other files may have the columns of keys and numbers that
+        this one lacks (see `end_split`)."""
         self._num_files += 1
         for column in self.columns:
             if not alone and (column.has_keys or column.number or column.sequence) and column.name not in schema.names:
@@ -199,7 +199,8 @@ class SchemaCheck:
             self._first.setdefault(column.name, path)
 
     def end_split(self, split: str) -> None:
-        """Note which columns are null in which files of the split that ends here. Raises ValueError if all lack one."""
+        """Note the columns that are null in some files of the split that ends here. Raises ValueError if all files lack
+        a column."""
         for column in self.columns:
             lacking = list(dict(self._absent.pop(column.name, [])).items())
             if lacking and len(lacking) == self._num_files:
@@ -212,7 +213,7 @@ class SchemaCheck:
         self._num_files = 0
 
     def end(self) -> None:
-        """Choose the kinds of columns that no file has values of. Raises ValueError if a column is one of lists in some
+        """Choose the kinds of columns without values in any file. Raises ValueError if a column contains lists in some
         files only."""
         lists = {column.name for column in self.columns if column.is_item}
         for name, empty in self._empty.items():
@@ -226,7 +227,7 @@ class SchemaCheck:
 
 
 def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, is_trained: bool) -> ValueError:
-    """Error of a column that is missing, or there more than once."""
+    """Error for a column that is missing or occurs more than once."""
     what, times = "table" if isinstance(path, str) else "file", schema.names.count(column.name)
     close, hint = did_you_mean(column.name, schema.names) if not times else (None, "")
     way = f"correct the {what}" if is_trained else f"correct the name in {column.setting} or the {what}"
@@ -245,7 +246,7 @@ def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, 
 
 
 def _checked_kind(path: DataFile | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:
-    """Kind of a column. `trained`: that of the training data, which a column without values has, or None."""
+    """Kind of a column. `trained`: its kind in the training data, assumed if it has no values, or None."""
     at = schema.get_all_field_indices(column.name)
     if len(at) != 1:
         raise _is_not_there(path, schema, column, trained is not None)

@@ -1,4 +1,4 @@
-"""Row groups: sizes predicted from their metadata, and reading them, one at a time."""
+"""Row groups: size prediction from metadata, and reading, one at a time."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class RowGroup:
     index: int
     num_rows: int
     num_list_values: int
-    """Values of all list columns of the row group; a null or empty list counts as one, so this is an upper bound."""
+    """Number of values in all list columns of the row group. An upper bound: a null or empty list counts as one."""
     read_bytes: int
-    """Predicted bytes in memory while the row group is read and kept: its arrays, and one column chunk as stored in the
+    """Predicted memory in bytes while the row group is read and kept: its arrays, and one column chunk as stored in the
     file."""
     pieces: Pieces | None = None
-    """Parts of it that are fetched if the file is in a store."""
+    """Parts to fetch if the file is in a store."""
 
     def __str__(self) -> str:
         return f"{self.file}: row group {self.index}"
 
     def with_empty(self, num_columns: int) -> RowGroup:
-        """The row group with this many more columns of lists, all null."""
+        """The row group with `num_columns` more list columns, all null."""
         values = self.num_list_values + num_columns * self.num_rows
         return replace(self, num_list_values=values) if num_columns else self
 
@@ -60,8 +60,8 @@ class Chunk:
 
 
 def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIdentity, list[RowGroup], frozenset[str]]:
-    """Check the file's columns, and return its identity (under `name`), its row groups, and the names of the columns of
-    which it has no values. The file is closed again."""
+    """Check the file's columns, and return its identity (under `name`), its row groups, and the names of the columns
+    without values. The file is closed again."""
     with open_file(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         check.check(path, schema, alone=False)
@@ -70,7 +70,7 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
         identity = look_at(path, name, file, check.trained, check.targets)
         types = {c.name: schema.field(c.name).type for c in check.columns if c.name in schema.names}
         stored = file.stored if is_remote(path.place) else None
-        # A column that is both a category and the group of the metrics is read once.
+        # A column that is both a category and the metrics group is read once.
         read = [schema.field(name) for name in file.inputs(types) if name in schema.names]
         kept = {c.name: c.max_length for c in check.columns if c.sequence}
         places = [(f.type, place, kept.get(f.name)) for f in read if (place := file.leaf(f.name)) is not None]
@@ -81,7 +81,7 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
 
 
 def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
-    """Raises ValueError if keys that were integers are floats, and none is missing, which would have made them so."""
+    """Raises ValueError if integer keys have become floats, unless missing values may be the reason."""
     for column in check.columns:
         groups = file.statistics(column.name) if column.has_keys else []
         if not groups or not pa.types.is_floating(found := file.schema_arrow.field(column.name).type):
@@ -97,8 +97,8 @@ def _describe(
     path: DataFile, stored: StoredFile | None, metadata: pq.FileMetaData, group: int,
     places: list[tuple[pa.DataType, int, int | None]], num_made: int,
 ) -> RowGroup:  # fmt: skip
-    """Row group of a file. `stored`: the file, if it is in a store. `places`: type and column chunk of each column, and
-    of lists of a sequence the number of values that are kept. `num_made`: number of those without one."""
+    """Row group of a file. `stored`: the file, if it is in a store. `places`: type and column chunk of each column and,
+    for a sequence, the number of values kept per list. `num_made`: number of columns without a column chunk."""
     row_group = metadata.row_group(group)
     in_lists, kept, in_file = 0, 0, [0]
     ranges: list[tuple[int, int]] = []
@@ -106,7 +106,7 @@ def _describe(
         chunk = row_group.column(place)
         kept += chunk.num_values * WIDTHS.get(chunk.physical_type, 8) + row_group.num_rows // 8
         if chunk.physical_type == "BYTE_ARRAY":
-            # The texts, and at most as many bytes again for the keys of a dictionary.
+            # The strings, and at most the same number of bytes for the keys of a dictionary.
             kept += 2 * chunk.total_uncompressed_size
         if is_list(kind):
             in_lists += min(chunk.num_values, row_group.num_rows * (most or chunk.num_values))
@@ -121,7 +121,7 @@ def _describe(
 
 class GroupReader:
     """Reader of row groups that keeps the last row group and a few open files. It compares a file's identity whenever
-    it opens the file, and the file's stamp before each row group; of an object in a store the stamp, after it."""
+    it opens the file, and the file's stamp before each row group, or after it for an object in a store."""
 
     def __init__(self, check: SchemaCheck, identities: Mapping[DataFile, FileIdentity]) -> None:
         """`identities`: identity of each file, with the types of all used columns."""
@@ -129,15 +129,16 @@ class GroupReader:
         self._check, self._identities = check, identities
         self._files: OrderedDict[DataFile, tuple[FlatFile, Stamp]] = OrderedDict()
         self.group: RowGroup | None = None
-        """The row group that is kept."""
+        """The row group that is kept in memory."""
         self._chunks: dict[str, list[Chunk]] = {}
         self.ahead = ReadAhead()
 
     def read(self, group: RowGroup, coming: Iterable[RowGroup] = ()) -> dict[str, list[Chunk]]:
-        """Chunks of each column of the row group. `coming`: those to be read next, of which the first ones are fetched
-        from object stores. Raises ValueError, with file and row group, if the file is damaged or has changed."""
+        """Chunks of each column of the row group. `coming`: the row groups to be read next, the first of which are
+        fetched ahead from object stores. Raises ValueError, with file and row group, if the file is damaged or has
+        changed."""
         if group != self.group:
-            # The old row group must be freed before the new one is read: the read cap counts only one.
+            # Free the old row group before reading the new one: the read cap counts only one.
             self.group, self._chunks = None, {}
             self._chunks = self._read(group, (later.pieces for later in coming if later.pieces))
             self.group = group
@@ -186,8 +187,8 @@ class GroupReader:
         return self._files[path][0]
 
     def _texts_with_dictionary(self, file: FlatFile) -> list[str]:
-        # If the file has a dictionary, only the dictionary's texts are hashed. If it has none, making Arrow build one
-        # would cost more than hashing every text.
+        # If the file has a dictionary, only its strings are hashed. If not, having Arrow build one would cost more than
+        # hashing every string.
         if file.metadata.num_row_groups == 0:
             return []
         kinds, used, schema = self._check.kinds, [c.name for c in self._columns], file.schema_arrow
@@ -200,7 +201,7 @@ class GroupReader:
 
 
 def chunks_of(column: pa.ChunkedArray, spec: InputColumn) -> list[Chunk]:
-    """The chunks of a column, in order; the keys of each dictionary are computed here, once."""
+    """The chunks of a column, in order; computes the keys of each dictionary once."""
     begins = accumulate((len(array) for array in column.chunks), initial=0)
     return [
         Chunk(begin, array, dictionary_keys(array, spec)) for begin, array in zip(begins, column.chunks, strict=False)

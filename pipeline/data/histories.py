@@ -1,4 +1,4 @@
-"""The sequences of a window: lists of keys and of numbers, cut to their latest values."""
+"""The sequences of a window: lists of keys and of numbers, truncated to their latest values."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from pipeline.files.buffers import numeric_values
 from pipeline.records import I64, U64
 
 Piece = tuple[int, pa.Array, U64 | None]
-"""Consecutive rows of a column: the first row, the rows, and the keys of their dictionary."""
+"""Consecutive rows of a column: number of the first row, the rows, and the keys of their dictionary."""
 
 
 class Histories:
-    """Bags of the sequences' lists, in the order of the files."""
+    """Bags of the sequences' lists, in file order."""
 
     def __init__(self, columns: Sequence[InputColumn]) -> None:
-        """`columns`: all columns of a window; those of a sequence follow each other."""
+        """`columns`: all columns of a window; the columns of a sequence are adjacent."""
         in_sequences = [column for column in columns if column.sequence]
         self._columns = [list(of_one) for _, of_one in groupby(in_sequences, lambda column: column.sequence)]
         self._bags = {column.name: Bags("uint64" if column.is_item else "float32") for column in in_sequences}
         self.names = tuple(self._bags)
         """Names of all columns of sequences."""
         self.items = tuple(self._bags[column.name] for column in in_sequences if column.is_item)
-        """Bags of keys of each item list."""
+        """Bags of keys, one per item list."""
         self.numbers = tuple(self._bags[column.name] for column in in_sequences if not column.is_item)
-        """Bags of each list of numbers."""
+        """Bags of numbers, one per list of numbers."""
         self.clear()
 
     def clear(self) -> None:
         self.cut_N: I64 = np.zeros(0, np.int64)
-        """Number of sequences of each example that were cut."""
+        """Number of truncated sequences of each example."""
         for bags in self._bags.values():
             bags.clear()
 
     def append(self, where: str, pieces: Mapping[str, Iterable[Piece]]) -> None:
-        """Append the same rows of each column. `where`: name of their row group or table, for messages.
+        """Append the same rows of each column. `where`: name of their row group or table, used in messages.
 
-        Raises ValueError, with the row, if lists of a sequence differ in length in one example, if a value in a list is
+        Raises ValueError, with the row, if lists of a sequence differ in length within an example, if a list contains a
         null, or if a number is not finite."""
         for columns in self._columns:
             first, lengths_N, first_row = columns[0], np.zeros(0, np.int64), 0
@@ -65,7 +65,7 @@ class Histories:
             self.cut_N[len(self.cut_N) - len(lengths_N) :] += lengths_N > first.max_length
 
     def _fill(self, where: str, column: InputColumn, pieces: Sequence[Piece]) -> Iterator[I64]:
-        """Append the latest values of each list of a column. Yields the lengths of the lists before that."""
+        """Append the latest values of each list of a column. Yields the lists' lengths before truncation."""
         for first_row, array, dictionary in pieces:
             lengths_N, kept_N, values = latest(array, column.max_length)
             what = f"{where}, column {column.name!r} ({column.setting})"
@@ -94,8 +94,8 @@ class Histories:
 
 
 def latest(lists: pa.Array, most: int) -> tuple[I64, I64, pa.Array]:
-    """Lengths [N] of lists, of a null list 0; those that are kept of each, at most `most`; and the last so many values
-    of each list, one list after the other."""
+    """Return the lengths [N] of the lists, 0 for a null list; the number of values [N] kept of each, at most `most`;
+    and those last values of each list, concatenated."""
     ends_N = numeric_values(lists.offsets)[0].astype(np.int64)
     lengths_N = np.diff(ends_N)
     if lists.null_count:
@@ -110,5 +110,5 @@ def latest(lists: pa.Array, most: int) -> tuple[I64, I64, pa.Array]:
 
 
 def _row(kept_N: I64, value: int) -> int:
-    """Number of the list that has a value."""
+    """Number of the list that contains a value."""
     return int(np.searchsorted(np.cumsum(kept_N), value, side="right"))

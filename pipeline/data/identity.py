@@ -1,5 +1,5 @@
-"""Identity of a run's data: for every file of every split, in order, its size, row groups, a checksum of its footer and
-one of a sample of its columns. No file is read as a whole."""
+"""Identity of a run's data: for every file of every split, in order, its size, its row groups, a checksum of its footer
+and one of a sample of its columns. No file is read in full."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pipeline.spans.calendar import Calendar
 from pipeline.storage.files import checksum
 
 SAMPLE_BYTES = 4096
-"""Size of the sample at the beginning of each column chunk: its dictionary, or its first values."""
+"""Size of the sample at the start of each column chunk: its dictionary, or its first values."""
 EMPTY = "null"
-"""Type of a column without values, which a file may also lack."""
+"""Type of a column without values, which a file may also lack entirely."""
 TAIL_BYTES = 8
 """Bytes after the footer: its length, and Parquet's magic number."""
 
@@ -33,28 +33,29 @@ class FileIdentity(Strict):
     """Identity of one Parquet file."""
 
     path: str
-    """Path relative to `Data.root` if the file is below it, else absolute."""
+    """Path relative to `Data.root` if the file is below it, otherwise absolute."""
     size: Count
     """Size of the file in bytes."""
     row_groups: list[tuple[Count, Count]]
     """Pairs (n, rows): n consecutive row groups of `rows` rows each."""
     footer: Digest
-    """XXH3 of the footer: schema, places and sizes of all columns, statistics."""
+    """XXH3 of the footer: schema, offsets and sizes of all columns, statistics."""
     sample: Digest
     """XXH3 of the first `SAMPLE_BYTES` of each used column in the first row group, and of labels and weights in every
     row group. It detects values replaced by others of the same size and range (inverted labels, say), which leave the
-    footer unchanged. A replacement beyond the sampled bytes is not detected. Of an object in a store: XXH3 of its ETag,
-    which detects every replacement."""
+    footer unchanged. A replacement beyond the sampled bytes is not detected. For an object in a store: XXH3 of its
+    ETag, which detects every replacement."""
     types: dict[str, str]
     """Types of the used columns that differ from those of the split."""
     spans: list[tuple[Count, Count]] | None = None
-    """Pairs (span, rows), if training data has spans: the file's next `rows` rows belong to that span of the run."""
+    """Pairs (span, rows), if the training data has spans: the next `rows` rows of the file belong to that span of the
+    run."""
     version: Count | None = None
-    """Version of the Delta table that has the file. Not part of the identity: other versions may have it, too."""
+    """Version of the Delta table that lists the file. Not part of the identity: other versions may contain it, too."""
 
     @property
     def rows(self) -> str:
-        """The row groups in words."""
+        """Description of the row groups."""
         return ", ".join(f"{count:,} of {rows:,} rows" for count, rows in self.row_groups) or "none"
 
 
@@ -62,10 +63,10 @@ class SplitIdentity(Strict):
     """Identity of a split: all its files, in the order in which they are read."""
 
     types: dict[str, str]
-    """Types of the used columns in the first file with values of each."""
+    """Type of each used column in the first file with values for it."""
     files: list[FileIdentity]
     spans: list[str] | None = None
-    """Names of the spans of training data, in order (see `pipeline.spans.calendar`)."""
+    """Names of the spans of the training data, in order (see `pipeline.spans.calendar`)."""
 
     @property
     def calendar(self) -> Calendar | None:
@@ -80,7 +81,7 @@ class SplitIdentity(Strict):
 
     @property
     def digest(self) -> str:
-        """Checksum of the identity, as a short name of the data."""
+        """Checksum of the identity: a short name of the data."""
         return digest_of(json.loads(self.model_dump_json(exclude_none=True)))
 
     def types_of(self, file: FileIdentity) -> dict[str, str]:
@@ -94,26 +95,26 @@ def digest_of(split: Mapping[str, Any]) -> str:
 
 
 Identity = Mapping[str, SplitIdentity]
-"""The identity of each split, by its name."""
+"""Identity of each split, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The data of a resumed run: those of its last commit, and the files that are added to them."""
+    """Data of a resumed run: the files of its last commit, and the files added to them."""
 
     splits: Identity = field(default_factory=dict)
     extend: tuple[str, ...] = ()
-    """Files, folders or patterns whose files follow those of the training split, if it has spans."""
+    """Files, folders or patterns, whose files are appended to the training split if it has spans."""
     at: Position | None = None
     """Position of the run, if its training data has spans."""
 
     def files(self, split: str) -> list[tuple[str, int | None]]:
-        """Names of the split's files, in order, and versions (see `FileIdentity`)."""
+        """Names of the split's files, in order, and their versions (see `FileIdentity`)."""
         return [(file.path, file.version) for file in self.splits[split].files] if split in self.splits else []
 
     @property
     def is_over(self) -> bool:
-        """True if the run has spans, and nothing is left to train."""
+        """True if the run has spans and nothing left to train."""
         return self.at is not None and self.at.span == len(self.splits["train"].spans or ())
 
     @property
@@ -129,7 +130,7 @@ def look_at(
     metadata, schema, read = file.metadata, file.schema_arrow, file.inputs(columns)
     sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
     if stored := file.stored if is_remote(str(path)) else None:
-        # The ETag of an object says more than a sample, each piece of which would be a request.
+        # The ETag of an object is a stronger check than a sample, and each piece of a sample would cost a request.
         size, footer, sample = stored.stamp.size, stored.footer[:-TAIL_BYTES], stored.stamp.version.encode()
     else:
         with open_to_read(str(path)) as opened:
@@ -150,7 +151,7 @@ def look_at(
 def _samples(
     metadata: pq.FileMetaData, columns: Collection[str], targets: Collection[str]
 ) -> Iterator[tuple[int, int]]:
-    """Offset and number of bytes of each sample."""
+    """Offset and size in bytes of each sample."""
     paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     for g in range(metadata.num_row_groups):
         group, sampled = metadata.row_group(g), targets if g else columns
@@ -165,7 +166,7 @@ def _samples(
 
 
 def split_identity(files: Sequence[FileIdentity], spans: Sequence[str] | None = None) -> SplitIdentity:
-    """Identity of a split with these files, each as `look_at` returned it. `spans`: see `SplitIdentity`."""
+    """Identity of a split with these files, each as returned by `look_at`. `spans`: see `SplitIdentity`."""
     types = dict(files[0].types) if files else {}
     for name in [name for name, kind in types.items() if EMPTY in kind]:
         types[name] = next((file.types[name] for file in files if EMPTY not in file.types[name]), types[name])
@@ -178,15 +179,15 @@ def split_identity(files: Sequence[FileIdentity], spans: Sequence[str] | None = 
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """First difference, in words, of each split that has changed. Both arguments in the form of `as_json`."""
+    """First difference, as text, for each split that has changed. Both arguments are in the form of `as_json`."""
     read = [{split: read_json(SplitIdentity, json.dumps(d[split])) for split in now} for d in (before, now)]
     found = {split: difference(read[0][split], read[1][split]) for split in now}
     return {split: text for split, text in found.items() if text}
 
 
 def difference(before: SplitIdentity, now: SplitIdentity) -> str | None:
-    """First difference between two splits, in words; None if they are the same, or if they have spans and the present
-    one has more files at its end."""
+    """First difference between two splits, as text; None if they are the same, or if they have spans and `now` only has
+    more files at its end."""
     longer = before.spans is not None and now.spans is not None
     files = now.files[: len(before.files)] if longer else now.files
     for number, (was, found) in enumerate(zip_longest(before.files, files), start=1):
@@ -202,7 +203,7 @@ def difference(before: SplitIdentity, now: SplitIdentity) -> str | None:
 def file_difference(
     was: FileIdentity, found: FileIdentity, types_were: Mapping[str, str], types: Mapping[str, str]
 ) -> str | None:
-    """First difference between two files of one name, in words; None if they are the same."""
+    """First difference between two files of the same name, as text; None if they are the same."""
     for name in dict.fromkeys([*types_were, *types]):
         if types_were.get(name) != types.get(name):
             return f"{found.path}: type of column {name!r} was {types_were.get(name)}, is {types.get(name)}"
@@ -230,10 +231,10 @@ def name_of(file: DataFile, root: Path) -> str:
 
 
 def begun_in(data: Mapping[str, Any]) -> Begun:
-    """The data of a run, from an identity in the form of `as_json`. Raises ValueError if it has another form."""
+    """Data of a run, from an identity in the form of `as_json`. Raises ValueError if it has another form."""
     return Begun({split: read_json(SplitIdentity, json.dumps(one)) for split, one in data.items()})
 
 
 def as_json(identity: Identity) -> dict[str, dict[str, object]]:
-    """The identity as values that JSON can represent."""
+    """The identity as JSON-compatible values."""
     return {split: json.loads(of_split.model_dump_json(exclude_none=True)) for split, of_split in identity.items()}

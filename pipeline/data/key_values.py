@@ -1,4 +1,4 @@
-"""Values of the keys of a column: what was hashed, found again in the files of a split."""
+"""Original values of a column's keys, recovered from the files of a split."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pipeline.workflow import Data
 
 ROWS_AT_ONCE = 1 << 16
 RARE = "(rare values)"
-"""Name of what shares a key (see `pipeline.features.settings.Rare`)."""
+"""Name of the values that share a key (see `pipeline.features.settings.Rare`)."""
 
 
 class KeyValues:
-    """Values of keys in columns of `metrics.slices`, kept once they are found. Reads the column of a split up to the
-    last value that is asked for, and nothing if all are known."""
+    """Cached values of keys in columns of `metrics.slices`. Reads the column of a split up to the last requested value,
+    and nothing if all are known."""
 
     def __init__(self, data: Data, slices: Sequence[str], begun: Begun) -> None:
         """`begun`: the files that the run reads (see `files_of_splits`)."""
@@ -34,7 +34,7 @@ class KeyValues:
         self._known: dict[str, dict[int, str | None]] = {name: {} for name in slices}
 
     def of(self, split: str, column: str, keys: Sequence[int]) -> dict[int, str | None]:
-        """Value of each key as text; None for a null. A key that no row has is left out."""
+        """Value of each key as text; None for a null. Keys that occur in no row are omitted."""
         known = self._known[column]
         if set(keys) - known.keys():
             for file in files_of_splits(self._data, self._begun)["train" if split == SPAN else split]:

@@ -1,4 +1,4 @@
-"""Labels that not every example has: those of `data.tasks`. A missing label is NaN."""
+"""Labels that only some examples have: those of `data.tasks`. A missing label is NaN."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pipeline.records import F32
 
 
 def mask_labels(labels: Sequence[F32], columns: Sequence[InputColumn], where: str, first_row: int) -> None:
-    """Set labels to NaN in the examples that do not have them. `labels`: values [N] of each of the columns, in the
-    order of data.labels. `where` and `first_row` are for messages.
+    """Set labels to NaN in the examples that lack them. `labels`: values [N] of each column, in the order of
+    data.labels. `where` and `first_row` are used in messages.
 
     Raises ValueError if a label is null in an example that must have it."""
     values = dict(zip((column.name for column in columns), labels, strict=True))

@@ -1,8 +1,8 @@
-"""The order of examples: pure functions of (seed, epoch, span), so that any block of any pass can be read again.
+"""The order of examples: pure functions of (seed, epoch, span), so that any block of any pass can be reread.
 
-The order of an epoch: the row groups are permuted and their examples concatenated; the sequence is cut into windows of
-`shuffle_window` examples, and each window is permuted. Only the training split is shuffled. A pass over a span has the
-same order of the span's rows: its row groups are those of the files, cut at the span's bounds.
+The order of an epoch: the row groups are permuted and their examples concatenated; the result is cut into windows of
+`shuffle_window` examples, and each window is permuted. Only the training split is shuffled. A pass over a span orders
+the span's rows in the same way: its row groups are those of the files, cut at the span's bounds.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from pipeline.records import I64
 from pipeline.spans.passes import SPAN, Leg
 
 Part = tuple[RowGroup, int, int]
-"""Consecutive rows of a row group: the first one, and the end (exclusive)."""
+"""Consecutive rows of a row group: the first row, and the end (exclusive)."""
 
 
 def is_shuffled(split: str, shuffle_window: int) -> bool:
-    """True if the split is shuffled; otherwise examples are read in the order of the files."""
+    """True if the split is shuffled; otherwise examples are read in file order."""
     return split == "train" and shuffle_window > 0
 
 
 def group_order(num_groups: int, seed: int, epoch: int, span: int | None = None) -> I64:
-    """[num_groups] numbers of the row groups in the order of this epoch, or of this pass over a span."""
+    """[num_groups] row group numbers in the order of this epoch, or of this pass over a span."""
     return _permutation(num_groups, seed, epoch, span, 0)
 
 
 def window_order(num_examples: int, seed: int, epoch: int, window: int, span: int | None = None) -> I64:
-    """[num_examples] examples of the window in their shuffled order; `window` is its number within the pass."""
+    """[num_examples] examples of the window in shuffled order; `window` is its number within the pass."""
     return _permutation(num_examples, seed, epoch, span, 1 + window)
 
 
 def _permutation(size: int, seed: int, epoch: int, span: int | None, stream: int) -> I64:
-    # Philox is counter-based: every (seed, epoch, span, stream) has its own stream, which starts at no cost. A number
-    # of a span counts from 1 here, since zeros at the end of a seed sequence do not count.
+    # Philox is counter-based: every (seed, epoch, span, stream) has its own stream, at no setup cost. Span numbers
+    # start at 1 here, since trailing zeros of a seed sequence are ignored.
     of_span = [] if span is None else [1 + span]
     bits = np.random.Philox(np.random.SeedSequence([seed, epoch, stream, *of_span]))
     return np.random.Generator(bits).permutation(size)
@@ -49,7 +49,7 @@ class PassOrder:
     def __init__(
         self, groups: Mapping[str, Sequence[RowGroup]], identity: Identity, seed: int, shuffle_window: int
     ) -> None:
-        """`groups`: those of each split that have rows, file by file. `identity`: see `Source`."""
+        """`groups`: non-empty row groups of each split, file by file. `identity`: see `Source`."""
         self._seed, self._shuffle_window = seed, shuffle_window
         self._parts: dict[tuple[str, int | None], list[Part]] = {
             (split, None): [(group, 0, group.num_rows) for group in groups[split]] for split in groups
@@ -61,7 +61,7 @@ class PassOrder:
 
     @property
     def most_rows(self) -> int:
-        """Number of rows of the longest pass."""
+        """Number of rows in the longest pass."""
         spans = [rows for (split, span), rows in self._num_rows.items() if span is not None]
         splits = [rows for (split, span), rows in self._num_rows.items() if span is None]
         return max([*spans, *(rows for rows in splits if not spans or rows != self._num_rows["train", None])])
@@ -70,13 +70,14 @@ class PassOrder:
         return self._num_rows.get(_key(leg), 0)
 
     def places(self, leg: Leg, number: int, count: int) -> I64:
-        """[count] place in the files' order of each example of window `number`, which has `count` examples."""
+        """[count] position in file order of each example of window `number`, which has `count` examples."""
         if is_shuffled(leg.split, self._shuffle_window):
             return window_order(count, self._seed, leg.epoch, number, leg.span)
         return np.arange(count, dtype=np.int64)
 
     def slices(self, leg: Leg, begin: int, end: int) -> Iterator[Part]:
-        """Row groups, and the rows of each, with examples `begin` to `end` of the order before windows are permuted."""
+        """Row groups, and the rows of each, that contain examples `begin` to `end` of the order before windows are
+        permuted."""
         parts = self._parts.get(_key(leg), [])
         turn: I64 = np.arange(len(parts))
         if is_shuffled(leg.split, self._shuffle_window):
@@ -99,13 +100,13 @@ class PassOrder:
 
 
 def _key(leg: Leg) -> tuple[str, int | None]:
-    """A span is scored in the order of the files, and otherwise read as for training."""
+    """Key in `_parts`. A span is scored in file order, but its rows are the same as in training."""
     of_span = leg.split in (SPAN, "train")
     return "train" if of_span else leg.split, leg.span if of_span else None
 
 
 def _cut(groups: Sequence[RowGroup], cuts: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Part]]:
-    """Parts of row groups, and the span of each. `cuts`: spans, and their numbers of rows, of all files in order."""
+    """Parts of row groups, and the span of each. `cuts`: (span, number of rows) pairs of all files, in order."""
     left = iter(groups)
     group, row = next(left, None), 0
     for span, num_rows in cuts:

@@ -1,4 +1,4 @@
-"""Numbers outside the domain of their column in data to score: one row of tomorrow's data must not stop all others."""
+"""Numbers outside their column's domain, in data to score: one bad row must not prevent the scoring of all others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from pipeline.records import I64
 
 BadValues = Literal["clip", "null", "refuse"]
-"""Treatment of a row with such a number: it is scored with the nearest number inside, its score is null, or all data
-are refused."""
+"""Treatment of a row with such a number: score it with the nearest number inside, make its score null, or refuse all
+data."""
 SCORED_AS = {"clip": "scored with the nearest value inside", "null": "its row has no score"}
 
 
@@ -22,22 +22,22 @@ def check_rule(rule: str) -> None:
 
 
 class Outside:
-    """Count of the numbers outside.
+    """Count of the numbers outside the domain.
 
-    A number that is scored must be finite in float32, and above -1 if the column has log1p, after `fill` and `shift`.
-    Since log1p falls without bound towards -1, the nearest number inside is then 0: counts are whole numbers, and the
-    workflow that `prepare` writes shifts the least count of the training data to 0.
+    A scored number must be finite in float32, and above -1 if the column has log1p, after `fill` and `shift`. Since
+    log1p has no lower bound near -1, the nearest number inside is then 0: counts are whole numbers, and the workflow
+    that `prepare` writes shifts the lowest count of the training data to 0.
     """
 
     def __init__(self, rule: BadValues) -> None:
         self._rule = rule
         self.counts: dict[str, int] = {}
-        """Number of such values by column."""
+        """Number of such values per column."""
         self._first: dict[str, str] = {}
         self._rows: list[I64] = []
 
     def add(self, where: str, column: str, rows_N: I64, value: Any) -> None:
-        """Count numbers of a column in these rows; `value`: the first of them. Raises ValueError if the rule is to
+        """Count a column's numbers in these rows; `value`: the first one. Raises ValueError if the rule is to
         refuse."""
         said = f"the first is {value!r} at row {rows_N[0]} of {where}"
         if self._rule == "refuse":
@@ -52,12 +52,12 @@ class Outside:
             self._rows.append(rows_N)
 
     def take_rows(self) -> I64:
-        """Rows without a score that were counted since the last call, in any order and perhaps more than once."""
+        """Rows without a score that were counted since the last call, in any order and possibly repeated."""
         rows, self._rows = self._rows, []
         return np.concatenate([np.empty(0, np.int64), *rows])
 
     def lines(self) -> Iterator[str]:
-        """Yield a line for each column."""
+        """Yield one line per column."""
         for column, count in self.counts.items():
             yield (f"column {column!r}: {_counted(count)}, {self._first[column]}; {SCORED_AS[self._rule]} (bad_values)")
 

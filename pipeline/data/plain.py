@@ -1,4 +1,5 @@
-"""Columns in types that other programs give the same values, converted to the types that decoding reads."""
+"""Conversion of columns to the types that decoding reads, from the types in which other programs write the same
+values."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from pipeline.files.types import has_no_values, in_memory_type, is_list, kind_of
 
 
 def plain(column: pa.ChunkedArray, spec: InputColumn, kind: str | None, where: str) -> pa.ChunkedArray:
-    """The column in its plain type, with a type for what has no values, integers for keys that are floats, and numbers
-    without a dictionary. `kind`: that of the values in the training data, None for numbers. Raises ValueError if a
-    float is no integer; `where` is for the message."""
+    """The column in its plain type: columns without values get a type, keys stored as floats become integers, and
+    numbers lose their dictionary. `kind`: kind of the values in the training data, None for numbers. Raises ValueError
+    if a float key is not an integer; `where` is used in the message."""
     what = f"{where}: column {spec.name!r} ({spec.setting})"
     column = to_plain(column, in_memory_type(column), what)
     found = column.type

@@ -17,14 +17,14 @@ POSITIVE_RATE = 0.25
 NUM_PAIRS = 4
 """Maximum number of pairs of neighbouring fields that interact."""
 MAIN_VARIANCE, PAIR_VARIANCE, NUMBER_VARIANCE = 1.5, 0.5, 0.5
-"""Variances of the logit: shared among the fields, among the pairs, and among the numbers."""
+"""Variances of the logit, divided among the fields, the pairs and the numbers."""
 CALIBRATION_EXAMPLES = 1 << 16
 CALIBRATION_STREAM = (3, 0)
 """Random stream of the calibration sample. The splits use streams (0, part), (1, part) and (2, part)."""
 
 
 def generator(planted: Synthetic, stream: tuple[int, int]) -> np.random.Generator:
-    """Random generator of one part of the data, independent of what is drawn for the others."""
+    """Random generator for one part of the data, independent of the other parts."""
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([planted.seed, *stream])))
 
 
@@ -45,7 +45,7 @@ def draw_keys(rng: np.random.Generator, num_examples: int, num_keys: int, expone
 
 
 def effect(seed: int, what: str, field: int, keys: I64) -> F64:
-    """Number of each key, uniform with mean 0 and variance 1: a hash of (seed, what, field, key)."""
+    """Pseudorandom number per key, uniform with mean 0 and variance 1: a hash of (seed, what, field, key)."""
     hashed = np.empty(len(keys), np.uint64)
     hash_integers(keys, table_salt(f"synthetic/{seed}/{what}/{field}"), hashed)
     return ((hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53 - 0.5) * np.sqrt(12.0)
@@ -73,7 +73,7 @@ def sigmoid(x: F64) -> F64:
 
 @cache
 def bias(planted: Synthetic) -> float:
-    """Bias that makes a share of `POSITIVE_RATE` of a sample's labels positive on average, found by bisection."""
+    """Bias at which a fraction `POSITIVE_RATE` of a sample's labels is positive on average, found by bisection."""
     rng = generator(planted, CALIBRATION_STREAM)
     logits = raw_logits(planted, *draw_columns(planted, rng, CALIBRATION_EXAMPLES))
     low, high = -30.0, 30.0

@@ -1,4 +1,4 @@
-"""Copies of the files that features read, which a run and a servable keep: what a feature makes never changes."""
+"""Copies of the files that features read, kept by runs and servables so that a feature's output never changes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pipeline.storage.files import Files, checksum
 from pipeline.workflow import Data
 
 FOLDER = "features"
-"""Folder of a run directory with the copies, each under its checksum."""
+"""Folder in a run directory for the copies, each named by its checksum."""
 
 
 def names_of(data: Data) -> list[str]:
-    """The files that the features read, as they name them."""
+    """Names of the files that the features read, as given in the features."""
     return list(dict.fromkeys(f.side_file for f in data.features if f.side_file is not None))
 
 
 def side_digests(data: Data) -> dict[str, str]:
-    """Checksum of each of the files. Raises ValueError if one cannot be read."""
+    """Checksum of each file. Raises ValueError if one cannot be read."""
     return {name: checksum(_content(data, name)) for name in names_of(data)}
 
 
 def keep_side_files(data: Data, folder: Path, files: Files) -> None:
-    """Copy the files to a folder, unless it has them."""
+    """Copy the files to a folder, unless it already contains them."""
     for name in names_of(data):
         content = _content(data, name)
         files.make_folder(folder)
@@ -38,7 +38,7 @@ def copy_name(digest: str) -> str:
 
 
 def with_copies(data: Data, digests: Mapping[str, str], folder: Path) -> Data:
-    """The data with features that read the copies in a folder. Raises ValueError if one is not as it was written."""
+    """The data, with features that read the copies in a folder. Raises ValueError if a copy is damaged or missing."""
     if not digests:
         return data
     for name, digest in digests.items():

@@ -1,4 +1,4 @@
-"""The Parquet files of a workflow as one sequence of examples per split and epoch, read block by block."""
+"""A workflow's Parquet files as one sequence of examples per split and epoch, read block by block."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from pipeline.spans.passes import Leg
 from pipeline.workflow import Data, Metrics
 
 FILE_ORDER_WINDOW = 1 << 16
-"""Number of examples that are decoded together if nothing is shuffled."""
+"""Number of examples decoded together if nothing is shuffled."""
 LIST_MARGIN = 1.1
-"""Factor that predictions of bytes apply to the average length of lists, since a block's lists may be longer."""
+"""Factor on the average list length in predictions of bytes, since a block's lists may be longer."""
 ALL = Rank()
 NO_MORE = Metrics()
-"""Metrics that name no column."""
+"""Metrics without columns."""
 NOTHING_BEGUN = Begun()
 NO_SPANS = SplitIdentity(types={}, files=[])
 
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Input of a scoring, in place of the workflow's splits: these files, in order, are its test split. Their labels
-    are not read."""
+    """Input of a scoring run, instead of the workflow's splits: these files, in order, form its test split. Their
+    labels are not read."""
 
     files: tuple[DataFile, ...]
     kinds: Mapping[str, str]
@@ -52,7 +52,7 @@ class Scoring:
 
 
 class Source:
-    """Reader of any block of any epoch; cheapest in order, since it keeps the last window and row group.
+    """Reader of any block of any epoch; sequential access is cheapest, since the last window and row group are kept.
 
     Only one thread may use it at a time. It keeps at most `groups.MAX_OPEN` files open until `close`.
     """
@@ -64,9 +64,9 @@ class Source:
         self, data: Data, seed: int, num_threads: int = 1, metrics: Metrics = NO_MORE,
         scoring: Scoring | None = None, keys_only: bool = False, begun: Begun | None = None,
     ) -> None:  # fmt: skip
-        """Read every file's metadata. `metrics`: names columns that are read, too. `keys_only`: read nothing but
-        categorical columns; labels, weights and numbers are left out of the blocks. `begun`: see `files_of_splits`.
-        Of training data with spans, the calendar is made of the files that `begun` does not have.
+        """Read every file's metadata. `metrics`: names additional columns to read. `keys_only`: read only categorical
+        columns, so that blocks have no labels, weights or numbers. `begun`: see `files_of_splits`. If the training data
+        has spans, the calendar is made from the files that are not in `begun`.
 
         Raises ValueError if a pattern or a column does not fit the files.
         """
@@ -76,7 +76,7 @@ class Source:
         check = SchemaCheck(read, scoring.kinds if scoring else None)
         self._groups: dict[str, list[RowGroup]] = {}
         self.identity: dict[str, SplitIdentity] = {}
-        """Identity of each split's data."""
+        """Identity of each split."""
         files: dict[DataFile, FileIdentity] = {}
         empty: dict[DataFile, frozenset[str]] = {}
         begun = begun or NOTHING_BEGUN
@@ -92,7 +92,7 @@ class Source:
             check.notes += listed.notes
         check.end()
         self.notes = tuple(check.notes)
-        """Remarks on the files, a line each."""
+        """Remarks on the files, one line each."""
         lists = {column.name for column in read if column.is_multi(check.kinds)}
         for split, groups in self._groups.items():
             self._groups[split] = [group.with_empty(len(lists & empty[group.file])) for group in groups]
@@ -108,7 +108,7 @@ class Source:
         self._outside = Outside("refuse" if scoring.bad_values == "refuse" else "clip") if scoring else None
         self._in_window: tuple[Leg, int] | None = None
         self._in_order = False
-        """True if the window is shuffled already."""
+        """True if the window is already shuffled."""
         self._writer = BatchWriter(self._widths)
         stored = [(g.pieces, g.num_rows) for groups in self._groups.values() for g in groups if g.pieces]
         self._fetched_bytes, self._ahead_bytes = bytes_in_stores(stored, self._window_examples)
@@ -120,11 +120,11 @@ class Source:
         return self.identity["train"].calendar
 
     def read(self, block: Block, buffer: ReadBuffer, rank: Rank = ALL) -> Examples:
-        """Fill the buffer with the block's examples, or with a worker's part of each batch. They are valid until the
-        buffer is used again.
+        """Fill the buffer with the block's examples, or with a worker's part of each batch. They stay valid until the
+        buffer is reused.
 
-        Raises BufferTooSmall if they do not fit, and ValueError, with file, row group and column, if data is bad or
-        damaged.
+        Raises BufferTooSmall if they do not fit, and ValueError, with file, row group and column, if the data is
+        invalid or damaged.
         """
         examples = buffer.begin(rank.part_of(block), self._widths)
         examples.batch_starts[0], leg = 0, Leg.of(block)
@@ -140,8 +140,8 @@ class Source:
         return self._writer.finish()
 
     def places(self, block: Block) -> Iterator[tuple[Window, I64]]:
-        """Windows with examples of the block, decoded but not shuffled, and the places [N] of its examples in each, in
-        ascending order: for readers to whom the order of examples is nothing. A window is valid until the next."""
+        """Windows with examples of the block, decoded but not shuffled, and the indices [N] of its examples in each,
+        ascending: for readers that do not depend on the order of examples. A window is valid until the next one."""
         leg = Leg.of(block)
         for _, number, begin, end in self._pieces(block, 0, block.num_examples):
             self._decode(leg, number)
@@ -154,8 +154,8 @@ class Source:
             yield window, np.sort(window.order[begin:end])
 
     def loads(self, block: Block) -> tuple[int, int]:
-        """Return the number of examples of the windows that reading this block now would load, and the number of rows
-        of the row groups that it would decode for them."""
+        """Return the number of examples in the windows that reading this block now would load, and the number of rows
+        in the row groups that it would decode for them."""
         examples = rows = 0
         kept, leg = self._reader.group, Leg.of(block)
         of_block = self._pieces(block, 0, block.num_examples)
@@ -170,14 +170,14 @@ class Source:
         return examples, rows
 
     def block_bytes(self, num_examples: int, num_batches: int = 1) -> int:
-        """Predicted bytes of a block in its ReadBuffer; exact but for lists, which have a margin."""
+        """Predicted bytes of a block in its ReadBuffer; exact except for lists, which get a margin."""
         sizes = [len(part) for part in np.array_split(np.empty(num_examples, np.int8), num_batches)]
         values = self._widths.num_single * num_examples + self._list_values(num_examples)
         return self._widths.array_bytes(sizes) + 8 * values
 
     def window_bytes(self, batch_size: int = 0) -> int:
-        """Predicted bytes of the window, of the largest row group, of the lists of the batch being written, and of what
-        is fetched ahead from object stores."""
+        """Predicted bytes of the window, the largest row group, the lists of the batch being written, and the data
+        fetched ahead from object stores."""
         w, size = self._widths, self._window_examples
         floats = 4 * (w.num_labels + w.weighted + w.num_numbers)
         # The window also has a spare row per bank (see Bank), the order, and the offsets of each list field.
@@ -186,12 +186,12 @@ class Source:
         window = size * (floats + spare + 8 * w.num_single + 8 + 8 * num_lists + 16 * (w.grouped + w.num_slices))
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * num_lists * batch_size
         kept = max(g.read_bytes for groups in self._groups.values() for g in groups)
-        # The row group being read is in memory as it was fetched, and those that follow it.
+        # The row group being read is in memory as fetched, as are those fetched ahead.
         return window + lists + kept + self._fetched_bytes + self._reader.ahead.most_bytes
 
     def read_ahead(self, most_bytes: int, batch_size: int) -> None:
-        """While a window is used, fetch the next one from object stores, or as much of it as keeps `window_bytes` below
-        `most_bytes`."""
+        """Let the reader fetch the next window from object stores while the current one is used, as far as this keeps
+        `window_bytes` below `most_bytes`."""
         room = most_bytes - self.window_bytes(batch_size) + self._reader.ahead.most_bytes
         self._reader.ahead.most_bytes = max(0, min(self._ahead_bytes, room))
 
@@ -204,7 +204,7 @@ class Source:
         return int(LIST_MARGIN * num_examples * max(g.num_list_values / g.num_rows for g in groups))
 
     def _pieces(self, block: Block, first: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-        """Cut the block's examples `first` to `stop` at the windows' bounds: place in the block, window, begin, end."""
+        """Cut the block's examples `first` to `stop` at window bounds: position in the block, window, begin, end."""
         size, base = self._window_examples, block.first_example
         while first < stop:
             window, begin = divmod(base + first, size)
@@ -213,7 +213,7 @@ class Source:
             first += end - begin
 
     def _load(self, leg: Leg, number: int) -> None:
-        """Load window `number` of a pass in its shuffled order, unless it is loaded."""
+        """Load window `number` of a pass in its shuffled order, unless already loaded."""
         if self._in_window == (leg, number) and self._in_order:
             return
         self._decode(leg, number)
@@ -221,7 +221,7 @@ class Source:
         self._in_order = True
 
     def _decode(self, leg: Leg, number: int) -> None:
-        """Load window `number` of a pass in the order of the files, unless it is loaded so."""
+        """Load window `number` of a pass in file order, unless already loaded that way."""
         if self._in_window == (leg, number) and not self._in_order:
             return
         self._in_window, self._in_order = None, False
@@ -239,7 +239,7 @@ class Source:
 
 def layout_of(data: Data, kinds: Mapping[str, str]) -> FieldLayout:
     """Layout of the categorical fields and sequences; `kinds`: kind of each column of keys (see `SchemaCheck`). Raises
-    ValueError if an item list and its candidate do not hold values of the same kind."""
+    ValueError if an item list and its candidate have different kinds of values."""
     multi = [kinds[category.name].startswith("lists") for category in data.categories]
     names = [category.name for category in data.categories]
     candidates = [(column, of) for sequence in data.sequences for column, of in sequence.items.items()]

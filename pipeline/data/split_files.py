@@ -1,4 +1,4 @@
-"""The files of each split of a run, and their properties that are known before rows are read."""
+"""The files of each split of a run, and the properties known before rows are read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pipeline.workflow import Data
 
 
 def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
-    """The files of each split. A run that was begun with the same files keeps its order, and those of its files whose
-    names are ignored since. Training data with spans has the files that the run has, and then those of `begun.extend`.
-    Raises ValueError if a file is named twice, unless the run was begun so."""
+    """The files of each split. A run started with the same files keeps its order, and also keeps files whose names have
+    since become ignored. Training data with spans consists of the run's files, followed by those of `begun.extend`.
+    Raises ValueError if a file is named twice, unless the run started that way."""
     root = data.root.expanduser().absolute()
     spans = _of_spans(data, begun) if data.spans_by else []
     other = data.model_copy(update={"train": ()}) if spans else data
@@ -46,12 +46,12 @@ def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
 
 
 def added_files(data: Data, extend: Sequence[str]) -> list[DataFile]:
-    """Files that a run is extended by. Raises ValueError as `find` does."""
+    """Files to extend a run by. Raises ValueError as `find` does."""
     return list(find(extend, data.root, "--extend", "Parquet").files)
 
 
 def _of_spans(data: Data, begun: Begun) -> list[DataFile]:
-    """Files of the training split with spans that the run has; none if it has none."""
+    """The run's files of a training split with spans; empty if it has none."""
     if not begun.splits.get("train") or begun.splits["train"].spans is None:
         return []
     return [
@@ -63,17 +63,17 @@ def _of_spans(data: Data, begun: Begun) -> list[DataFile]:
 class ListedSplit:
     identity: SplitIdentity
     groups: list[RowGroup]
-    """Row groups that have rows, file by file."""
+    """Non-empty row groups, file by file."""
     files: dict[DataFile, FileIdentity]
     empty: dict[DataFile, frozenset[str]]
-    """Names of the columns without any values in a file."""
+    """Names of the columns without values, per file."""
     notes: list[str]
 
 
 def list_split(files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None) -> ListedSplit:
-    """Look at all files of a split. `was`: the split in the run so far if the split has spans, which are continued,
-    else None: a file that it has may be gone, since what was trained is not read again. Raises ValueError if a file
-    does not fit."""
+    """Inspect all files of a split. `was`: the split so far, if it has spans, which are then continued; otherwise None.
+    A file in `was` may be gone, since data already trained on is not read again. Raises ValueError if a file does not
+    fit."""
     known = {file.path: file for file in was.files} if was else {}
     maker = CalendarMaker(data, was.spans or ()) if was else None
     identities: dict[DataFile, FileIdentity] = {}

@@ -1,6 +1,6 @@
-"""Synthetic Parquet data, made once: train/, validation/ and test/ below `data.root`, and synthetic.json last.
+"""Synthetic Parquet data, generated once: train/, validation/ and test/ below `data.root`, and synthetic.json last.
 
-Part p of a split is a pure function of the parameters, the split and p, so the data is the same for any number of
+Part p of a split is a pure function of the parameters, the split and p, so the data does not depend on the number of
 threads.
 """
 
@@ -35,9 +35,9 @@ FILES = Files()
 
 
 def ensure(data: Data) -> Path | None:
-    """Make the data that `data.synthetic` describes, unless it exists, and return the path of its synthetic.json.
+    """Generate the data described by `data.synthetic`, unless it exists, and return the path of its synthetic.json.
 
-    Returns None if the workflow uses no synthetic data. Raises ValueError if `data.root` holds other data.
+    Returns None if the workflow uses no synthetic data. Raises ValueError if `data.root` contains other data.
     """
     if data.synthetic is None:
         return None
@@ -45,8 +45,9 @@ def ensure(data: Data) -> Path | None:
 
 
 def generate(planted: Synthetic, root: Path, label: str = "label", threads: int | None = None) -> Path:
-    """Make the data below `root` (see `ensure`). synthetic.json holds the parameters and `planted_auc`, the AUC of the
-    planted probabilities: the best that a model can reach. Waits for another process that makes the same data."""
+    """Generate the data below `root` (see `ensure`). synthetic.json contains the parameters and `planted_auc`, the AUC
+    of the planted probabilities: the best that a model can reach. Waits for another process that generates the same
+    data."""
     parameters = {"label": label, **json.loads(planted.model_dump_json())}
     with nullcontext() if (root / DONE).exists() else _alone(root):
         if (root / DONE).exists():
@@ -65,7 +66,7 @@ def generate(planted: Synthetic, root: Path, label: str = "label", threads: int 
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which the system releases when its owner ends, even by a kill."""
+    """Hold the lock of a folder. The system releases it when its owner exits, even if killed."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / LOCK).open("a") as lock:
         try:
@@ -77,7 +78,7 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def _begin(root: Path, parameters: dict[str, Any]) -> None:
-    """Claim the folder, so that nothing is overwritten but an interrupted run of the same parameters."""
+    """Claim the folder, so that nothing is overwritten except an interrupted run with the same parameters."""
     if (root / BEGUN).exists():
         _check_same(root, BEGUN, parameters)
         for partial in root.glob("*/*.partial"):
@@ -107,7 +108,7 @@ def _check_same(root: Path, name: str, parameters: dict[str, Any]) -> None:
 
 
 def _parts(planted: Synthetic) -> Iterator[tuple[str, int, int]]:
-    """Split, number of the part and number of examples of every file."""
+    """Split, part number and number of examples of every file."""
     for split in SPLITS:
         total = getattr(planted, f"{split}_examples")
         for part, begin in enumerate(range(0, total, PART_EXAMPLES)):
@@ -115,7 +116,7 @@ def _parts(planted: Synthetic) -> Iterator[tuple[str, int, int]]:
 
 
 def _make_part(planted: Synthetic, root: Path, label: str, split: str, part: int, num_examples: int) -> I64:
-    """Write one file, and return the counts of its labels by planted probability (see `_auc`)."""
+    """Write one file, and return its label counts by planted probability (see `_auc`)."""
     path = root / split / f"part-{part:05d}.parquet"
     path.parent.mkdir(exist_ok=True)
     rng = generator(planted, (SPLITS.index(split), part))
@@ -150,8 +151,8 @@ def _no_counts() -> I64:
 def _auc(bins: I64) -> float | None:
     """Area under the ROC curve of the planted probability, rounded to 1 / AUC_BINS; None unless both labels occur.
 
-    bins[b, l] counts the examples with label l and probability in [b, b + 1) / AUC_BINS. With counts, memory is bounded
-    and the sum over the parts does not depend on their order; a pair within one bin counts one half.
+    bins[b, l] counts the examples with label l and probability in [b, b + 1) / AUC_BINS. Counts bound the memory and
+    make the sum over the parts independent of their order; a pair within one bin counts one half.
     """
     negatives, positives = bins[:, 0].astype(np.float64), bins[:, 1].astype(np.float64)
     pairs = negatives.sum() * positives.sum()

@@ -1,4 +1,4 @@
-"""The window of examples that are shuffled together, decoded column by column."""
+"""The window of examples shuffled together, decoded column by column."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pipeline.records import F32, I64, U64, Array
 
 
 class Bank:
-    """Columns of one type, each a row of one array, decoded and shuffled by one thread."""
+    """Columns of one type, stored as rows of one array; one thread decodes and shuffles them."""
 
     def __init__(self, columns: list[InputColumn], size: int, dtype: str) -> None:
         self._columns = columns
-        # One row more than columns: decoding fills all rows but the first, and `shuffle` permutes each row into the
-        # one before it.
+        # One more row than columns: decoding fills all rows but the first, and `shuffle` permutes each row into the
+        # previous one.
         self._values_CN: Array = aligned_empty((len(columns) + 1, size), dtype)
 
     @property
@@ -37,7 +37,7 @@ class Bank:
 
     @property
     def decoded_CN(self) -> Any:
-        """[C, N] one row per column in the order of the files, until `shuffle`."""
+        """[C, N] one row per column in file order; valid until `shuffle`."""
         return self._values_CN[1:]
 
     def append(
@@ -45,7 +45,7 @@ class Bank:
     ) -> None:
         for out, column in zip(self._values_CN[1:], self._columns, strict=True):
             if column.name not in chunks:
-                # Labels, which a scoring does not read.
+                # Labels, which scoring does not read.
                 out[to + begin : to + end] = 0
                 continue
             for row, array, dictionary in _pieces(chunks[column.name], begin, end):
@@ -67,17 +67,16 @@ class Window:
         single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
         self._multi = [c for c in columns if c.is_category and c.is_multi(kinds)]
         self.histories = Histories(columns)
-        """Sequences, in the order of the files, not shuffled."""
+        """Sequences, in file order, not shuffled."""
         self._floats = Bank(floats, size, "float32")
         fields = cut_range(len(single), threads.num_threads)
         self._keys = [(some, Bank(single[some], size, "uint64")) for some in fields]
         self._groups = Bank(groups, size if groups else 0, "uint64")
         self._banks = [self._floats, *(bank for _, bank in self._keys), *([self._groups] if groups else [])]
         self.bags = (*(Bags() for _ in self._multi), *self.histories.items)
-        """Bags of each multi-hot field, and of each item list of the sequences, in the order of the files, not
-        shuffled: `order` indexes them."""
+        """Bags of each multi-hot field and of each item list, in file order, not shuffled: `order` indexes them."""
         self.order: I64 = aligned_empty(0, "int64")
-        """[count] place in the files' order of each example of the shuffled window; empty before `shuffle`."""
+        """[count] position in file order of each example of the shuffled window; empty before `shuffle`."""
         self.count = 0
 
     @property
@@ -88,13 +87,13 @@ class Window:
 
     @property
     def groups_N(self) -> U64:
-        """Groups of the metrics, shuffled. Only if the workflow names a column of groups."""
+        """Groups of the metrics, shuffled. Defined only if the workflow names a group column."""
         groups_N: U64 = self._groups.values_CN[0]
         return groups_N
 
     @property
     def slices_SN(self) -> U64:
-        """Keys of the columns of slices, shuffled."""
+        """Keys of the slice columns, shuffled."""
         slices_SN: U64 = self._groups.values_CN[-self._num_slices :]
         return slices_SN
 
@@ -104,13 +103,13 @@ class Window:
             yield fields, bank.values_CN
 
     def decoded_keys(self) -> Iterator[U64]:
-        """Keys [N] of each single-valued field in the order of the files, until `shuffle`."""
+        """Keys [N] of each single-valued field in file order; valid until `shuffle`."""
         for _, bank in self._keys:
             yield from bank.decoded_CN
 
     def bag_keys(self, at_N: I64) -> Iterator[U64]:
-        """Keys of the bags of the examples at these places in the files' order, of each multi-hot field and item
-        list."""
+        """For each multi-hot field and item list, the keys of the bags of the examples at these positions in file
+        order."""
         offsets = np.zeros(len(at_N) + 1, np.int64)
         for bags in self.bags:
             keys_V = np.empty(assemble.bag_sizes(bags.offsets, at_N), np.uint64)
@@ -126,12 +125,12 @@ class Window:
     def append(
         self, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int, outside: Outside | None = None
     ) -> None:
-        """Decode rows `begin` to `end` of a row group or table, and append them to the window. `where`: its name, for
-        messages. `outside`: what to do with bad numbers; None: raise ValueError."""
+        """Decode rows `begin` to `end` of a row group or table, and append them to the window. `where`: its name, used
+        in messages. `outside`: treatment of bad numbers; None: raise ValueError."""
         to = self.count - begin
         self._each_bank(lambda bank: bank.append(to, where, chunks, begin, end, outside))
         if self._masked and self._masked[0].name in chunks:
-            # Labels are the first of the floats.
+            # Labels come first among the floats.
             labels_TN = self._floats.decoded_CN[: len(self._masked), to + begin : to + end]
             mask_labels(labels_TN, self._masked, where, begin)
         for bags, column in zip(self.bags, self._multi, strict=False):
@@ -141,7 +140,7 @@ class Window:
         self.count += end - begin
 
     def shuffle(self, order: I64) -> None:
-        """Permute the examples, once all are appended: example i becomes the one appended as number order[i]."""
+        """Permute the examples after all are appended: example i becomes the one appended at index order[i]."""
         self._each_bank(lambda bank: bank.shuffle(order))
         self.order = order
 
@@ -164,7 +163,8 @@ def _fill(
 
 
 def _pieces(chunks: list[Chunk], begin: int, end: int) -> Iterator[tuple[int, pa.Array, U64 | None]]:
-    """Rows `begin` to `end` of a column, chunk by chunk: first row, the rows, and the keys of their dictionary."""
+    """Rows `begin` to `end` of a column, chunk by chunk: number of the first row, the rows, and the keys of their
+    dictionary."""
     for chunk in chunks:
         first = max(begin, chunk.begin)
         array = chunk.array.slice(first - chunk.begin, max(0, end - first))

@@ -1,1 +1,1 @@
-"""Doctor: faults in the data or in the run of a workflow, found in one bounded pass over the files."""
+"""Doctor: finds faults in a workflow's data or run, in one bounded pass over the files."""

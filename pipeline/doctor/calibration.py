@@ -1,4 +1,4 @@
-"""Calibration by slice: the values of fields at which predictions and labels differ most."""
+"""Calibration by slice: the field values for which predictions and labels differ most."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pipeline.serving.opened import OpenRun
 
 SLICE_ERRORS = 5.0
-"""Standard errors from which on a slice is off: of ten thousand slices one would be by chance once in 200 times."""
+"""Minimum number of standard errors for a slice to be off: by chance, one of ten thousand slices exceeds it in one of
+200 runs."""
 LEAST_ROWS, LEAST_LABELS = 100, 10.0
 SHOWN_SLICES = 10
 NUMBER_BINS = 10
@@ -34,8 +35,8 @@ class Slice(NamedTuple):
 
 
 def find_calibration(seen: SeenRows, judged: JudgedRows, run: OpenRun) -> list[Finding]:
-    """Compare predictions with labels: of all rows, and then, with odds scaled so that these agree, of each slice with
-    enough rows and labels."""
+    """Compare predictions with labels: over all rows and then, with odds scaled so that these agree, for each slice
+    with enough rows and labels."""
     scores = run.predict(judged.table).column(f"{judged.label}.probability")
     predicted_N = np.asarray(scores, np.float64)
     predicted, observed = float(predicted_N.sum()), float(judged.labels_N.sum())
@@ -65,13 +66,13 @@ def find_calibration(seen: SeenRows, judged: JudgedRows, run: OpenRun) -> list[F
 
 
 def _spread(predicted_N: F64) -> float:
-    """Standard deviation of the number of labels if the predictions are right, and 1 at least: where they are almost
-    certain, a single label is no error of many deviations."""
+    """Standard deviation of the number of labels if the predictions are right, at least 1: where predictions are almost
+    certain, a single label is not an error of many deviations."""
     return math.sqrt(float((predicted_N * (1 - predicted_N)).sum()) + 1)
 
 
 def _shifted(predicted_N: F64, observed: float) -> F64:
-    """Predictions whose odds are scaled by one factor, so that their sum is the observed one."""
+    """Predictions with odds scaled by one factor, so that their sum equals the observed one."""
     if not 0 < observed < len(predicted_N):
         return predicted_N
     low, high = 1e-6, 1e6

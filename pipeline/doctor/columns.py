@@ -1,4 +1,4 @@
-"""A column of the sample as the doctor compares it: a number for each numbered value, and what the model gets."""
+"""A column of the sample in the form that the doctor compares: codes of its distinct values, and the model's input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.kernels.hashing import hash_integers
 from pipeline.records import F32, I32, I64, U64
 
 ONE_TABLE = "doctor"
-"""Table of all columns' keys here, so that equal values of two columns have one key."""
+"""Table name for the keys of all columns here, so that equal values in two columns have equal keys."""
 NULL = np.uint64(0)
 ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -25,7 +25,7 @@ ODD = np.uint64(0x9E3779B97F4A7C15)
 def seen_column(
     table: pa.Table, column: InputColumn, kinds: Mapping[str, str], where: Sequence[str], starts: I64
 ) -> SeenColumn:
-    """Describe a column of the sample. `where`, `starts`: name of each file, and its first row of the sample."""
+    """Describe a column of the sample. `where`, `starts`: name of each file, and its first row in the sample."""
     values = plain(table.column(column.name), column, kinds.get(column.name), "the sample")
     null_N, refused = np.asarray(pc.is_null(values)), ""
     raw_N = input_N = lists = None
@@ -49,19 +49,19 @@ def seen_column(
 
 
 def label_values(table: pa.Table, column: InputColumn, where: Sequence[str], starts: I64) -> F32:
-    """[N] labels; 0 in an example that does not have the label. Raises ValueError, with file and row, if one is neither
-    0 nor 1."""
+    """[N] labels; 0 for an example without the label. Raises ValueError, with file and row, if one is neither 0 nor
+    1."""
     return np.nan_to_num(_filled(plain(table.column(column.name), column, None, "the sample"), column, where, starts))
 
 
 def numbered(keys_N: U64) -> tuple[U64, I64, I32]:
-    """Distinct keys, ascending; the first row of each; and the number of each row's key."""
+    """Distinct keys, ascending; the first row of each; and the index of each row's key."""
     keys_U, firsts_U, codes_N = np.unique(keys_N, return_index=True, return_inverse=True)
     return keys_U, firsts_U.astype(np.int64), codes_N.astype(np.int32)
 
 
 def _list_keys(values: pa.ChunkedArray, column: InputColumn) -> tuple[U64, tuple[I64, I32]]:
-    """[N] key of each list, the hash of its elements in order; and the end of each list, and the numbers of all
+    """[N] key of each list, the hash of its elements in order; and the end of each list, and the codes of all
     elements."""
     hashed = InputColumn(column.name, "data.categories", table=ONE_TABLE)
     bags = Bags()
@@ -83,7 +83,7 @@ def _keys(values: pa.ChunkedArray, column: InputColumn) -> U64:
 
 
 def _float_keys(raw_N: F64) -> U64:
-    # Adding zero turns -0.0 into 0.0, which is equal and has other bits.
+    # Adding zero turns -0.0 into 0.0, which is equal but has other bits.
     keys_N: U64 = np.empty(len(raw_N), np.uint64)
     hash_integers((raw_N + 0.0).view(np.int64), ODD, keys_N)
     keys_N[np.isnan(raw_N)] = NULL
@@ -91,8 +91,7 @@ def _float_keys(raw_N: F64) -> U64:
 
 
 def _floats(values: pa.ChunkedArray) -> F64:
-    """[N] values as float64: numbers as they are, times as numbers of their unit, texts by their order; NaN for
-    null."""
+    """[N] values as float64: numbers unchanged, times in their unit, texts by rank in sort order; NaN for null."""
     found = values.type
     if pa.types.is_temporal(found):
         values = values.cast(pa.int32() if found.bit_width == 32 else pa.int64())

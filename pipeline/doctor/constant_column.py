@@ -1,4 +1,4 @@
-"""Constant columns: one value in all rows, or in one file."""
+"""Constant columns: one value in all rows, or in all rows of one file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pipeline.doctor.finding import Finding
 from pipeline.doctor.seen import SeenColumn, SeenRows
 
 ONE = 0.999
-"""Share of the rows of one value from which on a file counts as constant."""
+"""Minimum fraction of rows with one value for a file to count as constant."""
 FILE_ROWS = 50
 UNLIKELY_NATS = 30.0
-"""Negative logarithm of the chance of so many rows of one value, if each had it as often as elsewhere: 1e-13."""
+"""Negative logarithm of the probability that all rows of a file have one value, if its frequency is the same as
+elsewhere: 1e-13."""
 
 
 def find_constant_columns(seen: SeenRows) -> list[Finding]:
-    """Find constant columns; the first reason of each."""
+    """Find constant columns, and report the first reason for each."""
     return [
         found
         for column in seen.features.values()
@@ -39,7 +40,7 @@ def _everywhere(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
 
 
 def _in_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
-    """Files with one value, if the other files have several each. (A date may be one value a file in all of them.)"""
+    """Files with one value, if most other files have several. (A date may have one value per file in all of them.)"""
     num_files = len(seen.files)
     tops: list[tuple[int, float]] = []
     train, judged = seen.rows_of("train"), ~seen.rows_of("train")

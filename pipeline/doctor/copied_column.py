@@ -1,4 +1,4 @@
-"""Copied columns: two that say the same, with the same values or under other names of the values."""
+"""Copied columns: pairs with the same information, either equal values or values renamed one to one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from pipeline.doctor.seen import SeenColumn, SeenRows
 from pipeline.records import I64
 
 SAME_ROWS = 0.999
-"""Share of the rows from which on two columns are one."""
+"""Minimum fraction of rows that must agree for two columns to count as copies."""
 OTHER_ROWS = 100
-"""Rows without its most frequent value that each of two columns must have to be compared."""
+"""Minimum number of rows outside its most frequent value for a column to be compared."""
 FIRST_ROWS, FIRST_SAME = 4096, 0.99
-"""Rows that are compared first, and the share of them that must agree, since most pairs of columns differ at once."""
+"""Number of rows compared first, and the fraction of them that must agree: a cheap test, since most pairs of columns
+differ quickly."""
 KNOWN = 0.005
-"""Share of the rows that must have a value in two columns that are compared."""
+"""Minimum fraction of rows with equal, non-null values."""
 
 
 def find_copied_columns(seen: SeenRows) -> list[Finding]:
-    """Compare all pairs of features, on the rows that pairs of columns are counted in."""
+    """Compare all pairs of features, on the rows used for counting pairs of columns."""
     rows = seen.counted_rows()
     columns = seen.features.values()
     varied = [column for column in columns if len(rows) - np.bincount(column.codes_N[rows]).max() >= OTHER_ROWS]
@@ -50,7 +51,7 @@ def _finding(a: SeenColumn, b: SeenColumn, said: str, way: str) -> Finding:
 
 
 def _same_but_for_names(a: SeenColumn, b: SeenColumn, rows: I64, same: float) -> bool:
-    """True if each value of either column that comes twice or more goes with one value of the other."""
+    """True if each repeated value of either column corresponds to one value of the other."""
     pairs_N = a.codes_N[rows].astype(np.int64) * b.num_values + b.codes_N[rows]
     pairs_P, counts_P = np.unique(pairs_N, return_counts=True)
     for column, codes_P in ((a, pairs_P // b.num_values), (b, pairs_P % b.num_values)):

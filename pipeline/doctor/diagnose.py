@@ -1,4 +1,4 @@
-"""Diagnosis: one pass over the files, and all checks on what it saw."""
+"""Diagnosis: one pass over the files, and all checks on its sample."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from pipeline.workflow import Workflow
 
 
 def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None]) -> list[Finding]:
-    """Find faults, then remarks. `run_dir`: a run of the workflow; None: what needs a model is left out. `say`: called
-    with lines that say what was looked at.
+    """Find faults, then remarks. `run_dir`: a run of the workflow; None: omit the checks that need a model. `say`:
+    called with lines that report what was read.
 
-    Raises ValueError if the files do not fit the workflow, or the run is none.
+    Raises ValueError if the files do not fit the workflow, or `run_dir` is not a run.
     """
     seen = look_at_rows(workflow, None if run_dir is None else begun_of(run_dir))
     say(_looked_at(seen))
@@ -57,7 +57,7 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
 
 def _of_model(seen: SeenRows, workflow: Workflow, run_dir: Path, say: Callable[[str], None]) -> list[Finding]:
     """Remarks that need the model of a run."""
-    # This import takes seconds, and a workflow without a run needs none of it.
+    # This import takes seconds and is not needed for a workflow without a run.
     from pipeline.serving.opened import open_run
 
     judged = judged_rows(seen, workflow.data.features)
@@ -83,7 +83,7 @@ def _looked_at(seen: SeenRows) -> str:
 
 
 def _model_auc(workflow: Workflow, evaluations: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, str]]:
-    """The model's AUC by label, of its test or else of its best validation, and which it is."""
+    """The model's AUC by label, and the split it is from: test, or otherwise the best validation."""
     labels, found = workflow.data.labels, dict[str, tuple[float, str]]()
     for label in labels:
         name = f"auc_{label}" if len(labels) > 1 else "auc"

@@ -1,6 +1,6 @@
-"""Drift: fields whose values have another distribution in the last file than in the first one.
+"""Drift: fields whose distribution of values differs between the first and the last file.
 
-C cells: frequent values, and groups of the others
+C cells: frequent values, and groups of the other values
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 from pipeline.records import I32, I64
 
 FREQUENT_VALUES, GROUPS = 31, 32
-"""Values that are counted one by one, and groups that all others of a column are put into."""
+"""Number of values counted individually, and number of groups for all other values of a column."""
 CELLS = FREQUENT_VALUES + GROUPS
 DRIFT_ERRORS = 6.0
 LEAST_DRIFT = 0.01
-"""Share of the rows, beyond what chance gives, from which on it is reported."""
+"""Minimum fraction of rows, beyond that expected by chance, to report."""
 
 
 def find_drift(seen: SeenRows) -> list[Finding]:
-    """Compare the first file of train with the last file of all, by the total variation distance of each field: the
-    share of the rows that would have to have another value."""
+    """Compare the first file of train with the very last file, by the total variation distance of each field: the
+    fraction of rows whose value would have to change."""
     rows = seen.counted_rows()
     files_N = seen.file_N[rows]
     first_N, last_N = files_N == 0, files_N == len(seen.files) - 1
@@ -50,7 +50,7 @@ def find_drift(seen: SeenRows) -> list[Finding]:
 
 
 def _distance(first: F64, last: F64) -> tuple[float, float]:
-    """Total variation distance of two counts, and the one that two samples of one distribution have on average."""
+    """Total variation distance of two counts, and its mean for two samples of the same distribution."""
     sizes = float(first.sum()), float(last.sum())
     shares = (first + last) / sum(sizes)
     spread = np.sqrt(shares * (1 - shares) * (1 / sizes[0] + 1 / sizes[1]))
@@ -59,12 +59,12 @@ def _distance(first: F64, last: F64) -> tuple[float, float]:
 
 
 def _coarse_codes(column: SeenColumn, rows: I64) -> I32:
-    """[N] number of the cell of each of these rows: one of the column's frequent values, or a group of the others."""
+    """[N] cell of each of these rows: one of the column's frequent values, or a group of other values."""
     counts_U = np.bincount(column.codes_N, minlength=column.num_values)
     tops = np.argsort(-counts_U, kind="stable")[:FREQUENT_VALUES]
     group_U = FREQUENT_VALUES + (column.keys_U >> np.uint64(59)).astype(np.int32)
     if column.raw_N is not None and column.is_number:
-        # Groups of numbers of one size, not of one hash, and of as many rows each.
+        # Group numbers by size instead of hash, with about the same number of rows per group.
         order_U = np.argsort(column.raw_N[column.firsts_U])
         ends_U = np.cumsum(counts_U[order_U])
         group_U[order_U] = FREQUENT_VALUES + ((ends_U - 1) * GROUPS // ends_U[-1]).astype(np.int32)
@@ -74,14 +74,14 @@ def _coarse_codes(column: SeenColumn, rows: I64) -> I32:
 
 
 def _count_difference(some_C: I64, others_C: I64) -> float:
-    """Standard deviations by which two counts of the same cells differ more than chance (chi-square); 0 if there is
+    """Standard deviations by which two counts of the same cells differ beyond chance (chi-square); 0 if there is
     nothing to compare."""
     num_some, total = int(some_C.sum()), int(some_C.sum() + others_C.sum())
     if not 0 < num_some < total:
         return 0.0
     share = num_some / total
     totals_C = (some_C + others_C).astype(np.float64)
-    # Cells that are expected to have less than a row would make the statistic erratic, and are put together.
+    # Cells with fewer than one expected row would make the statistic erratic, so they are merged.
     large = share * totals_C >= 1
     observed = np.append(some_C[large], some_C[~large].sum())
     expected = share * np.append(totals_C[large], totals_C[~large].sum())

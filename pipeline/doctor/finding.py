@@ -1,4 +1,4 @@
-"""Finding: one thing that the doctor says."""
+"""Finding: one result of the doctor."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Level = Literal["fault", "remark"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong (a fault), or worth a look (a remark)."""
+    """Something wrong (a fault) or worth checking (a remark)."""
 
     kind: str
-    """Name of the file in this folder that finds it."""
+    """Name of the module in this folder that finds it."""
     level: Level
     columns: tuple[str, ...]
     """Columns concerned; empty if it is not about columns."""
@@ -23,5 +23,5 @@ class Finding:
 
 
 def listed(items: Sequence[str], others: str = "others") -> str:
-    """List the first ten items, and say how many others there are."""
+    """List the first ten items, and the number of others."""
     return ", ".join(items[:10]) + (f" and {len(items) - 10} {others}" if len(items) > 10 else "")

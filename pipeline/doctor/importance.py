@@ -1,4 +1,4 @@
-"""Importance of each field: how far the AUC falls if its values are given to other rows."""
+"""Importance of each field: the drop in AUC if its values are shuffled among the rows."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from pipeline.serving.opened import OpenRun
 
 JUDGED_PARTS = 10
-"""Parts of the rows, which are judged separately: the spread of their differences gives the error."""
+"""Number of parts of the rows, evaluated separately: the spread of their differences gives the error."""
 CLEAR = 3.0
-"""Errors of a difference from which on it is reported: of ten parts, one field in 130 without effect is so far
-above 0."""
+"""Minimum number of standard errors for a difference to count as clear: with ten parts, one in 130 fields without
+effect exceeds it."""
 
 
 def find_importance(judged: JudgedRows, run: OpenRun, sequences: Sequence[ListsOfExamples] = ()) -> list[Finding]:
-    """Permute one field after another within each part, and evaluate: each row is scored fields + 1 times (Breiman,
-    Random Forests, Machine Learning 45, 2001, permutes likewise). A sequence is one field: all its lists of an example
-    go to the same other row."""
+    """Permute each field in turn within each part, and evaluate: each row is scored fields + 1 times (Breiman, Random
+    Forests, Machine Learning 45, 2001, permutes likewise). A sequence counts as one field: all its lists of an example
+    move to the same other row."""
     columns: dict[str, Sequence[str]] = {name: [name] for name in judged.features}
     columns |= {f"sequence {sequence.name}": sequence.columns for sequence in sequences}
     parts = [part for part in np.array_split(np.arange(judged.num_rows), JUDGED_PARTS) if judged.has_both_labels(part)]

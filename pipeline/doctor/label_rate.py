@@ -1,4 +1,4 @@
-"""Label rates: files or hours in which the labels are not those of the rest, and rows in the order of the label.
+"""Label rates: files or hours whose labels differ from the rest, and rows sorted by label.
 
 I units (files, hours, or stretches of rows)
 """
@@ -17,15 +17,15 @@ from pipeline.doctor.times import moments
 from pipeline.records import F32, I32
 
 RATE_ERRORS = 6.0
-"""Standard errors of a rate, with the spread of the other units, from which on it is reported: by chance one of 100
-units is so far off once in five million times."""
+"""Minimum number of standard errors, including the spread of the other units, to report a rate: by chance, one of 100
+units is that far off in one of five million cases."""
 FEW = 5
-"""Number of other units from which on their spread is known."""
+"""Minimum number of other units to estimate their spread."""
 ODDS, ODDS_OF_FEW, ODDS_OF_HOUR = 1.1, 1.5, 2.0
-"""Ratio of a unit's odds to those of the rest from which on it matters: one of many units; of so few that their natural
-spread is unknown; an hour, which may be that of a single user."""
+"""Minimum ratio of a unit's odds to those of the rest to matter: for one of many units; for one of so few that their
+natural spread is unknown; for an hour, which may be dominated by a single user."""
 LEAST_LABELS = 10
-"""Expected labels of the rarer kind in a unit that is judged."""
+"""Minimum expected number of labels of the rarer class for a unit to be judged."""
 STRETCHES, BUCKETS = 20, 200
 WAY = (
     "Were labels lost, set, or joined too early there? Compute them again, or leave these rows out; if these rows are "
@@ -35,16 +35,16 @@ WAY = (
 
 @dataclass(frozen=True, slots=True)
 class Off:
-    """How far the rate of one unit is from that of the others."""
+    """Deviation of one unit's rate from that of the others."""
 
     rest: float
     odds: float
-    """Ratio of the odds, 1 or more whichever is higher."""
+    """Ratio of the higher odds to the lower."""
     errors: float
 
 
 class LabelRates:
-    """Labels by unit."""
+    """Label counts by unit."""
 
     def __init__(self, units_N: I32, labels_N: F32, num: int) -> None:
         self.size_I: F64 = np.bincount(units_N, minlength=num).astype(np.float64)
@@ -54,7 +54,7 @@ class LabelRates:
         """Units with enough rows."""
 
     def compare(self, number: int) -> Off | None:
-        """Compare a unit with the other ones that are judged; None if there is none, or all of them have one label."""
+        """Compare a unit with the other judged units; None if there are none, or they all have the same label."""
         others = [other for other in self.judged if other != number]
         hits_J, size_J = self.hits_I[others], self.size_I[others]
         known = len(others) >= FEW
@@ -63,7 +63,8 @@ class LabelRates:
             return None
         hits, size = float(self.hits_I[number]), float(self.size_I[number])
         variance = rest * (1 - rest)
-        # What the others differ by, from the median deviation (of a normal distribution), less what chance gives.
+        # Variance among the others, from the median deviation (of a normal distribution), minus that expected by
+        # chance.
         chance = variance / float(np.median(size_J))
         spread = (1.4826 * float(np.median(np.abs(hits_J / size_J - rest)))) ** 2 - chance
         natural = max(0.0, spread) if known else 0.0
@@ -73,7 +74,7 @@ class LabelRates:
 
 
 def find_label_rates(seen: SeenRows) -> list[Finding]:
-    """Compare the rates of each label by file and by each column of times, and see whether rows are in its order."""
+    """Compare the rates of each label by file and by each time column, and check whether rows are sorted by label."""
     found = []
     for label, name in enumerate(seen.label_names):
         labels_N = np.ascontiguousarray(seen.labels_NT[:, label])
@@ -88,7 +89,7 @@ def find_label_rates(seen: SeenRows) -> list[Finding]:
 
 
 def _by_file(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
-    """Files whose rate differs by more than the natural spread of the files."""
+    """Files whose rate differs by more than the natural spread between files."""
     rates = LabelRates(seen.file_N, labels_N, len(seen.files))
     for number in rates.judged:
         found = rates.compare(number)
@@ -98,7 +99,7 @@ def _by_file(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
 
 
 def _in_order(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
-    """Most stretches of rows have one label only."""
+    """Report rows sorted by label: most stretches of rows have a single label."""
     size = math.ceil(LEAST_LABELS / min(float(labels_N.mean()), 1 - float(labels_N.mean())))
     units: list[I32] = []
     total = 0
@@ -117,7 +118,7 @@ def _in_order(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
 
 
 def _by_time(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
-    """The time that is farthest off, and how many others are, by each column of times."""
+    """For each time column, the time that is farthest off, and the number of others."""
     for column in moments(seen):
         units_N = _buckets(column)
         rates = LabelRates(units_N, labels_N, int(units_N.max()) + 1)
@@ -139,7 +140,7 @@ def _rows_at(seen: SeenRows, column: SeenColumn, some_N: Mask) -> str:
 
 
 def _buckets(column: SeenColumn) -> I32:
-    """[N] number of the time of each row, or of one of BUCKETS equal parts of the time if there are more times."""
+    """[N] index of each row's time or, if there are more than BUCKETS times, of one of BUCKETS equal intervals."""
     if column.num_values <= BUCKETS:
         return column.codes_N
     assert column.raw_N is not None

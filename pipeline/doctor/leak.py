@@ -1,4 +1,4 @@
-"""Leaks: columns that reveal the label, in all rows or in those with some values, or that count it."""
+"""Leaks: columns that reveal the label, in all rows or for some values, or that count it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 from pipeline.records import F32, I32
 
 LEAK_AREA = 0.95
-"""Minimum AUC of a single column that counts as a leak."""
+"""Minimum AUC of a single column to count as a leak."""
 BEATS_BY = 4.0
-"""Standard errors by which a column alone must beat the model."""
+"""Minimum number of standard errors by which a single column must beat the model."""
 PURE_ROWS = 100
-"""Rows that must have one value and one label, without exception. If it is the label that is rarer, it is a fault: that
-the other one is certain somewhere is often sound, as that children earn nothing."""
+"""Minimum number of rows with one value that all have the same label. For the rarer label, this is a fault: certainty
+of the other label is often sound (children, for example, earn nothing)."""
 COUNTED, CLOSER = 0.1, 4.0
-"""Least distance (total variation) of a column's values with the label from those without it, and the factor by which
-it must shrink once 1 is taken off the values with the label: the label is then counted in them."""
+"""Minimum total variation distance between a column's values with the label and those without, and the factor by which
+it must shrink after 1 is subtracted from the former: the values then count the label."""
 SURPRISE_NATS = 30.0
-"""Negative logarithm of the chance that rows of the mean label rate all have one label: 1e-13, less than one in the
-number of values that are tried."""
+"""Negative logarithm of the probability that rows with the mean label rate all have one label: 1e-13, less than 1 /
+(number of values tried)."""
 WAY = "if it is known only after the label, remove it from the workflow; else find out how it was computed"
 
 
 def find_leaks(seen: SeenRows, model_auc: Mapping[str, tuple[float, str]]) -> list[Finding]:
-    """Find leaks. `model_auc`: the model's AUC on the test split (or else validation) and what it is, by label; empty
-    without a run."""
+    """Find leaks. `model_auc`: by label, the model's AUC on the test split (otherwise validation) and the name of the
+    split; empty without a run."""
     found = []
     half_N = np.random.default_rng(0).random(seen.num_rows) < 0.5
     for label, name in enumerate(seen.label_names):
@@ -85,8 +85,9 @@ def _of_column(
 
 
 def _counted(column: SeenColumn, labels_N: F32) -> str:
-    """Evidence that whole numbers are those of the other rows, and 1 more where the label is 1; empty if there is
-    none. The distribution of a sound count has another shape where the label is 1, not the same one moved by 1."""
+    """Evidence that whole numbers follow the distribution of the other rows, plus 1 where the label is 1; empty if
+    there is none. A sound count has a distribution of another shape where the label is 1, not the same one shifted by
+    1."""
     if column.raw_N is None:
         return ""
     known_N = ~column.null_N
@@ -108,15 +109,15 @@ def _counted(column: SeenColumn, labels_N: F32) -> str:
 
 
 def _codes(column: SeenColumn) -> I32:
-    """[N] numbers of the values; of numbers: bins of the known ones, and one for null."""
+    """[N] codes of the values; for numbers, bins of the known ones, and one for null."""
     if column.raw_N is None or not column.is_number:
         return column.codes_N
     return binned_known(column.raw_N, ~column.null_N)
 
 
 def _pure(seen: SeenRows, column: SeenColumn, outcome_N: Mask) -> tuple[str, int] | None:
-    """Describe the values whose rows (many) all have the outcome, and count these rows; or all values but the
-    most frequent one, of which each may be rare; None if there are none."""
+    """Describe the values whose (many) rows all have the outcome, and count these rows; or do so for all values except
+    the most frequent one, each of which may be rare; None if there are none."""
     codes_N = _codes(column)
     top = int(np.bincount(column.codes_N).argmax())
     chance = float(outcome_N.mean())

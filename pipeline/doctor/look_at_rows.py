@@ -24,19 +24,19 @@ from pipeline.settings import SPLITS
 from pipeline.workflow import Workflow
 
 MAX_CELLS = 1 << 24
-"""Values that are kept, of all columns together: at 20 bytes each, 320 MiB."""
+"""Maximum number of values kept, over all columns: at 20 bytes each, 320 MiB."""
 MAX_SEEN_BYTES = 1 << 29
-"""Bytes of the rows that are kept, as Arrow has them."""
+"""Maximum size of the rows kept, in bytes, as Arrow tables."""
 MAX_SEEN_FILES = 256
-"""Files of a split that are opened, evenly spaced."""
+"""Maximum number of files opened per split, evenly spaced."""
 WEIGHTS = {"train": 2, "validation": 1, "test": 1}
-"""Shares of the splits in the sample, if there are more rows than can be kept."""
+"""Weights of the splits in the sample, if there are more rows than can be kept."""
 
 
 def look_at_rows(workflow: Workflow, begun: Begun | None = None) -> SeenRows:
-    """Read the sample. `begun`: data of a run; if it has spans, its training files are looked at, as far as they are
-    still there, and not those that the workflow names. Raises ValueError, with the file and the column, if the files do
-    not fit the workflow or have values that training refuses."""
+    """Read the sample. `begun`: data of a run; if it has spans, its training files that still exist are read instead of
+    those named in the workflow. Raises ValueError, with the file and the column, if the files do not fit the workflow
+    or have values that training rejects."""
     columns = columns_of(workflow.data, workflow.metrics.group)
     check = SchemaCheck(columns)
     found: list[SeenFile] = []
@@ -101,7 +101,7 @@ def _found(path: DataFile, split: str, check: SchemaCheck) -> SeenFile:
 
 
 def _times(found: Sequence[SeenFile], used: Collection[str]) -> list[str]:
-    """Names of columns that every file has, that the workflow does not use, and that may be times."""
+    """Names of columns that exist in every file, are not used by the workflow and may be times."""
     first = found[0].schema
     return [
         field.name
@@ -113,7 +113,7 @@ def _times(found: Sequence[SeenFile], used: Collection[str]) -> list[str]:
 
 
 def _quotas(found: Sequence[SeenFile], num_columns: int) -> list[int]:
-    """Number of rows to read of each file."""
+    """Number of rows to read from each file."""
     total = sum(file.num_rows for file in found)
     row_bytes = max(1, sum(file.num_bytes for file in found) // max(1, total))
     cap = max(1, min(MAX_CELLS // num_columns, MAX_SEEN_BYTES // row_bytes))

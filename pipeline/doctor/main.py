@@ -1,4 +1,4 @@
-"""pipeline doctor WORKFLOW|RUN: look for what is wrong with the data of a workflow, or with a run."""
+"""pipeline doctor WORKFLOW|RUN: check a workflow's data, or a run, for faults."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def doctor_command(args: Namespace) -> int:
-    """Look as the arguments say, print what was found, and return the exit code."""
+    """Run the checks, print the findings, and return the exit code."""
     refuse_remote("the workflow or run", args.target)
     workflow, run_dir = target_of(args.target, args.workflow)
     workflow = override(workflow, args.set) if args.set else workflow
-    # These imports take seconds, and a wrong path is reported without them.
+    # This import takes seconds, and a wrong path is reported without it.
     from pipeline.doctor.diagnose import diagnose
 
-    # Of JSON, stdout has nothing else.
+    # With --json, stdout contains nothing but the JSON.
     findings = diagnose(workflow, run_dir, partial(print, file=sys.stderr if args.json else sys.stdout, flush=True))
     print(json.dumps([asdict(finding) for finding in findings], indent=1) if args.json else text_of(findings))
     return int(any(finding.level == "fault" for finding in findings))
 
 
 def target_of(target: Path, of_run: Workflow | Path | None) -> tuple[Workflow, Path | None]:
-    """The workflow to check, and the run directory if the target is one. `of_run`: the workflow, or its file, of a run
+    """The workflow to check, and the run directory if the target is one. `of_run`: the workflow (or its file) of a run
     that defines its own model class. Raises ValueError if the target is neither."""
     if not target.is_dir():
         if of_run is not None:

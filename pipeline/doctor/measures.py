@@ -1,4 +1,4 @@
-"""Measures that several checks use: areas, rates of values on rows that they were not counted on, dependence."""
+"""Measures shared by several checks: areas, held-out label rates of values, dependence."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pipeline.records import F32, I32, Array
 
 MIN_BIN = 100
 PRIOR_ROWS = 20.0
-"""Rows with the mean rate that are added to the rows of each value."""
+"""Number of pseudo-rows with the mean rate added to the rows of each value."""
 
 
 def rank_auc(scores_N: Array, positive_N: Mask) -> float:
-    """Area under the ROC curve, with ties as halves; 0.5 if there is only one class."""
+    """Area under the ROC curve, ties counted as one half; 0.5 if there is only one class."""
     some, others = scores_N[positive_N], np.sort(scores_N[~positive_N])
     if not len(some) or not len(others):
         return 0.5
@@ -24,7 +24,7 @@ def rank_auc(scores_N: Array, positive_N: Mask) -> float:
 
 
 def auc_error(auc: float, num_positive: int, num_negative: int) -> float:
-    """Standard error of an area (Hanley and McNeil, Radiology 143, 1982)."""
+    """Standard error of an AUC (Hanley and McNeil, Radiology 143, 1982)."""
     if not num_positive or not num_negative:
         return math.inf
     q1, q2 = auc / (2 - auc), 2 * auc * auc / (1 + auc)
@@ -33,7 +33,7 @@ def auc_error(auc: float, num_positive: int, num_negative: int) -> float:
 
 
 def share_greater(a_N: F64, b_M: F64) -> float:
-    """Share of the pairs of a value of each array in which the first one is greater; 0 if one is empty."""
+    """Fraction of pairs, one value from each array, in which the first is greater; 0 if an array is empty."""
     if not len(a_N) or not len(b_M):
         return 0.0
     below_N = np.searchsorted(np.sort(b_M), a_N, "left")
@@ -41,7 +41,7 @@ def share_greater(a_N: F64, b_M: F64) -> float:
 
 
 def held_out_rates(codes_N: I32, labels_N: F32, half_N: Mask) -> F64:
-    """[N] smoothed label rate of each row's value, counted on the other half of the rows."""
+    """[N] smoothed label rate of each row's value, computed on the other half of the rows."""
     num_values = int(codes_N.max(initial=-1)) + 1
     rates_N = np.empty(len(codes_N))
     for counted_N in (half_N, ~half_N):
@@ -54,8 +54,8 @@ def held_out_rates(codes_N: I32, labels_N: F32, half_N: Mask) -> F64:
 
 
 def binned(values_N: F32 | F64, num_bins: int = 100) -> I32:
-    """[N] number of the bin of each value: bins of as many rows each, and at both ends narrower ones, down to MIN_BIN
-    rows. A value with a bin's share of the rows or more has its own bin."""
+    """[N] bin of each value: bins with equal numbers of rows, and narrower ones at both ends, down to MIN_BIN rows. A
+    value in at least a bin's share of the rows gets its own bin."""
     shares = [np.linspace(0, 1, num_bins + 1)]
     tail = 0.5 / num_bins
     while tail * len(values_N) >= MIN_BIN:
@@ -69,7 +69,7 @@ def binned(values_N: F32 | F64, num_bins: int = 100) -> I32:
 
 
 def binned_known(values_N: F64, known_N: Mask) -> I32:
-    """[N] number of the bin of each known value, from 1; 0 for the others."""
+    """[N] bin of each known value, from 1; 0 for the others."""
     codes_N = np.zeros(len(values_N), np.int32)
     if known_N.any():
         codes_N[known_N] = 1 + binned(values_N[known_N])
@@ -77,15 +77,14 @@ def binned_known(values_N: F64, known_N: Mask) -> I32:
 
 
 def total_variation(a_N: F64, b_M: F64) -> float:
-    """Total variation distance of two samples: the share of the values of either that would have to be others."""
+    """Total variation distance of two samples: the fraction of either's values that would have to change."""
     values = np.unique(np.concatenate((a_N, b_M)))
     shares = [np.bincount(np.searchsorted(values, some), minlength=len(values)) / len(some) for some in (a_N, b_M)]
     return 0.5 * float(np.abs(shares[0] - shares[1]).sum())
 
 
 def farthest_apart(a_N: F64, b_M: F64) -> float:
-    """Kolmogorov's distance of two samples: the largest difference of the shares of both that are at most as large as
-    any value."""
+    """Kolmogorov-Smirnov distance of two samples: the maximum difference between their cumulative distributions."""
     ends = np.concatenate((a_N, b_M))
     shares = [np.searchsorted(np.sort(some), ends, "right") / len(some) for some in (a_N, b_M)]
     return float(np.abs(shares[0] - shares[1]).max())

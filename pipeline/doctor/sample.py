@@ -1,4 +1,4 @@
-"""Samples of files: which of many files, row groups and rows are looked at."""
+"""Sampling of files: which files, row groups and rows to read."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pipeline.records import I64
 
 T = TypeVar("T")
 PLACES = 16
-"""Places of a file that rows are taken from, if not all are."""
+"""Maximum number of row groups of a file to sample rows from, if not all rows are read."""
 
 
 def spaced(items: Sequence[T], most: int) -> list[T]:
-    """At most this many items, evenly spaced."""
+    """At most `most` items, evenly spaced."""
     return list(items) if len(items) <= most else [items[n * len(items) // most] for n in range(most)]
 
 
 def allotted(wanted: Sequence[int], weights: Sequence[float], total: int) -> list[int]:
-    """Division of a total among those who want so much each, by weight; what one does not want, the others get."""
+    """Divide a total by weight, giving each at most the amount wanted; any excess goes to the others."""
     given = [0] * len(wanted)
     left = total
     open_ones = [n for n, want in enumerate(wanted) if want]
@@ -41,8 +41,8 @@ def allotted(wanted: Sequence[int], weights: Sequence[float], total: int) -> lis
 
 
 def sample_rows(path: DataFile, names: Sequence[str], quota: int) -> tuple[pa.Table, I64]:
-    """Read at most `quota` rows of a Parquet file: all, or the first ones of evenly spaced row groups. Return them, and
-    their numbers in the file. Raises ValueError if the file is damaged."""
+    """Read at most `quota` rows of a Parquet file: all, or the first ones of evenly spaced row groups. Returns them and
+    their row numbers in the file. Raises ValueError if the file is damaged."""
     with open_file(path) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         starts = np.concatenate(([0], np.cumsum(sizes)))
@@ -60,7 +60,7 @@ def sample_rows(path: DataFile, names: Sequence[str], quota: int) -> tuple[pa.Ta
 
 
 def _head(file: FlatFile, group: int, names: Sequence[str], num_rows: int) -> pa.Table:
-    """The first rows of a row group; no more of it is decoded."""
+    """The first rows of a row group; the rest is not decoded."""
     batches: list[pa.RecordBatch] = []
     left = num_rows
     for batch in file.iter_batches(min(num_rows, 1 << 16), row_groups=[group], columns=list(names), use_threads=False):

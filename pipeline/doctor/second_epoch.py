@@ -1,4 +1,4 @@
-"""Second-epoch collapse: validation is worse from the second epoch on, while the training loss still falls."""
+"""Second-epoch collapse: validation gets worse from the second epoch on, while the training loss still falls."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pipeline.doctor.finding import Finding
 from pipeline.doctor.measures import auc_error
 
 COLLAPSE_ERRORS = 3.0
-"""Standard errors of the AUC by which a later epoch must be worse than the first. Both are judged on the same
-examples, so their difference has a smaller error than this."""
+"""Number of standard errors of the AUC by which a later epoch must be worse than the first. Both are evaluated on the
+same examples, so the error of their difference is smaller."""
 LOSS = 1.05
-"""Factor by which the logloss must grow if the split is too small for the AUC to show it."""
+"""Minimum growth factor of the logloss if the split is too small for the AUC to show a collapse."""
 
 
 def find_second_epoch(evaluations: Sequence[Mapping[str, Any]], label_rate: float) -> list[Finding]:
-    """Look at the lines of a run's metrics.jsonl. `label_rate`: mean label of the validation split."""
+    """Check the lines of a run's metrics.jsonl. `label_rate`: mean label of the validation split."""
     of = {split: [line for line in evaluations if line.get("split") == split] for split in ("train", "validation")}
     epochs = [line for line in of["validation"] if _is_known(line)]
     if len(epochs) < 2 or epochs[0].get("epoch") != 1:
@@ -25,7 +25,7 @@ def find_second_epoch(evaluations: Sequence[Mapping[str, Any]], label_rate: floa
     (first, second), worst = epochs[:2], min(epochs[1:], key=lambda line: line["auc"])
     positive = label_rate * float(first.get("examples", 0))
     error = auc_error(first["auc"], round(positive), round(first.get("examples", 0) - positive))
-    # The second epoch may be worse by little, and each one after it by little more.
+    # The second epoch may be only a little worse, and each later one a little worse than the last.
     drop, growth = first["auc"] - worst["auc"], worst["logloss"] / first["logloss"]
     recovers = any(line["auc"] >= first["auc"] or line["logloss"] <= first["logloss"] for line in epochs[2:])
     losses = [line["logloss"] for line in of["train"] if isinstance(line.get("logloss"), float)]

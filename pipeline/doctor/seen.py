@@ -1,4 +1,4 @@
-"""Sample of the rows of all splits, column by column: what the doctor's pass saw.
+"""Sample of the rows of all splits, column by column: the result of the doctor's pass.
 
 N rows    U distinct values of a column    T labels    V values of all lists of a column
 """
@@ -31,7 +31,7 @@ class SeenFile:
     schema: pa.Schema
     num_rows: int
     num_bytes: int
-    """Bytes of its values."""
+    """Size of its values in bytes."""
     num_seen: int = 0
     """Number of rows in the sample."""
 
@@ -42,22 +42,22 @@ class SeenColumn:
 
     name: str
     use: str
-    """Setting that names the column, such as "data.numbers"; "" for one that the workflow does not use."""
+    """Setting that names the column, such as "data.numbers"; "" for a column that the workflow does not use."""
     codes_N: I32
-    """Number of each row's value among the column's distinct values. All nulls (and NaNs) are one value."""
+    """Index of each row's value among the column's distinct values. All nulls (and NaNs) are one value."""
     keys_U: U64
     """Hash of each distinct value; equal values of any two columns have equal hashes. 0 for null."""
     firsts_U: I64
-    """First row that has the value."""
+    """First row with each value."""
     null_N: Mask
     raw_N: F64 | None = None
-    """Values of a column of numbers as the file has them, NaN for null."""
+    """Values of a number column as stored in the file, NaN for null."""
     input_N: F32 | None = None
-    """The same values in the model's form: filled, shifted, and with log1p if the workflow says so."""
+    """The same values as the model's input: filled, shifted, and with log1p if the workflow says so."""
     refused: str = ""
-    """Message of training about values that it refuses; then `input_N` is None."""
+    """Error message of training if it rejects some values; `input_N` is then None."""
     lists: tuple[I64, I32] | None = None
-    """End of each row's values [N], and numbers of the values [V]; only of a column of lists."""
+    """End of each row's values [N], and codes of the values [V]; only for a column of lists."""
 
     @property
     def num_values(self) -> int:
@@ -70,23 +70,23 @@ class SeenColumn:
 
 @dataclass(frozen=True, slots=True)
 class SeenRows:
-    """Sample of the rows of all files, file after file, each file's rows in its order."""
+    """Sample of the rows of all files, file by file, in each file's order."""
 
     files: tuple[SeenFile, ...]
     total_rows: int
-    """Rows of all files of the workflow, those that were not opened included (estimated from the others)."""
+    """Number of rows in all files of the workflow, including unopened ones (estimated from the others)."""
     features: Mapping[str, SeenColumn]
-    """Numbers and categories, in the order of the workflow."""
+    """Numbers and categories, in workflow order."""
     others: Mapping[str, SeenColumn]
-    """Columns that the workflow does not use and whose name or type is that of a time."""
+    """Columns that the workflow does not use and that look like times by name or type."""
     labels_NT: F32
     label_names: tuple[str, ...]
     file_N: I32
-    """Number of each row's file in `files`."""
+    """Index of each row's file in `files`."""
     row_N: I64
-    """Number of each row within its file."""
+    """Row number of each row within its file."""
     table: pa.Table
-    """The sample as it was read: columns of the workflow, and those of the data that features make them of."""
+    """The sample as read: the workflow's columns, and the data columns from which features derive them."""
 
     @property
     def num_rows(self) -> int:
@@ -98,12 +98,12 @@ class SeenRows:
         return is_of_F[self.file_N] if len(self.files) else np.zeros(0, bool)
 
     def counted_rows(self) -> I64:
-        """Rows in which pairs of columns are counted: all, or MAX_COUNTED of them, drawn at random."""
+        """Rows used for counting pairs of columns: all, or MAX_COUNTED of them, drawn at random."""
         rows = np.arange(self.num_rows)
         return rows if len(rows) <= MAX_COUNTED else np.sort(np.random.default_rng(0).choice(rows, MAX_COUNTED, False))
 
     def share_of(self, split: str) -> float:
-        """Share of the rows of a split's files that were looked at; 0 if it has none."""
+        """Fraction of the rows in a split's opened files that are in the sample; 0 if the split has none."""
         files = [file for file in self.files if file.split == split]
         return sum(file.num_seen for file in files) / max(1, sum(file.num_rows for file in files))
 
@@ -120,17 +120,17 @@ class SeenRows:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRows:
-    """Rows that the model is judged on: a sample of test, or else of validation."""
+    """Rows on which the model is judged: a sample of test, or otherwise of validation."""
 
     split: str
     rows: I64
-    """Numbers of the rows in the sample."""
+    """Row numbers within the sample."""
     table: pa.Table
     labels_N: F32
-    """Labels of the first name."""
+    """Values of the first label."""
     label: str
     features: Sequence[str]
-    """Numbers and categories, or the columns of the data that they are made of."""
+    """Numbers and categories, or the data columns from which they are derived."""
 
     @property
     def num_rows(self) -> int:
@@ -141,8 +141,8 @@ class JudgedRows:
 
 
 def judged_rows(seen: SeenRows, features: Sequence[AnyFeature] = ()) -> JudgedRows | None:
-    """At most MAX_JUDGED rows of the test split, in an order drawn at random; None if there is no split but train.
-    `features`: `data.features`, whose columns are left out, since a run makes them of the others."""
+    """At most MAX_JUDGED rows of the test split (otherwise validation), in random order; None if train is the only
+    split. `features`: `data.features`, whose columns are omitted, since a run derives them from the others."""
     made = {name for feature in features for name in feature.makes}
     table = seen.table.select([name for name in seen.table.column_names if name not in made])
     for split in ("test", "validation"):
@@ -150,7 +150,8 @@ def judged_rows(seen: SeenRows, features: Sequence[AnyFeature] = ()) -> JudgedRo
         if len(rows):
             rows = np.random.default_rng(0).permutation(rows)[:MAX_JUDGED]
             labels_N = seen.labels_NT[rows, 0]
-            # Lists of a sequence have one length in an example, so that none can be given to another row alone.
+            # Lists of a sequence have the same length within an example, so none can be moved to another row on its
+            # own.
             names = [name for name, column in seen.features.items() if column.use != "data.sequences.items"]
             read = inputs_of(features, names)
             return JudgedRows(split, rows, table.take(rows), labels_N, seen.label_names[0], read)

@@ -1,4 +1,4 @@
-"""Shared rows: rows of validation and test that are rows of train as well."""
+"""Shared rows: rows of validation and test that also occur in train."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pipeline.kernels.hashing import hash_integers
 from pipeline.records import U64
 
 MIN_SHARE = 0.001
-"""Share of the evaluated rows from which on shared rows are a fault: fewer change a metric by less than its noise."""
+"""Minimum fraction of evaluated rows for shared rows to be a fault: fewer change a metric by less than its noise."""
 SHARED_ERRORS = 5.0
 ODD = np.uint64(0xD6E8FEB86659FD93)
 
 
 def find_shared_rows(seen: SeenRows) -> list[Finding]:
-    """Compare the share of evaluated rows that are in train with the share of train's rows that are there twice, which
-    is what chance gives where few columns have few values."""
+    """Compare the fraction of evaluated rows that are in train with the fraction of train's rows that are duplicates,
+    which is expected by chance if a few columns have few values."""
     hashes_N = row_hashes(seen)
     train_N = seen.rows_of("train")
     if not train_N.any():
         return []
     train_U, counts_U = np.unique(hashes_N[train_N], return_counts=True)
     num_train = int(train_N.sum())
-    # An evaluated row has all rows of train to be equal to, a row of train one less.
+    # An evaluated row can equal any row of train, a row of train any but itself.
     by_chance = float(counts_U[counts_U > 1].sum()) / num_train
     return [found for split in ("validation", "test") for found in _of_split(seen, split, hashes_N, train_U, by_chance)]
 
@@ -49,7 +49,7 @@ def _of_split(seen: SeenRows, split: str, hashes_N: U64, train_U: U64, by_chance
     at = np.minimum(np.searchsorted(train_U, hashes_N[rows]), len(train_U) - 1)
     shared = rows[train_U[at] == hashes_N[rows]]
     part = seen.share_of("train")
-    # Of train's rows only a part was looked at, so that only a part of the shared ones can be found.
+    # Only part of train was read, so only that part of the shared rows can be found.
     share = len(shared) / len(rows) / part
     expected = by_chance * len(rows)
     excess = len(shared) - expected

@@ -1,4 +1,4 @@
-"""Time order: rows of train that are later than those of validation or test, and files out of order."""
+"""Time order: rows of train that are later than rows of validation or test, and files out of order."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pipeline.doctor.times import clocks
 from pipeline.files.find import DataFile, natural_order
 
 WRONG_PAIRS = 0.001
-"""Share of pairs of a row of train and one of the other split in the wrong order, from which on it is a fault. Where
-two periods only touch, so that a share a of one overlaps a share b of the other, it is a * b / 2: far less."""
+"""Minimum fraction of pairs (a row of train, a row of the other split) in the wrong order for a fault. If two periods
+merely touch, so that a fraction a of one overlaps a fraction b of the other, it is a * b / 2: far less."""
 WRONG_FILES, ORDERED = 0.01, 0.25
-"""The same for pairs of rows of two files of train; and the share below which the files are meant to be in order: half
-of what chance gives."""
+"""The same for pairs of rows from two files of train; and the fraction below which the files are assumed to be meant in
+order: half of that expected by chance."""
 MOST_FILES = 40
 DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
-"""A date in the path of a file: year, month and day, as in dt=2026-01-31."""
+"""A date in a file's path: year, month and day, as in dt=2026-01-31."""
 APART_ERRORS, APART = 2.5, 0.02
-"""Kolmogorov's distance of the times of two splits, in units of its standard error (by chance one in 130,000 is larger)
-or as such, below which the rows were divided without regard to time."""
+"""Kolmogorov-Smirnov distance between the times of two splits, in standard errors (by chance, one in 130,000 is larger)
+and absolute; below either, the rows were split without regard to time."""
 
 
 def find_time_order(seen: SeenRows) -> list[Finding]:
-    """Compare the times of train with those of the other splits, and of train's files with each other."""
+    """Compare the times of train with those of the other splits, and those of train's files with each other."""
     return [found for column in clocks(seen) for found in (*_of_splits(seen, column), *_of_files(seen, column))]
 
 
@@ -71,7 +71,7 @@ def _of_splits(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
 
 
 def _of_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
-    """Files of train whose names are in an order that their times do not follow, though most do or the names are
+    """Report files of train whose times do not follow the order of their names, though most do or the names are
     dates."""
     files = [number for number, file in enumerate(seen.files) if file.split == "train"]
     files = sorted(files, key=lambda number: natural_order(seen.files[number].path))
@@ -104,5 +104,5 @@ def _times(seen: SeenRows, column: SeenColumn, file: int) -> F64:
 
 
 def _end(path: DataFile) -> str:
-    """Folder and name: files of several folders often have one name."""
+    """Folder and name: files in different folders often have the same name."""
     return "/".join(path.place.split("/")[-2:])

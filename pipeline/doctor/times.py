@@ -1,4 +1,4 @@
-"""Columns that are clocks: they say when a row was made, and grow from the first file to the last one."""
+"""Columns that are clocks: they tell when a row was created, and grow from the first file to the last."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 TIME_NAME = re.compile(
     r"(^|[^a-z])(time|timestamp|ts|date|datetime|dt|hour|day|time_?ms|time_?stamp)s?($|[^a-z])", re.IGNORECASE
 )
-"""Words in names of columns that say when."""
+"""Words in the names of columns that tell a time."""
 CLOCK_NAME = re.compile(
     r"((event|log|click|request|impression|created|server)_?)?(time|timestamp|ts|date|datetime|dt|hour|day)(_?ms|_at)?",
     re.IGNORECASE,
 )
-"""Whole names of columns that say when, not how long something took, as play_time does."""
+"""Full names of columns that tell a point in time, not a duration such as play_time."""
 CYCLE = re.compile(r"(^|[^a-z])(hour|day)s?($|[^a-z])", re.IGNORECASE)
-"""Words in names of columns that say when, though they may repeat every day, week or month."""
+"""Words in the names of columns that tell a time but may repeat every day, week or month."""
 EPOCH_SECONDS = (9e8, 2.1e9)
-"""Seconds since 1970 of times between 1998 and 2036; milliseconds to nanoseconds are 10^3 to 10^9 times that."""
+"""Seconds since 1970 for times between 1998 and 2036; milliseconds to nanoseconds are 10^3 to 10^9 times that."""
 DAY_SECONDS = 86_400
-"""Whole numbers below may be times of a day, which repeat every day, unless hardly any repeats."""
+"""Whole numbers below this may be times of day, which repeat daily, unless hardly any value repeats."""
 DISTINCT, DISTINCT_ROWS = 0.99, 1000
-"""Share of the rows whose values are different, and number of rows, from which on values count as unique."""
+"""Minimum fraction of distinct values, and minimum number of rows, for values to count as unique."""
 IN_ORDER = 0.15
-"""Share of the pairs of rows of train and of another split in the wrong (or the right) order, below which small numbers
-are clocks, too."""
+"""Fraction of pairs (a row of train, a row of another split) in the wrong (or the right) order, below which small
+numbers also count as clocks."""
 
 
 def may_be_time(name: str, found: pa.DataType) -> bool:
-    """True for a type of dates and times of any name, and for numbers and texts with the name of a time."""
+    """True for date and time types of any name, and for numbers and texts with a time-like name."""
     if pa.types.is_timestamp(found) or pa.types.is_date(found):
         return True
     written = pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_string(found)
@@ -52,7 +52,7 @@ def clocks(seen: SeenRows) -> Iterator[SeenColumn]:
 
 
 def moments(seen: SeenRows) -> Iterator[SeenColumn]:
-    """Columns that say when, clocks or not, with their times in `raw_N`."""
+    """Columns that tell a time, clocks or not, with their times in `raw_N`."""
     of_clocks = {column.name: column for column in clocks(seen)}
     for column in [*seen.others.values(), *seen.features.values()]:
         if column.name in of_clocks or (CYCLE.search(column.name) and column.raw_N is not None):
@@ -60,7 +60,7 @@ def moments(seen: SeenRows) -> Iterator[SeenColumn]:
 
 
 def _is_clock(name: str, raw_N: F64, kind: pa.DataType) -> bool:
-    """True for times and dates, and for numbers that can only be times since a fixed one, or dates in digits."""
+    """True for times and dates, and for numbers that can only be times since an epoch, or dates as digits."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return True
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -74,7 +74,7 @@ def _is_clock(name: str, raw_N: F64, kind: pa.DataType) -> bool:
 
 
 def _in_order(seen: SeenRows, raw_N: F64) -> bool:
-    """True if the values of all other splits are greater than those of train, or all are less, but for a few."""
+    """True if the values of all other splits are greater than those of train, or all are less, with few exceptions."""
     known_N = ~np.isnan(raw_N)
     train = raw_N[seen.rows_of("train") & known_N]
     shares = []

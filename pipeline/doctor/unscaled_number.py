@@ -1,4 +1,4 @@
-"""Unscaled numbers: inputs of the model that are too large, or that training refuses."""
+"""Unscaled numbers: model inputs that are too large, or that training rejects."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pipeline.doctor.seen import SeenColumn, SeenRows
 from pipeline.workflow import Workflow
 
 TYPICAL = 10.0
-"""Root mean square of an input from which on it is unscaled. Networks are initialized for inputs of about 1."""
+"""Minimum root mean square of an unscaled input. Networks are initialized for inputs of about 1."""
 RARE = 0.001
-"""Share of the rows whose inputs may be large."""
+"""Fraction of rows whose inputs may be large."""
 SCALED_ROWS = 30
 
 
 def find_unscaled_numbers(seen: SeenRows, workflow: Workflow) -> list[Finding]:
-    """Look at each number as the model gets it."""
+    """Check each number as the model's input."""
     rate = workflow.optimizer.dense.lr
     return [
         found

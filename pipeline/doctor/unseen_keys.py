@@ -1,4 +1,5 @@
-"""Keys of test that train does not have: their rows are initial ones, which say nothing."""
+"""Keys of test that do not occur in train: their embedding rows still have their initial values and carry no
+information."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from pipeline.doctor.finding import Finding, listed
 from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 
 LEAST_UNSEEN = 0.01
-"""Share of the rows (of a column of lists: of the values) from which on it is reported."""
+"""Minimum fraction of rows (for a column of lists, of values) to report."""
 
 
 def find_unseen_keys(seen: SeenRows) -> list[Finding]:
-    """Compare test, or else validation, with train, field by field."""
+    """Compare test (otherwise validation) with train, field by field."""
     split = next((split for split in ("test", "validation") if seen.rows_of(split).any()), None)
     if split is None:
         return []
@@ -37,7 +38,7 @@ def find_unseen_keys(seen: SeenRows) -> list[Finding]:
 
 
 def _unseen(column: SeenColumn, train_N: Mask, split_N: Mask) -> tuple[float, float]:
-    """Share of the rows, or of the values of lists, that are not in train, and share of the distinct values."""
+    """Fraction of the rows, or of the list values, whose value is not in train, and fraction of the distinct values."""
     codes_V = column.codes_N
     if column.lists:
         ends_N, codes_V = column.lists

@@ -15,7 +15,7 @@ from pipeline.features.side_files import SideFile
 from pipeline.features.values import doubles, expect
 
 LARGEST = 1 << 64
-"""Bound above which all values share a bucket under Criteo's rule."""
+"""Bound above which all values share one bucket under Criteo's rule."""
 SMALLEST = -(1 << 62)
 
 

@@ -15,7 +15,7 @@ from pipeline.features.values import expect
 from pipeline.files.types import kind_of, value_of
 
 DIGITS = re.compile("(%[YymdHMS])+")
-"""Forms that consist only of digits."""
+"""Formats that consist only of digits."""
 
 
 def types(calendar: Calendar, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
@@ -46,7 +46,7 @@ def compute(calendar: Calendar, given: Sequence[pa.Array], side: SideFile) -> li
     if calendar.form:
         texts = times.cast(pa.string())
         if pa.types.is_integer(times.type) and DIGITS.fullmatch(calendar.form):
-            # An integer has lost the zero that its first part began with.
+            # An integer has lost the leading zero of its first part.
             width = sum(4 if part == "Y" else 2 for part in calendar.form[1::2])
             texts = pc.utf8_lpad(texts, width, "0")
         try:

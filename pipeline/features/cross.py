@@ -13,7 +13,7 @@ from pipeline.features.values import expect
 from pipeline.kernels import hashing
 
 SPACE = "cross"
-"""Namespace of the hashes of the single values."""
+"""Namespace for hashes of the individual values."""
 
 
 def types(cross: Cross, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
@@ -28,7 +28,7 @@ def compute(cross: Cross, given: Sequence[pa.Array], side: SideFile) -> list[pa.
     salt = hashing.table_salt(SPACE)
     crossed_N = hashes_of(given[0], SPACE)
     for array in given[1:]:
-        # A sum is the same in any order of its terms; a hash in it makes the order of the columns count.
+        # A sum does not depend on the order of its terms; hashing one term first makes the order of the columns matter.
         hashing.hash_integers(crossed_N, salt, crossed_N)
         hashing.hash_integers(crossed_N + hashes_of(array, SPACE), salt, crossed_N)
     return [pa.array(crossed_N)]

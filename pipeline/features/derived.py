@@ -1,4 +1,4 @@
-"""The columns that a workflow's features make, added to those of a file or a table."""
+"""Columns made by a workflow's features, added to those of a file or table."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Derived:
         return name in self._maker
 
     def inputs(self, names: Iterable[str]) -> list[str]:
-        """Columns of the data that these columns are, or from which they are made, without repetition."""
+        """Distinct data columns to read for these columns: each column itself, or the inputs of its feature."""
         return inputs_of(self._features, names)
 
     def schema(self, flat: pa.Schema, where: object) -> pa.Schema:
@@ -123,8 +123,8 @@ class Derived:
         return [one for one in self.inputs([name]) if one not in {*names}] if name in self._maker else []
 
     def rare(self, tables: Mapping[str, str]) -> dict[str, RareKeys]:
-        """Rule of each category that has one. `tables`: table of each category. Raises ValueError if a file has counts
-        of other columns."""
+        """Rule of each category that has one. `tables`: table of each category. Raises ValueError if a file contains
+        counts for another column."""
         found = {}
         for n, feature in enumerate(self._features):
             if isinstance(feature, Rare):
@@ -139,7 +139,7 @@ class Derived:
 
 
 def inputs_of(features: Sequence[AnyFeature], names: Iterable[str]) -> list[str]:
-    """Columns of the data that these columns are, or from which they are made, without repetition."""
+    """Distinct data columns to read for these columns: each column itself, or the inputs of its feature."""
     maker = {name: feature for feature in features for name in feature.makes}
     found: dict[str, None] = {}
     for name in names:
@@ -149,7 +149,7 @@ def inputs_of(features: Sequence[AnyFeature], names: Iterable[str]) -> list[str]
 
 @cache
 def _code_of(kind: str) -> Any:
-    """The module that computes features of a kind (see `Feature`). Some need Numba, whose import takes long."""
+    """Module that computes features of a kind (see `Feature`). Some modules need Numba, which is slow to import."""
     return import_module(f"pipeline.features.{kind}")
 
 

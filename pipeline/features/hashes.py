@@ -1,4 +1,4 @@
-"""Hashes of the values of Arrow arrays: keys of categories, and values that features compare and cross."""
+"""Hashes of the values of Arrow arrays: keys of categories, and hashes that features compare and cross."""
 
 from __future__ import annotations
 

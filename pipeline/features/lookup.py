@@ -16,7 +16,7 @@ from pipeline.files.types import is_list, key_kind, kind_of, value_of
 from pipeline.records import U64
 
 SPACE = "lookup"
-"""Namespace of the hashes of keys."""
+"""Namespace for hashes of keys."""
 
 
 def types(lookup: Lookup, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:

@@ -1,4 +1,4 @@
-"""Values that are too rare for a row of their own, and the key that those of a table share."""
+"""Values too rare for their own row, and the key that they share within a table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from pipeline.records import U64
 
 
 class RareKeys:
-    """Set of the keys of values that keep theirs; or, if values that were never counted do, of those that do not."""
+    """Set of keys: those of the values that keep their own key or, if uncounted values also keep theirs, of those that
+    do not."""
 
     def __init__(self, rare: Rare, table: str, side: SideFile) -> None:
-        """`table`: name of the category's table. Raises ValueError if the file has counts of other columns."""
+        """`table`: name of the category's table. Raises ValueError if the file contains counts for another column."""
         counts = read_columns(side, (VALUE, COUNT))
         of = json.loads((counts.schema.metadata or {}).get(COLUMNS, b"[]"))
         if rare.column not in of:
@@ -34,7 +35,7 @@ class RareKeys:
         chosen = counts.column(VALUE).filter(pa.array(is_chosen if rare.unseen else ~is_chosen)).combine_chunks()
         self._kind, self._is_of_kept = kind_of(chosen.type) or "", rare.unseen
         self.shared, self.nulls = hashing.shared_key(table), rare.nulls
-        """Key of the rare values, and True if a missing value has it, too."""
+        """Key of the rare values, and True if a missing value also gets it."""
         self._table_E = np.empty(set_size(len(chosen)), np.uint64)
         fill_set(hashes_of(chosen, table), self._table_E)
 
@@ -50,5 +51,5 @@ class RareKeys:
 
 @lru_cache(maxsize=256)
 def rare_keys(rare: Rare, table: str, side: SideFile) -> RareKeys:
-    """See `RareKeys`. Runs and requests use the same ones again."""
+    """Cached `RareKeys`, shared by runs and requests."""
     return RareKeys(rare, table, side)

@@ -1,4 +1,4 @@
-"""Settings of features: the columns that each reads and makes, and how. What computes them is in the file of the kind,
+"""Settings of features: the columns that each reads and makes, and how. The computation is in the module of each kind,
 such as `bucket.py`; only this module is imported with every workflow, so it imports neither NumPy nor Arrow."""
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class Feature(Strict):
-    """Columns made of others. A subclass has a literal `kind`, and says what it reads and makes.
+    """Columns computed from others. A subclass defines a literal `kind`, and the columns that it reads and makes.
 
     The module of that name in this folder has two functions. types(feature, found, side) returns the types of the
-    columns that the feature makes of columns of the types `found`, and raises ValueError, with the column, if one does
-    not fit. compute(feature, given, side) returns the columns that it makes of `given`, Arrow arrays of types that
-    `types` has accepted. `side` is its side file.
+    columns made from columns of the types `found`, and raises ValueError, with the column, if one does not fit.
+    compute(feature, given, side) returns the columns made from `given`, Arrow arrays of types that `types` has
+    accepted. `side` is the feature's side file.
     """
 
     @property
@@ -38,16 +38,16 @@ class Feature(Strict):
     hashes: ClassVar[bool] = False
     """True if the feature hashes its inputs, so that whole numbers must be integers, as in a category."""
     side_field: ClassVar[str] = ""
-    """Name of the field that names the file that the feature reads, if any."""
+    """Name of the field that contains the name of the feature's side file, if any."""
 
     @property
     def side_file(self) -> str | None:
-        """File that the feature reads, relative to `data.root`, if any."""
+        """Name of the file that the feature reads, relative to `data.root`, if any."""
         return getattr(self, self.side_field) if self.side_field else None
 
     @property
     def lacks(self) -> str | None:
-        """Statistics that have not been computed yet, in words, if any."""
+        """Description of the statistics not yet computed, if any."""
         return None
 
 

@@ -12,7 +12,7 @@ from pipeline.files.flat import open_file
 from pipeline.files.stores import Stamp, stamp_of
 
 COLUMNS = b"pipeline.columns"
-"""Entry of the metadata of a file of counts (see `Rare`): the columns whose values are counted, as JSON."""
+"""Metadata entry of a file of counts (see `Rare`): the columns whose values are counted, as JSON."""
 VALUE, COUNT = "value", "count"
 """Columns of a file of counts."""
 
@@ -20,7 +20,7 @@ VALUE, COUNT = "value", "count"
 class SideFile(NamedTuple):
     place: str
     stamp: Stamp | None
-    """The stamp changes with the content, so that a changed file is read again."""
+    """Changes with the content, so that a changed file is read again."""
 
     def __str__(self) -> str:
         return self.place

@@ -29,6 +29,6 @@ def compute(feature: Standardize, given: Sequence[pa.Array], side: SideFile) -> 
 
 
 def scaled(feature: Standardize, array: pa.Array) -> NDArray[np.float64]:
-    """[N] float64 numbers whose mean and standard deviation are taken."""
+    """[N] float64 numbers from which mean and standard deviation are computed."""
     x_N = doubles(array)
     return np.sign(x_N) * np.log1p(np.abs(x_N)) if feature.log1p else x_N

@@ -1,7 +1,6 @@
-"""Statistics of the training data that features need: means, standard deviations, edges of quantiles.
+"""Statistics of the training data that features need: means, standard deviations, quantile edges.
 
-They are computed once, by `pipeline prepare statistics`, and never by a run, so that more data does not change a
-feature.
+They are computed once, by `pipeline prepare statistics`, and never by a run, so more data does not change a feature.
 """
 
 from __future__ import annotations

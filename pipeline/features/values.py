@@ -1,4 +1,4 @@
-"""Types and numbers of what features read."""
+"""Types and numeric values of the columns that features read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pipeline.files.types import NOTHING, kind_of
 
 
 def expect(name: str, found: pa.DataType, *kinds: str) -> None:
-    """Raise ValueError if the values of a column of this type have none of these kinds (see `files.types.kind_of`)."""
+    """Raise ValueError if the values of a column of this type are of none of these kinds (see
+    `files.types.kind_of`)."""
     if kind_of(found) not in (NOTHING, *kinds):
         raise ValueError(f"column {name!r} has type {found}, expected {' or '.join(kinds)}")
 

@@ -1,1 +1,1 @@
-"""The files of data: which files a folder, a pattern or a table holds, where they are, and how they are opened."""
+"""Data files: which files belong to a folder, a pattern or a table, where they are, and how they are opened."""

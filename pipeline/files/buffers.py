@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def numeric_values(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], int]:
-    """Values of a numeric array, its validity bitmap, and the first bit of the array in it."""
+    """Values of a numeric array, its validity bitmap, and the array's first bit in the bitmap."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
     elif pa.types.is_float16(array.type):
@@ -20,7 +20,7 @@ def numeric_values(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], in
 
 
 def validity(array: pa.Array) -> tuple[NDArray[np.uint8], int]:
-    """Validity bitmap (empty if there are no nulls), and the first bit of the array in it."""
+    """Validity bitmap (empty if there are no nulls), and the array's first bit in it."""
     return _view(array.buffers()[0] if array.null_count else None, np.uint8), array.offset
 
 

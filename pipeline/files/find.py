@@ -1,9 +1,9 @@
-"""The files of a source of data: a file, a folder at all levels, or a pattern. All commands see the same files in the
-same order.
+"""The files of a data source: a file, a folder (recursively) or a pattern. All commands see the same files in the same
+order.
 
-Below what was named, names that begin with `_` or `.` are ignored: marks of success, checksums, temporary files.
-Numbers within names are ordered by their value, so that part-2 comes before part-10. Folders "name=value" are columns,
-as Hive and Spark write them.
+Below the named path, names that start with `_` or `.` are ignored: success markers, checksums, temporary files. Numbers
+within names are ordered by value, so that part-2 comes before part-10. Folders "name=value" are columns, as written by
+Hive and Spark.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ FORMS = {
     ".ndjson": "JSON", ".jsonl": "JSON",
 }  # fmt: skip
 PACKED = (".gz", ".zst", ".bz2", ".xz")
-"""Suffixes of compressed files, after that of their form."""
+"""Suffixes of compressed files, following the suffix of the format."""
 MARK = b"PAR1"
 """First bytes of a Parquet file."""
 NULL = "__HIVE_DEFAULT_PARTITION__"
 WHOLE = re.compile("0|-?[1-9][0-9]*")
-"""Values of partitions that are integers, if they have 64 bits: others lose zeros or signs."""
+"""Partition values that are integers, if they fit in 64 bits; any other form would lose zeros or a sign."""
 DIGITS = 255
-"""Digits of a number in a sort key: no name is longer."""
+"""Number of digits to which numbers in a sort key are padded: no file name is longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of data."""
+    """A data file."""
 
     place: str
     """Absolute local path, or URI (see `stores`)."""
     partitions: tuple[tuple[str, str | None], ...] = ()
-    """Columns that the folders of its path name ("day=2026-11-24/site=3"), decoded; None for a null. Every row of the
+    """Columns named by the folders of its path ("day=2026-11-24/site=3"), decoded; None for a null. Every row of the
     file has these values."""
     whole: tuple[str, ...] = ()
-    """Names of those of the partitions that are integers; the others are text."""
+    """Names of the partition columns that are integers; the others are text."""
     version: int | None = field(default=None, compare=False)
-    """Version of the Delta table that has the file."""
+    """Version of the Delta table that lists the file."""
     below: str = field(default="", compare=False)
-    """Path below the folder, or the fixed part of the pattern, that was named; for a named file its name."""
+    """Path below the named folder or below the fixed part of the pattern; for a named file, its name."""
     derived: Any = field(default=None, compare=False, repr=False)
-    """Columns that a workflow's features make of the file's (see `pipeline.features.derived.Derived`)."""
+    """Columns that a workflow's features derive from the file's own (see `pipeline.features.derived.Derived`)."""
 
     def __str__(self) -> str:
         return self.place
@@ -84,18 +84,18 @@ class DataFile:
 class Listing:
     files: tuple[DataFile, ...]
     left_out: tuple[DataFile, ...]
-    """Files of other kinds in folders of data, such as a README."""
+    """Files of other formats in data folders, such as a README."""
 
 
 def find(
     sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
     kinds: Mapping[str, str] | None = None, begun: Mapping[str, int | None] = MappingProxyType({}),
 ) -> Listing:  # fmt: skip
-    """Files of the sources, one source after the other, each in the order of names. `setting`: that which names the
-    sources, for messages. `form`: the form of files that can be used, as `form_of` has it; "": any. `kinds`: see
-    `typed`. `begun`: see `table_files`.
+    """Files of the sources, source by source, each sorted by name. `setting`: setting that names the sources, used in
+    messages. `form`: accepted format, as returned by `form_of`; "": any. `kinds`: see `typed`. `begun`: see
+    `table_files`.
 
-    Raises ValueError if a source has no file, or a folder has files of several forms.
+    Raises ValueError if a source has no file, or a folder has files of several formats.
     """
     files: list[DataFile] = []
     left_out: list[DataFile] = []
@@ -107,7 +107,7 @@ def find(
 
 
 def named(path: Path | str, root: Path | None = None, below: str = "") -> DataFile:
-    """The file of this path, or address. Folders above `root`, by default the current one, are no columns."""
+    """The file at this path or URI. Folders above `root` (default: the current folder) are not columns."""
     if is_remote(path):
         inside = (name_below(str(path), uri_of(root)) if root else None) or parse(path).key
         return DataFile(str(path), partitions_of(inside), below=below or inside.rpartition("/")[2])
@@ -117,15 +117,15 @@ def named(path: Path | str, root: Path | None = None, below: str = "") -> DataFi
 
 
 def partitions_of(path: str) -> tuple[tuple[str, str | None], ...]:
-    """Columns that the folders of a path name, and their values."""
+    """Columns named by the folders of a path, and their values."""
     pairs = [part.partition("=") for part in path.split("/")[:-1]]
     found = {unquote(name): unquote(value) for name, equals, value in pairs if name and equals}
     return tuple((name, None if value == NULL else value) for name, value in found.items())
 
 
 def typed(files: Sequence[DataFile], kinds: Mapping[str, str]) -> list[DataFile]:
-    """The files of a source with `whole`: columns of which every value is an integer. `kinds`: kinds of columns in the
-    training data (see `SchemaCheck`), which decide instead for the columns that they name."""
+    """The files of a source with `whole` set: columns whose values are all integers. `kinds`: kinds of columns in the
+    training data (see `SchemaCheck`), which take precedence for the columns that they name."""
     values = {(name, value) for file in files for name, value in file.partitions if value is not None}
     text = {name for name, kind in kinds.items() if kind != "integers"} | {n for n, v in values if not _is_whole(v)}
     whole = ({name for name, _ in values} | {*kinds}) - text
@@ -137,18 +137,19 @@ def _is_whole(text: str) -> bool:
 
 
 def natural_order(place: object) -> tuple[list[str], str]:
-    """Sort key that has part-2 before part-10, and is that of the text where no numbers differ in length."""
+    """Sort key that puts part-2 before part-10, and otherwise sorts as text."""
     text = str(place)
     return [re.sub("[0-9]+", lambda found: found[0].zfill(DIGITS), part) for part in text.split("/")], text
 
 
 def is_hidden(path: str) -> bool:
-    """True if a part of a relative path begins with `_` or `.`."""
+    """True if any part of a relative path starts with `_` or `.`."""
     return any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
 def check_once(files: Mapping[str, Iterable[DataFile]]) -> None:
-    """Raises ValueError if two of the files are one, by whatever links. `files`: those of each setting, or of ""."""
+    """Raises ValueError if two of the files are the same file, through links or otherwise. `files`: files of each
+    setting, or of ""."""
     seen: dict[object, tuple[DataFile, str]] = {}
     for file, setting in ((file, name) for name, of_name in files.items() for file in of_name):
         identity: object = file.place
@@ -164,14 +165,14 @@ def check_once(files: Mapping[str, Iterable[DataFile]]) -> None:
 
 
 def matches_name(file: DataFile | Path, pattern: str) -> bool:
-    """True if a shell pattern matches the file's name, or, if it has a slash, the end of its path from the beginning of
-    a name on."""
+    """True if a shell pattern matches the file's name or, if the pattern contains a slash, the last components of its
+    path."""
     of_path = (pattern, f"*/{pattern}") if "/" in pattern else ()
     return fnmatchcase(file.name, pattern) or any(fnmatchcase(str(file), one) for one in of_path)
 
 
 def matches(source: str, root: Path | None = None) -> list[str]:
-    """Local files and folders that a source names, in the order of names."""
+    """Local files and folders that match a source, sorted by name."""
     place = place_of(source, root)
     if os.path.lexists(place):
         return [place]
@@ -179,7 +180,7 @@ def matches(source: str, root: Path | None = None) -> list[str]:
     pattern = PurePosixPath(place).parts[len(fixed.parts) :]
     found = glob.glob(str(PurePosixPath(glob.escape(str(fixed)), *pattern)), recursive=True)
     shown = {one.rstrip("/") for one in found if not _hides(PurePosixPath(one).relative_to(fixed).parts, pattern)}
-    # A pattern with ** matches a folder and what is in it.
+    # A pattern with ** matches both a folder and its contents.
     inside = {one for one in shown if any(str(parent) in shown for parent in PurePosixPath(one).parents)}
     return sorted(sorted(shown - inside), key=lambda one: "/".join(natural_order(one)[0]))
 
@@ -195,7 +196,8 @@ def place_of(source: str, root: Path | None = None) -> str:
 
 
 def _fixed(place: str) -> str:
-    """The folder of a pattern before its first part with a wildcard. A folder that is called so is no pattern."""
+    """The folder of a pattern before its first part with a wildcard. The name of an existing folder is taken
+    literally."""
     parts = place.split("/")
     at = 0
     while at < len(parts) and (not glob.has_magic(parts[at]) or os.path.isdir("/".join(parts[: at + 1]))):
@@ -204,7 +206,7 @@ def _fixed(place: str) -> str:
 
 
 def _hides(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """True if a name is ignored: it begins with `_` or `.`, and no part of the pattern begins so."""
+    """True if a name is ignored: it starts with `_` or `.`, and no matching part of the pattern starts the same way."""
     return any(
         is_hidden(name) and not any(part[0] == name[0] and fnmatchcase(name, part) for part in pattern)
         for name in names
@@ -250,7 +252,7 @@ def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Ma
 
 
 def _matches_in_store(place: str) -> tuple[str, dict[str, list[str]]]:
-    """The folder before the first wildcard, and the files and folders that match, each with its files."""
+    """The folder before the first wildcard, and the matching files and folders, each with its files."""
     bare, options = cut(place)
     parts = bare.split("/")
     at = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
@@ -269,7 +271,7 @@ def _matches_in_store(place: str) -> tuple[str, dict[str, list[str]]]:
 
 
 def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """True if each part of a pattern fits a name, and ** any number of them."""
+    """True if each part of a pattern matches one name, and ** any number of names."""
     if not pattern or not names:
         return not names and all(part == "**" for part in pattern)
     if pattern[0] == "**":
@@ -278,7 +280,7 @@ def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Files below a folder; `in_tables` gets what the logs of tables say of theirs, as fields of a DataFile."""
+    """Files below a folder; `in_tables` receives the DataFile fields that table logs give for their files."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -295,7 +297,7 @@ def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, di
 
 
 def form_of(file: DataFile) -> str:
-    """Form of a file by its name: "Parquet", "text", "JSON", or "" if the name does not say."""
+    """Format of a file by its name: "Parquet", "text", "JSON", or "" if the name does not tell."""
     path = PurePosixPath(cut(file.place)[0].lower())
     if path.suffix not in PACKED:
         return FORMS.get(path.suffix, "")
@@ -304,8 +306,8 @@ def form_of(file: DataFile) -> str:
 
 
 def _of_one_form(files: Sequence[DataFile], source: str, wanted: str) -> tuple[list[DataFile], list[DataFile]]:
-    """The files of data among those of a folder, and the others. Files whose names say no form are data if no name says
-    one: such are the parts of Spark and Hive."""
+    """The data files among those of a folder, and the others. Files without a known suffix are data if no file has one,
+    as for parts written by Spark and Hive."""
     of_form: dict[str, list[DataFile]] = {}
     for file in files:
         of_form.setdefault(form_of(file), []).append(file)
@@ -324,7 +326,7 @@ def _of_one_form(files: Sequence[DataFile], source: str, wanted: str) -> tuple[l
 
 
 def begins_with_mark(file: DataFile) -> bool:
-    """True for Parquet, whatever the file's name."""
+    """True for a Parquet file, whatever its name."""
     with stores.open_to_read(str(file)) as opened:
         return bool(opened.read(len(MARK)) == MARK)
 

@@ -1,4 +1,4 @@
-"""Parquet files and tables as flat columns in plain types: the fields of structs are columns with dotted names."""
+"""Parquet files and tables as flat columns in plain types: struct fields become columns with dotted names."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from pipeline.messages.uris import is_remote
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 Place = tuple[int, ...]
-"""Number of a column in its schema, then that of a field in each struct below."""
+"""Index of a column in its schema, then of a field in each nested struct."""
 
 
 def places(schema: pa.Schema) -> list[tuple[str, Place, pa.Field]]:
-    """Name, place and field of each flat column, in order. A column of a name wins over the field of a struct."""
+    """Name, place and field of each flat column, in order. A column takes precedence over a struct field of the same
+    name."""
     found = [one for n, field in enumerate(schema) for one in _fields(field, field.name, (n,))]
     return [one for one in found if len(one[1]) == 1 or one[0] not in schema.names]
 
@@ -41,7 +42,7 @@ def _fields(field: pa.Field, name: str, place: Place) -> Iterator[tuple[str, Pla
 
 
 def num_leaves(found: pa.DataType) -> int:
-    """Number of column chunks of a type in Parquet."""
+    """Number of Parquet column chunks of a type."""
     if isinstance(found, pa.BaseExtensionType):
         return num_leaves(found.storage_type)
     if pa.types.is_struct(found):
@@ -52,7 +53,7 @@ def num_leaves(found: pa.DataType) -> int:
 
 
 def is_read_whole(found: pa.DataType, is_inside: bool = False) -> bool:
-    """True for dictionaries and views within structs or lists. `is_inside`: True for a type within one."""
+    """True for dictionaries and views within structs or lists. `is_inside`: True for a type nested in one."""
     if pa.types.is_nested(found):
         return any(is_read_whole(found.field(n).type, is_inside=True) for n in range(found.num_fields))
     types = (pa.types.is_dictionary, pa.types.is_string_view, pa.types.is_binary_view)
@@ -60,7 +61,7 @@ def is_read_whole(found: pa.DataType, is_inside: bool = False) -> bool:
 
 
 def leaf_of(schema: pa.Schema, place: Place) -> int:
-    """Number of the first column chunk of the column at a place."""
+    """Index of the first column chunk of the column at a place."""
     number = sum(num_leaves(schema.field(n).type) for n in range(place[0]))
     kind = schema.field(place[0]).type
     for n in place[1:]:
@@ -70,22 +71,22 @@ def leaf_of(schema: pa.Schema, place: Place) -> int:
 
 
 def at_place(column: pa.ChunkedArray, place: Place) -> pa.ChunkedArray:
-    """The column at a place below the column of a table; a field of no struct is null."""
+    """The column at a place within a table's column; a field of a null struct is null."""
     return pc.struct_field(column, list(place[1:])) if len(place) > 1 else column
 
 
 class FlatFile(pq.ParquetFile):
-    """Parquet file whose columns are flat and have plain types, with the columns of its path and those that features
-    make of them. A column that is read and not there is null."""
+    """Parquet file with flat columns in plain types, plus the columns named in its path and those derived by features.
+    A requested column that is missing is null."""
 
     def __init__(self, source: Any, file: DataFile, is_flat: bool = True, **options: Any) -> None:
         """`source`: an open file, or its path. `file`: the file, whose path may name columns. `is_flat`: False for the
-        columns and types of the file as they are."""
+        columns and types as stored in the file."""
         super().__init__(source, **options)
         self._file, self._is_flat = file, is_flat
         self._derived = self._file.derived if is_flat else None
         self.stored: StoredFile | None = None
-        """The file in its store, if it is in one."""
+        """The file's handle in its store, if it is in one."""
 
     @cached_property
     def _flat(self) -> Mapping[str, tuple[Place, pa.DataType]]:
@@ -108,26 +109,25 @@ class FlatFile(pq.ParquetFile):
 
     @cached_property
     def _read_whole(self) -> frozenset[str]:
-        """Names of columns that Arrow can read only as whole row groups, one column after another."""
+        """Names of columns that Arrow can read only one whole row group at a time."""
         schema = self.reader.schema_arrow
         return frozenset(name for name, (place, _) in self._flat.items() if is_read_whole(schema.field(place[0]).type))
 
     @property
     def schema_arrow(self) -> pa.Schema:
-        """Schema of the columns; of a name that is there twice, both."""
+        """Schema of the columns; contains both columns of a duplicate name."""
         return self._schema
 
     def inputs(self, names: Iterable[str]) -> list[str]:
-        """Columns of the file that must be read for columns of these names, some of which may be computed from
-        others."""
+        """Columns of the file to read for the named columns, some of which may be computed from others."""
         return self._derived.inputs(names) if self._derived else list(dict.fromkeys(names))
 
     def leaf(self, name: str) -> int | None:
-        """Number of the column chunk of a column; None if the file has no such column."""
+        """Index of a column's first column chunk; None if the file has no such column."""
         return leaf_of(self.reader.schema_arrow, self._flat[name][0]) if name in self._flat else None
 
     def statistics(self, name: str) -> list[pq.Statistics | None]:
-        """Statistics of a column in each row group; none if the file has no such column."""
+        """Statistics of a column in each row group; empty if the file has no such column."""
         leaf = self.leaf(name)
         groups = range(self.metadata.num_row_groups if leaf is not None else 0)
         return [self.metadata.row_group(group).column(leaf).statistics for group in groups]
@@ -136,7 +136,8 @@ class FlatFile(pq.ParquetFile):
         return self.read_row_groups([i], columns, **options)
 
     def read_row_groups(self, row_groups: Sequence[int], columns: Sequence[str], **options: Any) -> pa.Table:
-        """Raises ValueError, as `iter_batches` does, with the file and its first row group, if they cannot be read."""
+        """Read row groups as a table. Raises ValueError, as does `iter_batches`, with the file and its first row group,
+        if they cannot be read."""
         if len(row_groups) > 1 and not self._read_whole.isdisjoint(self.inputs(columns)):
             return concatenated([self.read_row_groups([group], columns, **options) for group in row_groups])
         with self._reading(row_groups):
@@ -163,8 +164,8 @@ class FlatFile(pq.ParquetFile):
             raise ValueError(f"{self._file}{at}: cannot be read, is the file complete? ({error})") from error
 
     def _chosen(self, table: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """The named columns of a table that was read, in this order."""
-        # Each look at the reader's schema makes a new one: with 2,000 columns that takes longer than reading them.
+        """The named columns of a table just read, in this order."""
+        # Each access to the reader's schema builds a new one: with 2,000 columns, this takes longer than reading them.
         names = self.reader.schema_arrow.names if columns else []
         if self._derived:
             there = [name for name in columns if name not in self._derived or name in self._schema.names]
@@ -175,7 +176,7 @@ class FlatFile(pq.ParquetFile):
         return pa.table(chosen, list(columns)) if chosen else table.select([])
 
     def _column(self, table: pa.Table, name: str, names: Sequence[str]) -> pa.ChunkedArray:
-        """A flat column of a table that was read. `names`: those of the file's columns."""
+        """A flat column of a table just read. `names`: names of the file's columns."""
         in_path = name in (column for column, _ in self._file.partitions)
         if name not in self._flat:
             rows = table.num_rows
@@ -189,7 +190,8 @@ class FlatFile(pq.ParquetFile):
         return column
 
     def _place_in(self, found: pa.DataType, place: Place) -> Place:
-        """A place in the file as one in a column of type `found`, whose structs have only the fields that were read."""
+        """Translate a place in the file to a place in a column of type `found`, whose structs contain only the fields
+        read."""
         if len(place) == 1:
             return place
         kind = self.reader.schema_arrow.field(place[0]).type
@@ -215,14 +217,14 @@ class FlatFile(pq.ParquetFile):
 def open_file(
     path: DataFile | Path, is_flat: bool = True, stored: StoredFile | None = None, **options: Any
 ) -> FlatFile:
-    """Open a Parquet file. `is_flat`: see `FlatFile`. `stored`: the same file, opened before, whose pieces are then
-    read. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
+    """Open a Parquet file. `is_flat`: see `FlatFile`. `stored`: the same file, already open; its fetched pieces are
+    then read. Raises ValueError, with the cause, if the file is not Parquet or is damaged."""
     try:
         place, file = str(path), path if isinstance(path, DataFile) else DataFile(str(path))
         if not is_remote(place):
             return FlatFile(place, file, is_flat, **options)
         found = stored or StoredFile(place)
-        # Without pieces, the ranges of all columns of a row group are asked for at once.
+        # Without pieces, request the ranges of all columns of a row group at once.
         options = {"metadata": found.metadata(), "pre_buffer": not stored, **options}
         opened = FlatFile(stored or found.file, file, is_flat, **options)
         opened.stored = found
@@ -243,14 +245,14 @@ class United:
 
     name: str
     type: pa.DataType
-    """Type that holds the values of all files (see `unified`)."""
+    """Type that can represent the values of all files (see `unified`)."""
     conflict: str = ""
-    """The file whose type does not fit those before it, with both types, if there is one."""
+    """The first file whose type does not fit the previous ones, with both types; empty if there is none."""
     lacking: tuple[DataFile, ...] = ()
     """Files without this column, in which it is null."""
 
     def note(self, num_files: int) -> str:
-        """A line that says where the column is missing."""
+        """Message about the files without the column."""
         return (
             f"column {self.name!r} is missing in {len(self.lacking):,} of {num_files:,} files, and null there; the "
             f"first is {self.lacking[0]}"
@@ -258,7 +260,7 @@ class United:
 
 
 def unite(schemas: Mapping[DataFile, pa.Schema]) -> list[United]:
-    """The columns of all files, those of the first one first. `schemas`: of flat columns."""
+    """The columns of all files, starting with those of the first. `schemas`: schemas of flat columns."""
     found: dict[str, United] = {}
     for path, schema in schemas.items():
         for field in schema:

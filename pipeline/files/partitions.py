@@ -1,5 +1,5 @@
-"""Columns that the folders of a path name: `day=2026-11-24/site=3/part-0.parquet` has the columns day and site, like
-others."""
+"""Columns named by the folders of a path: `day=2026-11-24/site=3/part-0.parquet` has the columns day and site, used
+like any other column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def column_of(file: DataFile, name: str, num_rows: int) -> pa.Array:
-    """[num_rows] values of a column that the file's path names."""
+    """[num_rows] values of a column named in the file's path."""
     value = dict(file.partitions)[name]
     found = pa.int64() if name in file.whole else TEXT
     if value is None:
@@ -25,7 +25,7 @@ def column_of(file: DataFile, name: str, num_rows: int) -> pa.Array:
 
 
 def check_equal(file: DataFile, name: str, values: pa.ChunkedArray | pa.Array) -> None:
-    """Raises ValueError if a column that the file has too holds another value than its path names."""
+    """Raises ValueError if the file also contains the column, with a value other than that in its path."""
     value, known = dict(file.partitions)[name], values.drop_null()
     same = value is None and not len(known)
     with suppress(pa.ArrowException):

@@ -1,4 +1,4 @@
-"""Places of files, on a local disk or in an object store, through pyarrow's file systems.
+"""Access to files, on a local disk or in an object store, through pyarrow's file systems.
 
 Credentials come from the standard chain of each store's library (environment, configuration files, the machine's role),
 never from an address. Transient failures are retried, and every wait is bounded.
@@ -29,34 +29,34 @@ from pipeline.messages.uris import is_remote, join, parse
 
 T = TypeVar("T")
 CONNECT_SECONDS, REQUEST_SECONDS = 10, 30
-"""Time without a connection, or without a byte of an answer, after which a request has failed."""
+"""Seconds without a connection, or without a byte of the response, after which a request fails."""
 TRIES = 3
-"""Tries of a request by the library of S3, within seconds."""
+"""Attempts per request by the S3 library, within seconds."""
 PAUSES = (1.0, 4.0, 10.0)
-"""Seconds before each of our own further tries."""
+"""Seconds before each of our own retries."""
 PIECE = 8 << 20
-"""Number of bytes of a file that are sent, or fetched, in one request."""
+"""Number of bytes sent or fetched per request."""
 TAIL = 1 << 16
-"""Bytes at the end of a Parquet file that are read at first; most footers are shorter."""
+"""Bytes read first, from the end of a Parquet file; most footers are shorter."""
 IN_VAIN = re.compile(
     r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|EXPIRED|NO_SUCH|NOT_FOUND|does not exist|HTTP status 4(?!08|29)"
 )
-"""Words in errors of a store after which further tries would fail as well."""
+"""Patterns in a store's errors that make a retry pointless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Facts of a file that change if it is replaced or written again."""
+    """Properties of a file that change if it is replaced or rewritten."""
 
     size: int
-    """Bytes."""
+    """Size in bytes."""
     version: str
-    """Device, inode and modification time of a local file; ETag of an object, or its modification time in a store that
-    gives none."""
+    """Device, inode and modification time of a local file; ETag of an object, or its modification time in a store
+    without ETags."""
 
 
 def file_system(place: str) -> tuple[pafs.FileSystem, str]:
-    """File system of a place, and the path in it. Raises ValueError if an address has keys or no bucket."""
+    """File system of a place, and the path in it. Raises ValueError if a URI contains keys or has no bucket."""
     if not is_remote(place):
         return pafs.LocalFileSystem(), place
     uri = parse(place)
@@ -70,7 +70,7 @@ def file_system(place: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _of_s3(options: dict[str, str]) -> dict[str, str]:
-    """Options of an address, and what the environment has in place of those that it lacks."""
+    """Options of a URI; environment variables fill in missing ones."""
     names = {
         "endpoint_override": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
         "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -85,7 +85,7 @@ def _of_s3(options: dict[str, str]) -> dict[str, str]:
 @lru_cache
 def _s3(anonymous: str = "", **options: str) -> pafs.FileSystem:
     if options.get("endpoint_override"):
-        # Many stores that are not Amazon's refuse the checksums that its library sends after the content.
+        # Many S3-compatible stores refuse the trailing checksums that Amazon's library sends.
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
         if options["endpoint_override"].startswith("http://"):
             options.setdefault("scheme", "http")
@@ -105,7 +105,7 @@ def _gs(anonymous: str = "", **options: str) -> pafs.FileSystem:
 
 @lru_cache
 def _azure(authority: str, key: str, enable_tls: str = "true", **options: str) -> tuple[pafs.FileSystem, str]:
-    """File system of the key's account, and the path of the container that the authority names."""
+    """File system of the key's account, and the path of the container named by the authority."""
     user, _, host = authority.rpartition("@")
     container, account = f"{user}/", host.partition(".")[0]
     if not host.endswith(".core.windows.net"):
@@ -134,8 +134,8 @@ def is_true(text: str) -> bool:
 
 
 def retried(what: str, place: str, call: Callable[[], T]) -> T:
-    """Result of a call that reads or writes at a place. If that is in an object store, errors that may pass lead to a
-    line and another try. `what`: the call in a message, such as "read row group 3". Raises OSError."""
+    """Result of a call that reads or writes at a place. In an object store, transient errors are reported on stderr and
+    retried. `what`: the call in a message, such as "read row group 3". Raises OSError."""
     for number, pause in enumerate((*PAUSES, None) if is_remote(place) else (None,), start=1):
         try:
             return call()
@@ -163,7 +163,7 @@ def _one_line(error: Exception) -> str:
 
 
 def files_below(place: str) -> Iterator[str]:
-    """Place of every file below a folder, at all levels, in any order; none if there is no such folder."""
+    """Place of every file below a folder (recursively), in any order; none if the folder does not exist."""
     system, path = file_system(place)
     top = path.rstrip("/")
     selector = pafs.FileSelector(top, recursive=True, allow_not_found=True)
@@ -180,12 +180,12 @@ def open_to_read(place: str) -> pa.NativeFile:
 
 
 def stamp_of(place: str, opened: pa.NativeFile | None = None) -> Stamp:
-    """Stamp of a file. `opened`: the same file, opened before: its stamp at that time, if it is in a store. Raises
-    OSError if it cannot be found."""
+    """Stamp of a file. `opened`: the same file, already open; in a store, the stamp is that of the time of opening.
+    Raises OSError if the file cannot be found."""
     if not is_remote(place):
         found = os.stat(place)
         return Stamp(found.st_size, f"{found.st_dev} {found.st_ino} {found.st_mtime_ns}")
-    # Opening costs the one request that asking for the size would, and alone brings the ETag.
+    # Opening costs one request, like asking for the size, but also returns the ETag.
     file = opened or open_to_read(place)
     known = {
         key.lower(): str(value, "ascii") if isinstance(value, bytes) else value
@@ -199,9 +199,9 @@ def stamp_of(place: str, opened: pa.NativeFile | None = None) -> Stamp:
 
 
 class StoredFile(io.RawIOBase):
-    """A Parquet file in a store, which is found, and whose footer is read, once.
+    """A Parquet file in a store; it is opened, and its footer read, only once.
 
-    As a Python file, which one thread may use, it reads from the pieces that it holds. `fetch` is for any thread.
+    As a Python file object, for one thread only, it reads from the pieces in `held`. `fetch` is thread-safe.
     """
 
     def __init__(self, place: str) -> None:
@@ -210,14 +210,14 @@ class StoredFile(io.RawIOBase):
         self.stamp = stamp_of(place, self.file)
         size, self._at = self.stamp.size, 0
         self.footer = self.fetch(max(0, size - TAIL), size)
-        """The footer, its length and Parquet's magic number, if it is a Parquet file."""
+        """Footer, footer length and magic number, if it is a Parquet file."""
         length = min(size, int.from_bytes(self.footer[-8:-4], "little") + 8)
         self.footer = self.footer[-length:] if length <= len(self.footer) else self.fetch(size - length, size)
         self.held: list[tuple[int, bytes]] = []
-        """Place in the file, and bytes, of pieces that were fetched."""
+        """Offset and bytes of each fetched piece."""
 
     def metadata(self) -> pq.FileMetaData:
-        """Parse the footer. Raises ArrowException if this is no Parquet file."""
+        """Parse the footer. Raises ArrowException if this is not a Parquet file."""
         return pq.read_metadata(pa.BufferReader(self.footer))
 
     def fetch(self, begin: int, end: int) -> bytes:
@@ -234,7 +234,7 @@ class StoredFile(io.RawIOBase):
         return self._at
 
     def read_buffer(self, size: int) -> pa.Buffer:
-        """The next bytes, of a piece without a copy, else of the store."""
+        """The next bytes: from a piece without a copy, otherwise from the store."""
         begin, end = self._at, min(self._at + size, self.stamp.size)
         self._at = end
         for first, piece in self.held:
@@ -249,14 +249,14 @@ def is_file(place: str) -> bool:
 
 
 def open_bytes(place: str) -> io.BufferedReader:
-    """Open a file to be read from its beginning, by lines or bytes."""
+    """Open a file for sequential reading, by lines or bytes."""
     if not is_remote(place):
         return open(place, "rb")
     return io.BufferedReader(open_to_read(place), PIECE)
 
 
 def read_small(place: str) -> bytes | None:
-    """Content of a small file; None if there is none."""
+    """Content of a small file; None if it does not exist."""
     try:
         with open_to_read(place) as file:
             return bytes(retried("read it", place, file.readall))
@@ -265,16 +265,16 @@ def read_small(place: str) -> bytes | None:
 
 
 def send(content: Path | bytes, place: str) -> None:
-    """Make an object of a local file, or of these bytes. It appears when it is complete. Raises OSError."""
+    """Write a local file, or these bytes, as an object. It appears only when complete. Raises OSError."""
     system, path = file_system(place)
 
     def copy() -> None:
-        # Not pyarrow's copy_files, which returns as if nothing were wrong if the last request to S3 fails.
+        # Not pyarrow's copy_files, which reports success if the last request to S3 fails.
         with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source:
             out = system.open_output_stream(path)
             shutil.copyfileobj(source, out, PIECE)
             out.close()
 
-    # In a thread, which an interrupt does not end: a stream that is dropped half-way makes an object of what it has.
+    # In a thread, so that an interrupt does not stop it: a stream dropped half-way would create a truncated object.
     with ThreadPoolExecutor(1) as thread:
         retried("write it", place, lambda: thread.submit(copy).result())

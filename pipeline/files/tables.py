@@ -1,4 +1,4 @@
-"""Folders that are tables: a log within the folder, not the folder, says which of its files hold rows."""
+"""Folders that are tables: a log in the folder determines which of its files contain rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELTA = "_delta_log"
 READ = frozenset(
     {"deletionVectors", "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-"""Features of Delta tables that change no row; the first two count only if a table does not use them."""
+"""Features of Delta tables that do not affect rows; the first two only if a table does not actually use them."""
 COPY = (
     "write it as plain Parquet, and name that folder: in Spark "
     'spark.read.format("{0}").load("{1}").write.parquet(FOLDER)'
@@ -26,15 +26,15 @@ COPY = (
 class Table(NamedTuple):
     version: int
     files: dict[str, Partitions]
-    """Partition values of each file, by its place, in the order of the log."""
+    """Partition values of each file, by place, in log order."""
 
 
 def table_files(folder: str, begun: Mapping[str, int | None] = MappingProxyType({})) -> Table | None:
-    """The table in a folder at its newest version; None if the folder is no table. `begun`: places of the files with
-    which a run was begun, and the version of the table that each is in, which is read instead.
+    """The table in a folder at its latest version; None if the folder is not a table. `begun`: files with which a run
+    was started, and the table version of each, which is read instead.
 
-    Raises ValueError if the table is one of Iceberg or Hudi, or has a feature that is not read, or if files of that
-    version were removed since.
+    Raises ValueError for an Iceberg or Hudi table, if the table has an unsupported feature, or if files of that version
+    have been removed.
     """
     if os.path.isdir(os.path.join(folder, DELTA)):
         inside = (version for at, version in begun.items() if at.startswith(f"{folder.rstrip('/')}/"))
@@ -47,7 +47,7 @@ def table_files(folder: str, begun: Mapping[str, int | None] = MappingProxyType(
 
 
 def check_whole(place: str) -> None:
-    """Raises ValueError if a file or folder is a part of a Delta table: its log may say that it has no rows."""
+    """Raises ValueError if a file or folder is part of a Delta table, whose log may have deleted its rows."""
     folder = os.path.dirname(place)
     while not os.path.isdir(os.path.join(folder, DELTA)):
         if "=" not in os.path.basename(folder):
@@ -57,7 +57,7 @@ def check_whole(place: str) -> None:
 
 
 def _delta(folder: str, begun: int | None) -> Table:
-    """The table of Delta, at the version with which a run was begun, if there is one."""
+    """The Delta table, at the version with which a run was started, if any."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -83,7 +83,8 @@ def _delta(folder: str, begun: int | None) -> Table:
 
 
 def _live(table: Any, folder: str) -> dict[str, Partitions]:
-    """Files of the table's version. Raises ValueError, with its name, if the table has a feature that is not read."""
+    """Files of the table's version. Raises ValueError if the table has an unsupported feature, which the message
+    names."""
     features, settings = {*(table.protocol().reader_features or ())}, table.metadata().configuration
     used = sorted(features - READ)
     if settings.get("delta.columnMapping.mode", "none") != "none":
@@ -108,7 +109,7 @@ def _live(table: Any, folder: str) -> dict[str, Partitions]:
 
 
 def _has_vectors(table: Any) -> bool:
-    """True if some rows of the table's files are deleted by vectors, which need not be there."""
+    """True if deletion vectors, whose files may be missing, delete some rows of the table's files."""
     from deltalake.exceptions import DeltaError
 
     try:

@@ -1,7 +1,8 @@
-"""The table of types: what a column of each Arrow type holds, what it may be used for, and its values in a plain type.
+"""The table of types: the kind of values in a column of each Arrow type, its possible uses, and its plain type.
 
-Several types hold the same values: text in one buffer or as views, lists of a fixed size, decimals without a fraction,
-dictionaries. Each has a plain type, in which keys and numbers are computed, so that all of them train the same bits.
+Several types can contain the same values: text in one buffer or as views, lists of a fixed size, decimals without a
+fraction, dictionaries. Keys and numbers are computed from the plain type of each, so that all of them train to
+identical bits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 NOTHING = "nothing"
-"""Kind of a column in which every value is null, as pandas writes it."""
+"""Kind of a column whose values are all null, as pandas writes it."""
 HOLDS: Mapping[str, tuple[str, ...]] = Fixed(
     {
         "label": ("integers", "numbers"),
@@ -29,8 +30,8 @@ HOLDS: Mapping[str, tuple[str, ...]] = Fixed(
         "group": ("integers", "numbers", "text"),
     }
 )
-"""Kinds of values (see `kind_of`) that a column of each role may hold, but for NOTHING, which all may. In a category, a
-list or a group a boolean is 1 or 0, and other numbers must be whole."""
+"""Kinds of values (see `kind_of`) allowed in each role, besides NOTHING, which is always allowed. In a category, a list
+or a group, a boolean counts as 1 or 0, and other numbers must be whole."""
 IS_LIST = (
     pa.types.is_list,
     pa.types.is_large_list,
@@ -40,21 +41,21 @@ IS_LIST = (
 )
 IS_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 WIDE = 18
-"""Digits up to which every decimal is an integer of 64 bits."""
+"""Maximum number of digits of a decimal that always fits in a 64-bit integer."""
 TIMES = re.compile(r"date(?P<date>32|64)\[(?:day|ms)\]|timestamp\[(?P<unit>s|ms|us|ns)(?:, tz=(?P<zone>.+))?\]")
-"""Names of Arrow's types of times."""
+"""Names of Arrow's date and timestamp types."""
 UNSIGNED_DIGITS = 20
-"""Digits of the decimals in which Spark writes unsigned integers of 64 bits."""
+"""Digits of the decimals as which Spark writes unsigned 64-bit integers."""
 
 
 def is_list(found: pa.DataType) -> bool:
-    """True for lists of any form."""
+    """True for list types of any kind."""
     return any(is_type(found) for is_type in IS_LIST)
 
 
 @cache
 def plain_type(found: pa.DataType) -> pa.DataType:
-    """Type in which the same values are read; a type that is read as it is, or not at all, is its own."""
+    """Type to which a type's values are converted; a type that is read unchanged, or cannot be read, maps to itself."""
     types = pa.types
     if isinstance(found, pa.BaseExtensionType):
         return plain_type(found.storage_type)
@@ -80,7 +81,7 @@ def plain_type(found: pa.DataType) -> pa.DataType:
 
 @cache
 def kind_of(found: pa.DataType) -> str | None:
-    """Kind of the values of an Arrow type, as messages name it: "integers", "numbers" (also booleans), "text" (also
+    """Kind of the values of an Arrow type, as named in messages: "integers", "numbers" (also booleans), "text" (also
     binary), "times", NOTHING, or "lists of" one of these; None if no column of the type can be read."""
     types, plain = pa.types, plain_type(found)
     if is_list(plain):
@@ -100,7 +101,7 @@ def kind_of(found: pa.DataType) -> str | None:
 
 
 def has_no_values(found: pa.DataType) -> bool:
-    """True for the types that pandas and others give a column in which each value, list or element is null."""
+    """True for the types that pandas and others give a column whose values, lists or elements are all null."""
     return kind_of(found) in (NOTHING, f"lists of {NOTHING}")
 
 
@@ -135,8 +136,8 @@ def instead(found: pa.DataType) -> str:
 
 
 def to_plain(column: pa.ChunkedArray, into: pa.DataType, what: str) -> pa.ChunkedArray:
-    """The column in its plain type (see `plain_type`). Raises ValueError if it has decimals that no integer of 64 bits
-    holds; `what` is for the message."""
+    """The column in its plain type (see `plain_type`). Raises ValueError if a decimal does not fit in a 64-bit integer;
+    `what` is used in the message."""
     if column.type == into:
         return column
     try:
@@ -166,22 +167,23 @@ def _plain(array: pa.Array, into: pa.DataType) -> pa.Array:
     if is_list(found):
         return _of_lists(array, _plain(array.flatten(), into.value_type))
     if types.is_decimal(found):
-        # Arrow's conversion of decimals to floats is not the nearest one, and that of short decimals to integers fails.
+        # Arrow's conversion of decimals to floats does not round to nearest, and that of short decimals to integers
+        # fails.
         wide = array.cast(pa.decimal256(76, max(0, found.scale)))
         return wide.cast(pa.string()).cast(into) if types.is_floating(into) else wide.cast(into)
     return array.cast(into)
 
 
 def _of_lists(lists: pa.Array, values: pa.Array) -> pa.Array:
-    """Lists with other values in place of theirs, in order."""
-    # Arrow's conversion of list views has wrong ends.
+    """The same lists with their values replaced by `values`, in order."""
+    # Arrow's conversion of list views yields wrong ends.
     ends_N = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())])
     mask = lists.is_null() if lists.null_count else None
     return pa.LargeListArray.from_arrays(pa.array(ends_N, pa.int64()), values, mask=mask)
 
 
 def in_memory_type(column: pa.ChunkedArray) -> pa.DataType:
-    """Plain type of a column whose values are at hand: unsigned integers for decimals above 2^63."""
+    """Plain type of a column in memory: unsigned integers if decimals reach 2^63."""
     into = plain_type(column.type)
     if pa.types.is_decimal(column.type) and column.type.precision > WIDE and pa.types.is_integer(into):
         greatest = pc.max(column).as_py()
@@ -190,8 +192,8 @@ def in_memory_type(column: pa.ChunkedArray) -> pa.DataType:
 
 
 def whole(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
-    """Integers for floats, or for lists of floats, that stand for them, as pandas makes of integers and None. Raises
-    ValueError, with the row, if one is no integer; `what` and `first_row` are for the message."""
+    """Convert floats, or lists of floats, that stand for integers (as pandas writes integers with None) to integers.
+    Raises ValueError, with the row, if one is not an integer; `what` and `first_row` are used in the message."""
     if pa.types.is_boolean(column.type):
         return column.cast(pa.uint8())
     if is_list(column.type):
@@ -212,8 +214,8 @@ def whole(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedA
 
 
 def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
-    """The type that holds the values of all these types, whatever their order; None if there is none. The first of
-    those that hold them all, if there is one. Unsigned and signed integers of 64 bits become signed ones."""
+    """The type that can represent the values of all these types, whatever their order; None if there is none. If some
+    of the types can, the first of them. Unsigned and signed 64-bit integers become signed."""
     return reduce(_wider, types, pa.null())
 
 
@@ -241,7 +243,7 @@ def _wider(one: pa.DataType | None, other: pa.DataType) -> pa.DataType | None:
         return pa.unify_schemas(list(pair), promote_options="permissive").field(0).type
     if not kinds <= {"integers", "numbers"}:
         return None
-    # Arrow makes float32 of float32 and int16, and does not unite booleans with numbers.
+    # Arrow promotes float32 and int16 to float32, and does not unify booleans with numbers.
     floats = [kind for kind in (one, other) if types.is_floating(kind)]
     if any(types.is_boolean(kind) for kind in (one, other)):
         return floats[0] if floats else next(kind for kind in (one, other) if types.is_integer(kind))
@@ -249,8 +251,8 @@ def _wider(one: pa.DataType | None, other: pa.DataType) -> pa.DataType | None:
 
 
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    """Rows of all tables, which have the same columns, in types that hold the values of each. Raises ValueError, with
-    the column, if there is none."""
+    """Rows of all tables, which have the same columns, in types that can represent the values of each. Raises
+    ValueError, with the column, if there is no such type."""
     columns: dict[str, pa.ChunkedArray] = {}
     for name in tables[0].column_names:
         parts = [table.column(name) for table in tables]
@@ -263,8 +265,8 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def timed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """The times that integers stand for, if `name` is that of an Arrow type of times: counted in its unit since 1970,
-    as requests have them. Any other column is returned as it is."""
+    """Convert integers to times if `name` is the name of an Arrow date or timestamp type: counts of its unit since
+    1970, as sent in requests. Any other column is returned unchanged."""
     found = TIMES.fullmatch(name)
     if not found or not pa.types.is_integer(column.type):
         return column
@@ -274,5 +276,5 @@ def timed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def value_of(found: pa.DataType) -> pa.DataType:
-    """Type of the values of a dictionary; any other type itself."""
+    """Value type of a dictionary type; any other type is returned unchanged."""
     return found.value_type if pa.types.is_dictionary(found) else found

@@ -1,6 +1,6 @@
-"""The calendar of a run: which rows of which file belong to which span of time, in the order of the files.
+"""The calendar of a run: the span of each row of each file, in file order.
 
-Spans follow from event times, paths or files alone, never from the command that brought the data.
+Spans depend only on event times, paths or files, never on the command that added the data.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from pipeline.workflow import Data, Time
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 LENGTHS = {"day": (86_400, len("2026-11-24")), "hour": (3600, len("2026-11-24T05"))}
-"""Seconds of a span, and characters of an ISO time that are its name."""
+"""Length of a span in seconds, and number of characters of an ISO time that form its name."""
 Cuts = list[tuple[int, int]]
-"""Spans of a file, in order: number of the span in the run, and number of the file's next rows that belong to it."""
+"""Spans of a file, in order: number of the span in the run, and the number of next rows in the file that belong to
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,12 @@ class Calendar:
     """The spans of a run, in order."""
 
     labels: tuple[str, ...]
-    """Name of each span: a day as 2026-11-24, an hour as 2026-11-24T05, a value of a path, or the name of a file."""
+    """Name of each span: a day as 2026-11-24, an hour as 2026-11-24T05, a value in a path, or the name of a file."""
     num_rows: tuple[int, ...]
 
     def arrivals(self, data: Data) -> list[list[int]]:
-        """For each span, in the order in which they come, the spans that are trained on once it is there: itself, or
-        with `data.label_delay` those before it whose end lies at least so long before its own."""
+        """For each span, in order of arrival, the spans to train on when it has arrived: itself or, with
+        `data.label_delay`, those whose end lies at least that long before its own."""
         if data.label_delay is None:
             return [[span] for span in range(len(self.labels))]
         length, _ = LENGTHS[str(data.spans_by)]
@@ -53,24 +54,24 @@ class Calendar:
 
 
 class CalendarMaker:
-    """Cuts one file after the other into spans, which continue those of the run so far."""
+    """Divider of files, one by one, into spans, which continue those of the run so far."""
 
     def __init__(self, data: Data, labels: Iterable[str] = ()) -> None:
-        """`labels`: those of the spans that the run has; files with other rows of these are refused."""
+        """`labels`: names of the run's existing spans; files with more rows for these are rejected."""
         self._kind, self._time, self._root = data.spans_by, data.time, data.root
         self.labels = list(labels)
         self._num_known = len(self.labels)
         self._last_file: DataFile | None = None
         self._latest = 0
-        """Latest time, in seconds, of the last span."""
+        """Latest time in the last span, in seconds."""
         self._zoned: tuple[DataFile, bool] | None = None
         """The first file with times, and whether they have a zone."""
         self.notes: list[str] = []
         """Remarks for the user."""
 
     def cut(self, path: DataFile, name: str, file: FlatFile) -> Cuts:
-        """Spans of the next file. `name`: its path as the run keeps it. Raises ValueError, with file and row, if its
-        times are null, or lie before the span that the file before it ended with."""
+        """Spans of the next file. `name`: its path as stored by the run. Raises ValueError, with file and row, if a
+        time is null or lies before the last span of the previous file."""
         num_rows = file.metadata.num_rows
         if not num_rows:
             return []
@@ -84,7 +85,7 @@ class CalendarMaker:
         return cuts
 
     def _number_of(self, label: str, path: DataFile, row: int) -> int:
-        """Number of the span of this label: the last one, or a new one."""
+        """Number of the span with this label: the last one, or a new one."""
         if self.labels and self.labels[-1] == label and len(self.labels) > self._num_known:
             return len(self.labels) - 1
         if label in self.labels:
@@ -131,7 +132,7 @@ class CalendarMaker:
         return value
 
     def _of_times(self, path: DataFile, file: FlatFile, time: Time) -> Iterator[tuple[int, int]]:
-        """Spans of consecutive rows, and their numbers of rows, of days or hours."""
+        """Spans of consecutive rows, by day or hour, with their numbers of rows."""
         length, width = LENGTHS[str(self._kind)]
         in_path = time.name in dict(path.partitions)
         row = 0
@@ -148,7 +149,7 @@ class CalendarMaker:
             row += len(seconds_N)
 
     def _look_back(self, path: DataFile, row: int, label: str, seconds_N: I64, is_new: bool) -> None:
-        """Note, once, that time goes back within a span, of which these are the next rows."""
+        """Note, at most once, that time goes back within a span. `seconds_N`: times of the span's next rows."""
         latest = int(seconds_N[0]) if is_new else self._latest
         latest_N = np.maximum.accumulate(np.concatenate([[latest], seconds_N]))
         back_N = np.flatnonzero(seconds_N < latest_N[:-1])
@@ -160,7 +161,7 @@ class CalendarMaker:
         self._latest = int(latest_N[-1])
 
     def _of_path(self, path: DataFile, time: Time) -> I64:
-        """[1] time that the path names, in seconds."""
+        """[1] time given in the path, in seconds."""
         value = self._value_of(path)
         try:
             if time.unit:
@@ -174,7 +175,7 @@ class CalendarMaker:
         return self._in_zone(path, pa.array([found]), time)
 
     def _of_column(self, path: DataFile, file: FlatFile, time: Time) -> Iterator[I64]:
-        """[N] times of each row group, in seconds. Raises ValueError if they are no times, or null."""
+        """[N] times of each row group, in seconds. Raises ValueError if they are not times, or null."""
         schema = file.schema_arrow
         if time.name not in schema.names:
             raise ValueError(f"{path} has no column {time.name!r}, which data.time names; it has {_some(schema.names)}")
@@ -198,8 +199,8 @@ class CalendarMaker:
                 yield self._in_zone(path, column.combine_chunks(), time)
 
     def _in_zone(self, path: DataFile, times: pa.Array, time: Time) -> I64:
-        """[N] seconds since 1970 on the clock of the zone. Raises ValueError if some files have a zone and others have
-        none, or if times without one are to be read in one."""
+        """[N] seconds since 1970 in local time of the zone. Raises ValueError if only some files have a zone, or if
+        `time` names a zone and the times have none."""
         if pa.types.is_dictionary(times.type):
             times = times.cast(value_of(times.type))
         if time.unit:

@@ -1,4 +1,4 @@
-"""The guard of a run over spans: it stops before a span that the model predicts far worse than those before it."""
+"""The guard of a run over spans: stops before a span that the model predicts far worse than the previous ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pipeline.records import Block
 from pipeline.spans.passes import SPAN
 
 GUARDED_SPANS = 7
-"""Number of scored spans whose mean a span is compared with; fewer at the beginning of a run."""
+"""Number of previous scored spans in the mean that a span is compared with; fewer at the start of a run."""
 EXIT_CODE = 3
-"""Exit code of `pipeline run` after the guard stopped it."""
+"""Exit code of `pipeline run` if the guard stopped it."""
 
 
 class GuardStopped(PipelineError):
@@ -21,12 +21,12 @@ class GuardStopped(PipelineError):
 
 
 def span_scores(epochs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Entries of a history (`History.epochs`) that are scores of spans, in order; the last one of each span."""
+    """Entries of a history (`History.epochs`) that are span scores, in order; only the last one for each span."""
     return list({entry["span"]: entry for entry in epochs if entry["split"] == SPAN}.values())
 
 
 def check_guard(block: Block, epochs: Sequence[Mapping[str, Any]], guard: float | None) -> None:
-    """Raises GuardStopped if a block begins the training of a span after a score that the guard refuses. `epochs`: see
+    """Raises GuardStopped if a block starts the training on a span whose score the guard rejects. `epochs`: see
     `History.epochs`."""
     begins = block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0
     if begins and epochs and epochs[-1]["split"] == SPAN and (why := why_stopped(epochs, guard)):
@@ -34,8 +34,8 @@ def check_guard(block: Block, epochs: Sequence[Mapping[str, Any]], guard: float 
 
 
 def why_stopped(epochs: Sequence[Mapping[str, Any]], guard: float | None) -> str | None:
-    """Say why a run must not train on the span that was scored last; None if it may. Spans that were scored before the
-    model was trained on anything do not count, nor do those whose normalized entropy is undefined."""
+    """Return the reason why a run must not train on the last scored span; None if it may. Spans scored before any
+    training do not count, nor do those with undefined normalized entropy."""
     scores = span_scores(epochs)
     if guard is None or not scores:
         return None

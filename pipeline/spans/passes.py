@@ -1,4 +1,4 @@
-"""The passes of a run over its data, in order: epochs over a fixed set of files, or spans as they come in time."""
+"""The passes of a run over its data, in order: epochs over a fixed set of files, or spans in order of arrival."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.spans.calendar import Calendar
 
 SPAN = "span"
-"""Name, as that of a split, of a span of the training data that is scored before it is trained on."""
+"""Name, used like that of a split, for a span of the training data that is scored before training on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class Leg:
     epoch: int
     """Number of the epoch, or of the pass over the span."""
     span: int | None = None
-    """Number of the span, from 0; of an evaluation of another split that of the last span that had come."""
+    """Number of the span, from 0; for an evaluation of another split, that of the last span that has arrived."""
 
     @staticmethod
     def of(block: Block) -> Leg:
-        """The pass that a block is of."""
+        """The pass that a block belongs to."""
         return Leg(block.split, block.epoch, block.span)
 
 
 def epoch_legs(num_examples: Mapping[str, int], epochs: int, test_apart: bool) -> list[tuple[int, Leg]]:
-    """The passes over a fixed set of files, each with the number of its epoch. `num_examples`: those of each split.
-    `test_apart`: there is no test among them."""
+    """The passes over a fixed set of files, each with the number of its epoch. `num_examples`: number of examples of
+    each split. `test_apart`: omit the test."""
     evaluates = bool(num_examples.get("validation"))
     splits = ("train", "validation") if evaluates else ("train",)
     legs = [(epoch, Leg(split, epoch)) for epoch in range(epochs) for split in splits]
@@ -43,8 +43,8 @@ def epoch_legs(num_examples: Mapping[str, int], epochs: int, test_apart: bool) -
 
 @dataclass(frozen=True, slots=True)
 class SpanPasses:
-    """The passes over spans as they come. Those of a calendar are the first ones of every longer calendar, but for the
-    test, which follows the last."""
+    """The passes over spans in order of arrival. The passes of a calendar are a prefix of those of any extended
+    calendar, except for the test, which comes last."""
 
     num_rows: tuple[int, ...]
     """Number of rows of each span."""
@@ -53,7 +53,7 @@ class SpanPasses:
     epochs: int
     """Number of passes over each span."""
     scored: bool
-    """True if each span is scored when it comes."""
+    """True if each span is scored on arrival."""
 
     def legs(self, num_examples: Mapping[str, int]) -> list[tuple[int, Leg]]:
         """Each pass, with the number of the last span that must have arrived before it. `num_examples`: number of
@@ -71,7 +71,8 @@ class SpanPasses:
 
 
 def span_passes(workflow: Workflow, calendar: Calendar | None, scored: bool | None = None) -> SpanPasses | None:
-    """The passes over the spans of a calendar; None without one. `scored`: by default as the workflow says."""
+    """The passes over the spans of a calendar; None without a calendar. `scored`: defaults to the workflow's
+    setting."""
     scored = workflow.metrics.score_spans if scored is None else scored
     if calendar is None:
         return None

@@ -1,4 +1,4 @@
-"""The table of the scores of spans, each by the model that was trained on those before it."""
+"""Table of span scores, each by the model trained on the previous spans."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from pipeline.spans.guard import span_scores
 
 LAST = 31
-"""Number of spans that the table shows, the last ones."""
+"""Maximum number of spans in the table: the last ones."""
 SHOWN = ("auc", "ne", "calibration", "mse", "mae")
 
 
 def span_table(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of the table; none if no span was scored. `epochs`: entries of a history, or of `result.json`."""
+    """Lines of the table; empty if no span was scored. `epochs`: entries of a history, or of `result.json`."""
     scores = span_scores(epochs)
     if not scores:
         return []
