@@ -16,9 +16,9 @@ NEXT_PORTS = 20
 
 def free_address(wanted: str, say: Callable[[str], None]) -> str:
     """Return HOST:PORT for `wanted`: a loopback port, HOST:PORT, :PORT for all addresses of this machine, or "off",
-    which is returned unchanged. If the port is taken, the next free one is used, and reported with `say`. `say` also
-    warns if other machines can reach the address. Raises ValueError if the address is invalid or this machine cannot
-    listen on it."""
+    which is returned unchanged. If the port is taken, the next free one is used. `say`: called with a note of that
+    port, and with a warning if other machines can reach the address. Raises ValueError if the address is invalid or
+    this machine cannot listen on it."""
     if wanted == OFF:
         return OFF
     host, colon, number = wanted.rpartition(":")

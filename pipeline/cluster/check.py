@@ -57,7 +57,7 @@ def check_machines(machines: Sequence[WorkerInfo], device: str, storage: CapSize
 
 
 def caps_in_ram(machine: WorkerInfo, storage: CapSizes) -> int:
-    """Bytes of RAM of its machine that the caps of a worker allow."""
+    """RAM, in bytes, that the caps of a worker allow it to use."""
     device = 0 if machine.gpu else storage.device
     return device + storage.host + storage.read + storage.map + storage.known_bytes
 

@@ -28,7 +28,7 @@ class WorkerSpec:
     affinities: tuple[Affinity, ...] = ()
     """GPU and CPUs of each worker; empty for workers of an external scheduler, since their machines are unknown."""
     model: ClassText | None = None
-    """Source of the workflow's model class for workers; None: they import it by name."""
+    """Description from which workers create the workflow's model class; None: they import it by name."""
     dashboard: str = ANY_PORT
     """Address of the dashboard of workers started here; see `free_address`."""
     run: str = ""
@@ -58,7 +58,7 @@ class Crew(Protocol):
     """True if stages run concurrently, False if one thread runs them in turn."""
 
     def open(self, kept: Sequence[Manifest]) -> None:
-        """Open the last of these commits on all workers, or an empty table if there is none. Closes an open one
+        """Open the last of these commits on all workers, or an empty table if there is none. Closes any open commit
         first."""
 
     def each(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> list[T]:
@@ -74,7 +74,7 @@ class Crew(Protocol):
         """Run the pipeline over these blocks, up to the first refused one. Nothing is in flight afterwards."""
 
     def pause(self, why: str | None) -> None:
-        """Stop planning blocks, for the reason `why`; None: continue. May be called from any thread."""
+        """Stop planning blocks. `why`: the reason; None: resume planning. May be called from any thread."""
 
     def interrupt(self, why: str) -> None:
         """Same as `pause`, but safe in a signal handler. Does nothing if a pause would take long: the driver then

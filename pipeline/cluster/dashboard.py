@@ -67,7 +67,7 @@ class FirstVisit(web.RequestHandler):
             at = applications.index(self.application)
             del applications[at]
             self._place(module, applications, at)
-        # Two slashes would lead to another server.
+        # A path that starts with two slashes would redirect to another server.
         self.redirect("/" + (self.request.uri or "").lstrip("/"))
 
 

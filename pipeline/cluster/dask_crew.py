@@ -228,7 +228,7 @@ class CrewExecutor:
 
 
 def cpus_of(spec: WorkerSpec, rank: int) -> tuple[int, ...]:
-    """CPUs to which a worker is pinned: those near its device, if workers are on different NUMA nodes; empty: all."""
+    """CPUs to which a worker is pinned: those of its NUMA nodes, if workers are on different nodes; empty: all."""
     return spec.affinities[rank].cpus if len({affinity.nodes for affinity in spec.affinities}) > 1 else ()
 
 

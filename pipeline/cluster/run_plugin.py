@@ -166,8 +166,8 @@ def run_plugin() -> RunPlugin:
 
 
 def two_levels(join_request: JoinRequest, meet: Callable[[str, Rank], Group]) -> TwoLevels:
-    """Make the two levels of groups: the workers of this machine, and the workers at the same position on all machines.
-    Raises ValueError if machines have different numbers of workers."""
+    """Create the two levels of groups: the workers of this machine, and the workers at the same position on all
+    machines. Raises ValueError if machines have different numbers of workers."""
     hosts, rank = join_request.hosts, join_request.rank.number
     machines = [[r for r, host in enumerate(hosts) if host == name] for name in dict.fromkeys(hosts)]
     if len({len(ranks) for ranks in machines}) > 1:

@@ -3,9 +3,9 @@ that it names are durable. Only then are files that no kept commit names deleted
 
 RUN_DIR/commits/000007.json          the manifest
 RUN_DIR/commits/000007.safetensors   the dense model and its optimizer
-RUN_DIR/commits/000007-3.safetensors the same of the fourth replica, if there are several
-RUN_DIR/commits/000007.sums          sums of the epoch that it interrupts, if there are some
-RUN_DIR/reserve                      disk space held for the next commit; reserve-3 is the fourth worker's
+RUN_DIR/commits/000007-3.safetensors the same for the fourth replica, if there are several
+RUN_DIR/commits/000007.sums          sums of the epoch that the commit interrupts, if any
+RUN_DIR/reserve                      disk space reserved for the next commit; reserve-3 is that of the fourth worker
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class RunState(Strict):
     code: str = ""
     """Digest of the code that the model class runs; empty in commits of earlier versions of this package."""
     side_files: Digests
-    """Checksum of each file that features read, by the features' name for it."""
+    """Checksum of each file that features read, by the name that the workflow uses for it."""
     epochs: list[EpochMetrics]
     trained: Count
     seconds: Amount

@@ -35,7 +35,7 @@ class BestEpoch:
 
     @property
     def is_tested(self) -> bool:
-        """True if the best epoch is tested, False if the last one."""
+        """True if the best epoch is tested, False if the last one is."""
         return self._plateau is not None
 
     def verdict(self, history: History) -> EpochVerdict:

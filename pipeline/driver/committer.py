@@ -1,4 +1,4 @@
-"""Commits: make the entire state of a drained pipeline durable atomically.
+"""Taking commits: the entire state of a drained pipeline becomes durable atomically.
 
 A commit has two phases: every worker writes its part to files that no manifest names yet; then the driver publishes,
 with a rename, one manifest that names them all.
@@ -22,7 +22,7 @@ from pipeline.worker.worker import Worker
 
 
 def place_of(at: Position) -> str:
-    """Name, for messages, of the epoch or span of a position."""
+    """Name of the epoch or span of a position, for messages."""
     return f"epoch {at.epoch + 1}" if at.span is None else f"span {at.span + 1}"
 
 

@@ -106,8 +106,8 @@ class Driver:
         return self
 
     def _begin_at(self, kept: Sequence[Manifest], history: History) -> None:
-        """Open the last commit on all workers. Only then, since the commit is known to be readable, delete the
-        unfinished files of an earlier run."""
+        """Open the last commit on all workers. Unfinished files of an earlier run are deleted only afterwards, when the
+        commit is known to be readable."""
         self.runner.history = history
         self.committer = Committer(self.crew, self.commits, kept, history.disk)
         self.crew.open(kept)

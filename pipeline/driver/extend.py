@@ -14,7 +14,7 @@ from pipeline.messages.uris import is_remote
 from pipeline.workflow import Data, Workflow
 
 MAX_NAMED = 5
-"""Maximum number of files that a message names."""
+"""Maximum number of files named in a message."""
 
 
 def extended(

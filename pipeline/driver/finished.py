@@ -15,8 +15,8 @@ from pipeline.storage.files import Files
 
 
 def finished(session: Session) -> list[str]:
-    """Return lines that say that nothing is left to do, report the last evaluation, and name alternatives. Empty if the
-    run has not ended, if a test is due, or if an output file is missing or damaged. Raises ValueError if the run
+    """Return lines for the user: that nothing is left to do, the last evaluation, and what can be done instead. Empty
+    if the run has not ended, if a test is due, or if an output file is missing or damaged. Raises ValueError if the run
     directory contains a run of another workflow, or results of other settings or data, and Damaged if the newest
     manifest is damaged."""
     run_dir, checked = session.run_dir, session.checked

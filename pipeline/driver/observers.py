@@ -73,8 +73,8 @@ PACKAGES = ("numpy", "numba", "torch", "pyarrow", "zarr", "distributed")
 
 
 def live_observer(folder: Folder, setup: Setup, device: str, overlaps: bool) -> LiveObserver:
-    """Make the observer that writes live.jsonl. `device`: model of the device; `overlaps`: False if one thread runs all
-    stages in turn."""
+    """Create the observer that writes live.jsonl. `device`: model of the device; `overlaps`: False if one thread runs
+    all stages in turn."""
     workflow, sizes = setup.workflow, setup.fit.sizes
     begin = Begin(
         at=0.0, examples=0, name=workflow.name, fields=tuple(category.name for category in workflow.data.categories),

@@ -81,7 +81,7 @@ class Result(Strict):
     files: dict[str, Digest]
     checksum: Digest
     cut_sequences: Count | None = None
-    """See `Report.cut`; left out without sequences."""
+    """See `Report.cut`; omitted without sequences."""
 
 
 SUMMED = ("map_bytes", "device_rows", "host_rows", "disk_bytes", "disk_cap_bytes")

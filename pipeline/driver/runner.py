@@ -38,7 +38,7 @@ class StretchRunner:
         return remark is not None
 
     def stretch(self, stretch: Stretch) -> None:
-        """Run a stretch of the training."""
+        """Run a training stretch."""
         self._crew.each(Worker.set_learning_rates, *self._best.learning_rates(self.history))
         self._coming.announce(self._crew, stretch.following, self.pace.block_batches)
         stretch.refusal = self.run(stretch.blocks)

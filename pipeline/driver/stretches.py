@@ -36,7 +36,7 @@ class Opened(Strict):
     commit: Count
     """0: none."""
     kept: tuple[Count, ...]
-    """Commits that existed then."""
+    """Commits that existed at that time."""
     resets: bool
     """True if block counts also return to those of the commit."""
     policies: tuple[str, str]
@@ -63,7 +63,7 @@ class Stretched(Strict):
     split: str
     epoch: Count
     first_batch: Count
-    """Place of the first block."""
+    """With `split` and `epoch`: position of the first block."""
     span: Count | None = None
     number: Count
     """Number of the first block."""
@@ -74,7 +74,7 @@ class Stretched(Strict):
     until: tuple[Count, ...]
     """Number of the first block that each worker did not plan."""
     why: str | None
-    """Kind of the refusal that ended it; None if all blocks were planned."""
+    """Kind of the refusal that ended the stretch; None if all blocks were planned."""
 
 
 class Committing(Strict):
@@ -87,7 +87,7 @@ class Committing(Strict):
 
 
 class Committed(Strict):
-    """A commit was published, and all commits but the kept ones were deleted."""
+    """A commit was published, and all commits not kept were deleted."""
 
     event: Literal["kept"] = "kept"
     kept: tuple[Count, ...]
@@ -150,8 +150,8 @@ class StretchFile:
 
 
 def read_events(path: Path) -> Iterator[RunEvent]:
-    """Read the record of a run. Raises ValueError, with the line, if one is not an event that a kill or a power failure
-    could have left, and OSError if there is no file."""
+    """Read the record of a run. Raises ValueError, with the line number, if a line is neither an event nor the remains
+    of a kill or a power failure, and OSError if there is no file."""
     lines = [(n, line) for n, line in enumerate(path.read_bytes().decode(errors="replace").split("\n"), 1) if line]
     wrong: ValueError | None = None
     for n, line in lines:
