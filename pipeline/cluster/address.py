@@ -1,4 +1,4 @@
-"""Address at which the Dask dashboard of a run listens, checked before Dask is started."""
+"""Listen address of the Dask dashboard of a run, checked before Dask starts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pipeline.machine.hosts import warning_of
 OFF = "off"
 ANY_PORT = "127.0.0.1:0"
 NEXT_PORTS = 20
-"""Number of ports that are tried."""
+"""Maximum number of ports tried."""
 
 
 def free_address(wanted: str, say: Callable[[str], None]) -> str:
-    """Return HOST:PORT for `wanted`: a port of loopback, HOST:PORT, or :PORT for all addresses of this machine; "off"
-    stays as it is. Of a port that is taken, the next free one is returned. `say` is called with it, and with a warning
-    of an address that other machines reach. Raises ValueError if it is no such address, or none that this machine can
-    listen at."""
+    """Return HOST:PORT for `wanted`: a loopback port, HOST:PORT, :PORT for all addresses of this machine, or "off",
+    which is returned unchanged. If the port is taken, the next free one is used. `say`: called with a note of that
+    port, and with a warning if other machines can reach the address. Raises ValueError if the address is invalid or
+    this machine cannot listen on it."""
     if wanted == OFF:
         return OFF
     host, colon, number = wanted.rpartition(":")

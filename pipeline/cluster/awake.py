@@ -1,5 +1,5 @@
-"""Time limits of waits, counted in seconds for which this process was awake: a pause of the process or a step of a
-clock, however long, uses up at most two seconds of a limit."""
+"""Time limits for waits, counted in seconds that this process was awake: a pause of the process or a clock step,
+however long, uses at most two seconds of a limit."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipeline.errors import PipelineError
 T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
-"""Interval at which the driver checks for progress while it waits."""
+"""Seconds between checks for progress while the driver waits."""
 ANSWER_SECONDS = 30.0
-"""Time limit for answers to small queries."""
+"""Time limit, in seconds, for replies to small queries."""
 NOTE_SECONDS = 20.0
-"""Time after which a waiting call says what it waits for."""
+"""Seconds after which a waiting call reports what it is waiting for."""
 
 
 class NoAnswer(PipelineError):
@@ -41,9 +41,9 @@ class Awake:
 
 
 def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -> T:
-    """Make a call in a thread, and return its result or raise its exception. Raises NoAnswer, whose message has `what`
-    the call was for, if it takes longer than `seconds`; the thread is then abandoned. If it may take longer than
-    `NOTE_SECONDS`, and does, a line says so."""
+    """Run `call` in a thread, and return its result or raise its exception. If it takes longer than `seconds`, abandon
+    the thread and raise NoAnswer. If it takes longer than `NOTE_SECONDS`, and `seconds` allows that, print a line.
+    `what`: purpose of the call, for both messages."""
     outcome: list[T] = []
     raised: list[BaseException] = []
 
@@ -55,7 +55,7 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
 
     thread, awake = Thread(target=run, daemon=True), Awake()
     thread.start()
-    # Some of Dask's calls have their own time limits, on clocks that run on while this process is paused.
+    # The built-in time limits of some Dask calls use clocks that keep running while this process is paused.
     while thread.is_alive():
         thread.join(LOOK_SECONDS)
         before, now = awake.seconds, awake.look()
@@ -71,8 +71,8 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
 
 
 class Silence:
-    """Measures for how many seconds each worker of a scheduler has had no new heartbeat, or was paused by Dask, and for
-    how many no task of the client ran, as seen by calls of `look`."""
+    """Measures, at each call of `look`, how many seconds each worker of a scheduler has been without a new heartbeat or
+    paused by Dask, and how many seconds no task of the client has run."""
 
     def __init__(self) -> None:
         self._awake = Awake()
@@ -81,11 +81,11 @@ class Silence:
         self._since_paused: dict[str, float] = {}
 
     def look(self, client: Client) -> dict[str, float]:
-        """Return seconds without a heartbeat, by address, of the workers that the scheduler has. Raises NoAnswer if the
-        scheduler does not answer."""
+        """Return the seconds without a heartbeat of each worker of the scheduler, by address. Raises NoAnswer if the
+        scheduler does not respond."""
 
-        # last_seen is a time of the scheduler's wall clock, and only compared for equality, to detect a new heartbeat.
-        # A nested function is pickled by value, so another scheduler's process need not have this package.
+        # last_seen is a wall-clock time of the scheduler, compared only for equality, to detect a new heartbeat. A
+        # nested function is pickled by value, so the process of an external scheduler does not need this package.
         def seen_by(client: str, dask_scheduler: Any) -> dict[str, tuple[float, bool, bool]]:
             mine = dask_scheduler.clients[client].wants_what if client in dask_scheduler.clients else ()
             return {
@@ -105,17 +105,17 @@ class Silence:
         return {address: now - since for address, (_, since) in self._heard.items()}
 
     def paused(self) -> dict[str, float]:
-        """Seconds for which workers have been paused, by address: Dask gives them no task while their memory is near
-        its limit."""
+        """Seconds for which workers have been paused, by address. Dask assigns no tasks to workers with memory near its
+        limit."""
         return {address: self._awake.seconds - since for address, since in self._since_paused.items()}
 
     def begin_wait(self) -> None:
-        """Count `idle_seconds`, and those for which workers are paused, from here."""
+        """Restart the counts of `idle_seconds` and of seconds paused."""
         self._ran, self._since_paused = self._awake.look(), {}
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds for which no task of the client ran."""
+        """Seconds for which no task of the client has run."""
         return self._awake.seconds - self._ran
 
 
@@ -128,8 +128,8 @@ def paused_text(worker: str, seconds: float) -> str:
 
 @contextmanager
 def closed_in_time() -> Iterator[ExitStack]:
-    """Provide an ExitStack that is closed within a time limit; what does not close in time is left to the process's
-    end."""
+    """Provide an ExitStack that is closed within a time limit. Anything that does not close in time is left until
+    process exit."""
     stack = ExitStack()
     try:
         yield stack

@@ -1,4 +1,4 @@
-"""Checks whether workers can take part in a run, by the `WorkerInfo` that they report."""
+"""Checks, based on the `WorkerInfo` of workers, that they can take part in a run."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from pipeline.storage.places import max_rows
 
 MIN_THREADS = 4
 """Minimum number of threads of a Dask worker. Up to three tasks may wait for other workers at the same time (`train`,
-`unite`, a call of the driver), and one thread must be left to make progress."""
+`unite`, a call from the driver), and one more thread must be free to make progress."""
 SHARE_OF_LIMIT = 0.6
 """Share of Dask's memory limit above which Dask would spill, pause or end the worker."""
 
 
 def min_disk_bytes(sizes: Sizes, num_owned: int) -> int:
-    """Bytes that a worker with `num_owned` shards reserves on its disk from the start: a commit of all rows that device
-    and host can hold."""
+    """Bytes that a worker with `num_owned` shards reserves on its disk from the start: a commit of all rows that fit on
+    device and host."""
     rows = max_rows(sizes.device_rows + sizes.host_rows, sizes.map_bytes)
     return max_chunks(rows, sizes.chunk_rows, num_owned) * log_chunk_bytes(sizes.chunk_rows, sizes.row_bytes)
 
 
 def check_machines(machines: Sequence[WorkerInfo], device: str, storage: CapSizes, min_disk_bytes: int = 0) -> None:
-    """Raises ValueError, which names the worker, if one cannot take part. `device`: the workflow's setting; `storage`:
-    the caps per worker, the device's in bytes; `min_disk_bytes`: free bytes that each worker needs on its disk."""
+    """Raises ValueError, which names the worker, if a worker cannot take part. `device`: the setting of the workflow;
+    `storage`: the caps per worker, that of the device in bytes; `min_disk_bytes`: free disk space that each worker
+    needs."""
     check_devices(machines, device)
     check_disks(machines, min_disk_bytes)
     check_workers_memory(machines, storage)
@@ -56,7 +57,7 @@ def check_machines(machines: Sequence[WorkerInfo], device: str, storage: CapSize
 
 
 def caps_in_ram(machine: WorkerInfo, storage: CapSizes) -> int:
-    """Bytes of its machine's RAM that a worker's caps allow it."""
+    """RAM, in bytes, that the caps of a worker allow it to use."""
     device = 0 if machine.gpu else storage.device
     return device + storage.host + storage.read + storage.map + storage.known_bytes
 
@@ -67,7 +68,8 @@ def names_in_ram(machine: WorkerInfo, storage: CapSizes) -> str:
 
 
 def check_workers_memory(machines: Sequence[WorkerInfo], storage: CapSizes) -> None:
-    """Raises ValueError if the caps of all workers that share a machine, or a control group, exceed its memory."""
+    """Raises ValueError if the caps of all workers on the same machine, or in the same control group, exceed its
+    memory."""
     for rank, machine in enumerate(machines):
         for group, there_is in machine.memory.items():
             sharing = [other for other in machines if other.host == machine.host and group in other.memory]
@@ -100,7 +102,7 @@ def check_devices(machines: Sequence[WorkerInfo], device: str) -> None:
 
 
 def check_disks(machines: Sequence[WorkerInfo], min_bytes: int) -> None:
-    """Raises ValueError if a disk has too little space for all workers of its machine that share it."""
+    """Raises ValueError if a disk has too little free space for all workers of its machine that share it."""
     for rank, machine in enumerate(machines):
         sharing = sum(other.host == machine.host and other.disk == machine.disk for other in machines)
         if machine.free_bytes < sharing * min_bytes:

@@ -1,8 +1,8 @@
-"""Dask's dashboard, and next to it the page of a run, at /pipeline. Both need bokeh, whose import takes 0.5 s of the
-start of each process, and are loaded when somebody first opens them.
+"""Dask's dashboard, and the page of a run on the same server, at /pipeline. Both need bokeh, which would add 0.5 s to
+the start of each process, so they are loaded on the first visit.
 
-Dask mounts its own dashboard in this way (`distributed.dashboard.core`), which is not documented: all that depends on
-it is here.
+Dask mounts its own dashboard in this way (`distributed.dashboard.core`). The mechanism is undocumented; all code that
+depends on it is in this file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PAGE = "/pipeline"
 
 
 def dashboard_options(address: str) -> dict[str, Any]:
-    """Options of a LocalCluster whose servers have no dashboard yet. The scheduler's listens at `address` (see
-    `free_address`), all others on loopback."""
+    """Options of a LocalCluster with servers that have no dashboard yet. The scheduler's server listens on `address`
+    (see `free_address`), all others on loopback."""
     return {
         "dashboard_address": ANY_PORT if address == OFF else address,
         "worker_dashboard_address": ANY_PORT,
@@ -35,7 +35,7 @@ def dashboard_options(address: str) -> dict[str, Any]:
 
 
 class PlainWorker(Worker):
-    """Worker without a dashboard; LocalCluster gives one to each worker that has an address."""
+    """Worker without a dashboard; by default, LocalCluster adds one to each worker that has an address."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options | {"dashboard": False})
@@ -46,18 +46,18 @@ class PlainWorker(Worker):
 
 
 class PlainNanny(Nanny):
-    """The same for a worker in a separate process."""
+    """Same as `PlainWorker`, for a worker in a separate process."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options | {"dashboard": False, "worker_class": PlainWorker})
 
 
 class FirstVisit(web.RequestHandler):
-    """Answers any page until a module is loaded, at the first visit: puts what that has in place of this handler's
-    application, and redirects there."""
+    """Answers any request until the first visit, which loads a module, replaces the application of this handler with
+    that of the module, and redirects to it."""
 
     def initialize(self, scheduler: Any, module: str, place: Callable[[Any, list[Any], int], None]) -> None:
-        """`place`: adds what the module has to a list of applications, at this place."""
+        """`place`: inserts the application of the module into a list of applications at an index."""
         self._scheduler, self._module, self._place = scheduler, module, place
 
     async def get(self) -> None:
@@ -67,13 +67,13 @@ class FirstVisit(web.RequestHandler):
             at = applications.index(self.application)
             del applications[at]
             self._place(module, applications, at)
-        # Two slashes would lead to another server.
+        # A path that starts with two slashes would redirect to another server.
         self.redirect("/" + (self.request.uri or "").lstrip("/"))
 
 
 def mount(scheduler: Any, address: str) -> None:
-    """Have the HTTP server of a scheduler in this process load the dashboard on demand, unless `address` is "off", and
-    give it limits."""
+    """Make the HTTP server of a scheduler in this process load the dashboard on demand, unless `address` is "off", and
+    apply limits to the server."""
     guard(scheduler.http_server, str(scheduler.http_server.address))
 
     def place(dashboard: Any, applications: list[Any], at: int) -> None:
@@ -92,19 +92,19 @@ def dashboard_link(client: Client) -> str | None:
 
 
 def server_host(scheduler: Any) -> str:
-    """Host of a scheduler's HTTP server as a browser reaches it. Dask's own link has the machine's name, also of a
-    server that listens on loopback only."""
+    """Host of a scheduler's HTTP server for use in a browser. Dask's own link contains the machine name even if the
+    server listens only on loopback."""
     address = str(scheduler.http_server.address)
     return socket.gethostname() if address == "0.0.0.0" else address
 
 
 class NotYet(web.Application):
-    """Application in the place of the page's until that is loaded."""
+    """Placeholder for the application of the page until it is loaded."""
 
 
 def mount_page(client: Client, run_dir: Path) -> str | None:
-    """Make the HTTP server of a scheduler in this process show a run on demand. Returns the page's link, or None if the
-    dashboard is off. Replaces the page of an earlier run of the same scheduler."""
+    """Make the HTTP server of a scheduler in this process show a run on demand. Returns the link to the page, or None
+    if the dashboard is off. Replaces the page of an earlier run on the same scheduler."""
     scheduler = client.cluster.scheduler
     applications = scheduler.http_application.applications
     if not applications:
@@ -117,7 +117,7 @@ def mount_page(client: Client, run_dir: Path) -> str | None:
         made.initialize(IOLoop.current())
         made.start()
 
-    # The dashboard answers whatever comes to it, so this one is asked before it.
+    # The dashboard answers every request, so this application must come before it.
     options = {"scheduler": scheduler, "module": "pipeline.monitor.page.application", "place": place}
     applications.insert(0, NotYet([(PAGE, FirstVisit, options)]))
     return f"http://{server_host(scheduler)}:{scheduler.http_server.port}{PAGE}"

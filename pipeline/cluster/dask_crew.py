@@ -48,7 +48,7 @@ class DaskCrew:
     overlaps = True
 
     def __init__(self, pool: WorkerPool, setup: Setup, folder: Folder, commits: Commits, identity: Identity) -> None:
-        """`identity`: identity of the data, which every worker must read."""
+        """`identity`: identity of the data that every worker must read."""
         self._data = json.dumps(as_json(identity))
         self._pool, self._setup, self._spec = pool, setup, pool.spec
         self._workflow = workflow = setup.workflow
@@ -78,7 +78,7 @@ class DaskCrew:
             )
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
         self.machines = self._each(worker_info, self._run_dir, folders, self._workflow.device)
-        # Not checked when going on from a commit: its chunks count towards the cap, but are not free space.
+        # Not checked when resuming from a commit: its chunks count towards the cap, but are not free space.
         minimum = 0 if kept else min_disk_bytes(self._setup.fit.sizes, -(-num_shards // self.world))
         check_machines(self.machines, self._workflow.device, self._setup.storage, minimum)
         owned, owner_of_shard = self._deal(num_shards, bool(kept))
@@ -112,8 +112,9 @@ class DaskCrew:
         self._watch.results(joining)
 
     def _deal(self, num_shards: int, made: bool) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-        """Deal the shards; returns the shards of each worker, and the owner of each shard. If the table is already
-        `made`, a shard goes to a worker whose machine has its directory; raises ValueError if no machine has it."""
+        """Assign shards to workers. Returns the shards of each worker, and the owner of each shard. If the table is
+        already `made`, a shard goes to a worker on a machine that has the shard's directory; raises ValueError if no
+        machine has it."""
         ranks = [str(rank) for rank in range(self.world)]
         everything = range(num_shards)
         reach = {
@@ -134,7 +135,7 @@ class DaskCrew:
         return result
 
     def replicas(self) -> list[dict[str, Array]]:
-        """Result of `Worker.dense` of each worker, or of the first alone if all are the same."""
+        """Results of `Worker.dense` of each worker, or of only the first if all are equal."""
         return [self.first(Worker.dense)] if self._workflow.optimizer.merge is None else self.each(Worker.dense)
 
     def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Refusal | None:
@@ -148,13 +149,14 @@ class DaskCrew:
         return refusal
 
     def _scores(self, rank: int, number: int, table: int) -> Iterator[U64]:
-        """Yield a worker's sorted entries of a table, piece by piece."""
+        """Yield the sorted entries of a worker's table in pieces."""
         while (piece := self._call(rank, Worker.scores, number, table)) is not None:
             yield piece
 
     def pause(self, why: str | None) -> None:
-        # Not submitted as a task, which would wait for a free thread and for other tasks. A worker that is not reached
-        # learns of the pause from the others, since refusals are agreed upon; one that hangs is noticed elsewhere.
+        # Not submitted as a task, which would wait for a free thread and for other tasks. A worker that cannot be
+        # reached learns of the pause from the others, since workers agree on refusals; a worker that hangs is detected
+        # elsewhere.
         sending = Thread(target=self._send_pause, args=(why,), daemon=True)
         sending.start()
         sending.join(LOOK_SECONDS)
@@ -171,7 +173,7 @@ class DaskCrew:
         self._link()
 
     def close(self) -> None:
-        """Make the workers leave the run, without waiting for any that is stuck."""
+        """Make the workers leave the run, without waiting for stuck ones."""
         if self._token:
             self._token = ""
             leaving = [self._submit(leave_run, rank) for rank in range(self.world)]
@@ -200,7 +202,7 @@ class CrewExecutor:
         self, client: Client, addresses: Sequence[str], token: str, results: Callable[[Sequence[Future]], list[Any]],
         together: Callable[[Sequence[StageResult]], StageResult],
     ) -> None:  # fmt: skip
-        """`results`: waits for tasks and returns their results; `together`: merges the results of all workers for a
+        """`results`: waits for tasks and returns their results; `together`: merges the results of all workers for one
         task."""
         self._graph = StageGraph(client, addresses)
         self._ranks, self._token, self._results, self._together = range(len(addresses)), token, results, together
@@ -222,11 +224,11 @@ class CrewExecutor:
 
     def settle(self, keys: list[list[str]]) -> None:
         """Does not wait for running tasks: they may be stuck in a collective, and their processes are about to end.
-        Tasks that have not begun are cancelled when their futures are released."""
+        Tasks that have not started are cancelled when their futures are released."""
 
 
 def cpus_of(spec: WorkerSpec, rank: int) -> tuple[int, ...]:
-    """CPUs that a worker is pinned to: those near to it, if workers are on different NUMA nodes; empty: all."""
+    """CPUs to which a worker is pinned: those of its NUMA nodes, if workers are on different nodes; empty: all."""
     return spec.affinities[rank].cpus if len({affinity.nodes for affinity in spec.affinities}) > 1 else ()
 
 

@@ -27,14 +27,14 @@ from pipeline.records import StageResult
 from pipeline.stages import STAGES
 
 SETTINGS = {
-    # This limit is on the wall clock: after a longer pause Dask would drop the worker in its own process, too.
+    # This limit uses the wall clock: after a longer pause, Dask would drop even the worker in its own process.
     "distributed.scheduler.worker-ttl": None,
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.work-stealing": False,
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.limit": "1h",
-    # By default each server of a process checks its event loop 50 times a second, and reads the load of the machine
-    # twice: 1 % and 0.2 % of a core.
+    # By default, each server in a process checks its event loop 50 times per second and reads the system load twice per
+    # second: 1 % and 0.2 % of a core.
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "2s",
 }
@@ -44,11 +44,11 @@ STARTS_IN_TURN = Lock()
 
 @contextmanager
 def settings_of_start(more: Mapping[str, Any]) -> Iterator[None]:
-    """Have Dask read `SETTINGS` and `more` while it starts schedulers, workers and processes.
+    """Apply `SETTINGS` and `more` to Dask while it starts schedulers, workers and processes.
 
-    Dask's configuration belongs to the whole process. A longer use would reach clusters of others, and if two uses
-    ended in the order in which they began, a value of ours would stay."""
-    # A start that hangs, and was given up, does not prevent the next one.
+    Dask's configuration is global to the process. Held for longer, the settings would leak into other clusters, and if
+    two overlapping uses ended in the order in which they started, a value of ours would remain."""
+    # A hung start that was abandoned must not block the next one.
     alone = STARTS_IN_TURN.acquire(timeout=ANSWER_SECONDS)
     try:
         with dask.config.set(SETTINGS | dict(more)):
@@ -59,12 +59,12 @@ def settings_of_start(more: Mapping[str, Any]) -> Iterator[None]:
 
 
 _open: dict[str, Callable[[str, int], None]] = {}
-"""Function that runs stages in this process, by token. A task that Dask runs elsewhere, or after the run, finds
+"""Functions that run stages in this process, by token. A task that Dask runs elsewhere, or after the run, finds
 none."""
 
 
 def run_local_stage(stage: str, number: int, token: str, *after: None) -> None:
-    """Run a stage; the only function submitted to Dask here. `after` exists so that Dask waits for those tasks."""
+    """Run a stage. The only function submitted to Dask here. `after` exists only so that Dask waits for those tasks."""
     if token not in _open:
         raise OutOfTurn(
             f"{stage} of block {number} was called for run {token}, which is not open in this process: a stage "
@@ -79,14 +79,14 @@ class InProcessCluster:
     def __init__(self, client: Client) -> None:
         """Raises PipelineError if Dask has dropped the worker."""
         self._client, self._scheduler = client, client.cluster.scheduler
-        # Not from the client: it polls the workers every two seconds, and its list is empty at times.
+        # Not from the client: it polls the workers every two seconds, and its list is sometimes empty.
         self.worker: Any = next(iter(client.cluster.workers.values()), None)
         self._awake, self._seen, self._since = Awake(), "", 0.0
         self._check()
 
     def look(self, busy: bool, last: str) -> None:
-        """Check for progress while the caller waits. `busy`: a task is running; `last`: the one that ended last.
-        Raises PipelineError if no task will be run, and Stuck if one waits for a file that does not answer."""
+        """Check for progress while the caller waits. `busy`: a task is running; `last`: the last task to end. Raises
+        PipelineError if Dask no longer runs tasks, and Stuck if a task is waiting for a file that does not respond."""
         check_stuck()
         now = self._awake.look()
         if busy or last != self._seen:
@@ -103,18 +103,18 @@ class InProcessCluster:
 
 
 def senders(client: Client) -> list[BatchedSend]:
-    """Senders of all messages between the client, the scheduler and the worker of this process."""
+    """Senders of all messages between the client, the scheduler and the worker in this process."""
     scheduler, (worker,) = client.cluster.scheduler, client.cluster.workers.values()
     comms = *scheduler.stream_comms.values(), *scheduler.client_comms.values()
     return [client.scheduler_comm, worker.batched_stream, *comms]
 
 
 def send_at_once(sender: BatchedSend) -> None:
-    """Have a sender of Dask between two parts of this process pass on messages in the next turn of the event loop.
+    """Make a Dask sender between two parts of this process deliver messages in the next iteration of the event loop.
 
-    By itself it waits some ms after each message, until a time of the wall clock, with a timer of the monotonic clock:
-    a backwards step of either would delay messages by as much. From the end of one task to the begin of the next these
-    waits take several ms, and their timers take a third of the event loop's processor time."""
+    By default, a sender waits a few ms after each message, until a wall-clock time but with a monotonic timer: a
+    backward step of either clock would delay messages by that step. Between the end of one task and the start of the
+    next, these waits add several ms, and their timers take a third of the event loop's CPU time."""
 
     def pass_on() -> None:
         messages, sender.buffer = sender.buffer, []
@@ -132,8 +132,8 @@ def send_at_once(sender: BatchedSend) -> None:
 
 
 class DaskExecutor:
-    """Runs all stages on one Dask worker, since they share its tiers; each stage has its own thread. Results stay in
-    this process: Dask only learns that a task has ended."""
+    """Runs all stages on one Dask worker, since they share its tiers. Each stage has its own thread. Results stay in
+    this process: Dask is told only that a task has ended."""
 
     def __init__(self, client: Client, call: Callable[[str, int], StageResult]) -> None:
         self._call, self._here = call, InProcessCluster(client)
@@ -175,9 +175,9 @@ class DaskExecutor:
             raise PipelineError(f"Dask has given up a stage: {error}") from error
 
     def _wait(self, is_over: Callable[[], bool]) -> None:
-        """Wait until `is_over`. Raises PipelineError if Dask will not run tasks."""
+        """Wait until `is_over` returns True. Raises PipelineError if Dask no longer runs tasks."""
         while not is_over():
-            # Dask fails the tasks that depend on a failed one a little later, without a call of `_run`.
+            # Dask fails the tasks that depend on a failed one slightly later, without calling `_run`.
             if not self._ended.wait(LOOK_SECONDS / 100 if self._failed else LOOK_SECONDS):
                 self._here.look(bool(self._inside), self._last)
             self._ended.clear()
@@ -192,14 +192,14 @@ class DaskExecutor:
             time.sleep(LOOK_SECONDS / 100)
 
     def close(self) -> None:
-        """Close the token: later tasks that carry it raise."""
+        """Invalidate the token: later tasks that carry it raise."""
         _open.pop(self.token, None)
 
 
 @contextmanager
 def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
-    """Start a scheduler and a worker in this process, with a thread for each stage, and with all sockets on loopback
-    but that of the dashboard. `dashboard`: its address."""
+    """Start a scheduler and a worker in this process, with one thread per stage. All sockets are on loopback, except
+    that of the dashboard. `dashboard`: address of the dashboard."""
     with closed_in_time() as stack:
         with settings_of_start({}):
             cluster = LocalCluster(
@@ -207,7 +207,7 @@ def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
                 threads_per_worker=len(STAGES) + 1,
                 processes=False,
                 memory_limit=0,
-                # A task's exception is reported once, by the caller.
+                # The caller reports the exception of a task, once.
                 silence_logs=logging.CRITICAL,
                 worker_class=PlainWorker,
                 **dashboard_options(dashboard),

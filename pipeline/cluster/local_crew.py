@@ -26,14 +26,14 @@ THREADS = "threads"
 
 
 class LocalCrew:
-    """One worker in this process. Its stages run in plain order, on threads, or on Dask, which alone has a page."""
+    """One worker in this process. Its stages run sequentially, on threads, or on Dask. Only Dask has a page."""
 
     world = 1
 
     def __init__(
         self, setup: Setup, source: Source, folder: Folder, commits: Commits, device: Device, executor: Any = None
     ) -> None:
-        """`executor`: None for plain order, THREADS, or a client of Dask in this process."""
+        """`executor`: None for sequential stages, THREADS, or a client of Dask in this process."""
         self._setup, self._source, self._folder, self._commits = setup, source, folder, commits
         self._device, self._executor = device, executor
         self._worker: Worker | None = None
@@ -41,7 +41,7 @@ class LocalCrew:
         self.page: str | None = None
         self.overlaps = executor is not None
         if executor not in (None, THREADS):
-            # Imported here, since Dask takes half a second, and the other executors need none of it.
+            # Imported here, since importing Dask takes half a second, and the other executors do not need it.
             from pipeline.cluster.dashboard import dashboard_link, mount_page
 
             self.dashboard, self.page = dashboard_link(executor), mount_page(executor, folder.path)

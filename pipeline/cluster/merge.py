@@ -1,4 +1,4 @@
-"""Merging of the results of several workers for the tasks of a stretch into those that one worker would report."""
+"""Merging the results of several workers, for the tasks of a stretch, into those that one worker would report."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from pipeline.records import F32, U64, Block, BlockResult, Moves, Rank, Refusal,
 from pipeline.workflow import Workflow
 
 Scores = Callable[[int, int, int], Iterator[U64]]
-"""Function of (rank, number of the block that closed a split, table) that yields a worker's sorted scores in pieces."""
+"""Function of (rank, number of the block that closed a split, table) that yields the sorted scores of a worker in
+pieces."""
 
 
 class Merge:
-    """Merges the workers' results of one stretch, and passes the merged results to `watch`."""
+    """Merges the results of all workers in one stretch, and passes the merged results to `watch`."""
 
     def __init__(self, workflow: Workflow, run_dir: Path, scores: Scores, watch: Callable[[StageResult], None]) -> None:
         self._workflow, self._run_dir, self._scores, self._watch = workflow, run_dir, scores, watch
@@ -28,11 +29,11 @@ class Merge:
         self._closed: list[BlockResult] = []
 
     def together(self, dones: Sequence[StageResult]) -> StageResult:
-        """Merge the workers' results for one task, given in the order of ranks."""
+        """Merge the results of all workers for one task, in rank order."""
         moves = [done.moves for done in dones if done.moves]
         trained = [done.trained for done in dones if done.trained]
         if any(part.closed for part in trained):
-            # On a GPU the result of a block comes with a later task, so the block's own number is used.
+            # On a GPU, the result of a block arrives with a later task, so use the number of the block itself.
             self._parts[trained[0].block.number] = [part.closed or SplitSums() for part in trained]
         return replace(
             dones[0], refusal=first_refusal(dones), moves=sum_of(moves) if moves else None,
@@ -40,7 +41,7 @@ class Merge:
         )  # fmt: skip
 
     def report(self, done: StageResult) -> None:
-        """Pass a merged result on to `watch`. The result of a block that closes a split is held back until `end`, when
+        """Pass a merged result to `watch`. The result of a block that closes a split is held back until `end`, where
         its metrics can be computed."""
         if done.trained and done.trained.block.number in self._parts:
             self._closed.append(done.trained)
@@ -48,8 +49,8 @@ class Merge:
         self._watch(done)
 
     def end(self, of_each: Sequence[Sequence[StageResult]]) -> None:
-        """Finish the stretch. `of_each`: results of `Worker.drain` by worker. Passes on the calls of the first worker's
-        GPU, the remaining results of blocks merged over all workers, and then the closed splits with their metrics."""
+        """Finish the stretch. `of_each`: results of `Worker.drain` by worker. Passes on the GPU calls of the first
+        worker, then the remaining block results merged over all workers, then the closed splits with their metrics."""
         for done in of_each[0]:
             if not done.trained:
                 self.report(done)
@@ -75,19 +76,19 @@ class Merge:
 
 
 def first_refusal(dones: Sequence[StageResult]) -> Refusal | None:
-    """Return the refusal of the earliest block, with the worker's rank in its message."""
+    """Return the refusal of the earliest block, with the rank of the worker in its message."""
     refusals = [
         replace(done.refusal, message=f"worker {rank}: {done.refusal.message}")
         for rank, done in enumerate(dones)
         if done.refusal
     ]
-    # For the same block, a worker's own reason goes before a pause that another worker's refusal caused.
+    # For the same block, a worker's own reason takes precedence over a pause caused by another worker's refusal.
     return min(refusals, key=lambda r: (r.block.number, r.what == "pause"), default=None)
 
 
 def with_longest_wait(calls: Sequence[StageCall | None]) -> StageCall | None:
-    """The first worker's call of a task, with the longest wait that any of them had for other workers in it: the worker
-    that all others wait for has none itself."""
+    """The first worker's call of a task, with the longest wait of any worker for the others: the worker that all others
+    wait for does not wait itself."""
     if not calls[0]:
         return None
     parts = [dict(call.parts) for call in calls if call]
@@ -102,7 +103,7 @@ def sum_of(moves: Sequence[Moves]) -> Moves:
 
 
 def mean_of(trained: Sequence[BlockResult]) -> BlockResult:
-    """Merge the results of a block's parts: the mean loss, weighted by the weight of their examples."""
+    """Merge the results of the parts of a block: the mean loss, weighted by the total example weight of each part."""
     weight = sum(part.weight for part in trained)
     loss = sum(part.loss * part.weight for part in trained) / max(weight, 1e-300)
     scores = [part.scores_NT for part in trained if part.scores_NT is not None]
@@ -111,7 +112,7 @@ def mean_of(trained: Sequence[BlockResult]) -> BlockResult:
 
 
 def join_scores(block: Block, scores: Sequence[F32]) -> F32:
-    """[N, T] scores of a block, from those of its parts in the order of ranks. A part has a piece of each batch."""
+    """[N, T] scores of a block, from those of its parts in rank order. A part contains a piece of each batch."""
     pieces: list[F32] = []
     for batch in range(block.num_batches):
         for rank, scores_NT in enumerate(scores):

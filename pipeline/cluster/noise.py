@@ -1,5 +1,5 @@
-"""Log records of lost connections: Dask's coroutines fail with a process that was killed or did not run. asyncio would
-log, with a traceback, each one that nobody awaits, and so does Dask's scheduler, as critical, when it sends to a client
+"""Filter for log records of lost connections. When a process is killed or was paused, Dask's coroutines fail. asyncio
+would log a traceback for each one that is not awaited, and Dask's scheduler a critical record when it sends to a client
 that is gone. The driver reports a lost worker in one line."""
 
 from __future__ import annotations
@@ -7,13 +7,13 @@ from __future__ import annotations
 import logging
 
 LOGGERS = ("asyncio", "distributed.scheduler")
-"""Loggers that such records come from. A filter on one of them holds with whatever handlers the process has."""
+"""Loggers that emit such records. A filter on a logger works with any handlers of the process."""
 CONNECTIONS = ("distributed.", "tornado.")
-"""Packages whose exceptions mean a connection that broke."""
+"""Packages whose exceptions indicate a broken connection."""
 
 
 def silence_lost_connections() -> None:
-    """Keep asyncio and Dask from logging exceptions of broken connections in this process. May be called twice."""
+    """Stop asyncio and Dask from logging exceptions of broken connections in this process. May be called twice."""
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_is_no_lost_connection)
 

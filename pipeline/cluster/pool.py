@@ -30,32 +30,32 @@ from pipeline.errors import PipelineError
 from pipeline.stages import STAGES
 
 THREADS = len(STAGES) + 4
-"""Threads of a worker: one for each stage, one for calls of the driver, and three to spare."""
+"""Threads of a worker: one per stage, one for calls from the driver, and three spare."""
 START_SECONDS = 120.0
 CLOSE_SECONDS = 10.0
-"""Time that Dask has to close a cluster before its remaining processes are killed."""
+"""Time limit, in seconds, for Dask to close a cluster before its remaining processes are killed."""
 MARK = "PIPELINE_POOL"
 """Environment variable that marks the processes started for a pool."""
 STARTS = 3
-"""Number of attempts to start a cluster: Dask gives up if one of its processes dies before it is up."""
+"""Number of attempts to start a cluster: Dask gives up if one of its processes dies during startup."""
 PORT_SECONDS = 3.0
-"""Time in which the port of a server that was closed has to come free."""
+"""Time limit, in seconds, for the port of a closed server to become free."""
 
 
 class NoWorkers(PipelineError):
-    """Fewer workers came up than the run needs."""
+    """Fewer workers started than the run needs."""
 
 
 class ClusterInUse(ValueError):
-    """Raised if another run has the workers of a scheduler; names that run."""
+    """Another run is using the workers of a scheduler; the message names that run."""
 
 
 def claim_workers(client: Client, scheduler: str, run: str) -> None:
-    """Take the workers of a scheduler for a run, for as long as the scheduler has this client: a driver that is killed
-    loses them with its connection. `run`: its name and folder. Raises ClusterInUse if another run has them."""
+    """Claim the workers of a scheduler for a run while this client is connected: a killed driver loses them with its
+    connection. `run`: name and folder of the run. Raises ClusterInUse if another run has them."""
 
-    # A nested function is pickled by value, so the scheduler's process need not have this package. Its event loop runs
-    # it as a whole, so that of two runs that begin at once one is the first.
+    # A nested function is pickled by value, so the process of the scheduler does not need this package. The scheduler's
+    # event loop runs the function atomically, so only one of two runs that start at the same time succeeds.
     def claim(client: str, run: str, dask_scheduler: Any) -> str | None:
         owner, owned_by = dask_scheduler.task_metadata.get("pipeline", (client, run))
         if owner != client and owner in dask_scheduler.clients:
@@ -73,31 +73,33 @@ def claim_workers(client: Client, scheduler: str, run: str) -> None:
 
 
 class WorkerPool:
-    """The Dask workers of a run, in an order that stays the same until `restart`."""
+    """The Dask workers of a run, in an order that is fixed until `restart`."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        """Start a cluster on this machine, with all sockets but the dashboard's on loopback and closed to whoever lacks
-        its key, or use the user's scheduler as it is configured. Raises NoWorkers if too few workers come up, and
-        ClusterInUse if another run has them."""
+        """Start a cluster on this machine, or use the user's scheduler as configured. All sockets of a started cluster
+        except that of the dashboard are on loopback and require the cluster's key. Raises NoWorkers if too few workers
+        start, and ClusterInUse if another run is using them."""
         self.spec, self.world = spec, spec.world
         if spec.scheduler is None:
-            # Dask's silence_logs ends when a cluster is closed, which may be after the next one was opened. Dask would
+            # Dask's silence_logs is undone when a cluster is closed, possibly after the next one was opened. Dask would
             # log killed workers with tracebacks; the driver reports them in one line.
             for handler in logging.getLogger("distributed").handlers:
                 handler.addFilter(_is_critical)
         silence_lost_connections()
         self._mark = uuid.uuid4().hex
-        """Value of the environment variable `MARK` in every process that this pool starts."""
+        """Value of the environment variable `MARK` in each process started by this pool."""
         self._open()
 
     def _open(self) -> None:
-        """Start or connect to the cluster. Raises NoWorkers if every attempt fails, and ClusterInUse."""
+        """Start the cluster or connect to it. Raises NoWorkers if every attempt fails, and ClusterInUse if another run
+        is using the workers."""
         failed: Exception | None = None
         for _ in range(STARTS if self.spec.scheduler is None else 1):
             self._stack = ExitStack()
             self.cluster: Any = None
             self.folder = ""
-            """Folder of this user alone through which the workers meet; empty: they belong to another scheduler."""
+            """Private folder of this user through which the workers find each other; empty for workers of an external
+            scheduler."""
             try:
                 return self._connect()
             except (RuntimeError, OSError) as error:
@@ -110,7 +112,7 @@ class WorkerPool:
 
     def _connect(self) -> None:
         if self.spec.scheduler is None:
-            # Dask's own time limit, death_timeout, is per process.
+            # Dask's own time limit, death_timeout, applies to each process separately.
             self.folder = self._stack.enter_context(TemporaryDirectory(prefix="pipeline-"))
             self.cluster = in_time("starting processes", lambda: _start(self.spec, self._mark), 2 * START_SECONDS)
             mount(self.cluster.scheduler, self.spec.dashboard)
@@ -124,8 +126,8 @@ class WorkerPool:
         self.addresses = self._wait(())
 
     def _wait(self, gone: Sequence[str]) -> list[str]:
-        """Wait until there are enough workers, not counting the addresses `gone`; returns their addresses, ordered
-        by host, then by name."""
+        """Wait until there are enough workers, not counting the addresses `gone`. Returns their addresses, ordered by
+        host, then by name."""
         awake, now = Awake(), 0.0
         while now < START_SECONDS:
             workers = {a: name for a, name in self._names().items() if a not in gone}
@@ -144,8 +146,8 @@ class WorkerPool:
         )
 
     def devices(self, name: str) -> list[str]:
-        """Return the distinct models of the devices that the workers train on, if the workflow's device is `name`.
-        Raises NoAnswer if a worker does not answer."""
+        """Return the distinct device models on which the workers would train with device `name`. Raises NoAnswer if a
+        worker does not respond."""
         found: dict[str, tuple[str, str]] = in_time(
             "asking workers for their devices",
             lambda: self.client.run(identify, name, workers=list(self.addresses)),
@@ -165,7 +167,8 @@ class WorkerPool:
         return names
 
     def restart(self) -> None:
-        """Replace the processes of all workers: a thread that is stuck in a collective cannot be stopped otherwise."""
+        """Replace the processes of all workers: there is no other way to stop a thread that is stuck in a
+        collective."""
         if self.spec.scheduler is None:
             host, port = self.spec.dashboard.rpartition(":")[0], self.cluster.scheduler.http_server.port
             self.close()
@@ -173,10 +176,10 @@ class WorkerPool:
                 self.spec = replace(self.spec, dashboard=_again(f"{host}:{port}"))
             self._open()
         else:
-            # Another run may have come while the connection was lost.
+            # Another run may have claimed the workers while the connection was lost.
             claim_workers(self.client, self.spec.scheduler, self.spec.run)
             gone = self.addresses
-            # Dask raises KeyError for a worker that it does not know.
+            # Dask raises KeyError for an unknown worker.
             names = self._names()
             if there := [address for address in gone if address in names]:
                 try:
@@ -190,23 +193,23 @@ class WorkerPool:
             self.addresses = self._wait(gone)
 
     def close(self) -> None:
-        """End the processes that this pool started, whatever they are doing."""
+        """End the processes started by this pool, even if they are busy."""
         for nanny in list(self.cluster.workers.values()) if self.cluster else ():
-            # Else it starts a process in place of the one that is killed, and closing waits for that process.
+            # Otherwise the nanny replaces the killed process, and closing waits for the new one.
             nanny.close_gracefully("the pool closes")
         self._kill()
-        # Errors of a scheduler whose workers were killed do not matter here.
+        # Errors of a scheduler after its workers were killed are irrelevant here.
         with suppress(NoAnswer, OSError):
             in_time("closing", self._stack.close, CLOSE_SECONDS)
-        # A nanny may have started another process meanwhile and left it behind. At exit Python sends its children a
-        # signal, which workers ignore, and waits for them; so such a process must be killed here.
+        # A nanny may meanwhile have started another process and left it behind. At exit, Python sends its children a
+        # signal, which workers ignore, and waits for them, so such a process must be killed here.
         self._kill()
 
     def _kill(self) -> None:
-        """Kill the workers' processes, which carry this pool's mark."""
+        """Kill the worker processes that carry the mark of this pool."""
         for child in psutil.Process().children():
             with suppress(psutil.Error):
-                # Python's resource tracker may have inherited the mark, and must not be killed.
+                # Python's resource tracker may have inherited the mark but must not be killed.
                 if child.environ().get(MARK) == self._mark and "spawn_main" in " ".join(child.cmdline()):
                     child.kill()
 
@@ -216,8 +219,8 @@ def _is_critical(record: logging.LogRecord) -> bool:
 
 
 def _again(address: str) -> str:
-    """Return the address at which links to the page and the dashboard are open in browsers, once the server that was
-    there has closed it; another one if it stays taken."""
+    """Wait for the closed server to release its address, so that links to the page and the dashboard that are open in
+    browsers stay valid. Returns this address, or another one if it remains taken."""
     until = time.monotonic() + PORT_SECONDS
     while (found := free_address(address, lambda said: None)) != address and time.monotonic() < until:
         time.sleep(0.1)
@@ -225,7 +228,7 @@ def _again(address: str) -> str:
 
 
 def _start(spec: WorkerSpec, mark: str) -> Any:
-    # Same as `share_one_arena`, which would come too late for the threads that Dask starts with a process.
+    # Same as `share_one_arena`, which would come too late for the threads that Dask creates at process start.
     environment = {"MALLOC_ARENA_MAX": 1, MARK: mark}
     common: dict[str, Any] = {
         "n_workers": spec.world,
@@ -234,8 +237,8 @@ def _start(spec: WorkerSpec, mark: str) -> Any:
         "death_timeout": START_SECONDS,
         "silence_logs": logging.CRITICAL,
         "host": "127.0.0.1",
-        # Whoever connects to a scheduler or a worker may run code there, and any user of the machine reaches loopback.
-        # The key is made here, and exists in this process and in those that it starts.
+        # Anyone who can connect to a scheduler or a worker can run code in it, and every user of the machine can reach
+        # loopback. The key is created here, and exists only in this process and those that it starts.
         "security": Security.temporary(),
         **dashboard_options(spec.dashboard),
     }

@@ -1,5 +1,6 @@
-"""The code of a run in the process of a Dask worker that is one of several: a plugin that holds the worker's part of
-the run, and the functions that Dask calls there. Their `token` names the run; they raise if it is not the open one."""
+"""The code of a run in the process of one of several Dask workers: a plugin that holds the worker's part of the run,
+and the functions that Dask calls in that process. `token` identifies the run; the functions raise if that run is not
+open."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ PACKAGES = ("numba", "numpy", "pyarrow", "torch", "zarr", "distributed")
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Everything that a worker needs to join a run, as text and numbers that any machine can read."""
+    """Everything that a worker needs to join a run, as machine-independent text and numbers."""
 
     token: str
     rank: Rank
@@ -60,11 +61,11 @@ class JoinRequest:
     data: str
     """Identity of the driver's data, as JSON of `pipeline.data.identity`; every worker must read the same data."""
     model: ClassText | None
-    """The model class; None: one that every worker imports by its name."""
+    """The model class; None: every worker imports it by name."""
     hosts: tuple[str, ...]
-    """Hosts of all workers, in the order of ranks; the first one has the store through which they meet."""
+    """Hosts of all workers, in rank order; the first one runs the store through which they find each other."""
     cpus: tuple[int, ...]
-    """CPUs that the process is pinned to; empty: all of the machine's."""
+    """CPUs to which the process is pinned; empty: all CPUs of the machine."""
     store_port: int
     store_folder: str = ""
     """Folder of the store, which then needs no port; empty: the store is a server."""
@@ -72,12 +73,12 @@ class JoinRequest:
 
 
 class RunPlugin(WorkerPlugin):
-    """Holds the part of a run that a Dask worker has open."""
+    """The part of a run that is open in a Dask worker."""
 
     name = NAME
 
     def __init__(self, ours: bool) -> None:
-        """`ours`: True if the driver started this process, and will end it."""
+        """`ours`: True if the driver started this process and will end it."""
         self._ours = ours
         self.token = ""
         self.worker: Worker | None = None
@@ -89,15 +90,15 @@ class RunPlugin(WorkerPlugin):
         if self._ours:
             silence_lost_connections()
             watch_process(signals=False)
-            # A terminal or a batch system sends signals to all processes. Only the driver handles them: it has the
-            # planned blocks finished and committed.
+            # A terminal or a batch system sends signals to all processes. Only the driver handles them: it finishes the
+            # planned blocks and commits them.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
         worker.executors.update(stage_threads())
 
     def teardown(self, worker: Any) -> None:
         self.leave()
-        # The worker of a cluster of the user's own goes on, and may train again.
+        # A worker of the user's own cluster continues to run, and may train again.
         for stage in STAGES:
             worker.executors.pop(stage).shutdown(wait=False)
 
@@ -165,8 +166,8 @@ def run_plugin() -> RunPlugin:
 
 
 def two_levels(join_request: JoinRequest, meet: Callable[[str, Rank], Group]) -> TwoLevels:
-    """Make the two levels of groups: the workers of this machine, and the workers at the same position on all machines.
-    Raises ValueError if machines have different numbers of workers."""
+    """Create the two levels of groups: the workers of this machine, and the workers at the same position on all
+    machines. Raises ValueError if machines have different numbers of workers."""
     hosts, rank = join_request.hosts, join_request.rank.number
     machines = [[r for r, host in enumerate(hosts) if host == name] for name in dict.fromkeys(hosts)]
     if len({len(ranks) for ranks in machines}) > 1:
@@ -183,19 +184,21 @@ def two_levels(join_request: JoinRequest, meet: Callable[[str, Rank], Group]) ->
 
 
 def read_workflow(join_request: JoinRequest) -> Workflow:
-    """Read the workflow, with the model class that the driver has. Raises ValueError if it cannot be made here."""
+    """Read the workflow, with the driver's model class. Raises ValueError if the class cannot be created in this
+    process."""
     model = join_request.model
     known = {model.named: model.make()} if model else None
     return Workflow.model_validate_json(join_request.workflow, context=known)
 
 
 def interface_of(host: str) -> str:
-    """Name of the network interface that reaches `host`: the one that has this address, if it is this machine's."""
+    """Name of the network interface that reaches `host`: if `host` is an address of this machine, the interface with
+    that address."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == host for address in addresses):
             return name
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Connecting a datagram socket sends nothing; the system only chooses the local address.
+        # Connecting a datagram socket sends nothing; the OS only selects the local address.
         probe.connect((host, 9))
         mine = probe.getsockname()[0]
     return next((n for n, all_of in psutil.net_if_addrs().items() if any(a.address == mine for a in all_of)), "")
@@ -203,7 +206,7 @@ def interface_of(host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """Description of a worker's process and machine, which the worker reports before a run."""
+    """Description of the process and machine of a worker, reported before a run."""
 
     host: str
     pid: int
@@ -213,13 +216,13 @@ class WorkerInfo:
     memory_limit: int
     """Dask's memory limit for this worker, in bytes; 0: no limit."""
     memory: Mapping[int, int]
-    """Memory limits in bytes, of the machine and of each control group; see `limits.memory_limits`."""
+    """Memory limits, in bytes, of the machine and of each control group; see `limits.memory_limits`."""
     reach: tuple[int, ...]
     """Shards whose directories exist on this machine."""
     disk: int
     """Device number (`st_dev`) of the disk of the run directory."""
     free_bytes: int
-    """Free bytes of that disk, plus the reserves of an earlier session."""
+    """Free bytes on that disk, plus the reserves of an earlier session."""
     device: str
     """Model of the GPU, or "cpu"."""
     gpu: str
@@ -228,8 +231,8 @@ class WorkerInfo:
 
 def worker_info(run_dir: Path, folders: Sequence[str], device: str) -> WorkerInfo:
     """Describe this worker. `folders`: folders of the shards, in order, relative to the run directory; `device`: the
-    workflow's setting."""
-    # This function runs first in the process, before anything large is allocated.
+    setting of the workflow."""
+    # This is the first function to run in the process, before any large allocation.
     keep_freed_memory()
     allow_many_files()
     worker = get_worker()
@@ -251,7 +254,7 @@ def worker_info(run_dir: Path, folders: Sequence[str], device: str) -> WorkerInf
 
 
 def serve(host: str, timeout_seconds: float) -> int:
-    """Start the store through which all workers find each other, in this process; returns its port."""
+    """Start, in this process, the store through which all workers find each other. Returns its port."""
     return run_plugin().serve(host, timeout_seconds)
 
 
@@ -268,5 +271,5 @@ def call_worker(token: str, method: Callable[..., T], args: Sequence[Any], named
 
 
 def run_worker_stage(stage: str, number: int, token: str, *after: StageResult) -> StageResult:
-    """Run a stage on this worker. `after` exists so that Dask waits for those tasks."""
+    """Run a stage on this worker. `after` exists only so that Dask waits for those tasks."""
     return run_plugin().of(token).stages.run(stage, number)

@@ -10,12 +10,12 @@ from pipeline.records import StageResult
 from pipeline.stages import STAGES
 
 CHECK_SECONDS = 1.0
-"""Interval at which a wait checks whether a thread waits for a file that does not answer."""
+"""Seconds between checks, during a wait, for a thread that is blocked on an unresponsive file."""
 
 
 def stage_threads() -> dict[str, ThreadPoolExecutor]:
-    """Make a thread for each stage, under the stage's name, so that Dask's dashboard has a row for each, and a list of
-    threads (py-spy) says what each does."""
+    """Create one thread per stage, named after it, so that Dask's dashboard has a row per stage and thread lists
+    (py-spy) show the role of each thread."""
     return {stage: ThreadPoolExecutor(1, thread_name_prefix=stage) for stage in STAGES}
 
 
@@ -34,7 +34,7 @@ class ThreadExecutor:
         return self._threads[stage].submit(self._run, stage, number, after)
 
     def _run(self, stage: str, number: int, after: list[Future[StageResult]]) -> StageResult:
-        # A stage waits for earlier stages and for itself at earlier blocks alone, so some thread can always go on.
+        # A stage waits only for earlier stages and for itself at earlier blocks, so some thread can always proceed.
         for future in after:
             future.result()
         return self._call(stage, number)

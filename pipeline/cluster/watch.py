@@ -1,5 +1,5 @@
-"""Waiting for tasks, with detection of lost workers. Dask does not report them: a task pinned to a lost worker stays
-pending forever, and tasks whose results were lost with it are run again."""
+"""Waiting for tasks, with detection of lost workers. Dask does not report these: a task pinned to a lost worker stays
+pending forever, and tasks whose results were lost with the worker are rerun."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from pipeline.cluster.pool import WorkerPool
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 
 PAUSED_SECONDS = 90.0
-"""Time that Dask may pause a worker: shorter than others wait for it in a collective (`workers.timeout_seconds`)."""
+"""Maximum time, in seconds, for which Dask may pause a worker: shorter than the timeout of collectives in which others
+wait for it (`workers.timeout_seconds`)."""
 IDLE_SECONDS = 600.0
-"""Time of a wait in which no task of the run may run on any worker: other work of its cluster may have all threads."""
+"""Maximum time, in seconds, during a wait in which no task of the run runs on any worker: other work on the cluster may
+occupy all threads."""
 
 
 class Watch:
     def __init__(self, pool: WorkerPool, silence_limit: float) -> None:
-        """`silence_limit`: seconds without a heartbeat after which a worker counts as lost."""
+        """`silence_limit`: seconds without a heartbeat after which a worker is considered lost."""
         self._pool, self._longest_silent = pool, silence_limit
         self._silence = Silence()
 
     def results(self, futures: Sequence[Future]) -> list[Any]:
         """Wait for tasks and return their results. Raises the exception of the first task that fails, without waiting
-        for the others. Raises WorkerLost if a worker is gone, had no heartbeat for too long, or was missing from a
-        collective, and PipelineError if one is paused, or none runs tasks, for too long."""
+        for the others. Raises WorkerLost if a worker is gone, sent no heartbeat for too long, or was missing from a
+        collective, and PipelineError if a worker is paused, or no worker runs tasks, for too long."""
         ended, awake = Event(), Awake()
-        # Waiting uses no timer of Dask: those do not run for as long as a backwards step of the monotonic clock.
+        # Do not wait with Dask's timers: after a backward step of the monotonic clock, they stop for as long as the
+        # step.
         for future in futures:
             future.add_done_callback(lambda _: ended.set())
         self._silence.begin_wait()
@@ -50,7 +53,7 @@ class Watch:
         return [self._fetch(future) for future in futures]
 
     def _say_what(self, futures: Sequence[Future]) -> None:
-        # Keys end with an id that means nothing to a user.
+        # Keys end with an id that is meaningless to users.
         names = sorted({str(future.key).rpartition("-")[0] for future in futures if not future.done()})
         paused = self._silence.paused()
         why = [
@@ -61,7 +64,7 @@ class Watch:
         print("; ".join([f"waiting for workers: {', '.join(names)}", *why]), flush=True)
 
     def _fetch(self, future: Future) -> Any:
-        """Fetch the result of a finished task; the worker that holds it may be gone."""
+        """Fetch the result of a finished task. The worker that holds it may be gone."""
         while True:
             # Checked first, since the task itself may have raised a TimeoutError.
             if future.status not in ("pending", "finished"):
@@ -74,8 +77,8 @@ class Watch:
                 self._fail(future)
 
     def _fail(self, future: Future) -> None:
-        """Raise the reason of a failed task: WorkerLost if a worker is gone, which the scheduler may report a little
-        later than the failure, or the task's own exception."""
+        """Raise the cause of a failed task: WorkerLost if a worker is gone (the scheduler may report that slightly
+        later than the failure), else the exception of the task."""
         error = in_time("fetching an error", future.exception) if future.status == "error" else None
         if error is None or isinstance(error, (KilledWorker, CommClosedError, LostTouch, OutOfTurn)):
             raise WorkerLost(f"a worker is gone: {error or 'its task was cancelled'}") from error

@@ -19,10 +19,10 @@ from pipeline.storage.wide_rows import widened
 def table_hash(
     places: Places, log: Log, chunk_RW: U32, catch_up: Callable[[U32], None] = lambda rows_UW: None
 ) -> tuple[int, int]:
-    """Return the sum modulo 2^128 of the hashes of all live rows (without tags), and their number. All rows must be in
-    the log.
+    """Return the sum, modulo 2^128, of the hashes of all live rows (without tags), and the number of these rows. All
+    rows must be in the log.
 
-    `catch_up` applies to copies of rows, widened, the steps that they missed (dense semantics).
+    `catch_up`: applies missed steps to widened copies of rows (dense semantics).
     """
     total = np.zeros(2, np.uint64)
     count = 0
@@ -38,8 +38,8 @@ def table_hash(
 
 
 def fingerprint(rows: int, dense: Iterable[tuple[str, np.ndarray]]) -> str:
-    """Hexadecimal digest of the table's hash and of named arrays (parameters, buffers, optimizer state) in the order
-    given."""
+    """Hexadecimal digest of the table hash and of named arrays (parameters, buffers, optimizer state), in the given
+    order."""
     digest = hashlib.blake2b(rows.to_bytes(16, "little"), digest_size=16)
     for name, array in dense:
         digest.update(f"{name} {array.dtype} {array.shape}".encode())

@@ -1,6 +1,7 @@
-"""Writing of a commit's rows into the log: every changed row of device and host, and the live rows of sparse chunks.
+"""Writing the rows of a commit to the log: every changed row of device and host, and the live rows of sparse chunks.
 
-The pipeline must be drained, since places must agree with the bytes. Rows stay in their tier and get a copy in the log.
+The pipeline must be drained, since places must agree with the bytes. Rows stay in their tier, and a copy is written to
+the log.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from pipeline.storage.shards import shard_of
 from pipeline.storage.tier import KeyedTier, Tier, check_keys
 
 Settle = Callable[[Any, U64, I64], None]
-"""Callback that records new log positions: called with the rows' slots or old positions, keys, and new positions."""
+"""Callback that records new log positions. Arguments: slots or old positions of the rows, keys, new positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushedRows:
-    """Numbers of rows that a commit wrote: changed rows of the slabs, rows merged from sparse chunks."""
+    """Numbers of rows written by a commit: changed rows of the slabs, and rows merged from sparse chunks."""
 
     changed: int
     merged: int
 
 
 def flush(places: Places, device: Tier, host: Tier, log: KeyedTier, chunk_RW: U32) -> FlushedRows:
-    """Write all of these rows, as one stream of chunks per shard; only the last chunk of a stream has padding.
-    `chunk_RW` is a buffer of one chunk. Raises Damaged if a row has another key than the one expected there.
+    """Write all of these rows, as one stream of chunks per shard. Only the last chunk of a stream is padded.
+    `chunk_RW`: buffer of one chunk. Raises Damaged if a row does not have the expected key.
     """
     shards = places.chunks.shards
     slabs = ((places.device, device), (places.host, host))
@@ -48,7 +49,7 @@ def flush(places: Places, device: Tier, host: Tier, log: KeyedTier, chunk_RW: U3
     for shard in shards.owned:
         stream = _Stream(places, log, chunk_RW, shard)
         for slots, tier in slabs:
-            # The slots are scanned once per shard, since a list of all of them would take too much memory.
+            # Scan the slots once per shard, since a list of all changed slots would take too much memory.
             for in_slab in slots.changed():
                 mine = in_slab[shard_of(slots.keys_S[in_slab], shards.num) == shard]
                 stream.add(tier, mine, slots.keys_S[mine], _copied(slots))
@@ -61,9 +62,9 @@ def flush(places: Places, device: Tier, host: Tier, log: KeyedTier, chunk_RW: U3
 
 
 def _to_merge(places: Places, changed_S: I64) -> I64:
-    """Sparse chunks to merge, those with the fewest live rows first, as far as the disk has room for them next to the
-    changed rows of each shard. `plan` brings a commit forward before the room runs out, so all sparse chunks fit unless
-    the settings of the log were changed."""
+    """Sparse chunks to merge, in ascending order of live rows, as far as the disk has room for them in addition to the
+    changed rows of each shard. `plan` brings a commit forward before room runs out, so all sparse chunks fit unless the
+    log settings were changed."""
     chunks, rows_S = places.chunks, changed_S.tolist()
     room = min(places.commit_chunks, places.caps.disk_chunks - chunks.present)
     room -= sum(map(chunks.of_rows, rows_S))
@@ -79,7 +80,7 @@ def _to_merge(places: Places, changed_S: I64) -> I64:
 
 
 class _Stream:
-    """Writer of one shard's chunks: collects rows in a buffer and writes it whenever it is full."""
+    """Writer of the chunks of one shard: collects rows in a buffer, and writes the buffer when it is full."""
 
     def __init__(self, places: Places, log: KeyedTier, chunk_RW: U32, shard: int) -> None:
         self._places, self._log, self._chunk_RW, self._shard = places, log, chunk_RW, shard
@@ -87,8 +88,8 @@ class _Stream:
         self._parts: list[tuple[Settle, Any, int]] = []
 
     def add(self, tier: Tier, at: Any, keys: U64, settle: Settle) -> None:
-        """Add the rows of these keys, which lie at the slots or positions `at` of `tier`. `settle` is called for each
-        part of them once it is written."""
+        """Add the rows of these keys, which are at the slots or positions `at` of `tier`. `settle`: called for each
+        part of the rows after it is written."""
         while len(at):
             part = at[: len(self._chunk_RW) - self._filled]
             rows_RW = self._chunk_RW[self._filled : self._filled + len(part)]
@@ -119,7 +120,7 @@ def _copied(slots: Slots) -> Settle:
 
 
 def _move(places: Places, old: I64, keys: U64, new: I64) -> None:
-    """Record that live rows of the log, or copies of unchanged rows, moved within the log."""
+    """Record that live rows, or copies of unchanged rows, have moved within the log."""
     places_N = places.map.find(keys)
     tier_N = tier_of(places_N)
     on_disk = tier_N == DISK
@@ -130,7 +131,7 @@ def _move(places: Places, old: I64, keys: U64, new: I64) -> None:
 
 
 def is_live(places: Places, keys_N: U64, at_N: I64) -> NDArray[np.bool_]:
-    """[N] True if the row of the key at this position of the log is its last version."""
+    """[N] True if the row at this position of the log is the latest version of its key."""
     places_N = places.map.find(keys_N)
     live_N = places_N == places.chunks.places_of(at_N)
     tier_N = tier_of(places_N)
@@ -141,15 +142,15 @@ def is_live(places: Places, keys_N: U64, at_N: I64) -> NDArray[np.bool_]:
 
 
 def live_at(places: Places, log: KeyedTier, chunk: int) -> tuple[I64, U64]:
-    """Positions and keys of a chunk's live rows."""
+    """Positions and keys of the live rows of a chunk."""
     at_R, keys_R = chunk * log.chunk_rows + np.arange(log.chunk_rows), log.keys(chunk)
     live_R = is_live(places, keys_R, at_R)
     return at_R[live_R], keys_R[live_R]
 
 
 def part_of(places: Places, log: Log, number: int) -> Manifest:
-    """Return the part of commit `number` that concerns the owned shards, without name, dense part and state. All rows
-    must be in the log."""
+    """Return the part of commit `number` for the owned shards, without name, dense part and state. All rows must be in
+    the log."""
     chunks = places.chunks
     assert chunks.live_rows == len(places.map), "the log does not hold every row once"
     described = metadata(log.table, chunks.tails)

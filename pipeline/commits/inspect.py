@@ -1,4 +1,4 @@
-"""Inspection of a run's files for damage: every checksum, then every tag and key, one chunk at a time."""
+"""Checking the files of a run for damage: every checksum, then every tag and key, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ OURS = (
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One file that differs from what a commit recorded."""
+    """A file that differs from the record in a commit."""
 
     file: Path
     what: str
     commits: tuple[int, ...]
-    """Numbers of the commits that are damaged by it."""
+    """Numbers of the affected commits."""
 
 
 def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Defect]]:
-    """Return the manifests that can be read, ascending, and a finding for each of the others."""
+    """Return the readable manifests, in ascending order, and a finding for each of the others."""
     manifests, findings = [], []
     for number in commits.numbers():
         file = commits.manifest_file(number)
@@ -47,7 +47,7 @@ def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Defect]]:
 
 
 def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tuple[int, Defect]]:
-    """Yield shards whose folder is missing. A table of one shard has no folder for it."""
+    """Yield the shards that have no folder. A table with a single shard has no shard folder."""
     num = manifests[-1].num_shards if manifests else 1
     for shard in range(num if num > 1 else 0):
         folder = shard_folder(run_dir / "table.zarr", shard, num)
@@ -59,8 +59,8 @@ def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tup
 def check_small_files(
     run_dir: Path, commits: Commits, manifests: Sequence[Manifest], missing: Collection[int] = ()
 ) -> Iterator[Defect]:
-    """Check the dense states of each commit, its copies of the files of features, and the table's Zarr metadata, which
-    must be that of one of the commits; the metadata of `missing` shards is skipped."""
+    """Check the dense states of each commit, its sums, its copies of feature files, and the Zarr metadata of the table,
+    which must match one of the commits. The metadata of `missing` shards is skipped."""
     expected: list[tuple[Path, set[str], tuple[int, ...]]] = []
     expected += [
         (commits.dense_file(m.number, replica), {digest}, (m.number,))
@@ -83,8 +83,8 @@ def check_small_files(
 
 
 def _described(manifest: Manifest) -> Iterator[dict[str, str]]:
-    """Yield the checksums of metadata as the present version of Zarr would write it, for this commit and for an empty
-    log: another version may have written other bytes."""
+    """Yield the checksums of the metadata as the installed version of Zarr would write it, for this commit and for an
+    empty log: another version may have written different bytes."""
     for tails in (manifest.tails, [0] * manifest.num_shards):
         described = metadata(manifest.table, tails)
         yield {name: checksum(content) for name, content in described.items()}
@@ -103,19 +103,19 @@ def _without(manifest: Manifest, missing: Collection[int]) -> Manifest:
 
 
 def named_chunks(manifests: Sequence[Manifest], missing: Collection[int] = ()) -> dict[ChunkState, tuple[int, ...]]:
-    """Return every chunk that a commit names, except those of `missing` shards, in the order of the log, with the
-    numbers of these commits. A chunk that two commits describe differently appears twice."""
+    """Return every chunk named by a commit, in log order, with the numbers of those commits; chunks of `missing` shards
+    are skipped. A chunk that two commits describe differently appears twice."""
     named: dict[ChunkState, tuple[int, ...]] = {}
     for m in manifests:
         for c in _without(m, missing).chunks:
-            # Commits may differ in the number of stale rows.
+            # The number of stale rows may differ between commits.
             chunk = c._replace(stale=0)
             named[chunk] = (*named.get(chunk, ()), m.number)
     return dict(sorted(named.items()))
 
 
 def check_chunk(run_dir: Path, manifest: Manifest, chunk: ChunkState, numbers: tuple[int, ...]) -> list[Defect]:
-    """Check the checksums of both files, then each row's tag, and its key against the file of keys."""
+    """Check the checksums of both files, then the tag of each row, and its key against the keys file."""
     findings, contents = [], []
     words = manifest.row["tag"] + 1
     for file_of, expected, num_bytes in (
@@ -139,8 +139,8 @@ def check_chunk(run_dir: Path, manifest: Manifest, chunk: ChunkState, numbers: t
 
 
 def _first_bytes(file: Path, num_bytes: int) -> bytes:
-    """Read at most `num_bytes` of a file, and nothing if it is missing. A file that was made longer by someone may not
-    fit into memory as a whole."""
+    """Read at most `num_bytes` of a file; empty if it is missing. A file that someone enlarged may not fit in
+    memory."""
     if not file.is_file():
         return b""
     with open(file, "rb") as opened:
@@ -148,20 +148,20 @@ def _first_bytes(file: Path, num_bytes: int) -> bytes:
 
 
 def _agree(rows_RW: U32, keys_R: U64) -> bool:
-    """True if each row has a right tag, and the key that the file of keys has. Padding has all bits set, and no tag."""
+    """True if each row has a valid tag, and the same key as the keys file. Padding has all bits set and no tag."""
     padding_R = keys_R == RESERVED
     same = (row_keys(rows_RW) == keys_R).all() and (rows_RW[padding_R] == 2**32 - 1).all()
     return bool(same) and first_wrong_tag(rows_RW[~padding_R]) < 0
 
 
 def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> list[Path]:
-    """List files that no commit names and that are not among those that a run leaves next to its commits."""
+    """List files that no commit names, except those that a run writes in addition to its commits."""
     manifests = list(manifests)
     table = run_dir / "table.zarr"
     described = [name for m in manifests for name in m.metadata] or ["zarr.json", "rows/zarr.json", "keys/zarr.json"]
     named = {table / name for name in described}
     named |= {f(table, c.number, m.num_shards) for m in manifests for c in m.chunks for f in (rows_file, keys_file)}
-    # A manifest that cannot be read does not say how many replicas it has.
+    # The number of replicas of an unreadable manifest is unknown.
     for number in commits.numbers():
         named |= {commits.manifest_file(number), commits.dense_file(number), commits.sums_file(number)}
         named |= set(commits.folder.glob(f"{stem(number)}-*.safetensors"))

@@ -1,11 +1,11 @@
-"""Commits: a manifest names every file of a state and its checksum. It is published by one rename, after all files that
-it names are on the disk; only after that are files deleted that no kept commit names.
+"""Commits: a manifest names every file of a state and its checksum. It is published with one rename, after all files
+that it names are durable. Only then are files that no kept commit names deleted.
 
 RUN_DIR/commits/000007.json          the manifest
 RUN_DIR/commits/000007.safetensors   the dense model and its optimizer
-RUN_DIR/commits/000007-3.safetensors the same of the fourth replica, if there are several
-RUN_DIR/commits/000007.sums          sums of the epoch that it interrupts, if there are some
-RUN_DIR/reserve                      disk space held for the next commit; reserve-3 is the fourth worker's
+RUN_DIR/commits/000007-3.safetensors the same for the fourth replica, if there are several
+RUN_DIR/commits/000007.sums          sums of the epoch that the commit interrupts, if any
+RUN_DIR/reserve                      disk space reserved for the next commit; reserve-3 is that of the fourth worker
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from pipeline.storage.shards import MAX_SHARDS, Shards, shard_folder
 
 FORMAT: Literal[3] = 3
 WITH_SPANS: Literal[4] = 4
-"""Format of the manifests of runs with spans, whose positions name one; all others have FORMAT, which older versions of
-this package read."""
+"""Format of the manifests of runs with spans, where a position includes a span. All other manifests have FORMAT, which
+older versions of this package can read."""
 SEAL = Seal(b'{"checksum": "%s", "commit": ', b"}\n")
 DETAILS = "`pipeline verify RUN` says more, and --repair goes back to the newest commit that is intact"
 OTHER_VERSION = "go back to the version of this package that wrote it, or start over with --fresh"
@@ -44,16 +44,16 @@ OTHER_VERSION = "go back to the version of this package that wrote it, or start 
 NUMBER = r"[0-9]{6,18}"
 MANIFEST_NAME = re.compile(rf"{NUMBER}\.json")
 OWN_NAME = re.compile(rf"{NUMBER}(\.json|(-[0-9]+)?\.safetensors|\.sums)(\.partial)?")
-"""Names of files in the folder of commits that belong to this format. Other files are never deleted."""
+"""Names of files of this format in the commits folder. Other files are never deleted."""
 RESERVE_NAME = re.compile(r"reserve(-[0-9]+)?")
 
 
 class ChunkState(NamedTuple):
-    """A chunk of the log that a commit refers to."""
+    """A chunk of the log referenced by a commit."""
 
     number: Count
     stale: Count
-    """Number of its rows that are padding or have a later version."""
+    """Number of rows that are padding or have a later version."""
     rows_checksum: Digest
     keys_checksum: Digest
 
@@ -69,13 +69,13 @@ class Manifest:
     """A named commit is kept until a later one takes its name."""
     num_shards: Count
     tails: tuple[Count, ...]
-    """Number of rows in each shard's arrays."""
+    """Number of rows in the arrays of each shard."""
     live_rows: Count
     row: dict[str, Any]
     chunk_rows: Count
     chunks: tuple[ChunkState, ...]
     metadata: dict[str, Digest]
-    """Checksums of the table's Zarr metadata as of this commit."""
+    """Checksums of the Zarr metadata of the table as of this commit."""
     dense: tuple[Digest, ...]
     """Checksums of the safetensors files, one per replica."""
     state: dict[str, Any]
@@ -83,14 +83,14 @@ class Manifest:
     format: Literal[3, 4] = FORMAT
 
     def content(self) -> bytes:
-        """Content of the manifest's file, a function of the values alone."""
+        """Content of the manifest file, a function of the values alone."""
         text = json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
         return SEAL.close(text.encode())
 
     @classmethod
     def of(cls, path: Path) -> Manifest:
-        """Read a manifest. Raises Damaged if the file was changed or renamed since it was published, or has values
-        that no run publishes."""
+        """Read a manifest. Raises Damaged if the file was modified or renamed after publication, or has values that no
+        run would publish."""
         try:
             manifest = read_json(Manifest, SEAL.open(path.read_bytes()))
             manifest._check()
@@ -102,8 +102,8 @@ class Manifest:
         return manifest
 
     def _check(self) -> None:
-        """Raises ValueError if values that are valid by themselves do not fit together. A manifest that passes names no
-        file outside of the table and no chunk beyond its end."""
+        """Raises ValueError if individually valid values are inconsistent. A manifest that passes names no file outside
+        the table and no chunk beyond its end."""
         RowLayout.of(self.row)
         if self.name not in (None, "best"):
             raise ValueError(f"name is {self.name[:99]!r}, expected null or 'best'")
@@ -127,17 +127,17 @@ class Manifest:
 
     @property
     def table(self) -> TableFormat:
-        """Format of the whole table, all of its shards."""
+        """Format of the whole table, with all shards."""
         return TableFormat(RowLayout.of(self.row), self.chunk_rows, Shards.all(self.num_shards))
 
     @property
     def shards(self) -> set[int]:
-        """Shards whose metadata is in this manifest."""
+        """Shards with metadata in this manifest."""
         names = {str(shard_folder(Path(), s, self.num_shards) / "zarr.json"): s for s in range(self.num_shards)}
         return {names[name] for name in names.keys() & self.metadata.keys()}
 
     def part(self, owned: Iterable[int]) -> Manifest:
-        """Return the part of the commit that concerns the owned shards."""
+        """Return the part of the commit for the owned shards."""
         mine = set(owned)
         if mine >= set(range(self.num_shards)):
             return self
@@ -156,17 +156,17 @@ class Manifest:
 
 
 def metadata_files(num_shards: int) -> set[str]:
-    """Paths, relative to the table, of its Zarr metadata files."""
+    """Paths of the Zarr metadata files of a table, relative to the table."""
     shards = {shard_folder(Path(), shard, num_shards) for shard in range(num_shards)}
     arrays = {shard / name for shard in shards for name in ("rows", "keys")}
     return {str(folder / "zarr.json") for folder in {Path(), *shards, *arrays}}
 
 
 def join_parts(parts: Sequence[Manifest]) -> Manifest:
-    """Join the manifests of workers that own a part of the shards each into one, with the dense states of their
-    replicas in this order; name and state are those of the first part.
+    """Join the manifests of workers, each for its own shards, into one. Dense states are in the order of the parts;
+    name and state are those of the first part.
 
-    Raises ValueError if the parts do not belong to one commit, or a shard is in none or in several of them.
+    Raises ValueError if the parts belong to different commits, or a shard is in no part or in several.
     """
     first = parts[0]
     for what in ("number", "row", "chunk_rows", "num_shards"):
@@ -190,7 +190,7 @@ def join_parts(parts: Sequence[Manifest]) -> Manifest:
 
 
 def arrays_of(content: bytes, file: Path, way_out: str) -> dict[str, Array]:
-    """Arrays in the content of a safetensors file. Raises Damaged if it is not that of one."""
+    """Arrays in the content of a safetensors file. Raises Damaged if the content is not valid."""
     try:
         arrays: dict[str, Array] = load(content)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -199,7 +199,7 @@ def arrays_of(content: bytes, file: Path, way_out: str) -> dict[str, Array]:
 
 
 def other_format(path: Path, seal: Seal, *known: int) -> str | None:
-    """Say in which format a sealed file is that cannot be read; None if it is in a known one, or damaged."""
+    """Describe the format of a sealed file that cannot be read; None if the format is known or the file is damaged."""
     try:
         found = json.loads(seal.open(path.read_bytes()))["format"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -215,18 +215,18 @@ def stem(number: int) -> str:
 
 
 class Commits:
-    """The commits of a run directory. They belong to the driver, which uses them while the pipeline is drained."""
+    """The commits of a run directory. Used by the driver, while the pipeline is drained."""
 
     def __init__(self, run_dir: Path, files: Files, keep: int) -> None:
-        """Raises ValueError if the folder of commits is a symbolic link."""
+        """Raises ValueError if the commits folder is a symbolic link."""
         self.folder = run_dir / "commits"
         refuse_links([self.folder])
         self.files = files
         self._keep = keep
         self._read: dict[int, Manifest] = {}
-        """Cache of manifests that were read or published, by number. Published manifests never change."""
+        """Cache of manifests read or published, by number. Published manifests never change."""
         self._condemned: dict[int, int] = {}
-        """Descriptors of the manifests to be deleted, each locked so that no reader takes it (`commits.reading`)."""
+        """File descriptors of manifests to be deleted, locked so that no reader can take them (`commits.reading`)."""
         weakref.finalize(self, _close_all, self._condemned)
 
     def manifest_file(self, number: int) -> Path:
@@ -239,7 +239,7 @@ class Commits:
         return self.folder / f"{stem(number)}.sums"
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all published commits, ascending."""
+        """Return the numbers of all published commits, in ascending order."""
         return sorted(int(path.stem) for path in self.folder.iterdir() if MANIFEST_NAME.fullmatch(path.name))
 
     def load_dense(self, manifest: Manifest, replica: int = 0) -> dict[str, Array]:
@@ -250,37 +250,37 @@ class Commits:
         return arrays_of(content, file, DETAILS)
 
     def write_dense(self, number: int, arrays: Mapping[str, Array], replica: int = 0) -> str:
-        """Write the dense state of the next commit; returns its checksum."""
+        """Write the dense state of the next commit. Returns its checksum."""
         return self.files.write(self.dense_file(number, replica), tensors(arrays))
 
     def publish(self, manifest: Manifest) -> None:
-        """Publish the manifest as a commit. All files that it names must be durable; only the names of the dense
-        states' files are made durable here."""
+        """Publish the manifest as a commit. All files that it names must be durable, except the directory entries of
+        dense states, which are made durable here."""
         self.files.sync_folder(self.folder)
         self.files.replace(self.manifest_file(manifest.number), [manifest.content()])
         self._read[manifest.number] = manifest
 
     def all(self) -> list[Manifest]:
-        """Return all published commits, ascending."""
+        """Return all published commits, in ascending order."""
         for number in self.numbers():
             if number not in self._read:
                 self._read[number] = Manifest.of(self.manifest_file(number))
         return [self._read[number] for number in self.numbers()]
 
     def kept(self, give_up: bool = False) -> list[Manifest]:
-        """Return the commits to keep, ascending: the last `keep` ones, the last one of each name, and those that a
-        reader holds. `give_up`: of these only the last one and the last one of each name."""
+        """Return the commits to keep, in ascending order: the last `keep` commits, the last one of each name, and those
+        held by a reader. `give_up`: only the last commit and the last one of each name."""
         manifests = self.all()
         named = {m.name: m for m in manifests if m.name}
         last = manifests[-1 if give_up else -self._keep :]
         return [m for m in manifests if m in last or m in named.values() or (self._is_held(m) and not give_up)]
 
     def _is_held(self, manifest: Manifest) -> bool:
-        """True if a reader holds the manifest's lock. If not, this object takes the lock and keeps it until `prune`,
-        so that no reader can take a commit that is about to be deleted."""
+        """True if a reader holds the lock of the manifest. Otherwise, this object takes the lock and keeps it until
+        `prune`, so that no reader can take a commit that is about to be deleted."""
         if manifest.number in self._condemned:
             return False
-        # Opened for writing: NFS gives exclusive locks on such files alone.
+        # Opened for writing, since NFS requires that for exclusive locks.
         descriptor = os.open(self.manifest_file(manifest.number), os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -288,15 +288,14 @@ class Commits:
             os.close(descriptor)
             return True
         except OSError:
-            # A file system without locks has no readers that could hold one.
+            # On a file system without locks, no reader can hold one.
             os.close(descriptor)
             return False
         self._condemned[manifest.number] = descriptor
         return False
 
     def prune(self, kept: Iterable[Manifest]) -> None:
-        """Delete all other commits. Their manifests are deleted first, so that no manifest is left that names a missing
-        file."""
+        """Delete all commits not in `kept`. Manifests are deleted first, so that none ever names a missing file."""
         self._read = {manifest.number: manifest for manifest in kept}
         named = {self.manifest_file(number) for number in self._read}
         ours = [path for path in self.folder.iterdir() if OWN_NAME.fullmatch(path.name) and not path.is_dir()]

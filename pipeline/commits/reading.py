@@ -1,7 +1,7 @@
-"""Opening of a commit for reading while training continues: nothing is written, repaired or deleted.
+"""Opening a commit for reading while training continues: nothing is written, repaired or deleted.
 
-A reader holds a shared lock on the manifest, never the run's lock. Training keeps the commits whose manifest is locked
-(`Commits.kept`), until the disk's cap would end the run; then it deletes the manifest, and the reader ends.
+A reader holds a shared lock on the manifest, never the lock of the run. Training keeps commits with locked manifests
+(`Commits.kept`), unless the disk cap would otherwise end the run: then it deletes the manifest, and the reader ends.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pipeline.storage.files import Files
 
 LOCK_ATTEMPTS = 100
 PAUSE_SECONDS = 0.01
-"""A chosen commit may be deleted before it is locked: then another one is chosen, after a pause."""
+"""Pause before choosing again, if the chosen commit was deleted before it could be locked."""
 
 
 class GivenUp(PipelineError):
-    """The commit that a reader held is gone: training has deleted it to make room within the disk's cap, the run was
-    moved aside, or a repair has deleted it as damaged."""
+    """The commit held by a reader is gone: training deleted it to stay within the disk cap, the run was moved aside, or
+    a repair deleted it as damaged."""
 
     resumes = False
 
@@ -35,7 +35,7 @@ class HeldCommit:
     """A commit that training keeps while this object is open. Also a context manager. Thread-safe."""
 
     def __init__(self, run_dir: Path, manifest: Manifest, descriptor: int) -> None:
-        """`descriptor`: the manifest's file, with a shared lock."""
+        """`descriptor`: descriptor of the manifest file, with a shared lock."""
         self.run_dir, self.manifest, self._descriptor = run_dir, manifest, descriptor
 
     @property
@@ -43,8 +43,8 @@ class HeldCommit:
         return self.manifest.number
 
     def check(self) -> None:
-        """Raises GivenUp if the commit was deleted. Otherwise everything that was read before this call belongs to the
-        commit, since its manifest is deleted before its chunks. Raises ValueError if this object is closed."""
+        """Raises GivenUp if the commit was deleted, and ValueError if this object is closed. Otherwise, everything read
+        before this call belongs to the commit, since a manifest is deleted before its chunks."""
         if self._descriptor < 0:
             raise ValueError(f"commit {self.number} of {self.run_dir} is closed; open it again")
         try:
@@ -60,7 +60,7 @@ class HeldCommit:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Context in which an error that follows from the commit's deletion is raised as GivenUp."""
+        """Context in which an error caused by the deletion of the commit is raised as GivenUp."""
         try:
             yield
         except (OSError, PipelineError):
@@ -68,7 +68,7 @@ class HeldCommit:
             raise
 
     def load_replicas(self) -> list[dict[str, Array]]:
-        """Dense part of each replica, with its optimizer state."""
+        """Dense parts of all replicas, with optimizer state."""
         commits = Commits(self.run_dir, Files(), 1)
         with self.explaining():
             return [commits.load_dense(self.manifest, replica) for replica in range(len(self.manifest.dense))]
@@ -87,8 +87,8 @@ class HeldCommit:
 
 
 def hold(run_dir: Path, which: str | int | None = None) -> HeldCommit:
-    """Hold a commit of a run: "best", "last", or the one with this number; None: the best one if there is one, else
-    the last one. Raises ValueError if there is no such commit, and Damaged if its manifest is."""
+    """Hold a commit of a run. `which`: "best", "last", or a number; None: the best commit if there is one, else the
+    last. Raises ValueError if there is no such commit, and Damaged if its manifest is damaged."""
     if not (run_dir / "commits").is_dir():
         raise ValueError(f"{run_dir} holds no run: it has no folder `commits`; name the folder that a run has written")
     commits = Commits(run_dir, Files(), 1)
@@ -125,7 +125,7 @@ def _choose(commits: Commits, which: str | int | None) -> int:
 
 
 def _lock(run_dir: Path, path: Path) -> HeldCommit | None:
-    """Lock a manifest; None if it is being deleted. Raises FileNotFoundError if it is gone."""
+    """Lock a manifest; None if it is being deleted. Raises FileNotFoundError if it is already gone."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -136,7 +136,7 @@ def _lock(run_dir: Path, path: Path) -> HeldCommit | None:
     except OSError:
         os.close(descriptor)
         raise
-    # It may have been deleted between its opening and its lock.
+    # The file may have been deleted between open and lock.
     if os.fstat(descriptor).st_nlink == 0:
         held.close()
         return None

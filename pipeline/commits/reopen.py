@@ -1,5 +1,5 @@
-"""Opening of an earlier run's log: delete files that no kept commit names, and rebuild the key map from the log's
-keys."""
+"""Reopening the log of an earlier session: deleting files that no kept commit names, and rebuilding the key map from
+the keys in the log."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from pipeline.storage.reader import allow_many_files
 from pipeline.storage.shards import ONE_SHARD, Shards
 
 INSERTED_AT_ONCE = 1 << 19
-"""Number of keys that are inserted together: a call for each of the map's 256 partitions takes longer than 30 keys."""
+"""Number of keys inserted together: a call for each of the 256 partitions of the map takes longer than 30 keys."""
 
 
 def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
-    """Checksums of each chunk that a kept commit refers to: (file of rows, file of keys)."""
+    """Checksums of each chunk that a kept commit references: (rows file, keys file)."""
     return {c.number: (c.rows_checksum, c.keys_checksum) for manifest in kept for c in manifest.chunks}
 
 
 def clean(path: Path, kept: Sequence[Manifest], files: Files, shards: Shards = ONE_SHARD) -> None:
-    """Delete the chunks of the owned shards that no kept commit names, and metadata files that were only partly written
-    when a session ended.
+    """Delete chunks of the owned shards that no kept commit names, and partially written metadata files of an earlier
+    session.
 
-    Files with other names stay, and so do files of other workers; the metadata of the whole table belongs to the owner
-    of shard 0. Raises ValueError if a folder is a symbolic link.
+    Files with other names and files of other workers are kept. The metadata of the whole table belongs to the owner of
+    shard 0. Raises ValueError if a folder is a symbolic link.
     """
     named = {file_of(path, chunk, shards.num) for file_of in (rows_file, keys_file) for chunk in checksums(kept)}
     refuse_links(folders_of(path, shards))
@@ -60,12 +60,12 @@ def open_log(
     direct: bool = False,
     writes: bool = True,
 ) -> Log:
-    """Open the log as of the last kept commit, and fill `places`, which must be empty, to match; without commits, make
-    an empty log. Both cover the shards that `places` own. `writes`: for training; else there must be a commit, and
-    nothing is written, repaired or deleted.
+    """Open the log as of the last kept commit, and fill `places`, which must be empty, to match; without commits,
+    create an empty log. Both cover the shards owned by `places`. `writes`: True for training; False requires a commit,
+    and nothing is written, repaired or deleted.
 
-    Raises ValueError if the log has rows of another layout, other shards, or more keys than the map may hold, and
-    Damaged like `rebuild`.
+    Raises ValueError if the log has another row layout, other shards, or more keys than the map may hold, and Damaged
+    as `rebuild` does.
     """
     shards, tails = places.chunks.shards, kept[-1].tails if kept else None
     kept = [manifest.part(shards.owned) for manifest in kept]
@@ -89,7 +89,7 @@ def open_log(
 
 
 def _check_format(path: Path, table: TableFormat, newest: Manifest) -> None:
-    """Raises ValueError if a commit has rows of another layout, or other shards."""
+    """Raises ValueError if a commit has another row layout or other shards."""
     row, chunk_rows, num_shards = table.layout.describe(), table.chunk_rows, table.shards.num
     if (newest.row, newest.chunk_rows, newest.num_shards) != (row, chunk_rows, num_shards):
         there, here = (
@@ -106,8 +106,8 @@ def _check_format(path: Path, table: TableFormat, newest: Manifest) -> None:
 def read_commit(
     run_dir: Path, manifest: Manifest, speed: DiskSpeed, direct: bool = False, map_bytes: int = 1 << 62
 ) -> tuple[Places, Log]:
-    """Open all shards of a commit's log, to read rows without tiers. `map_bytes`: maximum size of the key map. Raises
-    as `open_log` does."""
+    """Open all shards of the log of a commit, to read rows without tiers. `map_bytes`: maximum size of the key map.
+    Raises the same exceptions as `open_log`."""
     allow_many_files()
     chunks = Chunks(manifest.chunk_rows, 2.0, 0.0, manifest.table.shards)
     places = Places(0, 0, ("clock", "clock"), Caps(1 << 62, map_bytes), chunks)
@@ -116,10 +116,10 @@ def read_commit(
 
 
 def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
-    """Insert every key of the commit (or of the owned shards' part of it) into the map; of several versions of a key
-    the last position is used.
+    """Insert every key of the commit, or of its part for the owned shards, into the map. If there are several versions
+    of a key, the last position is used.
 
-    Raises Damaged if a chunk is missing or short, or the keys differ from those written.
+    Raises Damaged if a chunk is missing or has another size, or the keys differ from those written.
     """
     chunks = places.chunks
     chunks.load(manifest.tails, log.checksums)
@@ -137,8 +137,8 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
 
 
 def insert_chunks(places: Places, chunk_numbers: Sequence[int], keys_of: Callable[[int], U64]) -> None:
-    """Insert the keys of chunks of the log into the map, in this order; earlier versions of a key become stale.
-    `keys_of`: keys [R] of a chunk, `RESERVED` for padding."""
+    """Insert the keys of log chunks into the map, in this order. Earlier versions of a key become stale. `keys_of`:
+    returns the keys [R] of a chunk, with `RESERVED` for padding."""
     at_once = max(1, INSERTED_AT_ONCE // places.chunks.rows)
     table = KeyTable()
     for first in range(0, len(chunk_numbers), at_once):
@@ -147,7 +147,7 @@ def insert_chunks(places: Places, chunk_numbers: Sequence[int], keys_of: Callabl
 
 
 def _insert(places: Places, table: KeyTable, keys_of_chunks: Sequence[tuple[int, U64]]) -> None:
-    """Insert the keys of some chunks; of a key that comes several times the last position is used."""
+    """Insert the keys of some chunks. If a key occurs several times, the last position is used."""
     chunks = places.chunks
     keys, at = [], []
     for chunk, keys_R in keys_of_chunks:
@@ -160,7 +160,7 @@ def _insert(places: Places, table: KeyTable, keys_of_chunks: Sequence[tuple[int,
     table.add(keys_N, number_N)
     keys_U = table.keys_U
     last_U = np.empty(len(keys_U), np.int64)
-    # Of several positions with the same number NumPy keeps the last.
+    # If several positions have the same number, NumPy keeps the last.
     last_U[number_N] = at_N
     places_U = places.map.find(keys_U)
     new_U = places_U == UNKNOWN

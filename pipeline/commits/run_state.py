@@ -1,5 +1,5 @@
-"""State of the run itself in a commit, next to rows and dense states. Reading validates every value strictly: a file
-that someone edited can have a right checksum and wrong values."""
+"""The part of a commit's state that is neither rows nor dense states. Reading validates every value strictly: a file
+that someone edited can have a correct checksum and wrong values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged
 
 REPORTED = (("auc", "logloss"), ("mse", "rmse"))
-"""Metrics that every evaluation must have: the first ones, or the others if its first label is any number."""
+"""Metrics that every evaluation must have: the first pair, or the second pair if its first label is numeric."""
 
 
 Figure = int | float | str | None
@@ -54,27 +54,27 @@ class SavedSums(Strict):
     version: Literal[1] = 1
     workers: Count
     sums: Count
-    """Number of sums of each worker."""
+    """Number of sums per worker."""
     words: tuple[Count, ...]
-    """Number of words of each table of entries."""
+    """Number of words in each table of entries."""
     checksum: Digest
     group: str | None
     progressive: bool
-    """Settings of the metrics that they are of."""
+    """With `group`: the metric settings that produced the sums."""
 
 
 class RunState(Strict):
-    """The `state` of a manifest. Its first values are those of `pipeline.driver.resume.description`; when a run
-    resumes, differences from them are refused or reported."""
+    """The `state` of a manifest. The first fields are those of `pipeline.driver.resume.description`; on resume,
+    differences from them are refused or reported."""
 
     workflow: dict[str, Any]
     data: dict[str, SplitIdentity]
     steps_of_epoch: Count
     environment: dict[str, str]
     code: str = ""
-    """Digest of what the model class runs; empty in commits of earlier versions of this package."""
+    """Digest of the code that the model class runs; empty in commits of earlier versions of this package."""
     side_files: Digests
-    """Checksum of each file that features read, by the name that they have for it."""
+    """Checksum of each file that features read, by the name that the workflow uses for it."""
     epochs: list[EpochMetrics]
     trained: Count
     seconds: Amount
@@ -82,10 +82,10 @@ class RunState(Strict):
     disk: dict[str, Count | Amount]
     position: SavedPosition
     steps: Count | None = None
-    """Number of steps before the position; None without spans, where it follows from `steps_of_epoch`."""
+    """Number of steps before the position; None without spans, since it follows from `steps_of_epoch`."""
     speed: SavedDiskSpeed
     sums: SavedSums | None = None
-    """None at the end of an epoch, if nothing is summed, and in commits of earlier versions of this package."""
+    """None at the end of an epoch, if there are no sums, and in commits of earlier versions of this package."""
 
     @property
     def at(self) -> Position:
@@ -93,21 +93,21 @@ class RunState(Strict):
 
     @property
     def step(self) -> int:
-        """Number of steps that were taken before the commit."""
+        """Number of steps taken before the commit."""
         if self.steps is not None:
             return self.steps
         steps = self.steps_of_epoch
         return self.at.epoch * steps + (self.at.batch if self.at.split == "train" else steps)
 
     def check_trained(self, num_examples: int) -> None:
-        """Raises ValueError if `trained` differs from `num_examples`, the number of examples before the position."""
+        """Raises ValueError unless `trained` equals `num_examples`, the number of examples before the position."""
         if self.trained != num_examples:
             raise ValueError(f"trained: {self.trained:,} examples, but {num_examples:,} lie before the position")
 
 
 @contextmanager
 def naming(manifest: Manifest) -> Iterator[None]:
-    """Context in which a ValueError is raised as Damaged with the number of the commit."""
+    """Context in which a ValueError is raised as Damaged, with the commit number."""
     try:
         yield
     except ValueError as error:
@@ -115,7 +115,7 @@ def naming(manifest: Manifest) -> Iterator[None]:
 
 
 def newest_state(kept: Sequence[Manifest]) -> RunState:
-    """Return the state of the last of these commits. Raises Damaged if the state of any of them is not valid."""
+    """Return the state of the last of these commits. Raises Damaged if the state of any of them is invalid."""
     for manifest in kept:
         with naming(manifest):
             state = read_state(manifest.state)
@@ -123,7 +123,7 @@ def newest_state(kept: Sequence[Manifest]) -> RunState:
 
 
 def read_state(state: Mapping[str, Any]) -> RunState:
-    """Return the state of a manifest. Raises ValueError if no run can have written it."""
+    """Return the state of a manifest. Raises ValueError if no run could have written it."""
     read = read_json(RunState, json.dumps(state))
     known: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
         "data": (read.data, SPLITS),

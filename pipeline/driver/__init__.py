@@ -1,1 +1,1 @@
-"""One run, from an opened workflow to its result: the loop above the pipeline, commits, resuming, recovery."""
+"""One run, from an opened workflow to its result: the loop around the pipeline, commits, resuming, recovery."""

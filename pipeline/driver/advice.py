@@ -1,17 +1,17 @@
-"""Advice at the end of a run, from what the run counted and timed; nothing is computed for it."""
+"""Advice at the end of a run, from counts and timings that the run collects anyway."""
 
 from __future__ import annotations
 
 from pipeline.driver.driver import Driver
 
 MIN_SECONDS = 20.0
-"""Seconds of a session below which no advice is given: its start is most of it."""
+"""Minimum length of a session, in seconds, for advice: startup dominates shorter ones."""
 LEAST_SHARE = 0.1
-"""Share of a session that commits must take before fewer of them are advised."""
+"""Minimum share of a session spent on commits for the advice to commit less often."""
 
 
 def advice_after(driver: Driver) -> str | None:
-    """Say what bound the run of a driver that has finished, and what would change that; None if it trained nothing."""
+    """Describe the bottleneck of a finished run and how to remove it; None if the run trained nothing."""
     ended, trained = driver.live.ended, driver.history.tiers.counts()["trained"]
     if ended is None or not trained["keys"]:
         return None

@@ -1,4 +1,4 @@
-"""Decisions made from the validation of each epoch: learning rates, early stopping, and the best epoch."""
+"""Decisions based on the validation of each epoch: learning rates, early stopping, and the best epoch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHY_UNDEFINED = {
 
 
 class BestEpoch:
-    """Decides from the history of validations alone; holds no state."""
+    """Decides from the validation history alone; stateless."""
 
     def __init__(self, workflow: Workflow) -> None:
         self._plateau, self._optimizer = workflow.schedule.plateau, workflow.optimizer
@@ -35,7 +35,7 @@ class BestEpoch:
 
     @property
     def is_tested(self) -> bool:
-        """True if the best epoch is tested, False if the last one."""
+        """True if the best epoch is tested, False if the last one is."""
         return self._plateau is not None
 
     def verdict(self, history: History) -> EpochVerdict:
@@ -51,14 +51,14 @@ class BestEpoch:
 
     def _validated(self, history: History) -> list[float]:
         label = self._named.partition(":")[2]
-        # Of a single label, metrics have no name of a label.
+        # With a single label, metric names have no label suffix.
         return history.validated(f"{self._metric}_{label}" if label and self._num_labels > 1 else self._metric)
 
     def stops(self, history: History) -> bool:
         return self.verdict(history).stops(self._plateau)
 
     def why_early(self, history: History) -> str:
-        """Say why training ends before its last epoch, and which one counts."""
+        """Explain why training ends before its last epoch, and name the best one."""
         verdict = self.verdict(history)
         since = f"the {verdict.in_a_row} epochs" if verdict.in_a_row > 1 else "the epoch"
         return (
@@ -67,7 +67,7 @@ class BestEpoch:
         )
 
     def undefined(self, history: History) -> str | None:
-        """Return a warning if the last validated epoch is the first one whose metric is undefined."""
+        """Return a warning if the last validated epoch is the first with an undefined metric."""
         *before, last = self._validated(history) or [0.0]
         if math.isfinite(last) or not all(map(math.isfinite, before)):
             return None
@@ -87,7 +87,8 @@ class BestEpoch:
         return self.verdict(history).best == len(self._validated(history)) - 1
 
     def evaluation(self, history: History) -> Mapping[str, Any] | None:
-        """Metrics of the best validated epoch; without a validation those of the last test, None without a test."""
+        """Metrics of the best validated epoch, or of the last test if there is no validation; None if there is
+        neither."""
         best = self.verdict(history).best
         if best is not None:
             return [epoch for epoch in history.epochs if epoch["split"] == "validation"][best]
@@ -100,7 +101,7 @@ class BestEpoch:
         return rows, dense
 
     def commit(self, manifests: Sequence[Manifest], history: History) -> tuple[Manifest, int, str | None]:
-        """Return the commit to test, its epoch, and a remark for the user if it is not the best epoch's."""
+        """Return the commit to test, its epoch, and a remark for the user if that is not the best epoch."""
         named = (manifest for manifest in reversed(manifests) if manifest.name == "best")
         opened = next(named, manifests[-1]) if self.verdict(history).best is not None else manifests[-1]
         epoch, best = Position(**opened.state["position"]).epoch - 1, self.verdict(history).best

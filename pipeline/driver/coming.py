@@ -1,4 +1,4 @@
-"""Blocks that follow a stretch, whose keys policies want to know."""
+"""Lookahead for cache policies: the blocks that follow a stretch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.worker.worker import Worker
 
 
 def as_far_as_known(coming: Iterable[Block], known_examples: int) -> list[Block]:
-    """Blocks of `coming`, which follow a stretch, whose keys may be known while its last block is planned."""
+    """Blocks of `coming`, which follows a stretch, with keys that may be known while its last block is planned."""
     known: list[Block] = []
     for block in coming:
         first = known[0] if known else block
@@ -23,22 +23,22 @@ def as_far_as_known(coming: Iterable[Block], known_examples: int) -> list[Block]
 
 
 class ComingBlocks:
-    """Announces coming blocks to the workers, and reports once if the keys of some have no room. Does neither if no
-    policy needs them."""
+    """Announces coming blocks to the workers, and reports, only once, if there is no room for all their keys. Does
+    nothing if no policy needs them."""
 
     def __init__(self, setup: Setup) -> None:
         self._storage, self._agenda = setup.workflow.storage, setup.agenda
         self._reported = not self._storage.foresees
 
     def announce(self, crew: Crew, begin: Block | None, block_batches: int) -> None:
-        """Announce the blocks from `begin` on, the first one after the next stretch (None: there is none)."""
+        """Announce the blocks from `begin` on, the first block after the next stretch (None: there is none)."""
         if not self._storage.foresees:
             return
         coming = self._agenda.blocks(block_batches, begin) if begin else []
         crew.each(Worker.announce, as_far_as_known(coming, self._storage.known_examples))
 
     def shortage(self, crew: Crew) -> str | None:
-        """Return a remark if the keys of fewer examples are known than the workflow asks for; the first time only."""
+        """Return a remark, the first time only, if the keys of fewer examples are known than the workflow asks for."""
         if self._reported:
             return None
         least = [examples for examples in crew.each(Worker.least_known) if examples is not None]

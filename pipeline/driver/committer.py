@@ -1,7 +1,7 @@
-"""Commits: all state of a drained pipeline becomes durable at once.
+"""Taking commits: the entire state of a drained pipeline becomes durable atomically.
 
-A commit has two phases: every worker writes its part to files that no manifest names yet; then the driver publishes one
-manifest that names them all, by a rename.
+A commit has two phases: every worker writes its part to files that no manifest names yet; then the driver publishes,
+with a rename, one manifest that names them all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.worker.worker import Worker
 
 
 def place_of(at: Position) -> str:
-    """The epoch of a position, or the span, as messages name it."""
+    """Name of the epoch or span of a position, for messages."""
     return f"epoch {at.epoch + 1}" if at.span is None else f"span {at.span + 1}"
 
 
@@ -34,9 +34,9 @@ class Committer:
         self._crew = crew
         self._commits = commits
         self.newest = kept[-1] if kept else None
-        """The commit that a resumed run would start from; None if there is none."""
+        """Commit from which a resumed run would start; None if there is none."""
         self.began = 0.0
-        """Moment at which the last commit of this session began, on `time.perf_counter`'s clock."""
+        """Start time of the last commit of this session, from `time.perf_counter`."""
         self.totals = totals
 
     @property
@@ -67,10 +67,10 @@ class Committer:
         self, state: Callable[[], dict[str, Any]], name: str | None = None, at_least: int = 0, give_up: bool = False
     ) -> None:
         """Publish a commit, then delete all files that no kept commit needs. Raises OSError if a write fails; `newest`
-        is then the last published commit, which may be the new one.
+        is then the last published commit, possibly the new one.
 
-        `state`: called once all rows are written. `at_least`: number of chunks that the log must be able to grow by
-        before the next commit. `give_up`: keep no older commit without a name.
+        `state`: called after all rows are written. `at_least`: number of chunks by which the log must be able to grow
+        before the next commit. `give_up`: keep no older unnamed commit.
         """
         self.began = start = time.perf_counter()
         number = self.number
@@ -93,8 +93,8 @@ class Committer:
         self.totals.commit_seconds += max(0.0, time.perf_counter() - start)
 
     def reopen(self, manifest: Manifest) -> bool:
-        """Open this commit on all workers unless it is the newest, which is open; returns whether it did. Raises
-        PipelineError if it cannot be opened."""
+        """Open this commit on all workers, unless it is the newest, which is already open. Returns True if it was
+        opened. Raises PipelineError if it cannot be opened."""
         if manifest == self.newest:
             return False
         try:

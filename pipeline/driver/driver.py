@@ -1,4 +1,4 @@
-"""One run, from an opened workflow to its result: stretches of the pipeline, and commits between them."""
+"""One run, from an opened workflow to its result: pipeline stretches with commits between them."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ CORRECTED_COMMAND = f"once that is corrected, {SAME_COMMAND}"
 
 MakeCrew = Callable[[Folder, Commits], Crew]
 Compare = Callable[[Mapping[str, Any], Callable[[], bool]], dict[str, Any] | None]
-"""Function that returns baselines for the result of a run. It is called with the evaluation that they are compared
-with, and a function that returns True after a signal."""
+"""Function that returns baselines for the result of a run. Its arguments are the evaluation to compare them with, and a
+function that returns True after a signal."""
 
 
 class CapTooSmall(PipelineError):
-    """A block that needs a larger cap ended the run."""
+    """The run ended at a block that needs a larger cap."""
 
     def __init__(self, text: str, kept: str) -> None:
         """`kept`: what is committed, and how to resume."""
@@ -65,7 +65,7 @@ class Driver:
     def __init__(
         self, setup: Setup, source: Source, folder: Folder, crew: MakeCrew, model: str = "cpu", progress: Any = None
     ) -> None:
-        """`crew`: factory of the workers; `model`: model of the device that each trains on."""
+        """`crew`: factory of the workers; `model`: model of the device on which each worker trains."""
         self.setup, self._source, self.folder, self._make_crew, self._model = setup, source, folder, crew, model
         self.agenda, workflow = setup.agenda, setup.workflow
         self.best, self.progress = BestEpoch(workflow), progress or Progress(self.agenda.total_examples)
@@ -82,8 +82,8 @@ class Driver:
         return self.runner.history
 
     def open(self) -> Driver:
-        """Open the last commit in the folder, if there is one, and return this object. Raises ValueError if it belongs
-        to another workflow. After an exception everything is closed."""
+        """Open the last commit in the folder, if any, and return this object. Raises ValueError if the commit belongs
+        to another workflow. After an exception, everything is closed."""
         workflow, files, direct = self.setup.workflow, self.folder.files, self.setup.workflow.storage.direct
         with ExitStack() as undo:
             undo.callback(self.close)
@@ -106,8 +106,8 @@ class Driver:
         return self
 
     def _begin_at(self, kept: Sequence[Manifest], history: History) -> None:
-        """Open the last commit on all workers, and then delete the unfinished files of an earlier run: only now is it
-        known that the commit can be read."""
+        """Open the last commit on all workers. Unfinished files of an earlier run are deleted only afterwards, when the
+        commit is known to be readable."""
         self.runner.history = history
         self.committer = Committer(self.crew, self.commits, kept, history.disk)
         self.crew.open(kept)
@@ -119,8 +119,8 @@ class Driver:
 
     def run(self, heeds: bool = True) -> dict[str, Any] | None:
         """Train, evaluate, commit. Returns the result, which is also in `result.json`; None if a signal ended the run
-        early, at a commit. `heeds`: take signals; otherwise the caller does, and calls `pauses.ask`. Raises
-        PipelineError if a stage or a commit failed, or if the disk or the map is full."""
+        early, at a commit. `heeds`: handle signals here; otherwise the caller handles them and calls `pauses.ask`.
+        Raises PipelineError if a stage or a commit failed, or if the disk or the map is full."""
         try:
             self.history.begin()
             self.begin()
@@ -145,14 +145,15 @@ class Driver:
             self._opened.close()
 
     def begin(self) -> None:
-        """Report to observers where training begins."""
+        """Report the position at which training starts to observers."""
         examples = self.agenda.examples_before(self.committer.position)
         facts = newest_facts(self.committer, self.commits)
         self.runner.observers.notify(Observer.on_begin, examples, self.history, facts)
 
     def _go_on(self) -> dict[str, Any] | None:
-        """Train and finish; if a worker is lost, restart from the last commit. Returns the result if there is one.
-        Raises CapTooSmall, and WorkerLost if workers were lost too often without a commit in between."""
+        """Train and finish; if a worker is lost, restart from the last commit. Returns the result, if any. Raises
+        CapTooSmall if a block does not fit, and WorkerLost if workers were lost too often without a commit in
+        between."""
         while True:
             try:
                 stopped = self.train()
@@ -186,12 +187,12 @@ class Driver:
         return self.committer.what_is_kept(self._is_over, self.best.is_tested, command)
 
     def train(self) -> Refusal | None:
-        """Train the rest of the run. Returns the refusal that neither a smaller pace nor a commit helped."""
+        """Train the rest of the run. Returns the refusal that neither a smaller pace nor a commit resolved, if any."""
         self.pauses.go_on()
         pace, every_blocks = self.runner.pace, self.setup.workflow.commit.every_blocks
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, pace.block_batches)
         if begin is None and not self._is_over and self.agenda.end.span is not None:
-            self.commit(DueCommit(None))  # Nothing is to be done yet with the spans that came: their files are kept.
+            self.commit(DueCommit(None))  # The new spans need no training yet: record their files.
         stopped: Refusal | None = None
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
@@ -202,8 +203,8 @@ class Driver:
         return stopped
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
-        """Write and return the result of the run, after the test where that is due: of the best epoch, or of a test
-        split that the run was given after it had ended. None if a signal came."""
+        """Write and return the result of the run, after a test if one is due: of the best epoch, or on a test split
+        that was added after the run had ended. None if a signal arrived."""
         data = self.agenda.num_examples, self._source.identity
         epoch = None if stopped else self._open_best() if self.best.is_tested else epoch_without_test(self)
         result = None if self.history.ran else earlier_result(self.folder.path, self.crew, self.history, *data)
@@ -223,7 +224,7 @@ class Driver:
         return result
 
     def _open_best(self) -> int:
-        """Open the weights of the best epoch in place of the last ones. Returns the epoch."""
+        """Open the weights of the best epoch instead of the last ones. Returns the epoch."""
         opened, epoch, remark = self.best.commit(self.commits.all(), self.history)
         if self.committer.reopen(opened):
             self._record.opened(self.crew, [opened.number], resets=False)
@@ -232,7 +233,8 @@ class Driver:
         return epoch
 
     def test_best(self, epoch: int) -> None:
-        """Score the test split with the open weights, those of `epoch`. Raises CapTooSmall if a block does not fit."""
+        """Score the test split with the open weights, which are those of `epoch`. Raises CapTooSmall if a block does
+        not fit."""
         self.pauses.go_on(commits_follow=False)
         if self.committer.position != self.agenda.end:
             self.runner.say(self.best.why_early(self.history))
@@ -262,8 +264,8 @@ class Driver:
 
 
 def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineError:
-    """Error of a run that ended. `what_is_kept`: see `Driver`."""
-    # What workers died of may not come again.
+    """Error for a run that failed. `what_is_kept`: see `Driver`."""
+    # The cause of the workers' death may not recur.
     command = SAME_COMMAND if isinstance(error, WorkerLost) else CORRECTED_COMMAND
     kept = error.kept if isinstance(error, CapTooSmall) else what_is_kept(command)
     kind = GuardStopped if isinstance(error, GuardStopped) else PipelineError
@@ -271,13 +273,13 @@ def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineEr
 
 
 def read_or_begin(driver: Driver) -> tuple[list[Manifest], History, list[str]]:
-    """Return what `read_commits` does. A run without commits whose workflow has `init_from` gets its first commit
-    before; the warnings then begin with sentences on what was taken."""
+    """Return what `read_commits` does. If the run has no commits and its workflow has `init_from`, first make its first
+    commit; the warnings then start with sentences about what was taken."""
     found = kept, _, _ = driver._read_commits()
     workflow, folder, agenda = driver.setup.workflow, driver.folder, driver.agenda
     if kept or not workflow.init_from:
         return found
-    # Imported here, since most runs begin with nothing.
+    # Imported here, since most runs start from scratch.
     from pipeline.warm_start.first_commit import begin
 
     driver.folder = replace(folder, speed=folder.speed or measure(folder.path, workflow.storage.direct))
@@ -288,8 +290,7 @@ def read_or_begin(driver: Driver) -> tuple[list[Manifest], History, list[str]]:
 
 
 def epoch_without_test(driver: Driver) -> int | None:
-    """The last epoch, if the run was given its test split after that, and the weights are still to be tested; else
-    None."""
+    """The last epoch, if the test split was added after it and its weights are still untested; else None."""
     evaluated = {"epochs": driver.history.epochs}
     if is_tested(evaluated, driver.agenda.num_examples, driver._source.identity):
         return None
@@ -297,7 +298,7 @@ def epoch_without_test(driver: Driver) -> int | None:
 
 
 def position_state(agenda: Agenda, at: Position) -> dict[str, Any]:
-    """Position of a commit, as part of its state; with spans also the number of steps before it."""
+    """Position of a commit, as part of its state; with spans, also the number of steps before it."""
     if at.span is None:
         return {"position": {"epoch": at.epoch, "split": at.split, "batch": at.batch}}
     return {"position": asdict(at), "steps": agenda.steps_before(at)}
@@ -314,7 +315,7 @@ def name_of(block: Block) -> str:
 
 
 def too_small(driver: Driver, what: str, refusal: Refusal) -> CapTooSmall:
-    """Error of a refused block, with caps that are enough."""
+    """Error for a refused block; names caps that suffice."""
     setup, committer, keys = driver.setup, driver.committer, 0
     shards = setup.workflow.workers.num_shards(setup.world)
     if newest := committer.newest:
@@ -326,7 +327,7 @@ def too_small(driver: Driver, what: str, refusal: Refusal) -> CapTooSmall:
 
 
 def newest_facts(committer: Committer, commits: Commits) -> CommitFacts | None:
-    """Return what observers learn of the newest commit; None without one."""
+    """Facts about the newest commit for observers; None if there is no commit."""
     if (newest := committer.newest) is None:
         return None
     log_rows = newest.chunk_rows * len({chunk.number for kept in commits.all() for chunk in kept.chunks})

@@ -1,8 +1,8 @@
-"""Sums of the epoch that a commit interrupts, so that a resumed epoch reports what an undisturbed one does: those of
-the progressive metrics with their scores, and the counts of clipped gradients.
+"""Sums of the epoch that a commit interrupts: those of the progressive metrics with their scores, and the counts of
+clipped gradients. With them, a resumed epoch reports what an uninterrupted one would.
 
-RUN_DIR/commits/000007.sums holds the sums of each worker, in float64, and then, table by table, the entries of all
-workers in no order, each entry's words together (see `Evaluation.tables`).
+RUN_DIR/commits/000007.sums contains the sums of each worker, in float64, followed by the entries of all workers, table
+by table. Entries are in no particular order; the words of an entry are contiguous (see `Evaluation.tables`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ENTRIES_AT_ONCE = 1 << 17
 
 
 def write_sums(crew: Crew, commits: Commits, number: int, metrics: Metrics) -> dict[str, Any]:
-    """Write the sums of the epoch, if it is not over, as part of commit `number`. Returns what they add to its state.
-    The pipeline must be drained. Raises OSError if the disk fails or is full."""
+    """Write the sums of an unfinished epoch as part of commit `number`. Returns the fields to add to the commit's
+    state. The pipeline must be drained. Raises OSError if the disk fails or is full."""
     sums = [part for part in crew.each(Worker.epoch_sums) if part is not None]
     if not any(part.any() for part in sums):
         return {}
@@ -51,9 +51,9 @@ def write_sums(crew: Crew, commits: Commits, number: int, metrics: Metrics) -> d
 
 
 def read_sums(crew: Crew, commits: Commits, kept: Sequence[Manifest], metrics: Metrics) -> None:
-    """Give the workers the sums of the last of `kept`, if it has some: each its own, or if their number was another
-    one all to the first, which also gets the entries. Sums of other metrics are left out: those of the epoch then cover
-    the rest of it. Raises Damaged if the file is not as it was written."""
+    """Give the workers the sums of the last of `kept`, if it has any: each worker gets its own, or the first gets all
+    if the number of workers changed. The first also gets the entries. Sums of other metrics are ignored; the metrics
+    then cover only the rest of the epoch. Raises Damaged if the file is not as it was written."""
     state = kept[-1].state.get("sums") if kept else None
     if state is None:
         return

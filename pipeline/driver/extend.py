@@ -1,4 +1,4 @@
-"""Files that a run over spans is extended by: which of them it has already, and which are new."""
+"""Files by which a run over spans is extended: which are known to the run, and which are new."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pipeline.messages.uris import is_remote
 from pipeline.workflow import Data, Workflow
 
 MAX_NAMED = 5
-"""Maximum number of files that a message names."""
+"""Maximum number of files named in a message."""
 
 
 def extended(
     workflow: Workflow, begun: Begun, extend: Sequence[str], known_ok: bool, say: Callable[[str], None]
 ) -> Begun:
-    """Data of the run with what it is extended by. `extend`: files, folders or patterns, relative to the current
-    folder. `known_ok`: files that the run has are left out; otherwise they are refused, unless the run has spans left
-    to train, as after an interruption.
+    """Data of the run, extended. `extend`: files, folders or patterns to add, relative to the current folder.
+    `known_ok`: skip files that the run already has; otherwise they are refused, unless the run still has spans to
+    train, as after an interruption.
 
     Raises ValueError if the workflow has no spans, if a file is known, or if nothing is found.
     """
@@ -48,7 +48,7 @@ def extended(
 
 
 def _matched(data: Data) -> set[str]:
-    """Names of the files that data.train matches now."""
+    """Names of the files that data.train currently matches."""
     with suppress(ValueError, OSError):
         return {name_of(file, data.root) for file in find(data.train, data.root, "data.train", "Parquet").files}
     return set()

@@ -1,4 +1,4 @@
-"""The answer to the command of a run that has ended: known from the newest manifest, without workers or tiers."""
+"""The answer to the command of a run that has ended, from the newest manifest alone, without workers or tiers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pipeline.storage.files import Files
 
 
 def finished(session: Session) -> list[str]:
-    """Say, in lines, that nothing is left to do, what the run's last evaluation was, and what may be done instead;
-    empty if the run has not ended, if a test is due, or if an output file is missing or damaged. Raises ValueError if
-    the run directory holds a run of another workflow, or the results of other settings or data, and Damaged if the
-    newest manifest is."""
+    """Return lines for the user: that nothing is left to do, the last evaluation, and what can be done instead. Empty
+    if the run has not ended, if a test is due, or if an output file is missing or damaged. Raises ValueError if the run
+    directory contains a run of another workflow, or results of other settings or data, and Damaged if the newest
+    manifest is damaged."""
     run_dir, checked = session.run_dir, session.checked
     if not (run_dir / "commits").is_dir() or not Commits(run_dir, Files(), 1).numbers():
         return []
@@ -29,7 +29,7 @@ def finished(session: Session) -> list[str]:
     history.load(newest.state)
     if at != agenda.end and not best.stops(history):
         return []
-    # The devices of other processes are known when these have started, and differences only bring a warning.
+    # The devices of other processes are unknown until these start, and a difference only causes a warning.
     model = newest.state["environment"].get("device", "") if session.spec else session.device.model
     now = description(workflow, checked.source.identity, model, checked.world, agenda.steps_of_epoch)
     warnings = check_newest([newest], now, agenda, workflow)

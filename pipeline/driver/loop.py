@@ -1,5 +1,5 @@
-"""The loop above the pipeline: stretches of blocks, and a commit after each one that did not end only because the pace
-was too large. Runs and their simulation share it."""
+"""The loop around the pipeline: stretches of blocks, with a commit after each, unless a stretch ended only because the
+pace was too large. Shared by runs and their simulation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
 
 ATTEMPTS = {"commit": 3, "disk": 2, "window": 1, "map": 1}
-"""Maximum number of refusals of the same block, by kind, before the run stops. The commit after a refusal may make room
-in the log or on the disk."""
+"""Number of refusals of the same block, by kind, at which the run stops. The commit after a refusal may make room in
+the log or on the disk."""
 
 
 class Pace:
-    """The look-ahead and block size of a run: at first what fits the caps; smaller after `plan` refuses a block."""
+    """The look-ahead and block size of a run: initially the values that fit the caps, reduced when `plan` refuses a
+    block."""
 
     def __init__(self, look_ahead: int, block_batches: int) -> None:
         self.look_ahead, self.block_batches = look_ahead, block_batches
@@ -42,12 +43,12 @@ def reduce_pace(pace: Pace, refusal: Refusal, setup: Setup) -> str | None:
 
 @dataclass(slots=True)
 class Stretch:
-    """Blocks up to the next commit that is due, and the block after them."""
+    """Blocks up to the next due commit, and the block after them."""
 
     blocks: list[Block]
     following: Block | None
     refusal: Refusal | None = None
-    """Refusal that ended the stretch early; set by whoever runs it."""
+    """Refusal that ended the stretch early; set by the code that runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,10 @@ def stretches(
     agenda: Agenda, begin: Block | None, pace: Pace, every_blocks: int | None, reduce: Callable[[Refusal], bool],
     commit: Callable[[DueCommit], None],
 ) -> Iterator[Stretch]:  # fmt: skip
-    """Yield stretches from block `begin` on, each of which the caller runs before it asks for the next one.
+    """Yield stretches from block `begin` on. The caller must run each before requesting the next.
 
-    `reduce`: take a smaller pace, unless it is at its minimum. `commit`: take a commit. The iterator ends after the
-    last block, or if neither a smaller pace nor a commit helped; the last stretch then has the refusal.
+    `reduce`: reduce the pace, unless it is at its minimum. `commit`: take a commit. The iterator ends after the last
+    block, or if neither a smaller pace nor a commit resolved a refusal, which is then in the last stretch.
     """
     refused: list[Refusal] = []
     while begin:

@@ -26,13 +26,13 @@ P = ParamSpec("P")
 
 class Observers(list[Observer]):
     def notify(self, event: Callable[Concatenate[Observer, P], None], *args: P.args, **named: P.kwargs) -> None:
-        """Call this method of `Observer` on each of them."""
+        """Call the method `event` of each observer."""
         for observer in self:
             getattr(observer, event.__name__)(*args, **named)
 
 
 class TerminalDisplay(Observer):
-    """Shows progress, evaluations and lines on a terminal, or in a log."""
+    """Shows progress, evaluations and lines on a terminal or in a log."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self._examples = progress, 0
@@ -56,7 +56,7 @@ class TerminalDisplay(Observer):
 
 
 class MetricsFile(Observer):
-    """Writes `metrics.jsonl`, one line for each evaluation."""
+    """Writes `metrics.jsonl`, one line per evaluation."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -73,8 +73,8 @@ PACKAGES = ("numpy", "numba", "torch", "pyarrow", "zarr", "distributed")
 
 
 def live_observer(folder: Folder, setup: Setup, device: str, overlaps: bool) -> LiveObserver:
-    """Make the observer that writes live.jsonl. `device`: model of the device; `overlaps`: False if one thread runs all
-    stages in turn."""
+    """Create the observer that writes live.jsonl. `device`: model of the device; `overlaps`: False if one thread runs
+    all stages in turn."""
     workflow, sizes = setup.workflow, setup.fit.sizes
     begin = Begin(
         at=0.0, examples=0, name=workflow.name, fields=tuple(category.name for category in workflow.data.categories),
@@ -89,5 +89,5 @@ def live_observer(folder: Folder, setup: Setup, device: str, overlaps: bool) -> 
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that do the work."""
+    """Versions of Python and of the main packages."""
     return {"python": platform.python_version()} | {package: version(package) for package in PACKAGES}

@@ -1,5 +1,5 @@
-"""Opening a run: its workers, its directory, and its driver. Dask is imported where it is used, since that takes half a
-second, and a run that has ended needs none."""
+"""Opening a run: its workers, its directory, and its driver. Dask is imported where it is used, since the import takes
+half a second and a finished run does not need it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def open_local(
     dashboard: str = ANY_PORT,
 ) -> Iterator[Driver]:  # fmt: skip
     """Open a driver with one worker in this process; the worker and `source` are closed at the end. `run_dir` must be
-    empty or hold a run. Stages run on Dask in this process unless `serial`. `device`: by default the one that the
-    workflow names. `dashboard`: its address."""
+    empty or contain a run. Stages run on Dask in this process unless `serial`. `device`: by default, that of the
+    workflow. `dashboard`: address of the dashboard."""
     from pipeline.cluster.local import local_client
 
     device = device or choose(setup.workflow.device)
@@ -48,8 +48,8 @@ def open_local(
 
 
 def open_pool(spec: WorkerSpec) -> closing[WorkerPool]:
-    """Open workers in processes of a cluster. Raises NoWorkers if too few come up, ClusterInUse if another run has
-    them, and PipelineError if Dask does not answer."""
+    """Open workers in the processes of a cluster. Raises NoWorkers if too few start, ClusterInUse if another run is
+    using them, and PipelineError if Dask does not respond."""
     from pipeline.cluster.pool import WorkerPool
 
     return closing(WorkerPool(spec))
@@ -57,8 +57,8 @@ def open_pool(spec: WorkerSpec) -> closing[WorkerPool]:
 
 @contextmanager
 def open_crew(setup: Setup, source: Source, run_dir: Path, pool: WorkerPool) -> Iterator[Driver]:
-    """Open a driver with the workers of a pool. Raises WorkerLost if they die at each attempt, and PipelineError if
-    Dask does not answer."""
+    """Open a driver with the workers of a pool. Raises WorkerLost if workers die at every attempt, and PipelineError if
+    Dask does not respond."""
     with closing(source):
         models = pool.devices(setup.workflow.device)
         if len(models) > 1:
@@ -87,8 +87,8 @@ def dask_crew(setup: Setup, source: Source, pool: WorkerPool) -> MakeCrew:
 
 
 def make_run_dir(run_dir: Path, fresh: bool) -> None:
-    """Make the run directory, or check that an existing one is empty or holds a run. `fresh`: move an existing one
-    aside and say where it is; nothing is ever deleted. Raises ValueError if it holds anything else."""
+    """Create the run directory, or check that an existing one is empty or contains a run. `fresh`: move an existing one
+    aside and print its new place; nothing is ever deleted. Raises ValueError if it contains anything else."""
     if run_dir.exists() and any(run_dir.iterdir()):
         if fresh:
             print(move_aside(run_dir))
@@ -103,9 +103,9 @@ def make_run_dir(run_dir: Path, fresh: bool) -> None:
 def recruit(
     workflow: Workflow, world: int, scheduler: str | None, dashboard: str = ANY_PORT, run_dir: Path = Path()
 ) -> tuple[Any, WorkerSpec]:
-    """Return a description of the device of workers in separate processes, and their `WorkerSpec`. For workers of
-    another scheduler, device "auto" means a GPU if this machine has one. Raises ValueError if this machine has too few
-    GPUs, or if storage.device is a share of memory that this machine cannot see."""
+    """Return a description of the device of workers in separate processes, and their `WorkerSpec`. For workers of an
+    external scheduler, device "auto" means a GPU if this machine has one. Raises ValueError if this machine has too few
+    GPUs, or if storage.device is a share of memory that is not visible from this machine."""
     if not scheduler or workflow.model.kind.__module__ == "__main__":
         check_main()
     elsewhere = scheduler and workflow.device == "cuda"
@@ -124,8 +124,8 @@ def recruit(
 
 
 def check_main() -> None:
-    """Raises ValueError if workers, which import the script of this process as another module, would train as well, or
-    if there is no file to import."""
+    """Raises ValueError if workers would also train when they import the script of this process, or if the script is
+    not a file and so cannot be imported."""
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
     if file == "<stdin>":
@@ -148,18 +148,18 @@ def check_main() -> None:
 
 
 def min_free(workflow: Workflow, affinities: Sequence[Affinity]) -> int:
-    """Free bytes of the GPU with the least free memory; unlimited if unknown. Raises ValueError if it is unknown and
+    """Free bytes of the GPU with the least free memory; unlimited if unknown. Raises ValueError if unknown and
     storage.device is a share."""
     free = [affinity.gpu.free_bytes for affinity in affinities if affinity.gpu]
     known = [num_bytes for num_bytes in free if num_bytes is not None]
     if len(known) < max(1, len(free)):
         check_is_size(workflow, "workers' GPUs")
-    # If storage.device is a size that a worker's GPU cannot hold, the worker reports it when it allocates.
+    # If storage.device is a size that does not fit on a worker's GPU, the worker reports it on allocation.
     return min(known, default=sys.maxsize)
 
 
 def check_is_size(workflow: Workflow, whose: str) -> None:
-    """Raises ValueError if storage.device is a share or left out, for memory that this machine cannot see."""
+    """Raises ValueError if storage.device is a share or omitted, since the memory is not visible from this machine."""
     device = workflow.storage.device
     if not isinstance(device, int):
         raise ValueError(
@@ -169,7 +169,7 @@ def check_is_size(workflow: Workflow, whose: str) -> None:
 
 
 def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow:
-    """Return the workflow as each worker trains it: workers of one machine share its threads. Raises ValueError if
+    """Return the workflow as each worker trains it: workers on the same machine share its threads. Raises ValueError if
     there are more workers than shards."""
     if world < 1:
         raise ValueError(f"--workers {world}: give at least 1")

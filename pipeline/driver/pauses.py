@@ -1,4 +1,4 @@
-"""Pauses of planning, because of a signal or because a commit is due."""
+"""Pauses in planning, after a signal or when a commit is due."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pipeline.cluster.crew import Crew
 
 class Pauses:
     def __init__(self, crew: Crew, every_minutes: float | None) -> None:
-        """`every_minutes`: time from one commit to the next; None: no commits by time."""
+        """`every_minutes`: minutes between commits; None: no time-based commits."""
         self._crew, self._seconds = crew, 60 * every_minutes if every_minutes else math.inf
         self._committed = time.perf_counter()
         self._sent: str | None = None
-        """Reason to pause that was last sent to the workers."""
+        """Reason to pause most recently sent to the workers."""
         self.signal: str | None = None
-        """Name of the signal that asked the run to end at a commit; None: none came."""
+        """Name of the signal that asked the run to end at a commit; None if there was none."""
 
     def stop(self, signal: str) -> None:
-        """Ask the run to end at a commit, and say so. Called from a signal handler."""
+        """Ask the run to end at a commit, and print that. Called from a signal handler."""
         # The leading newline ends the progress display's unfinished line.
         os.write(
             2, f"\n{signal}: finishing the planned blocks, then a commit; a second signal stops at once\n".encode()
@@ -33,8 +33,8 @@ class Pauses:
         self._crew.interrupt(signal)
 
     def look(self) -> None:
-        """Pause the workers if there is a reason. Call it only after a block of the stretch is trained; otherwise
-        commits could follow each other without progress."""
+        """Pause the workers if there is a reason. Call only after a block of the stretch is trained; otherwise commits
+        could follow each other without progress."""
         due = time.perf_counter() - self._committed > self._seconds
         why = self.signal or ("time for a commit" if due else None)
         if why and why != self._sent:
@@ -42,8 +42,8 @@ class Pauses:
             self._crew.pause(why)
 
     def go_on(self, commits_follow: bool = True) -> None:
-        """Let the workers plan again, unless a signal came. Call it when a stretch begins or a commit was taken.
-        `commits_follow`: restart the time to the next commit; False: no commit is taken by time."""
+        """Let the workers resume planning, unless a signal arrived. Call at the start of a stretch and after a commit.
+        `commits_follow`: restart the commit timer; False: stop it."""
         self._committed = time.perf_counter() if commits_follow else math.inf
         self._sent = self.signal
         self._crew.pause(self.signal)

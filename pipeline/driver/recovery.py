@@ -1,4 +1,4 @@
-"""Recovery from lost workers, limited to a number of attempts without a commit in between."""
+"""Recovery from lost workers, with a limit on attempts without a commit in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.data.agenda import Position
 from pipeline.errors import PipelineError
 
 MAX_LOST = 5
-"""Maximum number of losses of workers in a row without a commit in between; one more ends the run."""
+"""Maximum number of consecutive worker losses without a commit in between; one more ends the run."""
 
 
 class Recovery:
@@ -19,8 +19,8 @@ class Recovery:
         """Position of the last commit; `_lost` counts the losses since then."""
 
     def recover(self, lost: WorkerLost, at: Position, restart: Callable[[], None], say: Callable[[str], None]) -> None:
-        """Call `restart` until it succeeds. `at`: position of the last commit. Raises WorkerLost if workers were
-        lost more than `MAX_LOST` times from there, and PipelineError if the commit cannot be opened."""
+        """Call `restart` until it succeeds. `at`: position of the last commit. Raises WorkerLost if workers were lost
+        more than `MAX_LOST` times since that commit, and PipelineError if the commit cannot be opened."""
         if at != self._lost_at:
             self._lost, self._lost_at = 0, at
         while True:

@@ -1,4 +1,4 @@
-"""The output files of a run, except its commits: the dense model, metrics, workflow, and `result.json`."""
+"""The output files of a run other than its commits: the dense model, metrics, workflow, and `result.json`."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ class Result(Strict):
     files: dict[str, Digest]
     checksum: Digest
     cut_sequences: Count | None = None
-    """See `Report.cut`; left out without sequences."""
+    """See `Report.cut`; omitted without sequences."""
 
 
 SUMMED = ("map_bytes", "device_rows", "host_rows", "disk_bytes", "disk_cap_bytes")
 
 
 def table_and_model(crew: Crew) -> tuple[str, int]:
-    """Return the fingerprint of the run and its number of rows. Requires that all rows are in the log: call it after a
-    commit was taken or opened."""
+    """Return the fingerprint of the run and its number of rows. All rows must be in the log: call after taking or
+    opening a commit."""
     hashes = crew.each(Worker.table_hash)
     table = sum(hashed for hashed, _ in hashes) % (1 << 128)
     return crew.first(Worker.fingerprint, table), sum(num_rows for _, num_rows in hashes)
@@ -98,8 +98,8 @@ def table_and_model(crew: Crew) -> tuple[str, int]:
 def earlier_result(
     run_dir: Path, crew: Crew, history: History, num_examples: Mapping[str, int], identity: Identity
 ) -> dict[str, Any] | None:
-    """Return the result of an earlier session if it is unchanged, agrees with the newest commit, has a test of the
-    present test split if there is one, and has the fingerprint of the present rows and model; else None."""
+    """Return the result of an earlier session if it is unchanged, agrees with the newest commit, includes a test of the
+    current test split (if any), and has the fingerprint of the current rows and model; else None."""
     earlier = read_result(run_dir)
     if earlier is None or not agrees(earlier, json_value(history.epochs), history.trained):
         return None
@@ -109,7 +109,7 @@ def earlier_result(
 
 
 def is_tested(result: Mapping[str, Any], num_examples: Mapping[str, int], identity: Identity) -> bool:
-    """True if a result has a test of the present test split, or the split has no examples."""
+    """True if a result includes a test of the current test split, or the split has no examples."""
     tests = [epoch for epoch in result["epochs"] if epoch["split"] == "test"]
     return not num_examples.get("test") or any(
         test.get("data", identity["test"].digest) == identity["test"].digest for test in tests
@@ -117,8 +117,8 @@ def is_tested(result: Mapping[str, Any], num_examples: Mapping[str, int], identi
 
 
 def agrees(result: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], trained: int) -> bool:
-    """True if a result has the evaluations and the number of trained examples of a commit. It may also have a test of
-    the best epoch, which follows the last commit."""
+    """True if a result has the same evaluations and number of trained examples as a commit. It may also include a test
+    of the best epoch, which follows the last commit."""
     tests = result["epochs"][len(epochs) :]
     before = [epoch["split"] for epoch in epochs]
     return (
@@ -133,7 +133,7 @@ def write_result(
     name: str, crew: Crew, history: History, stopped: Refusal | None, newest: Manifest | None, identity: Identity
 ) -> dict[str, Any]:
     """Make the result of a run. `newest`: its newest commit; `identity`: identity of this session's data."""
-    # If this session ran nothing, the metrics belong to the data of the newest commit.
+    # If this session ran nothing, the metrics are of the data of the newest commit.
     data = newest.state["data"] if newest and not history.ran else as_json(identity)
     digest, num_rows = table_and_model(crew)
     reports = crew.each(Worker.report)
@@ -160,8 +160,8 @@ def write_result(
 
 
 def write_outputs(folder: Folder, crew: Crew, result: dict[str, Any]) -> dict[str, Any]:
-    """Write the model, the metrics and the result to the run directory, except files that are already right. Returns
-    the result with the checksums of the other files and its own."""
+    """Write the model, the metrics and the result to the run directory, except files that are already up to date.
+    Returns the result with the checksums of the other files and its own."""
     run_dir = folder.path
     left = {MODEL: tensors(crew.first(Worker.model)), METRICS: [lines_of(result["epochs"])]}
     sums = {name: checksum(*buffers) for name, buffers in left.items()} | {WORKFLOW: checksum_of(run_dir / WORKFLOW)}
@@ -176,7 +176,7 @@ def write_outputs(folder: Folder, crew: Crew, result: dict[str, Any]) -> dict[st
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
-    """Read `result.json`; None if it is missing, invalid, or was changed after it was written."""
+    """Read `result.json`; None if missing, invalid, or modified after it was written."""
     try:
         content = (run_dir / RESULT).read_bytes()
         read_json(Result, content)
@@ -187,8 +187,8 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
 
 
 def check_outputs(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield (name, problem) for each damaged output file of a finished run. Outputs of an older commit than `newest`
-    are not compared with it: the run continues, and replaces them at its end."""
+    """Yield (name, problem) for each damaged output file of a finished run. Outputs of a commit older than `newest` are
+    not compared with it: the run has continued and will replace them at its end."""
     if not (run_dir / RESULT).exists():
         return
     result = read_result(run_dir)
@@ -201,7 +201,7 @@ def check_outputs(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:
             yield MODEL, "is missing"
         elif checksum_of(run_dir / MODEL) != result["files"].get(MODEL):
             yield MODEL, f"its checksum is not that of {RESULT}"
-        # A run that goes on appends lines.
+        # A run that continues appends lines.
         path = run_dir / METRICS
         if not path.is_file() or not path.read_bytes().startswith(lines_of(result["epochs"])):
             yield METRICS, f"does not have the metrics of {RESULT}"

@@ -1,5 +1,5 @@
-"""Check whether a workflow may resume from a commit: the settings that must be the same, those that may differ, and the
-warnings about differences."""
+"""Check whether a workflow may resume from a commit: settings that must match, settings that may differ, and warnings
+about differences."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ CHANGE_NO_BIT = (
     "schedule.block_batches", "schedule.look_ahead", "schedule.epochs", "commit", "metrics", "workers", "device",
     "model.compile_cache",
 )  # fmt: skip
-"""Settings that may differ, since they change no bit of the result (more epochs change no bit of the earlier ones). The
-data are compared by their identity and the device by the environment instead."""
+"""Settings that may differ, since they change no bit of the result (more epochs change no bit of the earlier ones).
+Data are compared by identity instead, and the device by the environment."""
 CHANGE_LATER_BITS = (
     "optimizer.dense", "optimizer.max_grad_norm", "optimizer.rows.lr", "optimizer.rows.l2", "optimizer.rows.clip",
     "schedule.plateau", "schedule.threads", "model.compile",
 )  # fmt: skip
-"""Settings that may differ, with a warning: the result is then not that of a single workflow."""
+"""Settings that may differ, with a warning: the result is then not that of any single workflow."""
 DECIDE_THE_RESULT = ("optimizer", "metrics", "schedule.plateau", "model.compile")
-"""Settings that must be unchanged since a run ended: with other values, its results would not be those of the workflow.
-Threads do not count, since by default they are those of the machine."""
+"""Settings that must not change after a run has ended: with other values, its results would not be those of the
+workflow. Threads are exempt, since their default depends on the machine."""
 SCORE_SPANS = ("metrics.score_spans", "metrics.guard")
-"""Settings that decide how later spans are scored, and change no earlier score."""
+"""Settings that affect the scoring of later spans only."""
 MAX_NAMED, MAX_VALUE = 8, 60
-"""Maximum number of differences that a message names, and of characters of a value in it."""
+"""Maximum number of differences named in a message, and of characters per value."""
 PROCESSOR_VARIABLES = (
     "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE", "MKL_ENABLE_INSTRUCTIONS",
     "NUMBA_CPU_FEATURES", "NUMBA_CPU_NAME", "NUMBA_ENABLE_AVX", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE",
 )  # fmt: skip
-"""Environment variables that choose the processor instructions which libraries use, and so may change bits."""
+"""Environment variables that select the CPU instructions that libraries use, and so may change bits."""
 COMPILER_VARIABLES = ("TORCHINDUCTOR_", "TORCH_COMPILE_", "TORCHDYNAMO_", "TRITON_")
-"""Beginnings of the names of variables that set torch's compiler."""
+"""Prefixes of environment variables that configure torch's compiler."""
 
 
 def description(
     workflow: Workflow, identity: Identity, device: str = "cpu", world: int = 1, steps_of_epoch: int = 0
 ) -> dict[str, Any]:
-    """Describe the run, as JSON values, for its commits and for the comparison on resuming. `device`: model of the
-    device; `world`: number of workers."""
+    """Describe the run as JSON values, for its commits and for the comparison on resume. `device`: model of the device;
+    `world`: number of workers."""
     compiled = compiled_by(device != "cpu") if workflow.model.compile else {}
     return {
         "workflow": json.loads(workflow.model_dump_json()),
@@ -82,15 +82,14 @@ def description(
 
 
 def environment() -> dict[str, str]:
-    """Environment that can change bits: processor model, versions of libraries, and variables that choose processor
-    instructions."""
+    """Environment that can change bits: CPU model, library versions, and variables that select CPU instructions."""
     variables = {name: os.environ[name] for name in PROCESSOR_VARIABLES if name in os.environ}
     return {"processor": processor()} | {name: version(name) for name in ("numba", "numpy", "torch")} | variables
 
 
 def compiled_by(on_gpu: bool) -> dict[str, str]:
     """Environment that can change the bits of a compiled dense part: the version of the C++ compiler, on a GPU also
-    that of triton, and variables that set torch's compiler."""
+    that of Triton, and variables that configure torch's compiler."""
     names = sorted(name for name in os.environ if name.startswith(COMPILER_VARIABLES) and name != CACHE)
     triton = {"triton": version("triton")} if on_gpu and find_spec("triton") else {}
     return {"compiler": compiler_version(compiler())} | triton | {name: os.environ[name] for name in names}
@@ -100,21 +99,20 @@ def check_same_run(
     before: Mapping[str, Any], now: Mapping[str, Any], position: Position, kind: Callable[..., Any] | None = None,
     ended: bool = False,
 ) -> list[str]:  # fmt: skip
-    """Compare two runs, and return a warning for each difference that is allowed. Raises ValueError, with every
-    difference, if any is not allowed.
+    """Compare two runs, and return a warning for each allowed difference. Raises ValueError, which lists the
+    differences, if any is not allowed.
 
-    `before` and `now` are `description`s; `position` is the commit's; `kind` is the present workflow's `model.kind`;
-    `ended`: nothing is left to train, so old results are all that there will be. Nothing that `before` names is
-    imported.
+    `before`, `now`: `description`s. `position`: that of the commit. `kind`: `model.kind` of the current workflow.
+    `ended`: nothing is left to train, so the old results are final. Nothing that `before` names is imported.
     """
     other, types = differences(before["data"], now["data"]), now["data"]["train"]["types"]
     if not before["data"]["test"]["files"]:
-        # The test follows all training, so it can be added to a run without one, even to one that has ended.
+        # The test follows all training, so it can be added to a run without one, even after the run has ended.
         other.pop("test", None)
     workflow_before = _plain(_completed(before["workflow"]), types, kind, now["workflow"])
     workflow_now = _plain(now["workflow"], types, kind, now["workflow"])
     changes = list(_differences(workflow_before, workflow_now, ""))
-    # A weight of Ftrl is a function of its sums and of the settings with which they were made.
+    # An Ftrl weight is a function of its sums and of the settings used to accumulate them.
     fixed = ("optimizer.rows",) if now["workflow"]["optimizer"]["rows"]["kind"] == "ftrl" else ()
     may_change = CHANGE_NO_BIT + CHANGE_LATER_BITS
     refused = [text for path, text in changes if not _is_in(path, may_change) or _is_in(path, fixed)]
@@ -129,13 +127,13 @@ def check_same_run(
         way = "" if position.span is None else "; restore the file, or, once all its rows were trained on, remove it"
         refused.append(f"data.train: {train}{way}")
     elif steps != steps_were and not refused:
-        # A row's last step and the history of rates are counted in steps of the run.
+        # The last step of a row and the history of rates are counted in steps of the run.
         refused.append(
             f"steps of an epoch: were {steps_were}, are {steps}, since with batch norm a last batch that is too small "
             "for all workers is joined to the one before"
         )
     was, epochs = (d["workflow"]["schedule"]["epochs"] for d in (before, now))
-    # The run cannot be ended at an earlier epoch: the test that follows the last epoch would be left out.
+    # The run cannot end at an earlier epoch: the test that follows the last epoch would be skipped.
     if position.span is not None and epochs != was:
         refused.append(f"schedule.epochs: was {was} passes over each span, is {epochs}")
     elif position.epoch >= epochs and epochs != was:
@@ -163,7 +161,7 @@ def check_same_run(
 
 
 def _check_answers(differences: Sequence[str], of_data: bool) -> None:
-    """Raises ValueError if the results of a run that has ended are not those of the present workflow."""
+    """Raises ValueError if the results of a finished run are not those of the current workflow."""
     if differences:
         lines = "\n       ".join(differences)
         score = "; `pipeline score` scores other files with the trained model" if of_data else ""
@@ -175,10 +173,10 @@ def _check_answers(differences: Sequence[str], of_data: bool) -> None:
 
 
 def _completed(workflow: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the fields to a commit's workflow that were added to the package after it, with their defaults. Raises
+    """Fill in the defaults of fields that were added to the package after a commit's workflow was written. Raises
     ValueError if it is not a valid workflow.
 
-    Validation imports the class that `model.kind` names, so another class takes its place for that time.
+    Validation would import the class that `model.kind` names, so another class stands in for it.
     """
     model = workflow.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
@@ -196,8 +194,8 @@ def _completed(workflow: Mapping[str, Any]) -> Mapping[str, Any]:
 def _plain(
     workflow: Mapping[str, Any], types: Mapping[str, str], kind: Callable[..., Any] | None, present: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Normalize a workflow, so that workflows with the same meaning become equal: defaults are written out, and
-    settings without effect are removed. `types`: types of the data's columns, by name."""
+    """Normalize a workflow, so that equivalent workflows compare equal: make defaults explicit, and remove settings
+    without effect. `types`: column types of the data, by name."""
     categories = [
         c | {"table": c["table"] or c["name"], "pooling": c["pooling"] if "list" in types[c["name"]] else "sum"}
         if c["name"] in types
@@ -217,7 +215,7 @@ def _is_in(path: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def _differences(before: Any, now: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the dotted path and a text for each value that differs."""
+    """Yield the dotted path and a description of each value that differs."""
     if isinstance(before, dict) and isinstance(now, dict):
         separator = "." if path and not path.endswith(" ") else ""
         for name in dict.fromkeys([*before, *now]):
@@ -228,7 +226,7 @@ def _differences(before: Any, now: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _changes(before: list[Any], now: list[Any]) -> str:
-    """Say in short how a long list differs: by the names of its items, if they have some."""
+    """Summarize how two long lists differ, by the names of their items if they have names."""
     were, are = (
         {str(item.get("name", item) if isinstance(item, dict) else item): item for item in of} for of in (before, now)
     )
@@ -246,8 +244,8 @@ def _short(value: Any) -> str:
 
 
 def begun_of(run_dir: Path) -> Begun:
-    """Data of the newest commit of a run directory; none if there is no commit, or if it is damaged, which is reported
-    where commits are opened."""
+    """Data of the newest commit of a run directory; empty if there is no commit or it is damaged. Damage is reported
+    later, when commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
         position = Position(**held.manifest.state["position"])
         return replace(begun_in(held.manifest.state["data"]), at=position if position.span is not None else None)
@@ -257,8 +255,8 @@ def begun_of(run_dir: Path) -> Begun:
 def check_newest(
     kept: Sequence[Manifest], described: Mapping[str, Any], agenda: Agenda, workflow: Workflow
 ) -> list[str]:
-    """Check that the run may resume from the last of `kept`, or, if nothing is left to train, that its results are
-    those of the workflow. Returns warnings. Raises ValueError if this run may not resume, and Damaged if no run can."""
+    """Check that the run may resume from the last of `kept` or, if nothing is left to train, that its results are those
+    of the workflow. Returns warnings. Raises ValueError if this run may not resume, and Damaged if no run can."""
     newest, history = newest_state(kept), History()
     history.load(kept[-1].state)
     ended = newest.at == agenda.end or BestEpoch(workflow).stops(history)
@@ -271,8 +269,8 @@ def check_newest(
 def read_commits(
     commits: Commits, identity: Identity, described: Mapping[str, Any], setup: Setup
 ) -> tuple[list[Manifest], History, list[str]]:
-    """Return the kept commits, the history up to the last one, and warnings. Raises ValueError if this run, which is
-    `described`, may not resume from it."""
+    """Return the kept commits, the history up to the last one, and warnings. Raises ValueError if this run may not
+    resume from the last commit. `described`: its `description`."""
     kept = commits.kept()
     values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, Begun(identity)).of
     history = History({split: of_split.digest for split, of_split in identity.items()}, values)
@@ -285,13 +283,13 @@ def read_commits(
 
 
 def known_speed(kept: Sequence[Manifest], direct: bool) -> DiskSpeed | None:
-    """Disk speed from the last of `kept`, if it was measured with the same setting of storage.direct; else None."""
+    """Disk speed from the last of `kept` if measured with the same storage.direct; else None."""
     known = dict(kept[-1].state["speed"]) if kept else {"direct": None}
     return DiskSpeed(**known) if known.pop("direct") == direct else None
 
 
 def remove_leftovers(folder: Folder) -> None:
-    """Delete temporary files and reserves of earlier sessions, including those with another number of workers."""
+    """Delete temporary files and reserves of earlier sessions, including sessions with another number of workers."""
     for name in OUTPUTS:
         if os.path.lexists(partial := folder.path / f"{name}.partial"):
             folder.files.remove(partial)

@@ -1,4 +1,4 @@
-"""Runs the pipeline over blocks, and passes results to the history and to observers."""
+"""Running the pipeline over blocks, and passing results to the history and to observers."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class StretchRunner:
         self.observers.notify(Observer.on_line, text)
 
     def reduce(self, refusal: Refusal) -> bool:
-        """Take a smaller pace; returns False if it is already at its minimum."""
+        """Reduce the pace. Returns False if it is already at its minimum."""
         if remark := reduce_pace(self.pace, refusal, self._setup):
             self.say(remark)
         return remark is not None
 
     def stretch(self, stretch: Stretch) -> None:
-        """Run a stretch of the training."""
+        """Run a training stretch."""
         self._crew.each(Worker.set_learning_rates, *self._best.learning_rates(self.history))
         self._coming.announce(self._crew, stretch.following, self.pace.block_batches)
         stretch.refusal = self.run(stretch.blocks)
@@ -46,7 +46,7 @@ class StretchRunner:
             self.say(remark)
 
     def run(self, blocks: Sequence[Block]) -> Refusal | None:
-        """Run the pipeline over these blocks, or to the first refused one. Returns the refusal, if any."""
+        """Run the pipeline over these blocks, up to the first refused one. Returns the refusal, if any."""
         pace, rates = self.pace, self._best.learning_rates(self.history)
         coming = ComingStretch(blocks, pace.block_batches, pace.look_ahead, *rates)
         self.observers.notify(Observer.on_stretch, coming)
@@ -57,8 +57,8 @@ class StretchRunner:
         return refusal
 
     def test(self, epoch: int) -> Refusal | None:
-        """Score the test split with the open weights, those of `epoch`. Returns the refusal that a smaller pace did not
-        help, if any."""
+        """Score the test split with the open weights, which are those of `epoch`. Returns the refusal that a smaller
+        pace did not resolve, if any."""
         blocks = self._setup.agenda.test(epoch, self.pace.block_batches)
         while blocks and not self._pauses.signal:
             refusal = self.run(blocks)
@@ -69,7 +69,7 @@ class StretchRunner:
         return None
 
     def watch(self, done: StageResult) -> None:
-        """Take the result of a stage."""
+        """Process the result of a stage."""
         self.history.add(done)
         try:
             self.observers.notify(Observer.on_stage, done)

@@ -1,4 +1,5 @@
-"""A training from a workflow to an open driver: checks first, then the caps, the run directory's lock, and workers."""
+"""A training session, from a workflow to an open driver: checks, then caps, the lock of the run directory, and
+workers."""
 
 from __future__ import annotations
 
@@ -29,16 +30,16 @@ from pipeline.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A training whose workflow, data, model, memory and devices were checked."""
+    """A training session with checked workflow, data, model, memory and devices."""
 
     checked: Checked
     run_dir: Path
     device: Any
     spec: WorkerSpec | None
-    """Workers in separate processes; None: one in this process."""
+    """Workers in separate processes; None: one worker in this process."""
     serial: bool
     dashboard: str
-    """Address of the dashboard, free and checked, or "off"."""
+    """Address of the dashboard, checked to be free, or "off"."""
 
     def set_up(self) -> Setup:
         """Divide the caps. Raises ValueError if one is too small."""
@@ -50,10 +51,10 @@ def plan_session(
     say: Callable[[str], None], dashboard: str | None = None, fresh: bool = False, extend: Sequence[str] = (),
     known_ok: bool = False,
 ) -> Session:  # fmt: skip
-    """Check everything that needs no example of the data. `run_dir`: by default runs/NAME. `workers`, `scheduler`,
-    `dashboard`: as `pipeline run` takes them. `say` is called with warnings. `fresh`: an earlier run there does not go
-    on. `extend`, `known_ok`: see `extended`. Raises ValueError if a setting does not fit the data, the machine or
-    another setting."""
+    """Check everything that requires no examples. `run_dir`: by default runs/NAME. `workers`, `scheduler`, `dashboard`:
+    as in `pipeline run`. `say`: called with warnings. `fresh`: do not resume an earlier run in `run_dir`. `extend`,
+    `known_ok`: see `extended`. Raises ValueError if a setting conflicts with the data, the machine or another
+    setting."""
     refuse_remote("--out", run_dir)
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
@@ -68,7 +69,7 @@ def plan_session(
     address = free_address(dashboard, say) if dashboard else ANY_PORT
     device, spec = (choose(workflow.device), None) if alone else recruit(workflow, world, scheduler, address, run_dir)
     if spec:
-        # "auto" is resolved here, so that all workers use the same kind of device.
+        # Resolve "auto" here, so that all workers use the same kind of device.
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
     if fresh and any(
         isinstance(one, FromRun) and one.run.expanduser().resolve() == run_dir.resolve() for one in workflow.init_from
@@ -88,13 +89,13 @@ def plan_session(
 
 @contextmanager
 def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
-    """Open the driver of a training. `fresh`: move an earlier run aside. Raises ValueError if a cap is too small, if
-    the run directory is in use, holds something else, or holds a run of another workflow, or if another run has the
-    workers of the scheduler."""
+    """Open the driver of a session. `fresh`: move an earlier run aside. Raises ValueError if a cap is too small, if the
+    run directory is in use, contains something else, or contains a run of another workflow, or if another run is using
+    the workers of the scheduler."""
     setup, spec, pool = session.set_up(), session.spec, None
     with ExitStack() as stack:
         if spec and spec.scheduler:
-            # No file is touched before it is known that no other run has these workers.
+            # Touch no file until it is certain that no other run is using these workers.
             pool = stack.enter_context(open_pool(spec))
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)

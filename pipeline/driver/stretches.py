@@ -1,5 +1,5 @@
-"""stretches.jsonl: what a run did to the places of its rows, for `pipeline replay`: its stretches, commits, and commits
-that it opened. A line is an event; after what a kill or a power failure left of others, the next one is an `Opened`."""
+"""stretches.jsonl: the events of a run that affect where its rows are, for `pipeline replay`: stretches, commits, and
+opened commits. One event per line. After lines torn by a kill or a power failure, the next event is an `Opened`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STRETCHES = "stretches.jsonl"
 
 
 class WorkerSizes(Strict):
-    """Sizes of one worker, and its shards; see `Worker.layout`."""
+    """Sizes and shards of one worker; see `Worker.layout`."""
 
     device_rows: Count
     host_rows: Count
@@ -30,15 +30,15 @@ class WorkerSizes(Strict):
 
 
 class Opened(Strict):
-    """All workers began with the rows in the log of a commit, or with none, and with empty slabs."""
+    """All workers started with empty slabs, and with the rows in the log of a commit or with none."""
 
     event: Literal["open"] = "open"
     commit: Count
     """0: none."""
     kept: tuple[Count, ...]
-    """Commits that existed then."""
+    """Commits that existed at that time."""
     resets: bool
-    """True if the counts of blocks go back to those of the commit, too."""
+    """True if block counts also return to those of the commit."""
     policies: tuple[str, str]
     log_multiple: float
     log_growth: float
@@ -50,7 +50,7 @@ class Opened(Strict):
     examples: dict[str, Count]
     """Number of examples of each split."""
     spans: Count | None = None
-    """Number of spans of the training data; None if it has none, and so the next one."""
+    """Number of spans of the training data; None without spans, as is `scored`."""
     scored: bool | None = None
     """True if spans were scored before they were trained on."""
     workers: tuple[WorkerSizes, ...]
@@ -63,18 +63,18 @@ class Stretched(Strict):
     split: str
     epoch: Count
     first_batch: Count
-    """Place of the first block."""
+    """With `split` and `epoch`: position of the first block."""
     span: Count | None = None
     number: Count
     """Number of the first block."""
     num_blocks: Count
-    """Number of blocks up to the next commit that was due."""
+    """Number of blocks up to the next due commit."""
     block_batches: Count
     look_ahead: Count
     until: tuple[Count, ...]
     """Number of the first block that each worker did not plan."""
     why: str | None
-    """Kind of the refusal that ended it; None if all blocks were planned."""
+    """Kind of the refusal that ended the stretch; None if all blocks were planned."""
 
 
 class Committing(Strict):
@@ -87,7 +87,7 @@ class Committing(Strict):
 
 
 class Committed(Strict):
-    """A commit was published, and all commits but the kept ones were deleted."""
+    """A commit was published, and all commits not kept were deleted."""
 
     event: Literal["kept"] = "kept"
     kept: tuple[Count, ...]
@@ -96,11 +96,11 @@ class Committed(Strict):
 RunEvent = Opened | Stretched | Committing | Committed
 EVENT = tagged(RunEvent, "event")
 OF_SPANS = {"spans", "scored", "span"}
-"""Fields that the record of a run without spans leaves out."""
+"""Fields omitted from the record of a run without spans."""
 
 
 class StretchFile:
-    """Writes the record of a run, event by event."""
+    """Writes the record of a run, one event at a time."""
 
     def __init__(self, folder: Folder, setup: Setup) -> None:
         self._path, self._files, self._setup = folder.path / STRETCHES, folder.files, setup
@@ -123,7 +123,7 @@ class StretchFile:
     def stretched(
         self, crew: Crew, blocks: Sequence[Block], block_batches: int, look_ahead: int, refusal: Refusal | None
     ) -> None:
-        """Record a stretch of `blocks` that has been drained; `refusal` ended it early."""
+        """Record a drained stretch of `blocks`; `refusal` ended it early."""
         first = blocks[0]
         self._write(
             Stretched(
@@ -134,24 +134,24 @@ class StretchFile:
         )  # fmt: skip
 
     def committing(self, number: int, name: str | None, at_least: int) -> None:
-        """Record that a commit is about to be written; arguments as those of `Committer.commit`."""
-        # Durable before the commit is, so that a commit that is opened has a record.
+        """Record that a commit is about to be written; arguments as in `Committer.commit`."""
+        # Durable before the commit, so that every opened commit has a record.
         self._write(Committing(commit=number, name=name, at_least=at_least), durable=True)
 
     def committed(self, kept: Sequence[int]) -> None:
-        """Record that the commit was published, and that these commits are left."""
+        """Record that the commit was published, and which commits remain."""
         self._write(Committed(kept=tuple(kept)))
 
     def _write(self, event: RunEvent, durable: bool = False) -> None:
-        # A kill may have left a part of a line.
+        # A kill may have left a partial line.
         before = "\n" if isinstance(event, Opened) else ""
         left_out = OF_SPANS if self._setup.agenda.end.span is None else None
         self._files.append(self._path, f"{before}{event.model_dump_json(exclude=left_out)}\n".encode(), durable)
 
 
 def read_events(path: Path) -> Iterator[RunEvent]:
-    """Read the record of a run. Raises ValueError, with the line, if one is not an event that a kill or a power failure
-    could have left, and OSError if there is no file."""
+    """Read the record of a run. Raises ValueError, with the line number, if a line is neither an event nor the remains
+    of a kill or a power failure, and OSError if there is no file."""
     lines = [(n, line) for n, line in enumerate(path.read_bytes().decode(errors="replace").split("\n"), 1) if line]
     wrong: ValueError | None = None
     for n, line in lines:
@@ -160,7 +160,7 @@ def read_events(path: Path) -> Iterator[RunEvent]:
         except ValueError as error:
             wrong = wrong or ValueError(f"{path}, line {n}: it is not an event of a run: {error}")
             continue
-        # What is torn is younger than the commit that the next session opened, which was durable after its line was.
+        # A torn line is newer than the commit that the next session opened: that commit's line became durable first.
         if wrong and isinstance(event, Opened) and event.resets:
             wrong = None
         if not wrong:

@@ -1,4 +1,4 @@
-"""Scan of the clock policy: one hand, one mark per slot."""
+"""Scan of the clock policy, with one hand and one mark per slot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.records import I32
 
 
 def turn_hand_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, num: int) -> tuple[list[int], int]:
-    """Return `num` victims and the hand's new position. A marked slot loses its mark and is skipped once."""
+    """Return `num` victims and the new position of the hand. A marked slot loses its mark and is skipped once."""
     taken: list[int] = []
     while len(taken) < num:
         if evictable_S[hand] and hand not in taken:
@@ -24,14 +24,14 @@ def turn_hand_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int
 
 @cpu
 def turn_hand(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, victims_E: I32) -> int:
-    """Fill `victims_E` and clear each victim in `evictable_S`, which has 1 for each slot that may be taken, else 0; at
-    least that many slots must be evictable. Returns the hand's new position."""
+    """Fill `victims_E`, and clear each victim in `evictable_S`, which is 1 for evictable slots, else 0. At least as
+    many slots as victims must be evictable. Returns the new position of the hand."""
     if victims_E.size:
         need_cpu(evictable_S.size, marked_S.size)
         need_cpu(marked_S.size, hand + 1)
     taken = np.int64(0)
     while taken < victims_E.size:
-        # Without a branch, which would go either way. What is written here is kept only if `taken` grows.
+        # Branchless, since a branch would be unpredictable. The victim written here is kept only if `taken` grows.
         victims_E[taken] = hand
         evictable, marked = evictable_S[hand], marked_S[hand]
         takes = evictable & ~marked

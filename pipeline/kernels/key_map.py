@@ -1,20 +1,20 @@
-"""Tables of the key map's partitions: a compact, exact hash table from 64-bit keys to 36-bit places.
+"""Tables of the partitions of the key map: a compact, exact hash table from 64-bit keys to 36-bit places.
 
-A key is mixed by a bijection. The mixed key's high bits select the partition, the next 32 bits its home line by a
-multiply-shift range, so any number of lines will do; only the low bits that do not follow from the home are stored
-(quotienting, Cleary 1984). So no two keys are ever confused.
+A bijection mixes each key. The high bits of the mixed key select the partition. The next 32 bits select its home line
+by multiply-shift range reduction, which allows any number of lines. Only the low bits that do not follow from the home
+are stored (quotienting, Cleary 1984), so the table is exact.
 
-A line has 64 bytes and B entries. The entries of all lines are in the order of their home lines, each as near to its
-home as the entries before it allow: linear probing in home order (Amble and Knuth 1974), which finds a key or its
-absence in little more than one line up to a load of 0.925. Of an entry, 8 bytes hold R low bits of the mixed key and
-the low bits of the place, and 16 or 32 bits the rest of the place. The last 4 bytes of a line say where the entries of
-that home begin, counted from the line's first entry, and how many there are.
+A line has 64 bytes and B entries. Entries are in the order of their home lines, each as close to its home as the
+entries before it allow: linear probing in home order (Amble and Knuth 1974). Up to a load of 0.925, a search for a
+present or absent key reads little more than one line. In an entry, 8 bytes hold R low bits of the mixed key and the low
+bits of the place, and 16 or 32 bits hold the rest of the place. The last 4 bytes of a line hold the start of the
+entries of that home, counted from the first entry of the line, and their number.
 
     B   R   bytes of a line: keys  rest of places  first, count
     5   60                   40    20              4
     6   44                   48    12              4
 
-A table with B = 6 needs at least MIN_LINES_OF_6 lines, so that 44 bits distinguish the keys of one home.
+A table with B = 6 needs at least MIN_LINES_OF_6 lines, so that 44 bits distinguish the keys of the same home.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ NUM_PARTITIONS = 1 << PARTITION_BITS
 UNKNOWN = np.int64(-1)
 PLACE_BITS = 36
 RANGE_BITS = 32
-"""Bits of a mixed key, after those of the partition, that the home line is computed from."""
+"""Number of bits of a mixed key, after those of the partition, from which the home line is computed."""
 LOW_BITS = 64 - PARTITION_BITS - RANGE_BITS
 SPARE_LINES = 32
-"""Lines after the last home, for entries that are pushed past it. The last one stays empty, since a search reads two
-lines at a time. Random keys at a load of 0.925 need more with a probability of about 1e-12."""
+"""Number of lines after the last home, for entries pushed past it. The last one stays empty, since a search reads two
+lines at a time. At a load of 0.925, random keys need more with a probability of about 1e-12."""
 MAX_GROWTH = 2
 """Maximum factor by which `copy_tables` enlarges a table."""
 MIN_LINES_OF_6 = 1 << (RANGE_BITS + LOW_BITS - 44)
@@ -50,7 +50,7 @@ MIN_LINES_OF_6 = 1 << (RANGE_BITS + LOW_BITS - 44)
 
 @intrinsic
 def _pointer(typingctx: Any, address: Any) -> Any:
-    """Untyped pointer to an address."""
+    """Convert an address to an untyped pointer."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], cgutils.voidptr_t)
@@ -67,7 +67,7 @@ def _split(key: np.uint64) -> tuple[np.int64, np.uint64]:
 
 @cpu
 def _table(tables_P2: I64, p: np.int64) -> tuple[U64, np.ndarray, np.uint64, np.uint64, np.uint64]:
-    """Table of a partition: its words and half words, number of home lines, entries per line, and R."""
+    """Table of a partition: 64-bit words, 16-bit halves, number of home lines, entries per line, and R."""
     address, lines = _pointer(tables_P2[p, 0]), tables_P2[p, 1]
     words_L8 = carray(address, (lines + SPARE_LINES, 8), np.uint64)
     halves_L32 = carray(address, (lines + SPARE_LINES, 32), np.uint16)
@@ -87,8 +87,8 @@ def count_keys(keys_U: U64, counts_P: I64) -> None:
 
 @cpu
 def group_keys(keys_U: U64, places_U: I64, counts_P: I64, keys_N: U64, places_N: I64) -> None:
-    """Write keys and their places in the order of their partitions. `counts_P`: keys of each partition. A table of one
-    partition is in a cache while its keys are entered."""
+    """Write keys and their places in partition order, so that the table of a partition stays in cache while its keys
+    are inserted. `counts_P`: number of keys of each partition."""
     need_cpu(min(places_U.size, keys_N.size, places_N.size), keys_U.size)
     need_cpu(counts_P.size, NUM_PARTITIONS)
     at_P = np.cumsum(counts_P) - counts_P
@@ -100,7 +100,8 @@ def group_keys(keys_U: U64, places_U: I64, counts_P: I64, keys_N: U64, places_N:
 
 @cpu
 def least_sizes(needed_P: NDArray[np.float64], sizes_PS: I64, lines_P: I64) -> None:
-    """Write the least of each partition's sizes, which ascend, that is not below what is needed."""
+    """Write, for each partition, its smallest size that is at least the needed one. `sizes_PS`: sizes, in ascending
+    order."""
     need_cpu(min(lines_P.size, sizes_PS.shape[0]), needed_P.size)
     for p in range(needed_P.size):
         lines_P[p] = sizes_PS[p, np.searchsorted(sizes_PS[p], needed_P[p])]
@@ -113,7 +114,7 @@ def _home(mixed: np.uint64, lines: np.uint64) -> np.uint64:
 
 @cpu
 def _prefetch_home(tables_P2: I64, keys_U: U64, u: int, lines: int) -> None:
-    """Prefetch so many lines from the home line of key u on, if there is such a key."""
+    """Prefetch `lines` lines, starting at the home line of key u, if there is such a key."""
     if u < keys_U.size:
         p, mixed = _split(keys_U[u])
         home = tables_P2[p, 0] + np.int64(_home(mixed, np.uint64(tables_P2[p, 1]))) * LINE_BYTES
@@ -123,15 +124,15 @@ def _prefetch_home(tables_P2: I64, keys_U: U64, u: int, lines: int) -> None:
 
 @cpu
 def _reached(line: np.uint64, slot: np.uint64, slots: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Line and slot of the entry that is `slot` entries, fewer than 2**16, after the first one of a line. Without a
-    branch, which would go either way."""
+    """Line and slot of the entry `slot` entries after the first one of a line; `slot` must be below 2**16. Branchless,
+    since a branch would be unpredictable."""
     beyond = slot * (np.uint64(43_691) if slots == np.uint64(6) else np.uint64(52_429)) >> np.uint64(18)
     return line + beyond, slot - beyond * slots
 
 
 @cpu
 def _high(halves_L32: U64, line: np.uint64, slot: np.uint64, slots: np.uint64) -> np.uint64:
-    """High bits of the place of an entry."""
+    """High bits of the place in an entry."""
     if slots == np.uint64(6):
         return np.uint64(halves_L32[line, np.uint64(24) + slot])
     at = np.uint64(20) + slot + slot
@@ -155,14 +156,14 @@ def _set(
 def _find(
     words_L8: U64, halves_L32: U64, mixed: np.uint64, lines: np.uint64, slots: np.uint64, mask: np.uint64
 ) -> np.int64:
-    """Position of the key's entry, line * 8 + slot; -1 if the table does not hold it."""
+    """Position of the entry of a key, line * 8 + slot; -1 if the key is not in the table."""
     one, base = np.uint64(1), words_L8.ctypes.data
     line = _home(mixed, lines)
     slot, left = np.uint64(halves_L32[line, np.uint64(30)]), np.uint64(halves_L32[line, np.uint64(31)])
     line, slot = _reached(line, slot, slots)
     wanted = mixed & mask
     end = slot + left
-    # Two lines at a time, in which the home's entries have the slots from `slot` to `end`.
+    # Search two lines at a time. The entries of the home are in slots `slot` to `end`.
     while True:
         at = base + np.int64(line) * LINE_BYTES
         both = equal_words(at, wanted, mask) & ((one << slots) - one)
@@ -181,8 +182,8 @@ def _find(
 
 @cpu
 def find_places(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
-    """Write the place of each key, `UNKNOWN` if the map does not hold it. `tables_P2`: address of each partition's
-    table, and its number of home lines."""
+    """Write the place of each key, or `UNKNOWN` if it is not in the map. `tables_P2`: address and number of home lines
+    of the table of each partition."""
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
@@ -204,7 +205,7 @@ def _place_of(tables_P2: I64, key: np.uint64) -> np.int64:
 
 @cpu
 def move_keys(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
-    """Change the place of each key, all of which the map holds."""
+    """Change the place of each key. All keys must be in the map."""
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
@@ -227,7 +228,7 @@ def _add(
     lines: np.uint64,
     slots: np.uint64,
 ) -> bool:
-    """Add an entry. False, and nothing is changed, if no line before the last has room."""
+    """Add an entry. Returns False, without a change, if no line before the last has room."""
     one, first, count = np.uint64(1), np.uint64(30), np.uint64(31)
     home = _home(mixed, lines)
     last = home
@@ -235,8 +236,8 @@ def _add(
         last += one
         if last == np.uint64(words_L8.shape[0] - 1):
             return False
-    # The gap after the last entry of line `last` moves home: each home's first entry goes behind its last one, which
-    # leaves the gap after the last entry of the home before.
+    # Move the gap after the last entry of line `last` to the home: moving the first entry of each home behind its last
+    # one leaves the gap after the last entry of the previous home.
     to, end = _reached(last, np.uint64(halves_L32[last, first]) + np.uint64(halves_L32[last, count]), slots)
     while last > home:
         begin = np.uint64(halves_L32[last, first])
@@ -251,8 +252,8 @@ def _add(
 
 @cpu
 def enter_keys(tables_P2: I64, keys_U: U64, places_U: I64) -> bool:
-    """Add keys, none of which the map holds. Threads may share keys that are in the order of their partitions, each of
-    which is one thread's. Returns False if there was no room for one of them."""
+    """Add keys that are not in the map. Several threads may split keys in partition order, if each partition belongs to
+    one thread. Returns False if there was no room for a key."""
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     need_cpu(places_U.size, keys_U.size)
     for u in range(keys_U.size):
@@ -268,7 +269,7 @@ def enter_keys(tables_P2: I64, keys_U: U64, places_U: I64) -> bool:
 
 @cpu
 def remove_keys(tables_P2: I64, keys_U: U64) -> None:
-    """Remove keys, all of which the map holds. Threads may share them as those of `enter_keys`."""
+    """Remove keys. All must be in the map. Several threads may split them as in `enter_keys`."""
     need_cpu(tables_P2.shape[0], NUM_PARTITIONS)
     for u in range(keys_U.size):
         _prefetch_home(tables_P2, keys_U, u + AHEAD, 2)
@@ -286,7 +287,8 @@ def _remove(
     found = _find(words_L8, halves_L32, mixed, lines, slots, mask)
     home = _home(mixed, lines)
     halves_L32[home, count] -= 1
-    # The home's last entry fills the gap; the last entry of each home that was pushed on fills that of the home before.
+    # The last entry of the home fills the gap; the last entry of each following displaced home fills the gap left by
+    # the home before it.
     gap, gap_slot = np.uint64(found >> 3), np.uint64(found & 7)
     line, slot = _reached(home, np.uint64(halves_L32[home, first]) + np.uint64(halves_L32[home, count]), slots)
     _set(words_L8, halves_L32, gap, gap_slot, slots, words_L8[line, slot], _high(halves_L32, line, slot, slots))
@@ -302,7 +304,7 @@ def _remove(
 
 @cpu
 def copy_tables(tables_P2: I64, partitions_N: I64, into_tables_P2: I64) -> bool:
-    """Copy the tables of these partitions (see `_copy_table`). Returns False if there was no room in one of them."""
+    """Copy the tables of these partitions (see `_copy_table`). Returns False if one of them had no room."""
     enough = True
     for n in range(partitions_N.size):
         enough &= _copy_table(tables_P2, partitions_N[n], into_tables_P2)
@@ -311,8 +313,8 @@ def copy_tables(tables_P2: I64, partitions_N: I64, into_tables_P2: I64) -> bool:
 
 @cpu
 def _copy_table(tables_P2: I64, p: int, into_tables_P2: I64) -> bool:
-    """Copy all entries of a partition's table into memory for one of at most MAX_GROWTH times as many homes, in one
-    pass: the entries of one home go to at most three neighbouring homes, after those of the home before. Returns False
+    """Copy all entries of the table of a partition into a new table with up to MAX_GROWTH times the number of homes, in
+    one pass: the entries of a home go to at most three adjacent homes, after those of the previous home. Returns False
     if there was no room."""
     words_L8, halves_L32, lines, slots, shift = _table(tables_P2, p)
     into_M8, half_M32, into_lines, into_slots, into_shift = _table(into_tables_P2, p)
@@ -323,12 +325,12 @@ def _copy_table(tables_P2: I64, p: int, into_tables_P2: I64) -> bool:
     mixed_N = np.empty(1 << 16, np.uint64)
     end, described, least = np.uint64(0), np.uint64(0), np.uint64(0)
     for home in range(lines):
-        # All mixed keys of this home lie from `least` to `after`; so the stored low bits give the whole of each.
+        # All mixed keys of this home are from `least` up to `after`, so the stored low bits determine each of them.
         after = (((home + one) << np.uint64(RANGE_BITS)) + lines - one) // lines << np.uint64(LOW_BITS)
         low, high = _home(least, into_lines), _home(after - one, into_lines)
         num = np.uint64(halves_L32[home, count])
-        # How many entries go to each home, 16 bits each: with counters in memory each entry would wait for the one
-        # before it.
+        # Number of entries per new home, 16 bits each: with counters in memory, each entry would wait for the previous
+        # one.
         counts = np.uint64(0)
         line, slot = _reached(home, np.uint64(halves_L32[home, first]), slots)
         for i in range(num):

@@ -1,4 +1,4 @@
-"""The first commit of a run that begins from elsewhere: its rows, its dense part and its manifest."""
+"""The first commit of a warm-started run: its rows, its dense part and its manifest."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from pipeline.warm_start.from_run import RunOrigin
 from pipeline.workflow import Workflow
 
 REPORT = "init_from.json"
-"""File of the run directory that says what was taken."""
+"""File in the run directory that records what was taken."""
 Origin = RunOrigin | ParquetOrigin
 NAMED = 6
-"""Maximum number of layers that a sentence names."""
+"""Maximum number of layers named in a sentence."""
 
 
 @contextmanager
 def open_origins(workflow: Workflow, row: RowLayout, types: Mapping[str, str]) -> Iterator[list[Origin]]:
-    """Open the sources of the workflow, in their order. `types`: Arrow types of the training data's columns, by name.
-    Raises ValueError if one is not there or does not fit."""
+    """Open the sources of the workflow, in order. `types`: Arrow types of the columns of the training data, by name.
+    Raises ValueError if a source is missing or does not fit."""
     with ExitStack() as stack:
         origins: list[Origin] = []
         for given in workflow.init_from:
@@ -60,8 +60,8 @@ def open_origins(workflow: Workflow, row: RowLayout, types: Mapping[str, str]) -
 
 
 def rows_to_take(checked: Checked) -> int:
-    """Check the sources of a run before it begins, and return the maximum number of rows that it takes. Raises
-    ValueError if one is not there or does not fit."""
+    """Check the sources of a run before it starts, and return the maximum number of rows to take. Raises ValueError if
+    a source is missing or does not fit."""
     types = checked.source.identity["train"].types
     with open_origins(checked.workflow, checked.row, types) as origins:
         return sum(origin.max_rows for origin in origins)
@@ -70,11 +70,11 @@ def rows_to_take(checked: Checked) -> int:
 def begin(
     setup: Setup, types: Mapping[str, str], folder: Folder, commits: Commits, state: Mapping[str, Any]
 ) -> list[str]:  # fmt: skip
-    """Write commit 1 of a run without commits. Returns sentences on what was taken. A call that did not end leaves no
-    commit, and the next one begins again.
+    """Write commit 1 of a run without commits. Returns sentences about what was taken. An interrupted call leaves no
+    commit, and the next call starts over.
 
-    `types`: see `open_origins`. `state`: description of the run (see `RunState`) and the position where it
-    begins, for its manifest.
+    `types`: see `open_origins`. `state`: description of the run (see `RunState`) and its initial position, for the
+    manifest.
     """
     workflow, run_dir = setup.workflow, folder.path
     with open_origins(workflow, setup.row, types) as origins:
@@ -100,7 +100,7 @@ def begin(
 
 
 def _check_room(setup: Setup, num_rows: int) -> None:
-    """Raises ValueError if a cap cannot hold the rows that the run begins with."""
+    """Raises ValueError if a cap is too small for the initial rows of the run."""
     sizes, world = setup.fit.sizes, setup.world
     if bytes_for(num_rows) > world * sizes.map_bytes:
         needed = format_size_up(most_bytes_for(2 * num_rows) // world)
@@ -119,7 +119,7 @@ def _check_room(setup: Setup, num_rows: int) -> None:
 
 
 class _Table:
-    """Writer of the run's table, all of its shards. Its key map, which finds rows with one key, is in RAM until
+    """Writer of the run's table, with all shards. Its key map, which detects rows with the same key, stays in RAM until
     `close`."""
 
     def __init__(self, setup: Setup, folder: Folder) -> None:
@@ -133,11 +133,11 @@ class _Table:
         table = TableFormat(self._row, self._chunk_rows, shards)
         self._log = Log(path, table, folder.measured, folder.files, None, storage.direct)
         self._waiting: list[list[U32]] = [[] for _ in range(shards.num)]
-        """Rows of each shard that fill no chunk yet."""
+        """Rows of each shard that do not fill a chunk yet."""
         self.num_added = 0
 
     def add(self, rows_UX: U32) -> None:
-        """Add wide rows. One with the key of an earlier one replaces it."""
+        """Add wide rows. A row replaces an earlier one with the same key."""
         rows_UW = rows_UX
         if self._row.formats:
             rows_UW = np.zeros((len(rows_UX), self._row.num_words), np.uint32)
@@ -151,7 +151,7 @@ class _Table:
                 self._write(shard, self._chunk_rows)
 
     def _write(self, shard: int, at_least: int) -> None:
-        """Write waiting rows of a shard as chunks, until fewer than `at_least` are left."""
+        """Write waiting rows of a shard as chunks until fewer than `at_least` remain."""
         rows_UW = np.concatenate(self._waiting[shard] or [np.empty((0, self._row.num_words), np.uint32)])
         while len(rows_UW) >= at_least:
             rows_RW, rows_UW = np.ascontiguousarray(rows_UW[: self._chunk_rows]), rows_UW[self._chunk_rows :]
@@ -163,7 +163,7 @@ class _Table:
         self._waiting[shard] = [rows_UW]
 
     def close(self) -> Manifest:
-        """Write the rest durably. Returns commit 1, without its dense part and state."""
+        """Write the remaining rows and make all durable. Returns commit 1, without its dense part and state."""
         for shard in range(len(self._waiting)):
             self._write(shard, 1)
         self._log.sync()
@@ -173,14 +173,14 @@ class _Table:
 
 
 def dense_part(setup: Setup, found: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
-    """Return the dense part that training begins with, as a commit names it, and sentences on its layers. `found`:
-    layers and optimizer's state of the sources."""
+    """Return the initial dense part, with the names used in commits, and sentences about its layers. `found`: layers
+    and optimizer state of the sources."""
     workflow = setup.workflow
     model = build_model(workflow)
     dense = dense_of(model, workflow.optimizer, setup.agenda.steps_of_epoch)
     arrays = {
         name: np.array(value) for name, value in save_dense(model, dense.optimizer, dense.average).items()
-        # Averages begin with the weights that training begins with, as if there were none.
+        # Omitted, so that averages start from the initial weights.
         if not name.startswith(AVERAGE)
     }  # fmt: skip
     rates = Rates(workflow.optimizer.rows, RAM, each_step=False)
@@ -203,7 +203,8 @@ def _like(there: Array, here: Array) -> bool:
 def _state_of(
     layers: Mapping[str, Array], arrays: Mapping[str, Array], found: Mapping[str, Array], is_adam: bool
 ) -> dict[str, Array]:
-    """State of the dense optimizer for the parameters among the layers; empty if this optimizer has other state."""
+    """State of the dense optimizer for the parameters among the layers; empty if this optimizer has a different
+    state."""
     taken: dict[str, Array] = {}
     for name in (layer.removeprefix(MODEL) for layer in layers):
         there, here = (
@@ -220,7 +221,7 @@ def _state_of(
 def _sentences(
     arrays: Mapping[str, Array], own: Sequence[str], found: Mapping[str, Array], layers: Mapping[str, Array]
 ) -> list[str]:
-    """Say which layers were taken, and why others were not."""
+    """Describe which layers were taken, and why others were not."""
     there = [name for name in found if name.startswith(MODEL)]
     other = {
         "of another shape": [

@@ -1,4 +1,4 @@
-"""Rows from the vectors of Parquet files."""
+"""Rows from vectors in Parquet files."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ ROWS_AT_ONCE = 1 << 14
 
 
 class ParquetOrigin:
-    """Files with a vector in each row; methods as those of `RunOrigin`. Rows are read in the order of the files."""
+    """Files with one vector per row. Methods as in `RunOrigin`. Rows are read in file order."""
 
     def __init__(self, given: FromParquet, workflow: Workflow, row: RowLayout, types: Mapping[str, str]) -> None:
-        """`row`: layout of the rows of the run that begins; `types`: Arrow types of its columns, by name. Raises
-        ValueError if there is no file, or a column is not there or has another type."""
+        """`row`: row layout of the new run; `types`: Arrow types of its columns, by name. Raises ValueError if there
+        are no files, or a column is missing or has another type."""
         self._given, self._row = given, row
         self._files = find(given.files, workflow.data.root, "init_from.files", "Parquet").files
         self.name = ", ".join(given.files)
         self._num_rows = self._num_null = 0
         column = next((c.name for c in workflow.data.categories if c.table_name == given.table_name), "")
         self._is_text = is_text(types[column]) if column in types else None
-        """True if the table holds text, False for integers; None for keys."""
+        """True if the table contains text, False for integers; None for keys."""
         self.max_rows = sum(self._check(file) for file in self._files)
 
     def _check(self, file: DataFile) -> int:
-        """Number of rows of a file. Raises ValueError if its columns do not fit."""
+        """Number of rows in a file. Raises ValueError if its columns do not fit."""
         given = self._given
         with open_file(file) as opened:
             schema = opened.schema_arrow

@@ -1,4 +1,4 @@
-"""Rows and layers of another run's commit."""
+"""Rows and layers from a commit of another run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from pipeline.workflow import Workflow, read_kept
 
 
 class RunOrigin:
-    """A commit of another run, held while this object is open. Its key map is built while rows are read; nothing but
-    metadata is read before."""
+    """A commit of another run, held while this object is open. Only metadata is read on opening; the key map is built
+    when rows are read."""
 
     def __init__(self, given: FromRun, workflow: Workflow, row: RowLayout, types: Mapping[str, str]) -> None:
-        """`row`: layout of the rows of the run that begins; `types`: Arrow types of its columns, by name. Raises
-        ValueError if the commit is not there or does not fit."""
+        """`row`: row layout of the new run; `types`: Arrow types of its columns, by name. Raises ValueError if the
+        commit is missing or does not fit."""
         self._given, self._row = given, row
         self.held: HeldCommit = hold(given.run.expanduser(), given.commit)
         self.name = f"commit {self.held.number} of {given.run}"
@@ -62,7 +62,7 @@ class RunOrigin:
             )
 
     def _of_tables(self, workflow: Workflow, types: Mapping[str, str]) -> Iterator[str]:
-        """Sentences on tables and columns that do not match."""
+        """Yield sentences about tables and columns that do not match."""
         there, here = (
             {category.table_name: category.name for category in one.data.categories} for one in (self._there, workflow)
         )
@@ -89,12 +89,12 @@ class RunOrigin:
 
     @property
     def max_rows(self) -> int:
-        """Upper bound of its number of rows."""
+        """Upper bound on the number of rows."""
         return self.held.manifest.live_rows
 
     def rows(self) -> Iterator[U32]:
-        """Yield rows [U, X] in the run's wide layout, with last step and count 0; of several with one key the last
-        counts."""
+        """Yield rows [U, X] in the run's wide layout, with last step and count 0. If several have the same key, the
+        last one counts."""
         manifest, held = self.held.manifest, self.held
         with held.explaining():
             places, log = read_commit(held.run_dir, manifest, self._state.speed.of_disk)
@@ -114,7 +114,7 @@ class RunOrigin:
                 log.close()
 
     def _catch_up(self) -> Callable[[U32], None]:
-        """Function that applies to wide rows the steps that they missed."""
+        """Function that applies missed steps to wide rows."""
         there = self._there
         none = slab_rows(Slab(0, self._layout.num_words), self._layout, Whole(), RAM, there.seed)
         optimizer = RowOptimizer(there.optimizer, none, there.model.init_std, Whole(), RAM, False)
@@ -125,11 +125,11 @@ class RunOrigin:
         return merge_dense(self.held.load_replicas())
 
     def layers(self) -> Mapping[str, Array]:
-        """Dense part and its optimizer's state, as a commit names them; empty if there is none to take."""
+        """Dense part and its optimizer state, with the names used in commits; empty if none is to be taken."""
         return self._saved() if self._given.layers else {}
 
     def remarks(self) -> list[str]:
-        """Sentences on what was taken and what did not match, once `rows` is read to its end. A warning begins with
+        """Sentences about what was taken and what did not match. Call after `rows` is exhausted. A warning starts with
         "warning: "."""
         state = "with" if self._given.optimizer_state else "without"
         taken = f"init_from: took {self._num_rows:,} rows of {self.name}, {state} their optimizer's state"

@@ -1,1 +1,1 @@
-"""One worker of a run: its tiers, its model, and the stages bound to them."""
+"""One worker of a run: its tiers, its model, and the stages that use them."""

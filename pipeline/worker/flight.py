@@ -1,4 +1,4 @@
-"""Blocks in flight, and the lengths of the rings of buffers."""
+"""Blocks in flight, and the lengths of the buffer rings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Flight:
-    """A block in flight, with the records that its stages returned; None until the stage has run."""
+    """A block in flight, with the record returned by each stage; None until the stage has run."""
 
     block: Block
     examples: Examples | Refusal | None = None
     unique: Unique | Pending | Refusal | None = None
     key_requests: Sequence[KeyRequest | Refusal] | None = None
-    """Several workers: key requests to each owner, in the order of ranks, until they are sent."""
+    """With several workers: key requests to each owner, in rank order, until they are sent."""
     owned_keys: OwnedKeys | Refusal | None = None
     plan: Plan | Refusal | None = None
     staged: Staged | None = None
@@ -28,22 +28,22 @@ class Flight:
 
 
 def read_already(flights: Mapping[int, Flight], blocks: Mapping[int, Block]) -> dict[int, Flight]:
-    """Return the blocks of a new stretch that are still in their read buffers: read, perhaps deduplicated, then
-    refused."""
+    """Return the blocks of a new stretch that are still in their read buffers: those that were read, perhaps
+    deduplicated, and then refused."""
     kept = (flight for flight in flights.values() if blocks.get(flight.block.number) == flight.block)
     return {flight.block.number: Flight(flight.block, flight.examples, flight.unique) for flight in kept}
 
 
 def expect(kind: type[T], record: object) -> T:
-    """Return `record`, which must be of type `kind`. The schedule's edges and the refusals guarantee that the stage
-    which makes it has run."""
+    """Return `record`, which must be of type `kind`. The edges of the schedule and the refusals guarantee that the
+    stage that makes it has run."""
     assert isinstance(record, kind), f"expected {kind.__name__}, got {type(record).__name__}"
     return record
 
 
 @dataclass(frozen=True, slots=True)
 class RingLengths:
-    """Number of buffers of each ring: the minimum that the schedule's edges allow."""
+    """Number of buffers in each ring: the minimum that the edges of the schedule allow."""
 
     read: int
     staging: int

@@ -1,4 +1,4 @@
-"""Keys of coming blocks, for policies that want to know when a row is needed next."""
+"""Keys of coming blocks, for policies that use the next use of a row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.workflow import Workflow
 
 
 class Foresight:
-    """Reads the keys of coming blocks, and adds them to the next uses in `places`."""
+    """Reads the keys of coming blocks and adds them to the next uses in `places`."""
 
     def __init__(self, workflow: Workflow, source: Source, places: Places, owners: KeyOwners | None, rank: int) -> None:
         storage, begun = workflow.storage, Begun(source.identity)
@@ -24,9 +24,9 @@ class Foresight:
         self._scanner = Scanner(self._unique_keys, storage.known_examples, storage.known)
         self._places, self._owners, self._rank = places, owners, rank
         self.coming: Sequence[Block] = ()
-        """Blocks that follow those of the next stretch, as far as `scan` needs them."""
+        """Blocks that follow the next stretch, as far as `scan` needs them."""
         self.scanned = -1
-        """Number of the last block before which was scanned ahead."""
+        """Number of the last block for which `scan` has run."""
 
     @property
     def least_known(self) -> int | None:
@@ -41,7 +41,7 @@ class Foresight:
         self.scanned = block.number
 
     def _unique_keys(self, block: Block) -> U64:
-        """Unique keys of the shards of this worker that any worker needs for the block."""
+        """Unique keys, in this worker's shards, that any worker needs for the block."""
         keys_U = self._reader.distinct_keys(block)
         return keys_U if self._owners is None else keys_U[self._owners.of(keys_U) == self._rank]
 

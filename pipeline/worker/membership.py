@@ -1,4 +1,4 @@
-"""The place of a worker among several: its rank, and its process groups."""
+"""The membership of a worker in a run with several: its rank and its process groups."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Membership:
     """Rank of the owner of each shard of the table."""
     group: Group
     key_group: Group
-    """Group for key requests, which the thread of `unite` sends; that of `train` uses the others."""
+    """Group for key requests, used by the thread of `unite`; the thread of `train` uses the other groups."""
     levels: Collective | None = None
     """The same workers grouped by machine, if the dense part is merged on two levels."""
     on_gpus: Group | None = None
-    """Group for the exchanges of training steps between GPUs, as work of the stream `train`. `group` is then used only
-    for what hosts agree upon."""
+    """Group for the exchanges of training steps between GPUs, queued on the stream `train`. `group` is then used only
+    for agreement between hosts."""
 
     @property
     def for_steps(self) -> Group:

@@ -1,4 +1,4 @@
-"""The other workers as one worker sees them: key requests, and agreement on which blocks to train."""
+"""The other workers as seen by one worker: key requests, and agreement on which blocks to train."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from pipeline.worker.membership import Membership
 
 @dataclass(slots=True)
 class FirstRefused:
-    """Numbers of the first refused blocks of a stretch; the number after its last block if none was refused."""
+    """Numbers of the first refused blocks of a stretch; one past its last block if none was refused."""
 
     here: int
     """First block that this worker refused."""
     anywhere: int
-    """First block that any worker is known to have refused, from the agreement in `train` on; no worker trains on it or
-    on later ones."""
+    """First block that any worker is known to have refused, as agreed in `train`. No worker trains on it or on later
+    blocks."""
 
 
 class Peers:
-    """The other workers of one that is alone: nobody, so that nothing is sent and nothing is agreed on."""
+    """The peers of a single worker: none, so nothing is sent and no agreement is needed."""
 
     idle = frozenset({"unite"})
-    """Stages that have nothing to do."""
+    """Stages with nothing to do."""
     rank = Rank()
     keeps_reads = True
     """True if blocks that were read before a refusal are still in their buffers."""
 
     def pack(self, flight: Flight) -> None:
-        """Make the key requests to all owners from the result of `dedup`."""
+        """Create the key requests to all owners from the result of `dedup`."""
 
     def take(self, flight: Flight) -> Unique | OwnedKeys | Refusal:
-        """Return the block's working set, for `plan`; may wait for a GPU."""
+        """Return the working set of the block, for `plan`. May wait for a GPU."""
         if isinstance(flight.unique, Pending):
             flight.unique = flight.unique.get()
         assert flight.unique, "expected what dedup returns, got None"
@@ -47,29 +47,29 @@ class Peers:
 
     def unite(self, flight: Flight, refused: bool) -> None:
         """Send the key requests, and unite those of all workers. If this worker has `refused` the block, only take part
-        in the sending."""
+        in the exchange."""
         raise AssertionError("one worker has nobody to unite with")
 
     def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
         """Return the total example weight of each whole batch (see `Examples.batch_weights`) if all workers have
         planned the block. Otherwise return None: no worker trains on it or on later blocks, and workers that have
-        planned them only move their rows."""
+        planned these only move their rows."""
         return ()
 
     def must_run(self, refused: FirstRefused, stage: str, number: int) -> bool:
-        """True if this stage must run for a block that this worker refused, since other workers wait in a
+        """True if this stage must run for a block that this worker refused, since other workers are waiting in a
         collective."""
         return False
 
     def after_train(self, staged: Staged) -> None:
-        """Called after the block's steps were given to the device."""
+        """Called after the steps of the block were submitted to the device."""
 
 
 class OtherWorkers(Peers):
     """The other workers of a run with several workers."""
 
     idle = frozenset()
-    # If another worker refused first, later blocks may have overwritten the buffers of earlier ones here.
+    # If another worker refused first, later blocks may have overwritten the buffers of earlier ones on this worker.
     keeps_reads = False
 
     def __init__(
@@ -114,5 +114,5 @@ class OtherWorkers(Peers):
         return stage == "unite" or (stage == "train" and number <= refused.anywhere)
 
     def after_train(self, staged: Staged) -> None:
-        # `upload` copies from the read buffer, which another block takes once `train` has returned.
+        # `upload` copies from the read buffer, which another block may reuse after `train` returns.
         staged.ready.wait()

@@ -1,13 +1,13 @@
-"""The placement of deduplication and training: on the host, or on a GPU, which has copies of the buffers.
+"""The placement of deduplication and training: on the host, or on a GPU with copies of the buffers.
 
 | memory of a GPU outside the slab | filled by | on the stream | reused after |
 | --- | --- | --- | --- |
-| read buffer, index | `dedup` | unique | the last step of the block that had it: an event of `train` |
-| read buffer, several workers | `upload` | up | the same |
-| arriving buffer | `upload` | up | the swap or last score of the block that had it, for which its `write_back` waits |
+| read buffer, index | `dedup` | unique | the last step of the last block that used it: an event of `train` |
+| read buffer, several workers | `upload` | up | same as above |
+| arriving buffer | `upload` | up | the swap or last score of that block, for which its `write_back` waits |
 | leaving buffer | `train` | train | its copy to the host, for which the same `write_back` waits |
 
-That `write_back` is done before the `prefetch` of the block that reuses the buffer begins (`schedule.edges`).
+That `write_back` ends before the `prefetch` of the block that reuses the buffer starts (`schedule.edges`).
 """
 
 from __future__ import annotations
@@ -28,44 +28,45 @@ from pipeline.worker.flight import Flight, expect
 
 class OnHost:
     idle = frozenset({"upload"})
-    """Stages that have nothing to do."""
-    # Metrics are computed on the thread of `write_back`, while `train` goes on with the next block.
+    """Stages with nothing to do."""
+    # Metrics are computed on the thread of `write_back`, while `train` continues with the next block.
     reported_by = "write_back", 0
     """(stage, lag): the result of block i is available after this stage of block i + lag."""
 
     def __init__(self, outgoing_RW: U32, work: Workspace) -> None:
         self.leaving, self._work = outgoing_RW, work
-        """`leaving`: ring of buffers that `train` copies victims to from the slab."""
+        """`leaving`: ring of buffers into which `train` copies victims from the slab."""
 
     def start(self, num_buffers: int, buffer_bytes: int) -> None:
-        """Allocate memory for `num_buffers` read buffers, while nothing is in flight. Raises MemoryError if it does not
+        """Allocate memory for `num_buffers` read buffers. Nothing may be in flight. Raises MemoryError if it does not
         fit."""
 
     def dedup(self, i: int, examples: Examples | Refusal, buffer: ReadBuffer) -> Unique | Pending | Refusal:
-        """Find the working set of block i, whose examples are in `buffer`."""
+        """Find the working set of block i. Its examples are in `buffer`."""
         return dedup(examples, self._work)
 
     def upload(self, i: int, flight: Flight, buffer: ReadBuffer, slots: slice) -> None:
-        """Copy the block's arrivals to rows `slots` of the arriving ring, and whatever else `train` needs."""
+        """Copy the arrivals of the block to rows `slots` of the arriving ring, and any other data that `train`
+        needs."""
 
     def trained(self, i: int) -> None:
-        """Called after all steps of block i were given to the device."""
+        """Called after all steps of block i were submitted to the device."""
 
     def close(self) -> None:
         self.leaving = self.leaving[:0].copy()
 
 
 class OnGpu:
-    """Deduplicates and trains on the GPU; attributes and methods as those of `OnHost`. Rings are indexed by block
-    number, like those on the host."""
+    """Deduplicates and trains on the GPU. Attributes and methods as in `OnHost`. Rings are indexed by block number, as
+    on the host."""
 
     idle: frozenset[str] = frozenset()
     # `write_back` of block i + 1 waits for that block's swap, which its stream runs after all steps of block i.
     reported_by = "write_back", 1
 
     def __init__(self, layout: FieldLayout, sizes: Sizes, device: Device, work: Workspace | None = None) -> None:
-        """`work`: given with several workers, whose `dedup` runs on the host; the GPU memory of `dedup` then holds the
-        uploaded indices."""
+        """`work`: given if there are several workers. Their `dedup` runs on the host, and the GPU memory of `dedup`
+        then holds the uploaded indices."""
         self._device, self._layout, self._on_host = device, layout, work
         words = sizes.row_bytes // 4
         self._arriving: U32 = device.empty((sizes.staging_rows, words), np.uint32)

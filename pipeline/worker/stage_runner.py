@@ -1,7 +1,7 @@
-"""The stages of one worker: rings of buffers, blocks in flight, and the binding of each stage's function to them.
+"""The stages of one worker: buffer rings, blocks in flight, and the binding of each stage function to them.
 
-Within a stretch each stage must be called for each block exactly once, in order; any other call raises, since stages
-have state. Dask may run a task again, and this check refuses the second call.
+Within a stretch, each stage must be called exactly once for each block, in order; any other call raises, since stages
+are stateful. Dask may rerun a task; the second call is refused.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from pipeline.workflow import Workflow
 
 
 class StageRunner:
-    """Runs the stages. Opened once for a run; `start` begins each stretch of it."""
+    """Runs the stages. Opened once per run; call `start` for each stretch."""
 
     def __init__(self, workflow: Workflow, source: Source, tiers: Tiers, membership: Membership | None = None) -> None:
         self.source, self.tiers = source, tiers
@@ -80,19 +80,19 @@ class StageRunner:
         self.foresight = Foresight(workflow, source, tiers.places, owners, rank) if tiers.foresees else None
         idle = self._placement.idle | self._peers.idle | (frozenset() if self.foresight else frozenset({"scan"}))
         self.names: Sequence[str] = tuple(stage for stage in STAGES if stage not in idle)
-        """Names of the stages that have something to do on this worker."""
+        """Names of the stages that are not idle on this worker."""
         self._host, self._log = TimedTier(tiers.host, "host copy"), TimedTier(tiers.log, "disk")
         self._new_rows = partial(write_first_rows, tiers.row, workflow.seed, workflow.model.init_std)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
         self.num_cut: int | None = 0 if source.layout.num_lists else None
-        """Number of sequences that were cut, in the examples of all trained or scored blocks."""
+        """Number of truncated sequences in the examples of all trained or scored blocks."""
         self._unreported = Unreported(*self._placement.reported_by)
         self.pause: str | None = None
-        """Reason why no further block may be planned, or None; the driver sets it from any thread."""
+        """Reason why no further block may be planned, or None. The driver sets it from any thread."""
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
-        """Divide the rings for this look-ahead, and expect the first of `blocks`. Nothing may be in flight."""
+        """Divide the rings for this look-ahead, and expect the first of `blocks` next. Nothing may be in flight."""
         rings, sizes = rings or RingLengths.of(look_ahead), self.tiers.sizes
         self._blocks = {block.number: block for block in blocks}
         self._last, self._look_ahead = blocks[-1].number, look_ahead
@@ -117,13 +117,13 @@ class StageRunner:
 
     @property
     def planned_to(self) -> int:
-        """Number of the first block of the stretch that this worker did not plan; after the last one if it planned
+        """Number of the first block of the stretch that this worker did not plan; one past the last if it planned
         all."""
         return min(self._refused.here, self._next["plan"])
 
     def run(self, stage: str, number: int, cpu_clock: Callable[[], float] = time.thread_time) -> StageResult:
-        """Run one stage of one block. Raises OutOfTurn if it is not the stage's next block, LostTouch if another worker
-        is gone, and PipelineError, which names stage and block, if the stage fails."""
+        """Run one stage of one block. Raises OutOfTurn if this is not the next block of the stage, LostTouch if another
+        worker is gone, and PipelineError, which names stage and block, if the stage fails."""
         self._expect(stage, number)
         if number >= self._refused.here and not self._peers.must_run(self._refused, stage, number):
             return StageResult(stage, number)
@@ -258,22 +258,22 @@ class StageRunner:
 
 
 class Unreported(deque[Trained]):
-    """Trained blocks whose result has not been fetched yet: it is available after a later stage, on a GPU some blocks
+    """Trained blocks with results not yet fetched: a result is available after a later stage, on a GPU some blocks
     later."""
 
     def __init__(self, stage: str, later: int) -> None:
-        """The result of a block is available after this stage of the block that comes `later` blocks later."""
+        """The result of block i is available after this stage of block i + `later`."""
         super().__init__()
         self._stage, self._later = stage, later
 
     def after(self, stage: str, number: int) -> Trained | None:
-        """Take the next block if its result is available after this stage of block `number`, else None."""
+        """Remove and return the next block if its result is available after this stage of block `number`, else None."""
         if stage != self._stage or not self or self[0].block.number > number - self._later:
             return None
         return self.popleft()
 
     def take_all(self) -> list[StageResult]:
-        """Take all results; call it once the device has finished."""
+        """Remove and return all results. Call only after the device has finished."""
         results = [StageResult("train", trained.block.number, trained=_found(trained)) for trained in self]
         self.clear()
         return results
@@ -285,7 +285,7 @@ def _found(trained: Trained) -> BlockResult:
 
 
 def failure_text(error: Exception, tiers: Tiers, look_ahead: int) -> str:
-    """Text of a stage's exception; if memory ran out, with a table of what takes how much."""
+    """Text for the exception of a stage; if memory ran out, a table of memory use."""
     # CuPy's OutOfMemoryError is a MemoryError; torch's is not.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return no_room(error, tiers.sizes, look_ahead, tiers.device)

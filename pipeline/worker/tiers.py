@@ -33,46 +33,47 @@ from pipeline.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Arguments with which a worker is opened."""
+    """Arguments for opening a worker."""
 
     sizes: Sizes
     row: RowLayout
     steps_of_epoch: int
     largest_batch: int
     run_dir: Path
-    """Run directory on the worker's machine, which holds its part of the table."""
+    """Run directory on the worker's machine, with its part of the table."""
     speed: DiskSpeed
     kept: tuple[Manifest, ...]
-    """The kept commits, reduced to this worker's shards."""
+    """The kept commits, reduced to the shards of this worker."""
     dense: Mapping[str, Array] | None
-    """Dense part to begin with, as `Worker.dense` returned it for the last of them; None without a commit."""
+    """Initial dense part, as returned by `Worker.dense` for the last kept commit; None without a commit."""
     shards: Shards = ONE_SHARD
     scratch: Path | None = None
-    """Folder for temporary files of a scoring, which only reads the run directory; None: training, which writes it."""
+    """Folder for temporary files when scoring, which only reads the run directory; None when training, which writes to
+    it."""
 
 
 class Tiers:
-    """Tiers, places, log and learner of one worker. Opened once for a run. Commits use them while no block is in
-    flight; otherwise they belong to `StageRunner`."""
+    """Tiers, places, log and learner of one worker. Opened once per run. Commits use them while no block is in flight;
+    otherwise they belong to `StageRunner`."""
 
     def __init__(
         self, workflow: Workflow, config: WorkerConfig, source: Source, device: Device, files: Files,
         membership: Membership | None = None,
     ) -> None:  # fmt: skip
-        """Open the last of the kept commits with the dense part of `config`; without a commit, begin with an empty
-        table. Raises MemoryError if the tiers do not fit, and ValueError or Damaged if the commit cannot be opened."""
+        """Open the last kept commit with the dense part of `config`; without a commit, start with an empty table.
+        Raises MemoryError if the tiers do not fit, and ValueError or Damaged if the commit cannot be opened."""
         self.device, self.row, self.sizes = device, config.row, config.sizes
         sizes, words, storage = config.sizes, config.row.num_words, workflow.storage
         self.threads = Whole() if device.on_gpu else Threads(workflow.schedule.threads)
         self.slab = Slab(sizes.device_rows, words, self.threads, device=device)
         self.host = Slab(sizes.host_rows, words, name="host")
         self.chunk_RW: U32 = aligned_empty((sizes.chunk_rows, words), np.uint32)
-        """Buffer of one chunk for `write_back`; commits use it while nothing is in flight."""
+        """Buffer of one chunk for `write_back`. Commits use it while nothing is in flight."""
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, config.shards)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         policies = (storage.device_policy, storage.host_policy)
         self.foresees = storage.foresees and config.scratch is None
-        """True if policies choose by the keys of coming blocks. A scoring moves no rows."""
+        """True if policies use the keys of coming blocks; False when scoring, which moves no rows."""
         threads = share_of(workflow.schedule.threads)
         self.places = Places(sizes.device_rows, sizes.host_rows, policies, caps, chunks, threads)
         self.log = open_log(

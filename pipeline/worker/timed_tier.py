@@ -1,4 +1,4 @@
-"""A tier whose moves of rows are counted as a part of the stage that makes them."""
+"""A tier that times its row moves as a part of the calling stage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.storage.tier import Tier
 
 
 class TimedTier:
-    """The same tier, timed under a name."""
+    """Wrapper of a tier that times it under a name."""
 
     def __init__(self, tier: Tier, name: str) -> None:
         self._tier, self._name = tier, name

@@ -1,4 +1,4 @@
-"""One worker of a run: the methods that the driver calls, in its own process or through Dask in another one."""
+"""One worker of a run: the methods that the driver calls, in its own process or, through Dask, in another one."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Report:
     traffic: dict[str, tuple[int, int]]
     """Payload bytes and messages sent to other workers, by kind."""
     cut: int | None = None
-    """Number of sequences that were longer than their `max_length`, in the examples that were trained on or scored in
-    this session; None if the workflow has no sequences."""
+    """Number of sequences longer than their `max_length` in the examples trained on or scored in this session; None if
+    the workflow has no sequences."""
 
 
 class Worker:
-    """One worker of a run. Its methods are called one at a time, except `pause`, which may be called at any time, and
-    those of `stages`, which the executor calls from several threads."""
+    """One worker of a run. Calls of its methods do not overlap, except `pause`, which may be called at any time, and
+    the methods of `stages`, which the executor calls from several threads."""
 
     def __init__(
         self, workflow: Workflow, config: WorkerConfig, source: Source, device: Device, files: Files,
@@ -63,9 +63,9 @@ class Worker:
         self._config, self._files, self._membership = config, files, membership
         rank = membership.rank.number if membership else 0
         self._reserve = config.run_dir / (f"reserve-{rank}" if membership else "reserve")
-        """File that holds disk space for this worker's part of the next commit."""
+        """File that reserves disk space for this worker's part of the next commit."""
         self._numbers = workflow.optimizer.numbers_a_parameter
-        # With k-step Adam a commit has the dense part of every worker, else that of the first.
+        # With k-step Adam, a commit contains the dense part of every worker, otherwise that of the first.
         self._writes_dense = rank == 0 or workflow.optimizer.merge is not None
         self._sums_bytes = epoch_bytes(workflow, source.num_examples["train"]) if rank == 0 else 0
         self.tiers = Tiers(workflow, config, source, device, files, membership)
@@ -73,23 +73,23 @@ class Worker:
         """Stages, called by the executor while the driver may call `pause`."""
 
     def tidy(self) -> None:
-        """Delete leftovers of the last session, and reserve disk space for the next commit."""
+        """Delete leftovers of the previous session, and reserve disk space for the next commit."""
         self.release_reserve()
         clean(self.tiers.log.path, self._config.kept, self._files, self._config.shards)
         self._hold_reserve()
 
     def announce(self, coming: Sequence[Block]) -> None:
-        """Take note of the blocks that follow those of the next `start`, as far as `scan` needs them."""
+        """Record the blocks that follow those of the next `start`, as far as `scan` needs them."""
         if self.stages.foresight:
             self.stages.foresight.coming = coming
 
     def least_known(self) -> int | None:
-        """Minimum number of examples beyond a block whose keys were known because storage.known had no room for more;
-        None if it always had."""
+        """Minimum number of examples beyond a block for which keys were known while storage.known was full; None if it
+        never was."""
         return self.stages.foresight.least_known if self.stages.foresight else None
 
     def start(self, blocks: Sequence[Block], look_ahead: int) -> Sequence[str]:
-        """Begin a stretch of these blocks; returns the names of the stages that have something to do here."""
+        """Start a stretch of these blocks. Returns the names of the stages that are not idle on this worker."""
         self.stages.start(blocks, look_ahead)
         return self.stages.names
 
@@ -97,16 +97,16 @@ class Worker:
         return self.stages.drain()
 
     def pause(self, why: str | None) -> None:
-        """Stop planning blocks, for the reason `why`; None: continue planning."""
+        """Stop planning blocks. `why`: the reason; None: resume planning."""
         self.stages.pause = why
 
     def set_learning_rates(self, rows: float, dense: float) -> None:
-        """Set the learning rates, before warm-up, of all later steps."""
+        """Set the learning rates, before warm-up, for all later steps."""
         self.tiers.learner.rows.lr, self.tiers.learner.dense.lr = rows, dense
 
     def flush(self, number: int) -> CommitPart:
-        """Write all rows that changed since the last commit, and return this worker's part of commit `number`. The
-        pipeline must be drained."""
+        """Write all rows changed since the last commit, and return this worker's part of commit `number`. The pipeline
+        must be drained."""
         self.release_reserve()
         r = self.tiers
         flushed = flush(r.places, r.slab, r.host, r.log, r.chunk_RW)
@@ -115,12 +115,12 @@ class Worker:
         return CommitPart(part_of(r.places, r.log, number), flushed.changed, flushed.merged, written_bytes)
 
     def dense(self) -> dict[str, Array]:
-        """Dense part with its optimizer state, and the history of learning rates: all learned state but the rows."""
+        """Dense part with its optimizer state, and the history of learning rates: all learned state except the rows."""
         return self.tiers.learner.save()
 
     def settle(self, kept_chunks: Collection[int], at_least: int) -> None:
-        """Clean up after a commit was published: delete the chunks that are not in `kept_chunks`. `at_least`: number of
-        chunks that the log must be able to grow by before the next commit."""
+        """Clean up after a commit was published: delete the chunks not in `kept_chunks`. `at_least`: number of chunks
+        by which the log must be able to grow before the next commit."""
         r = self.tiers
         r.log.describe(r.places.chunks.tails)
         r.log.remove(r.log.checksums.keys() - set(kept_chunks))
@@ -129,33 +129,34 @@ class Worker:
         self._hold_reserve()
 
     def release_reserve(self) -> None:
-        """Give back the disk space held for the next commit; `tidy` reserves it again when the run resumes."""
+        """Release the disk space reserved for the next commit; `tidy` reserves it again on resume."""
         if os.path.lexists(self._reserve):
             self._files.remove(self._reserve)
 
     def _hold_reserve(self) -> None:
         r = self.tiers
-        # If the cap leaves less than this, `plan` refuses the next block, and the following commit has less to write.
+        # If the cap leaves less than this, `plan` refuses the next block, and the commit that follows has less to
+        # write.
         chunks = min(r.places.commit_chunks, r.places.caps.disk_chunks - r.places.chunks.present)
         dense = dense_bytes(r.learner.model, self._numbers) if self._writes_dense else 0
         self._files.reserve(self._reserve, max(0, chunks) * r.log.chunk_bytes + dense + self._sums_bytes)
 
     def table_hash(self) -> tuple[int, int]:
-        """Return the hash of all rows, and their number. Requires that all rows are in the log: call it after a commit
-        was taken or opened."""
+        """Return the hash of all rows, and the number of rows. All rows must be in the log: call after taking or
+        opening a commit."""
         r = self.tiers
         return table_hash(r.places, r.log, r.chunk_RW, r.learner.rows.catch_up_on_host())
 
     def fingerprint(self, table: int) -> str:
-        """Return the fingerprint of a table with the hash `table` and of this worker's dense part."""
+        """Return the fingerprint of a table with hash `table` and of this worker's dense part."""
         return fingerprint(table, self.tiers.learner.dense_part.state())
 
     def model(self) -> dict[str, Array]:
-        """Parameters and buffers of the dense part that scores are computed with."""
+        """Parameters and buffers of the dense part used for scoring."""
         return self.tiers.learner.dense_part.scoring_state()
 
     def scores(self, number: int, table: int) -> U64 | None:
-        """Next piece of sorted scores; see `BlockMetrics.scores`."""
+        """Return the next piece of sorted scores; see `BlockMetrics.scores`."""
         return self.tiers.learner.block_metrics.scores(number, table)
 
     def epoch_sums(self) -> F64 | None:
@@ -163,7 +164,7 @@ class Worker:
         return self.tiers.learner.block_metrics.epoch_sums()
 
     def num_tables(self) -> int:
-        """Number of tables of scores of the epoch."""
+        """Number of score tables of the epoch."""
         return len(self.tiers.learner.block_metrics.tables)
 
     def epoch_entries(self, table: int, piece: int) -> bytes:
@@ -171,8 +172,8 @@ class Worker:
         return self.tiers.learner.block_metrics.tables[table].piece(piece)
 
     def add_epoch_sums(self, sums_WS: F64) -> None:
-        """Add this worker's sums to those of the epoch; the first one adds all, if their number is not that of the
-        workers."""
+        """Add this worker's sums to those of the epoch. If their number is not that of the workers, the first worker
+        adds all."""
         rank = self._membership.rank if self._membership else Rank()
         if len(sums_WS) == rank.world:
             sums_WS = sums_WS[[rank.number]]
@@ -196,7 +197,7 @@ class Worker:
         )  # fmt: skip
 
     def layout(self) -> dict[str, Any]:
-        """Sizes that places and commits depend on, and the worker's shards."""
+        """Sizes that determine places and commits, and the shards of this worker."""
         places, chunks = self.tiers.places, self.tiers.places.chunks
         return {
             "device_rows": len(places.device.keys_S), "host_rows": len(places.host.keys_S), "chunk_rows": chunks.rows,
