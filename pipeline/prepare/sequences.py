@@ -136,8 +136,8 @@ def _count(path: DataFile, types: Sequence[tuple[str, pa.DataType]]) -> int:
 
 
 def _read(paths: Sequence[DataFile], types: Sequence[tuple[str, pa.DataType]]) -> Iterator[list[pa.Array]]:
-    """Yield the columns of consecutive rows, with types for DuckDB: integers for times, and bytes for text, which may be
-    invalid UTF-8."""
+    """Yield the columns of consecutive rows, with types for DuckDB: integers for times, and bytes for text, which may
+    be invalid UTF-8."""
     for path in paths:
         with open_file(path) as file:
             for batch in file.iter_batches(ROWS, columns=sorted({name for name, _ in types}), use_threads=False):
