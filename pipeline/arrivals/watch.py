@@ -67,6 +67,6 @@ def wait_for_files(
 
 
 def places_known(workflow: Workflow, run_dir: Path | None) -> set[str]:
-    """Places of the training files in a run's newest commit; empty if there is no commit. `run_dir`: default runs/NAME."""
+    """Places of the training files in a run's newest commit; empty without a commit. `run_dir`: default runs/NAME."""
     begun = begun_of(run_dir or Path("runs") / workflow.name)
     return {place_of(name, workflow.data.root) for name, _ in begun.files("train")}

@@ -1,4 +1,4 @@
-"""Loglosses of simple models on the split used to evaluate a run's model, and advice if the run's model is not better."""
+"""Loglosses of simple models on the split used to evaluate a run's model, and advice if that model is not better."""
 
 from __future__ import annotations
 

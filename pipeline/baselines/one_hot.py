@@ -160,6 +160,6 @@ def _blocks(source: Source, split: str) -> Iterator[Examples]:
 
 
 def _hashed(keys_V: U64, column: int) -> I64:
-    """[V] hashes of a column's values, less than 2 ** SLOT_BITS. The same value has different hashes in other columns."""
+    """[V] hashes of a column's values, below 2 ** SLOT_BITS. The hash of a value differs between columns."""
     mixed_V = (keys_V ^ np.uint64((column + 1) * MIX % (1 << 64))) * np.uint64(MIX)
     return ((mixed_V ^ (mixed_V >> np.uint64(29))) * np.uint64(MIX) >> np.uint64(64 - SLOT_BITS)).astype(np.int64)
