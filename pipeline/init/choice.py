@@ -23,7 +23,7 @@ class Choice:
     is_suspect: bool = False
     """True if the column alone predicts the label, so that it may be known only after the label; see `warning`."""
     either: bool = False
-    """True for integers that may be ids or amounts, judging by name and values."""
+    """True for whole numbers that may be ids or amounts, judging by name and values."""
     given: str = ""
     """Role given by the user, if any. For "weight", `role` is "number"; for "group", it is "category"."""
     values: tuple[str, str] | None = None

@@ -1,4 +1,4 @@
-"""Words in column names, and the roles they suggest for integers."""
+"""Words in column names, and the roles they suggest for whole numbers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ID_WORDS = re.compile(
     rf"(^|_)({THINGS}|id|ids|code|type|categories|hash|key|os|ip|model|state|genre|domain|day|weekday|hour|slot|pos|"
     r"position|level|group|segment|url|browser|carrier|gender|language)(s?)($|_|\d)"
 )
-"""Words in names of columns whose integers are identifiers, not amounts."""
+"""Words in names of columns whose whole numbers are identifiers, not amounts."""
 AMOUNT_WORDS = re.compile(
     r"(^|_)(count|cnt|num|number|price|amount|sum|age|duration|len|length|size|ms|score|rate|days|hours|weeks|minutes|"
     r"seconds|gain|gains|loss|losses|wage|cost|total|avg|mean|clicks|views|visits|impressions|sales|revenue|income|"
     r"balance|quantity|qty|percent|pct|ratio|distance|bid)($|_)"
 )
-"""Words in names of columns whose integers are amounts. If a name has words of both kinds, the last one decides, as in
-item_price and age_level. A name that matches PER is also an amount, as wage_per_hour."""
+"""Words in names of columns whose whole numbers are amounts. If a name has words of both kinds, the last one decides,
+as in item_price and age_level. A name that matches PER is also an amount, as wage_per_hour."""
 NUMBER_WORDS = re.compile(r"^(num|number)s?$")
 """Amount words that may denote an identifier at the end of a name, as in model_number."""
 PER = re.compile(r"(^|_)per_")
@@ -46,7 +46,7 @@ def words_of(name: str) -> str:
 
 
 def role_by_name(name: str) -> Role | None:
-    """Role of an integer column suggested by its name; None if unclear."""
+    """Role that a name suggests for a column of whole numbers; None if unclear."""
     words = words_of(name)
     last = words.rstrip("0123456789_").rpartition("_")[2]
     if PER.search(words) or (AMOUNT_WORDS.search(last) and not NUMBER_WORDS.search(last)):

@@ -1,5 +1,5 @@
-"""Roles of columns: label, number, category, time, or none, with reasons, and warnings about unsuitable columns; and the
-list columns that a model can read value by value."""
+"""Roles of columns: label, number, category, time, or none, with reasons, and warnings about unsuitable columns; and
+the list columns that a model can read value by value."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pipeline.prepare.draft import DraftedSequence
 from pipeline.records import I32
 
 VERY_FEW = 8
-"""Maximum number of distinct integers for which a column is a category even if its name suggests amounts. With few
+"""Maximum number of distinct whole numbers for which a column is a category even if its name suggests amounts. With few
 values, such as 0 and 1 or the levels of a scale, an embedding per value is at least as expressive as the number."""
 HASHED = 1 << 31
-"""Integers from this value on are hashes or identifiers."""
+"""Whole numbers from this value on are hashes or identifiers."""
 LARGEST = float(np.finfo(np.float32).max)
 """Largest value allowed in a number column."""
 ENOUGH = 20

@@ -277,7 +277,7 @@ def _loss(chances: pa.ChunkedArray, labels: pa.ChunkedArray) -> F64:
 
 
 def mean_and_error(values_N: F64, held: pa.Table, draft: Draft) -> tuple[float, float]:
-    """Weighted mean of a value per row, and its standard error; with groups, the standard error is clustered by group."""
+    """Weighted mean of a value per row, and its standard error, which is clustered by group if there are groups."""
     weights_N = np.ones(len(values_N))
     if draft.weight:
         weights_N = held.column(draft.weight).cast(pa.float64()).to_numpy()
