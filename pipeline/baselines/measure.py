@@ -110,7 +110,7 @@ class _Models:
         self._weight += float(weights_N.sum())
         self._base += _loss(np.full(len(labels_N), self._rate), labels_N, weights_N)
         for c, rates_N in enumerate(rows.by_column(self._rates)):
-            # An empty list has no value.
+            # The mean over an empty list is 0, so use the mean rate instead.
             self._of_column[c] += _loss(np.where(rates_N > 0, rates_N, self._rate), labels_N, weights_N)
         for n, w_M in enumerate(self._fits):
             self._of_fit[n] += _loss(chances(rows.sums(w_M[:-1]) + w_M[-1]), labels_N, weights_N)

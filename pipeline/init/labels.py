@@ -60,8 +60,8 @@ def named_label(label: str, look: Look) -> Choice:
 
 
 def found_label(look: Look, others: Container[str] = ()) -> Choice:
-    """Find the label by its name, or as the only column of two suitable values, except `others`. Raises ValueError if
-    there is none, or several are possible."""
+    """Find the label by its name, or as the only column with two suitable values. `others`: columns to ignore. Raises
+    ValueError if there is no such column, or several are possible."""
     columns = [column for column in look.columns if column.name not in others]
     binary = [column for column in columns if is_binary(column)]
     paired = [column for column in columns if column not in binary and _values_of(column, look)]

@@ -72,7 +72,7 @@ class Interrupt:
     """Candidate in training, which is asked to stop early."""
 
     def note(self, signal: str) -> None:
-        """Handle the first signal."""
+        """Signal handler: record the signal, and ask the candidate in training to stop."""
         self.signal = signal
         # The leading newline ends the line with the terminal's ^C.
         os.write(2, f"\n{signal}: no more is tried; a second signal ends `init` at once and writes nothing\n".encode())

@@ -33,8 +33,8 @@ COMPARED = 2000
 OFTEN = 5
 """Minimum number of rows of a frequent value: for amounts, neighbouring numbers occur as well."""
 SMOOTH, JUMP = 0.6, 2.5
-"""Minimum correlation of the frequencies of neighbouring amounts, and the maximum ratio of the change of a label's rate
-between them to that by chance."""
+"""Minimum correlation of the frequencies of neighbouring amounts, and the maximum change of a label's rate between
+them, relative to chance."""
 ZERO, UNEVEN, EVEN = 0.1, 0.25, 0.1
 """Minimum share of zeros among amounts that are often zero, the minimum distance of the others from a uniform
 distribution, and the maximum distance for keys."""

@@ -50,7 +50,7 @@ class Format:
     skip_others: bool = False
     """True if header columns not named in `fields` are omitted; otherwise they are an error."""
     calendar: str | None = None
-    """Column from which the CALENDAR columns are derived."""
+    """Source column of the CALENDAR columns."""
     last_bytes: int | None = None
     """Length in bytes of a line's last value, if fixed; used to detect a file truncated within that value."""
     ignore_values: bool = False

@@ -31,7 +31,7 @@ NOT_GIVEN = {"vocabulary": [], "minimum": 1}
 
 
 class Origin(Strict):
-    """State of a source when a preparation began."""
+    """State of a source at the start of a preparation."""
 
     path: str
     bytes: int

@@ -69,8 +69,8 @@ class OutputFile(Strict):
 
 
 class Record(Strict, allow_inf_nan=True, extra="ignore"):
-    """Record that part `number` of source `file` is done, with its counts and files. Those of earlier versions have
-    more fields."""
+    """Record that part `number` of source `file` is done, with its counts and files. Records of earlier versions have
+    additional fields."""
 
     file: int
     number: int
@@ -132,7 +132,7 @@ class Made:
 
 
 class Done(Strict):
-    """Record that files which belong to no single part were made."""
+    """Record that files that do not belong to a single part were made."""
 
     of: str
     """Sources that they were made of."""

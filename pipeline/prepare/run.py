@@ -105,7 +105,7 @@ def so_far(records: Records, names: Iterable[str]) -> tuple[int, Counter[int]]:
 
 
 def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
-    """Input bytes of each piece: its share of the file's size, in proportion to its range."""
+    """Input bytes of each piece: the file's size times the piece's share of all ranges of the file."""
     whole: dict[int, int] = {}
     for piece in pieces:
         whole[piece.file] = whole.get(piece.file, 0) + piece.end - piece.begin

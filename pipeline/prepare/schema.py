@@ -65,7 +65,7 @@ class Field(NamedTuple):
     type: pa.DataType
     """Type of a single value, even if `many`."""
     many: bool = False
-    """True if an example has a list of values."""
+    """True if each example has a list of values."""
     values: tuple[str, str] | None = None
     """Values of a label that become 0 and 1, case-insensitive; None: 0 and 1."""
     form: str = ""

@@ -92,7 +92,7 @@ def has_backslashes(text: Text, delimiters: str) -> bool:
 
 
 def with_doubled_quotes(text: Text, delimiters: str) -> Text:
-    """Replace backslash escapes within quotes by doubled quotes."""
+    """Remove backslash escapes within quoted values, and double the quotes in them instead."""
     if text.find(b"\\") < 0:
         return text
     value = rb'(?m)(^|[%b])"([^"\\]*(?:\\(?s:.)[^"\\]*)*)"' % re.escape(delimiters.encode())
