@@ -72,8 +72,8 @@ def summed(parts: Sequence[Counts]) -> Counts:
 
 
 def _sorted(counts: Counts, order: NDArray[np.int64]) -> tuple[Counts, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Reorder the entries. Return them and two arrays of booleans, for all entries but the first: True if the key, and
-    if the value, equals the previous one."""
+    """Reorder the entries. Return them and two boolean arrays for all entries except the first: True if the entry has
+    the same key, or the same value, as the previous one."""
     counts = counts.take(order)
     same = pc.equal(counts.values_U[1:], counts.values_U[:-1]).to_numpy(zero_copy_only=False)
     return counts, counts.keys_U[1:] == counts.keys_U[:-1], same.astype(np.bool_)

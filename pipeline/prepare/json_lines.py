@@ -148,8 +148,8 @@ def _in_quotes(texts: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
 
 
 def _check_lines(text: Text) -> None:
-    """Raises RefusedLine if a line is not exactly one object, or not UTF-8. pyarrow.json drops blank lines, accepts
-    objects that span lines, and does not validate skipped bytes."""
+    """Raises RefusedLine if a line does not start and end as an object does, or the text is not UTF-8. pyarrow.json
+    drops blank lines, accepts objects that span lines, and does not validate skipped bytes."""
     values, starts = np.frombuffer(text, np.uint8), line_starts(text, False)
     begins = values[starts[:-1]] == ord("{")
     ends = values[starts[1:] - 1 - (values[starts[1:] - 1] == ord("\n"))] == ord("}")

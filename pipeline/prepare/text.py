@@ -106,7 +106,8 @@ def quotes_in(text: Text, format: Format) -> int:
 
 
 def check_bytes(text: Text, format: Format) -> None:
-    """Raises RefusedLine for bytes that pyarrow.csv would silently accept as part of a value or as a line end."""
+    """Raises RefusedLine for bytes that pyarrow.csv would silently accept as part of a value or as a line end, and if
+    the last value is truncated."""
     if text.find(b"\0") >= 0:
         raise RefusedLine("a NUL byte; is the file damaged?")
     if text.find(b"\r") >= 0 and text.count(b"\r") != text.count(b"\r\n"):
