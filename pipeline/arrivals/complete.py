@@ -1,4 +1,4 @@
-"""Complete Parquet files of a folder, on a disk or in an object store."""
+"""Detection of complete Parquet files in a folder, on disk or in an object store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SUCCESS = "_SUCCESS"
 TABLE_LOG = "_delta_log"
 RENAME, BY_SUCCESS = "rename", "success"
 ENDS = (MARK, b"PARE")
-"""Last bytes of a Parquet file, plain and with an encrypted footer."""
+"""Magic bytes of a Parquet file, with a plain and an encrypted footer."""
 TAIL_BYTES = 8
-"""The length of the footer, and the mark at the end."""
+"""Size of the footer length and the magic bytes at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a producer says that a file is complete (see the package)."""
+    """Rule by which a producer marks files as complete (see the package)."""
 
     kind: str
     """ "rename", "success" or "manifest"."""
@@ -31,7 +31,7 @@ class Rule:
 
     @classmethod
     def of(cls, text: str) -> Rule:
-        """Rule of the text "rename", "success" or "manifest:NAME". Raises ValueError if it is none."""
+        """Parse "rename", "success" or "manifest:NAME". Raises ValueError if `text` is none of them."""
         kind, colon, name = text.partition(":")
         if kind in (RENAME, BY_SUCCESS) and not colon:
             return cls(kind)
@@ -42,32 +42,32 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """State of a folder at one moment."""
+    """State of a folder at one point in time."""
 
     complete: tuple[str, ...]
-    """Places of the complete files, in the order of names, up to the first incomplete one."""
+    """Places of the complete files before the first incomplete one, ordered by name."""
     waits_for: tuple[tuple[str, str], ...]
-    """Name of each incomplete file, and why it is incomplete."""
+    """Name of each incomplete file, and the reason."""
 
 
 @dataclass(slots=True)
 class Arrivals:
-    """Looks at a folder, again and again. A file that was found to be whole is not opened again unless it changed."""
+    """Repeated scans of a folder. A file found to be whole is not opened again unless it changes."""
 
     folder: str
-    """Local folder or address of one, which may not be there yet."""
+    """Path or address of the folder, which may not exist yet."""
     rule: Rule
     _stamps: dict[str, stores.Stamp] = field(default_factory=dict)
-    """Stamp of each file at the last look."""
+    """Stamp of each file in the last scan."""
     _whole: dict[str, stores.Stamp] = field(default_factory=dict)
-    """Stamp of each file that was found to be whole."""
+    """Stamp of each file found to be whole."""
 
     def __post_init__(self) -> None:
         self.folder = uri_of(self.folder) if is_remote(self.folder) else str(Path(self.folder).expanduser().absolute())
 
     def look(self, known: Collection[str] = ()) -> Look:
-        """Look for complete files that are not `known`. Raises ValueError if the folder is a Delta table, or its
-        manifest names a file outside of it."""
+        """Scan for complete files that are not `known`. Raises ValueError if the folder contains a Delta table, or its
+        manifest names a file outside the folder."""
         names = {place: self._name(place) for place in stores.files_below(self.folder)}
         if log := next((name for name in names.values() if TABLE_LOG in name.split("/")[:-1]), None):
             raise ValueError(
@@ -91,11 +91,12 @@ class Arrivals:
         return Look(tuple(complete), tuple(waits_for))
 
     def _name(self, place: str) -> str:
-        """Path of a file below the folder."""
+        """Path of a file relative to the folder."""
         return (name_below(place, self.folder) if is_remote(place) else os.path.relpath(place, self.folder)) or ""
 
     def _listed(self) -> list[str]:
-        """Names in the manifest, each relative to the folder; none if there is no manifest yet."""
+        """Names in the manifest, relative to the folder; empty if there is no manifest yet. Raises ValueError if a name
+        lies outside the folder."""
         place = (
             join(self.folder, self.rule.manifest) if is_remote(self.folder) else f"{self.folder}/{self.rule.manifest}"
         )
@@ -107,7 +108,7 @@ class Arrivals:
         return list(dict.fromkeys(names))
 
     def _why_incomplete(self, place: str, name: str, done: Collection[str]) -> str:
-        """Say why a file is incomplete; "" if it is complete."""
+        """Reason why a file is incomplete; "" if it is complete."""
         if self.rule.kind == BY_SUCCESS:
             parts = name.split("/")[:-1]
             if not any("/".join(parts[:n]) in done for n in range(len(parts) + 1)):
@@ -119,7 +120,7 @@ class Arrivals:
         before, self._stamps[place] = self._stamps.get(place), stamp
         if self._whole.get(place) == stamp:
             return ""
-        # An object in a store appears as a whole.
+        # Objects in a store appear atomically.
         if self.rule.kind == RENAME and not is_remote(place) and before != stamp:
             return "is new, or has changed since the last check"
         if not _is_whole(place, stamp.size):
@@ -129,13 +130,13 @@ class Arrivals:
 
 
 def _may_be_data(name: str) -> bool:
-    """True for names of Parquet files, and of files without a suffix, as Spark and Hive name their parts."""
+    """True for names of Parquet files, and for names without a suffix, as used by Spark and Hive."""
     file = DataFile(name)
     return not is_hidden(name) and (form_of(file) == "Parquet" or not file.suffix) and file.suffix not in PACKED
 
 
 def _is_whole(place: str, size: int) -> bool:
-    """True if the file begins and ends as Parquet does, and its footer has the length that its end says."""
+    """True if the file starts and ends with Parquet's magic bytes, and the footer length at its end is plausible."""
     if size < len(MARK) + TAIL_BYTES:
         return False
     with stores.open_to_read(place) as file:

@@ -1,7 +1,7 @@
-"""Training on files as they become complete: begin or resume, wait for files, extend the run with them, and wait again.
+"""Training on files as they become complete: start or resume, wait for files, extend the run with them, and wait again.
 
-Nothing is kept of the wait itself. Which files were trained is in the run's commits, so after Ctrl-C or a power failure
-the same command resumes: first with what the last commit has not finished, then with the files that it has not.
+The wait itself has no persistent state. The run's commits record the trained files, so after Ctrl-C or a power failure
+the same command resumes: first with unfinished work of the last commit, then with files that the commit does not list.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pipeline.machine.signals import exit_code, on_signal
 from pipeline.workflow import Workflow
 
 LOOK_SECONDS = 5.0
-"""Time from one check of the folder to the next."""
+"""Interval between checks of the folder."""
 SILENT_SECONDS = 60.0
-"""Time after which a wait is reported."""
+"""Waiting time before a wait is reported."""
 NAMED = 3
-"""Maximum number of incomplete files that the report names."""
+"""Maximum number of incomplete files named in the report."""
 
 
 def watch(
     train: Callable[[tuple[str, ...]], int], arrivals: Arrivals, known: Callable[[], Collection[str]],
     say: Callable[[str], None],
 ) -> int:  # fmt: skip
-    """Train until a signal comes or a training does not succeed, and return the exit code.
+    """Train until a signal arrives or training fails, and return the exit code.
 
-    `train`: extends the run with files and returns the exit code; without files, it begins or resumes the run. `known`:
-    returns the places of the files that the run has.
+    `train`: extends the run with files and returns the exit code; without files, starts or resumes the run. `known`:
+    returns the places of the run's files.
     """
     code, given = train(()), set[str]()
     while not code:
@@ -50,8 +50,8 @@ def watch(
 def wait_for_files(
     arrivals: Arrivals, known: Collection[str], say: Callable[[str], None], is_stopped: Callable[[], bool]
 ) -> tuple[str, ...]:
-    """Return the places of complete files that are not `known`, once there are some, in the order of names; none if
-    `is_stopped` says so. `say` is called once if the wait takes more than a minute."""
+    """Wait for complete files that are not `known`, and return their places, ordered by name; return none when
+    `is_stopped` returns True. `say` is called once if the wait takes more than a minute."""
     begun, has_said = time.monotonic(), False
     while not is_stopped():
         look = arrivals.look(known)
@@ -67,7 +67,6 @@ def wait_for_files(
 
 
 def places_known(workflow: Workflow, run_dir: Path | None) -> set[str]:
-    """Places of the training files of the newest commit of a run; none if there is no commit. `run_dir`: by default
-    runs/NAME."""
+    """Places of the training files in a run's newest commit; empty without a commit. `run_dir`: default runs/NAME."""
     begun = begun_of(run_dir or Path("runs") / workflow.name)
     return {place_of(name, workflow.data.root) for name, _ in begun.files("train")}

@@ -1,1 +1,1 @@
-"""Loglosses of models without interactions on a workflow's data, for comparison with the workflow's first run."""
+"""Loglosses of models without feature interactions on a workflow's data, to compare with the workflow's first run."""

@@ -1,4 +1,4 @@
-"""Logistic regression on one-hot features with L2, by L-BFGS."""
+"""Logistic regression with L2 on one-hot features, fitted by L-BFGS."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import torch
 from pipeline.baselines.one_hot import F64, OneHot
 
 STEPS = 15
-"""Maximum number of steps; each computes the objective once or, seldom, more often."""
+"""Maximum number of steps. Each evaluates the objective once, or rarely more often."""
 
 
 def fitted(rows: OneHot, labels_N: F64, weights_N: F64, l2: float, begin_M: F64) -> F64:
-    """Weights [M] with the least sum of the weighted loglosses and of (l2 / 2) * w * w over all weights. The last one
-    is the bias, which has no L2, and the first one that of feature 0, which stays 0. `begin_M`: where to begin."""
+    """Return the weights [M] that minimize the sum of the weighted loglosses plus (l2 / 2) * w * w over all weights.
+    The last weight is the bias, which has no L2; the first one, of feature 0, stays 0. `begin_M`: initial weights."""
     w_M = begin_M.copy()
     parameter = torch.nn.Parameter(torch.from_numpy(w_M))
 
     def objective() -> float:
-        """Value at `w_M`, whose memory the parameter has; sets the gradient."""
+        """Return the value at `w_M`, which shares memory with the parameter, and set the gradient."""
         logits_N = rows.sums(w_M[:-1]) + w_M[-1]
         errors_N = weights_N * (chances(logits_N) - labels_N)
         gradient_M = np.append(rows.back(errors_N, len(w_M) - 1) + l2 * w_M[:-1], errors_N.sum())
@@ -33,5 +33,5 @@ def fitted(rows: OneHot, labels_N: F64, weights_N: F64, l2: float, begin_M: F64)
 
 
 def chances(logits_N: F64) -> F64:
-    """Probabilities of logits."""
+    """Probabilities [N] of logits [N]."""
     return np.asarray(0.5 * (1 + np.tanh(0.5 * logits_N)))

@@ -1,4 +1,4 @@
-"""Logloss of simple models on the split that a run's model was judged on, and what to try if that one is not better."""
+"""Loglosses of simple models on the split used to evaluate a run's model, and advice if that model is not better."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from pipeline.machine.threads import share_of
 from pipeline.workflow import Workflow
 
 MOST_ROWS = 1_000_000
-"""Rows of training, and of the judged split, up to which baselines are computed: reading more takes too long."""
+"""Maximum number of rows, of training and of the evaluated split, for computing baselines: reading more takes too long.
+"""
 SAMPLE_ROWS, SAMPLE_VALUES = 200_000, 4_000_000
-"""Training rows, and values of all their columns, that baselines are computed from at most: a few seconds, and half a
-GiB of memory."""
+"""Maximum number of training rows, and of values in all their columns, used for baselines: a few seconds and half a GiB
+of memory."""
 L2 = (50.0, 10.0, 2.0)
-"""L2 of each logistic regression, in units of one example's logloss; the best of them counts."""
+"""L2 of each logistic regression, in units of one example's logloss. The best regression counts."""
 PRIOR_ROWS = 20.0
-"""Rows with the mean rate that are added to the rows of each value."""
+"""Number of rows with the mean rate added to the rows of each value, as a prior."""
 NAMES = {"base_rate": "the mean label", "logistic_regression": "logistic regression", "best_column": "the rates of"}
 
 Baselines = dict[str, dict[str, Any]]
-"""For each label that is 0 or 1: the judged split, the number of training rows that were used, and of how many; the
-loglosses of each model of `NAMES` and of the run's, and the name of the best column."""
+"""For each binary label: the evaluated split, the number of training rows used, and their total number; the loglosses
+of each model of `NAMES` and of the run's model, and the name of the best column."""
 
 
 def baselines_of(workflow: Workflow, evaluation: Mapping[str, Any], ended: Callable[[], bool]) -> Baselines | None:
-    """Loglosses on the split of an evaluation, which has the metrics of the run's model. None if the data are too
-    large, no label is 0 or 1, or `ended` returned True."""
+    """Compute the baselines on the split of an evaluation, which contains the metrics of the run's model. Return None
+    if the data are too large, no label is binary, or `ended` returned True."""
     split, tasks = evaluation["split"], workflow.data.all_tasks
     labels = {task.label: t for t, task in enumerate(tasks) if task.is_binary}
     if not labels:
@@ -52,13 +53,13 @@ def baselines_of(workflow: Workflow, evaluation: Mapping[str, Any], ended: Calla
 
 
 class Ended(Exception):
-    """The run is to end."""
+    """The run was asked to stop."""
 
 
 def _measured(
     source: Source, workflow: Workflow, split: str, labels: Sequence[int], ended: Callable[[], bool]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the baselines of each label. Raises Ended if the run is to end."""
+    """Yield the baselines of each label. Raises Ended if the run was asked to stop."""
     data, layout = workflow.data, source.layout
     names = [data.categories[field].name for field in layout.single_S]
     names += [number.name for number in data.numbers]
@@ -78,13 +79,13 @@ def _measured(
 
 
 class _Models:
-    """Baselines of one label, and their sums of losses on the rows that they were judged on."""
+    """Baselines of one label, and the sums of their losses on the evaluated rows."""
 
     def __init__(self, encoder: Encoder, label: int, num_columns: int, ended: Callable[[], bool]) -> None:
-        """Fit the models. Raises Ended if the run is to end."""
+        """Fit the models. Raises Ended if the run was asked to stop."""
         self._label, train = label, encoder.train
         labels_N, weights_N = self._truth(train)
-        # Half a row more of each class, so that a sample of one class has a finite logloss.
+        # Add half a row of each class, so that the logloss stays finite if the sample has only one class.
         self._rate = (float((weights_N * labels_N).sum()) + 0.5) / (float(weights_N.sum()) + 1)
         counts, sums = (train.back(of_N, encoder.num_features) for of_N in (weights_N, weights_N * labels_N))
         self._rates = (sums + PRIOR_ROWS * self._rate) / (counts + PRIOR_ROWS)
@@ -99,7 +100,7 @@ class _Models:
         self._of_column, self._of_fit = np.zeros(num_columns), np.zeros(len(L2))
 
     def _truth(self, rows: OneHot) -> tuple[F64, F64]:
-        """Labels [N] and weights [N]; of an example without the label, 0 and 0."""
+        """Labels [N] and weights [N]; both are 0 for examples without the label."""
         labels_N = rows.labels_NT[:, self._label].astype(np.float64)
         return np.nan_to_num(labels_N), np.where(np.isnan(labels_N), 0.0, rows.weights_N)
 
@@ -109,13 +110,13 @@ class _Models:
         self._weight += float(weights_N.sum())
         self._base += _loss(np.full(len(labels_N), self._rate), labels_N, weights_N)
         for c, rates_N in enumerate(rows.by_column(self._rates)):
-            # An empty list has no value.
+            # The mean over an empty list is 0, so use the mean rate instead.
             self._of_column[c] += _loss(np.where(rates_N > 0, rates_N, self._rate), labels_N, weights_N)
         for n, w_M in enumerate(self._fits):
             self._of_fit[n] += _loss(chances(rows.sums(w_M[:-1]) + w_M[-1]), labels_N, weights_N)
 
     def result(self, names: Sequence[str]) -> dict[str, Any]:
-        """Mean losses."""
+        """Mean losses, and the name of the best column."""
         weight = self._weight or math.nan
         best = int(self._of_column.argmin())
         return {
@@ -127,18 +128,18 @@ class _Models:
 
 
 def _loss(chances_N: F64, labels_N: F64, weights_N: F64) -> float:
-    """Weighted sum of the logloss."""
+    """Weighted sum of the loglosses."""
     inside_N = np.clip(chances_N, 1e-12, 1 - 1e-12)
     return -float((weights_N * np.where(labels_N > 0.5, np.log(inside_N), np.log1p(-inside_N))).sum())
 
 
 def _rounded(value: Any) -> Any:
-    """Number, rounded for the result: libraries of linear algebra differ in the last digits."""
+    """Round a number for the result: linear algebra libraries differ in the last digits."""
     return round(value, 6) if isinstance(value, float) and math.isfinite(value) else value
 
 
 def report_of(found: Baselines, workflow: Workflow) -> Iterator[str]:
-    """Say the baselines of each label and, if the model beats none or not all of them, what to try."""
+    """Yield lines with the baselines of each label and, if the model does not beat all of them, advice."""
     for label, of in found.items():
         shown = {name: f"{said} {of['column']}" if name == "best_column" else said for name, said in NAMES.items()}
         best = min(NAMES, key=lambda name: of[name])
@@ -154,8 +155,8 @@ def report_of(found: Baselines, workflow: Workflow) -> Iterator[str]:
 
 
 def advice_for(workflow: Workflow, rows: int) -> Iterator[str]:
-    """Advice for a model that is no better than simple ones, what helps most often first; what is set already is left
-    out."""
+    """Yield advice for a model that is no better than simple ones, most effective first. Advice already followed is
+    omitted."""
     row, data = workflow.optimizer.rows, workflow.data
     is_dense = row.kind == "adam" and row.semantics == "dense" and row.l2 > 0
     if not is_dense:

@@ -1,4 +1,4 @@
-"""Examples of a split as hashed one-hot features: categories and values of lists by their keys, numbers by ranges."""
+"""Examples of a split as hashed one-hot features: categories and list values by key, numbers by range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.records import F32, I64, U64, Block, Examples
 
 F64 = NDArray[np.float64]
 SLOT_BITS = 20
-"""Values are hashed to 2 ** SLOT_BITS numbers, of all columns together."""
+"""Values of all columns are hashed into a shared space of 2 ** SLOT_BITS numbers."""
 NUM_RANGES = 32
 READ_ROWS = 1 << 15
 MIX = 0x9E3779B97F4A7C15
@@ -22,26 +22,26 @@ MIX = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """Values of a column of lists, example by example."""
+    """Values of a list column, example by example."""
 
     rows_V: I64
     features_V: I64
     shares_V: F64
-    """1 divided by the number of values of the example."""
+    """1 / number of values in the example's list."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneHot:
-    """N examples with the features of their columns: first those of one value an example, then lists."""
+    """N examples with the features of their columns: first columns with one value per example, then lists."""
 
     labels_NT: F32
-    """0 or 1, NaN if the example does not have the label."""
+    """0 or 1; NaN if the example lacks the label."""
     weights_N: F64
     single_CN: I64
     lists: tuple[Lists, ...]
 
     def by_column(self, of_feature: F64) -> Iterator[F64]:
-        """Yield for each column [N] a number per feature of each example's value; of a list the mean."""
+        """Yield for each column [N] the number `of_feature` of each example's value; for lists, the mean."""
         for features_N in self.single_CN:
             yield of_feature[features_N]
         for of in self.lists:
@@ -56,7 +56,7 @@ class OneHot:
         return total_N
 
     def back(self, of_row: F64, num_features: int) -> F64:
-        """Sum over each feature's examples of a number per example [N]: the transpose of `sums`."""
+        """[num_features] sum of `of_row` [N] over the examples of each feature: the transpose of `sums`."""
         each_V = np.broadcast_to(of_row, self.single_CN.shape).ravel()
         found = np.bincount(self.single_CN.ravel(), each_V, num_features).astype(np.float64)
         for of in self.lists:
@@ -64,17 +64,17 @@ class OneHot:
         return found
 
     def renumbered(self, feature_of: I64) -> OneHot:
-        """The same examples with other numbers of features."""
+        """Return the same examples with renumbered features."""
         lists = tuple(replace(of, features_V=feature_of[of.features_V]) for of in self.lists)
         return replace(self, single_CN=feature_of[self.single_CN], lists=lists)
 
 
 class Encoder:
-    """Reader of a source's splits as features. All values that no training row has are feature 0, and the ranges of
-    numbers have about as many of these rows each."""
+    """Reader of a source's splits as features. Values absent from the training rows are feature 0. The ranges of a
+    number contain about the same number of training rows."""
 
     def __init__(self, source: Source, most_rows: int) -> None:
-        """Read at most this many training rows, evenly spaced in the order of the first epoch, into `train`."""
+        """Read up to `most_rows` training rows, evenly spaced in the order of the first epoch, into `train`."""
         self._source = source
         self._feature_of = np.zeros(0, np.int64)
         step = -(-source.num_examples["train"] // most_rows)
@@ -93,7 +93,7 @@ class Encoder:
             yield self._encoded(examples, 1).renumbered(self._feature_of)
 
     def _encoded(self, examples: Examples, step: int) -> OneHot:
-        """Every `step`-th example, with hashed values as features."""
+        """Encode every `step`-th example, with hashed values as features."""
         layout, size = self._source.layout, len(examples.labels_NT)
         labels_NT = examples.labels_NT[::step].copy()
         single = [
@@ -104,7 +104,7 @@ class Encoder:
             ranges_N = np.searchsorted(edges, examples.numbers_NX[::step, number], "right")
             single.append(_hashed(ranges_N.astype(np.uint64), layout.num_fields + number))
         lists = []
-        # The bags of item lists of sequences come after those of the fields.
+        # The bags of sequences' item lists follow those of the fields.
         bags = examples.bags[0][: len(layout.multi_M)] if layout.multi_M else ()
         for starts, field in zip(bags, layout.multi_M, strict=True):
             begins_N, lengths_N = starts[:-1:step], np.diff(starts)[::step]
@@ -118,8 +118,8 @@ class Encoder:
 
 
 def edges_of(values_N: F32) -> F32:
-    """Borders of ranges of numbers, each with about as many rows. The most frequent value is a range and counts no
-    further: else a number that is mostly 0 has a single border."""
+    """Edges of ranges with about the same number of rows. The most frequent value is a separate range, and is not
+    counted otherwise: else a number that is mostly 0 would have a single edge."""
     values, counts = np.unique(values_N, return_counts=True)
     often = values[counts.argmax()]
     others_N = values_N[values_N != often]
@@ -128,7 +128,7 @@ def edges_of(values_N: F32) -> F32:
 
 
 def _joined(parts: list[OneHot]) -> OneHot:
-    """The examples of several parts, in order."""
+    """Concatenation of the parts' examples."""
     firsts = np.cumsum([0, *(len(part.labels_NT) for part in parts)])
     lists = []
     for of_column in zip(*(part.lists for part in parts), strict=True):
@@ -141,7 +141,7 @@ def _joined(parts: list[OneHot]) -> OneHot:
 
 
 def _blocks(source: Source, split: str) -> Iterator[Examples]:
-    """Blocks of one batch of a split's first epoch, each valid until the next."""
+    """Yield the examples of a split's first epoch in blocks of one batch, each valid until the next."""
     total, buffer = source.num_examples[split], ReadBuffer(0)
     for begin in range(0, total, READ_ROWS):
         size = min(READ_ROWS, total - begin)
@@ -154,12 +154,12 @@ def _blocks(source: Source, split: str) -> Iterator[Examples]:
             try:
                 examples = source.read(block, buffer)
             except BufferTooSmall as small:
-                # How much is needed is known of the lists read so far alone.
+                # The needed size is known only for the lists read so far, so double it.
                 buffer = ReadBuffer(2 * small.needed_bytes)
         yield examples
 
 
 def _hashed(keys_V: U64, column: int) -> I64:
-    """[V] numbers below 2 ** SLOT_BITS of the values of a column; the same value has another one in another column."""
+    """[V] hashes of a column's values, below 2 ** SLOT_BITS. The hash of a value differs between columns."""
     mixed_V = (keys_V ^ np.uint64((column + 1) * MIX % (1 << 64))) * np.uint64(MIX)
     return ((mixed_V ^ (mixed_V >> np.uint64(29))) * np.uint64(MIX) >> np.uint64(64 - SLOT_BITS)).astype(np.int64)

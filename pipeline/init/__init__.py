@@ -1,1 +1,1 @@
-"""Draft of a first workflow for a user's files: what their columns hold, the role of each column, and the file."""
+"""First workflow for a user's files: inspects the columns, chooses the role of each, and writes a draft."""

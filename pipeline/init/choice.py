@@ -1,4 +1,4 @@
-"""Role that is chosen for a column of data files."""
+"""Role chosen for a column of the data files."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pipeline.prepare.schema import Role
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Role of a column, and why."""
+    """Role of a column, and the reason."""
 
     column: Column
     role: Role
     why: str
     warning: str = ""
     after_label: bool = False
-    """True if the warning is of a column that by its name is known only after the label; such warnings come first."""
+    """True if the column's name suggests that it is known only after the label; its warning is then shown first."""
     is_suspect: bool = False
-    """True if it alone predicts the label, so that it may be known only after the label; `warning` says so."""
+    """True if the column alone predicts the label, so that it may be known only after the label; see `warning`."""
     either: bool = False
-    """True for whole numbers that may be ids as well as amounts, as far as names and values show."""
+    """True for whole numbers that may be ids or amounts, judging by name and values."""
     given: str = ""
-    """Role that the user gives, if any; of a "weight" `role` is "number", of a "group" it is "category"."""
+    """Role given by the user, if any. For "weight", `role` is "number"; for "group", it is "category"."""
     values: tuple[str, str] | None = None
-    """Values of a label that mean 0 and 1, if it has others."""
+    """Values of a label that mean 0 and 1, unless they are 0 and 1."""
 
 
 HOLDS: dict[str, tuple[Role, tuple[str, ...]]] = {
@@ -39,11 +39,11 @@ HOLDS: dict[str, tuple[Role, tuple[str, ...]]] = {
     "weight": ("number", ("integers", "numbers")),
     "nothing": ("skip", ()),
 }
-"""Roles that a user gives but for labels -> role in `prepare`, and the kinds of values that it has; none: any."""
+"""Roles that a user may give, except label -> role in `prepare`, and the allowed kinds of values; none: any."""
 
 
 def split_role(text: str, look: Look) -> tuple[str, str]:
-    """Column and role of COLUMN=ROLE. Raises ValueError if there is no such column or role."""
+    """Parse COLUMN=ROLE into column and role. Raises ValueError if there is no such column or role."""
     name, _, role = text.rpartition("=")
     names = [column.name for column in look.columns]
     if name not in names or role not in ("label", *HOLDS):
@@ -53,7 +53,7 @@ def split_role(text: str, look: Look) -> tuple[str, str]:
 
 
 def given_role(column: Column, role: str, is_whole: bool) -> Choice:
-    """Choice of a user. `is_whole`: true of floats without fractions. Raises ValueError if the values do not fit."""
+    """Choice of the user. `is_whole`: True for floats without fractions. Raises ValueError if the values do not fit."""
     chosen, kinds = HOLDS[role]
     kind = "whole numbers" if is_whole and column.kind == "numbers" and "whole numbers" in kinds else str(column.kind)
     if (kinds and kind not in kinds) if not column.types else chosen not in (*column.types, "skip", "category"):
@@ -65,17 +65,17 @@ def given_role(column: Column, role: str, is_whole: bool) -> Choice:
 
 
 def as_option(column: Column, role: str) -> str:
-    """Option that gives a column a role."""
+    """Command-line option that assigns a role to a column."""
     return f"--as {shlex.quote(f'{column.name}={role}')}"
 
 
 def of_role(choices: Sequence[Choice], role: str) -> list[Choice]:
-    """Choices of a role in `prepare`, but for the weight."""
+    """Choices with this role in `prepare`, except the weight."""
     return [choice for choice in choices if choice.role == role and choice.given != "weight"]
 
 
 def given_to(choices: Sequence[Choice], role: str) -> str:
-    """Name of the column that the user gave this role; "" if none has it. Raises ValueError if several have it."""
+    """Name of the column to which the user gave this role; "" if none. Raises ValueError if there are several."""
     names = [choice.column.name for choice in choices if choice.given == role]
     if len(names) > 1:
         raise ValueError(f"--as: {' and '.join(names)} are given as {role}; a workflow has one {role}")

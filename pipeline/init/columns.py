@@ -1,4 +1,4 @@
-"""Columns of a sample of rows: types, nulls, ranges and numbers of different values."""
+"""Columns of a sample of rows: types, nulls, ranges and numbers of distinct values."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ NO_LIMITS: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Column of the sample, described."""
+    """Description of a column of the sample."""
 
     name: str
     type: pa.DataType
     kind: str | None
-    """See `pipeline.files.types.kind_of`; also "time", and None for what no workflow can read."""
+    """See `pipeline.files.types.kind_of`; also "time", and None for types that no workflow can read."""
     num_rows: int
     num_nulls: int
     num_different: int
-    """Number of different values, without null; of a list column, of the values in the lists."""
+    """Number of distinct values, without null; for a list column, of the values in the lists."""
     minimum: Any
     maximum: Any
-    """Least and greatest value: exact where the files have statistics, else of the sample. None for text and lists."""
+    """Minimum and maximum: exact if the files have statistics, else of the sample. None for text and lists."""
     examples: tuple[Any, ...]
     infinite: bool = False
-    """True if some values are known to be infinite; `minimum` and `maximum` are then of the others in the sample."""
+    """True if some values are known to be infinite; `minimum` and `maximum` then cover the other values of the sample.
+    """
     types: Mapping[Role, str] = field(default_factory=dict)
-    """Type of a column of text in the schema of `prepare`, by the role that it is given."""
+    """Role -> type of a text column in `prepare`'s schema."""
     note: str = ""
-    """Doubt about a column of text that becomes a category, with the setting that changes it."""
+    """Doubt about a text column that becomes a category, with the setting that changes it."""
 
     @property
     def whole(self) -> bool:
@@ -52,31 +53,31 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Sample of a set of files, with its columns described."""
+    """Sample of a set of files, with descriptions of its columns."""
 
     paths: tuple[DataFile, ...]
     rows: tuple[int, ...]
-    """Number of rows of each file: exact for Parquet, estimated from the number of bytes for CSV."""
+    """Number of rows of each file: exact for Parquet, estimated from the file size for text."""
     sample: pa.Table
     file_of: I64
-    """[N] number of the file of each row of the sample."""
+    """[N] file index of each row of the sample."""
     columns: tuple[Column, ...]
     delimiter: str | None
-    """Delimiter of text, empty for objects of JSON; None for Parquet."""
+    """Delimiter of text; empty for JSON objects, None for Parquet."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the schema of delimited text, other than the columns."""
+    """Settings of the text schema, other than the columns."""
     lacking: Mapping[str, frozenset[DataFile]] = field(default_factory=dict)
-    """Parquet files without a column, by its name."""
+    """Name of each column -> Parquet files without it."""
 
 
 def codes_of(values: pa.ChunkedArray) -> I32:
-    """[N] number of the value of each row; null has one like any other value."""
+    """[N] code of each row's value; null has a code like any other value."""
     plain = values.cast(value_of(values.type))
     return np.asarray(pc.index_in(plain, pc.unique(plain)).to_numpy(), np.int32)
 
 
 def described_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:
-    """Column of text; texts in a form of times are of the kind "time"."""
+    """Description of a text column; texts in a time format have the kind "time"."""
     column = replace(described_column(name, values), types=form.types, note=form.note)
     if form.types.get("time") not in DAYS:
         return column
@@ -86,15 +87,15 @@ def described_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:
 
 
 def described_column(name: str, values: pa.ChunkedArray, limits: Mapping[str, tuple[Any, Any]] = NO_LIMITS) -> Column:
-    """Description of a column of the sample. `limits`: least and greatest values of columns by statistics of files."""
+    """Description of a column of the sample. `limits`: column -> minimum and maximum according to file statistics."""
     found = values.type
-    # Lists of floats may be whole in the sample, and not in other rows.
+    # Lists of floats may be whole numbers in the sample, but not in other rows.
     kind = {"times": "time", "lists of numbers": None}.get(str(kind_of(found)), kind_of(found))
     if kind is None:
         return Column(
             name, found, None, len(values), values.null_count, len(values) - values.null_count, None, None, ()
         )
-    # Arrow compares no floats of 16 bits.
+    # Arrow cannot compare 16-bit floats.
     flat = values = values.cast(pa.float32()) if pa.types.is_float16(found) else values
     if is_list(found):
         flat = pc.list_flatten(values)

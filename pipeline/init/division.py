@@ -1,4 +1,4 @@
-"""Division of rows into training, validation and test: by the names of the files, by their order, or by `prepare`."""
+"""Split of rows into training, validation and test: by file name, by file order, or by `prepare`."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SPLIT_WORDS = {
     "test": re.compile(r"(^|[^a-z])(test|eval|holdout)([^a-z]|$)", re.IGNORECASE),
 }
 HELD_OUT = 0.1
-"""Share of the rows that validation and test get each."""
+"""Share of the rows for validation and for test, each."""
 MIN_FILES = 5
-"""Number of files from which on whole files can be held out."""
+"""Minimum number of files for holding out whole files."""
 
 Division = dict[str, tuple[DataFile, ...]]
 
 
 def divide(look: Look) -> tuple[Division, str] | None:
-    """Files of each split, and the reason; None if the rows of the files themselves have to be divided."""
+    """Files of each split, and the reason; None if rows within files must be split."""
     by_name: dict[str, list[DataFile]] = {split: [] for split in SPLITS}
     for path in look.paths:
         if split := next((name for name, word in SPLIT_WORDS.items() if word.search(path.stem)), None):
@@ -47,7 +47,7 @@ def divide(look: Look) -> tuple[Division, str] | None:
     if len(look.paths) < MIN_FILES:
         return None
     rows = dict(zip(look.paths, look.rows, strict=True))
-    # The folder of rows without a date sorts last, but their age is unknown: they are for training.
+    # The folder of rows without a date would sort last, but their age is unknown, so they are for training.
     dated = {path: all(value is not None for _, value in path.partitions) for path in look.paths}
     ordered = sorted(look.paths, key=lambda path: (dated[path], natural_order(path)))
     test = _last(ordered, rows, HELD_OUT * sum(look.rows))
@@ -59,14 +59,14 @@ def divide(look: Look) -> tuple[Division, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class ByPrepare:
-    """Value of prepare's --split, the reason, and the shares of the rows that validation and test get by it."""
+    """Value of prepare's --split, the reason, and the resulting shares of validation and test."""
 
     option: str
     why: str
     shares: tuple[float, float] = (HELD_OUT, HELD_OUT)
 
     def differences(self, rows: Mapping[str, int]) -> Iterator[str]:
-        """A line for each split whose share of the rows is not what was announced."""
+        """Yield a warning for each split whose share of the rows differs from the announced one."""
         for split, share in zip(SPLITS[1:], self.shares, strict=True):
             found = rows[split] / sum(rows.values())
             if abs(found - share) > HELD_OUT / 2:
@@ -75,7 +75,7 @@ class ByPrepare:
 
 
 def by_prepare(look: Look, choices: Sequence[Choice]) -> ByPrepare:
-    """Division of the rows of files: by the first column of times that can divide them, else at random."""
+    """Split of the rows of the files: by the first time column that can split them, else at random."""
     unfit = ""
     for column in (choice.column for choice in choices if choice.role == "time"):
         name = column.name
@@ -101,8 +101,8 @@ def by_prepare(look: Look, choices: Sequence[Choice]) -> ByPrepare:
 
 
 def _borders(counts: NDArray[np.int64]) -> tuple[int, int] | None:
-    """Places among all different times, with so many rows each, where validation and test begin, so that they get close
-    to HELD_OUT each; rows of one time stay together. None if training got less than half of the rows."""
+    """Indices of the distinct times at which validation and test start, so that each gets about HELD_OUT of the rows.
+    `counts`: rows of each time, which stay together. None if training would get less than half of the rows."""
     ends = np.cumsum(counts) / counts.sum()
     if len(counts) < 3:
         return None
@@ -112,7 +112,7 @@ def _borders(counts: NDArray[np.int64]) -> tuple[int, int] | None:
 
 
 def column_of(paths: Sequence[DataFile], name: str) -> pa.ChunkedArray:
-    """A column of all rows of Parquet files."""
+    """Column of all rows of Parquet files."""
     tables = []
     for path in paths:
         with open_file(path) as file:
@@ -122,8 +122,8 @@ def column_of(paths: Sequence[DataFile], name: str) -> pa.ChunkedArray:
 
 
 def moments_of(times: pa.ChunkedArray, form: str) -> NDArray[np.int64] | None:
-    """[N] numbers in the order of the times: of timestamps, and of texts of this form, or else of one that all have,
-    microseconds since 1970. None if a time is missing, or texts are in no known form."""
+    """[N] integers in the order of the times: integers as they are; timestamps and texts, in this form or else in one
+    that all match, as microseconds since 1970. None if a time is missing, or the texts' form is unknown."""
     if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
         form = form if form in DAYS else next(iter(forms_of(times)), "")
         times = pa.chunked_array([micros_of(times, form)]) if form else times
@@ -135,7 +135,7 @@ def moments_of(times: pa.ChunkedArray, form: str) -> NDArray[np.int64] | None:
 
 
 def split_table(division: Division, choices: Sequence[Choice]) -> str:
-    """Table of the splits: rows, positive rates of the labels, and the first and last of the first column of times."""
+    """Table of the splits: rows, positive rates of the labels, and the range of the first time column."""
     labels = [choice.column.name for choice in choices if choice.role == "label"]
     time = next((choice.column for choice in choices if choice.role == "time"), None)
     lines = [
@@ -149,7 +149,7 @@ def split_table(division: Division, choices: Sequence[Choice]) -> str:
 
 
 def rate_of(paths: Sequence[DataFile], label: str) -> float:
-    """Positive rate of a label in files."""
+    """Positive rate of a label in the files."""
     return _mean(column_of(paths, label))
 
 
@@ -158,7 +158,7 @@ def _mean(values: pa.ChunkedArray) -> float:
 
 
 def _span(paths: Sequence[DataFile], column: Column) -> str:
-    """First and last time of files."""
+    """First and last time in the files."""
     times = column_of(paths, column.name)
     moments_N = moments_of(times, column.types.get("time", ""))
     if moments_N is None or not len(moments_N):
@@ -167,7 +167,7 @@ def _span(paths: Sequence[DataFile], column: Column) -> str:
 
 
 def shown_time(time: pa.Scalar) -> str:
-    """A time as people write it, also one in seconds to nanoseconds since 1970."""
+    """Human-readable time, also for integers in seconds to nanoseconds since 1970."""
     for scale, unit in zip(CLOCKS, ("s", "ms", "us", "ns"), strict=True):
         if pa.types.is_integer(time.type) and EPOCH[0] * scale <= (time.as_py() or 0) <= EPOCH[1] * scale:
             time = pa.scalar(time.as_py(), pa.timestamp(unit))
@@ -175,7 +175,7 @@ def shown_time(time: pa.Scalar) -> str:
 
 
 def _last(paths: Sequence[DataFile], rows: dict[DataFile, int], wanted: float) -> list[DataFile]:
-    """The smallest number of last files, at least one, that have this many rows."""
+    """Smallest number of trailing files, at least one, that together have `wanted` rows."""
     found: list[DataFile] = []
     for path in reversed(paths):
         if found and sum(rows[one] for one in found) >= wanted:

@@ -1,4 +1,4 @@
-"""Forms of text: what a column of texts holds, and the type that says so in the schema that `prepare` reads."""
+"""Forms of text: detects the content of a text column, and its type in `prepare`'s schema."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from pipeline.prepare.values import JSON, lists_of
 SPELLINGS = (
     "NA", "N/A", "NULL", "null", "None", "NaN", "nan", "\\N", "-", "n/a", "#N/A", "<NA>", "(null)", "?",
 )  # fmt: skip
-"""Texts that mean nothing in columns of numbers and times. In categories they may be values."""
+"""Texts that mean null in columns of numbers and times. In categories they may be values."""
 DIGITS, WHOLE = "^[-+]?[0-9]+$", "^(0|-?[1-9][0-9]*)$"
 EXPONENT = "([eE][-+]?[0-9]+)?$"
 POINT, COMMA = (rf"^[-+]?([0-9]+{mark}?[0-9]*|{mark}[0-9]+){EXPONENT}" for mark in (r"\.", ","))
 SIGNED = r"^[-+]?[$€£¥] ?[0-9][0-9.,]*$|^[-+]?[0-9][0-9.,]* ?[%$€£¥]$"
-"""Amounts of money, and percentages."""
+"""Pattern of amounts of money and percentages."""
 TIME_OF_DAY = "[0-9]:[0-9]{2}"
 MOSTLY = 0.8
-"""Share of the different texts of a column that are numbers, from which on the others are in doubt."""
+"""Minimum share of numbers among a column's distinct texts for which the other texts are doubtful."""
 THOUSANDS = r"^[-+]?[0-9]{1,3}(,[0-9]{3})+$"
 BOOLS = r"^(true|True|TRUE|false|False|FALSE)$"
 SEPARATORS = ("|", "; ", ";", ", ", ",", "^", " ")
 ELEMENT = r"^[^\[\](){}]*$"
-"""Pattern of what is between two separators: brackets are those of a sentence, or of the name of a browser."""
+"""Pattern of an element between two separators. Brackets suggest a sentence, or the name of a browser."""
 FEWER, RECUR, LISTS = 2, 0.9, 0.2
-"""Texts are lists if so many times fewer different values are between separators, this share of these values is in
-several texts, and this share of the texts has separators."""
+"""Texts are lists if there are at least FEWER times fewer distinct elements than texts, at least a share RECUR of the
+elements recurs, and at least a share LISTS of the texts contains separators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Content of a column of texts: types that it may have, and doubts."""
+    """Content of a text column: possible types, and doubts."""
 
     types: dict[Role, str] = field(default_factory=dict)
-    """Type of the column in a schema, by the role that it may be given."""
+    """Possible role -> type of the column in a schema."""
     note: str = ""
     """Doubt about a column that becomes a category, with the setting that changes it."""
 
 
 def form_of(name: str, texts: pa.ChunkedArray) -> Form:
-    """Form of the column `name`. `texts`: those of a sample, null where one is empty."""
+    """Form of the column `name`. `texts`: sample of its texts; empty ones are null."""
     counted = pc.value_counts(texts.drop_null().combine_chunks())
     values, counts = counted.field("values"), counted.field("counts")
     nothing = pc.is_in(values, pa.array(SPELLINGS))
@@ -63,7 +63,7 @@ def form_of(name: str, texts: pa.ChunkedArray) -> Form:
     if not len(known):
         return Form({"category": "string"}, note)
     if types := _number(known):
-        # Where a spelling of nothing is a value, the others are texts too.
+        # If a spelling of null is kept as a value, the numbers are text too.
         return Form({**types, **({"category": "string"} if spelled else {})}, note)
     times = forms_of(known)
     if len(times) == 1:
@@ -107,21 +107,21 @@ def _all(texts: pa.Array, pattern: str) -> bool:
 
 
 def _thousands(texts: pa.Array) -> bool:
-    """True if commas may be those of thousands, as in 1,200."""
+    """True if commas may be thousands separators, as in 1,200."""
     return bool(pc.any(_match(texts, THOUSANDS)).as_py()) and _all(texts, f"{THOUSANDS}|^[0-9]{{1,3}}$")
 
 
 def _number(known: pa.Array) -> dict[Role, str] | None:
-    """Types of a column of numbers; None if it is none."""
+    """Types of a number column; None if the texts are not numbers."""
     trimmed = pc.ascii_trim_whitespace(known)
     if _all(trimmed, BOOLS):
         return {"number": "bool", "category": "string"}
     whole = trimmed.filter(_match(trimmed, DIGITS))
-    # With a zero or a plus in front, or more digits than 64 bits have, a number is the name of something.
+    # Numbers with a leading zero or plus, or beyond 64 bits, are identifiers.
     if not _all(whole, WHOLE) or not _fit(whole):
         return None
     if len(whole) == len(known):
-        # Two texts that differ only in blanks around them would be one number.
+        # Texts that differ only in surrounding blanks would become the same number.
         same = len(pc.unique(trimmed)) == len(trimmed)
         return {"number": "whole", "category": "whole", "time": "whole"} if same else None
     for kind, pattern in (("float32", POINT), ("comma", COMMA)):
@@ -141,12 +141,12 @@ def _fit(whole: pa.Array) -> bool:
 
 
 def _beyond(texts: pa.Array) -> pa.BooleanArray:
-    """True for numbers that are infinite in float32."""
+    """True for numbers beyond the range of float32."""
     return pc.is_inf(texts.cast(pa.float64()).cast(pa.float32()))
 
 
 def _distinct(texts: pa.Array) -> bool:
-    """True if all of these texts are finite numbers, and none is read as the same number as a text of another value."""
+    """True if all texts are finite numbers, and no two different values are read as the same number."""
     values = texts.cast(pa.float64())
     if pc.any(_beyond(texts)).as_py():
         return False
@@ -158,7 +158,7 @@ def _distinct(texts: pa.Array) -> bool:
 
 
 def _lists(known: pa.Array) -> str | None:
-    """Type of a column of lists within a text; None if it is none."""
+    """Type of a column of lists written as text; None if the texts are not lists."""
     column = pa.chunked_array([known])
     if _all(known, r"^\s*\[.*\]\s*$"):
         for kind in ("int64", "string"):
@@ -181,7 +181,7 @@ def _separated(known: pa.Array) -> Iterator[str]:
         counted = pc.value_counts(inside)
         often = pc.mean(pc.greater(counted.field("counts"), 1).cast(pa.int8())).as_py()
         elements = counted.field("values")
-        # Words of a sentence are separated by blanks too; those of names of things have digits.
+        # Words of a sentence are also separated by blanks; identifiers contain digits.
         pattern = "[0-9]" if separator == " " else ELEMENT
         if FEWER * len(elements) <= len(known) and often >= RECUR and _all(elements, pattern):
             whole = _all(elements, WHOLE) and _fit(elements)

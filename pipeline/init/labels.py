@@ -1,4 +1,4 @@
-"""Label columns: those that the user names, or the one whose name or values say so."""
+"""Label columns: those named by the user, or the one identified by its name or values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LABEL_NAMES = (
     "label", "click", "clicked", "is_click", "is_clicked", "target", "y", "conversion", "converted", "is_conversion",
     "purchase", "purchased", "like", "outcome", "response",
 )  # fmt: skip
-"""Names that say that a column of 0 and 1 is the label; the first that is there is taken."""
+"""Names that identify a column of 0 and 1 as the label; the first one present is taken."""
 PAIRS = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("-1", "1"))
-"""Values, in lower case, of labels that mean 0 and 1."""
+"""Pairs of label values, in lower case, that mean 0 and 1."""
 
 
 def named_label(label: str, look: Look) -> Choice:
@@ -60,7 +60,8 @@ def named_label(label: str, look: Look) -> Choice:
 
 
 def found_label(look: Look, others: Container[str] = ()) -> Choice:
-    """The label by its name, or the only column of two values that can be it, but for `others`."""
+    """Find the label by its name, or as the only column with two suitable values. `others`: columns to ignore. Raises
+    ValueError if there is no such column, or several are possible."""
     columns = [column for column in look.columns if column.name not in others]
     binary = [column for column in columns if is_binary(column)]
     paired = [column for column in columns if column not in binary and _values_of(column, look)]
@@ -70,7 +71,7 @@ def found_label(look: Look, others: Container[str] = ()) -> Choice:
     if len(found := binary or paired) == 1:
         return _label(found[0], "the only column of 0 and 1", _values_of(found[0], look))
     if not found and (unfit := [column for column in columns if words_of(column.name) in LABEL_NAMES]):
-        # The refusal of the column says what is wrong with it.
+        # The error for this column says what is wrong with it.
         return named_label(unfit[0].name, look)
     names = ", ".join(column.name for column in binary + paired)
     there = f"columns of 0 and 1 are {names}" if names else "no column holds only 0 and 1"
@@ -85,8 +86,8 @@ def _label(column: Column, why: str, values: tuple[str, str] | None) -> Choice:
 
 
 def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str] | None:
-    """Values of a label that become 0 and 1, as the files have them but in lower case; None if they are 0 and 1, or no
-    pair of known meaning. `positive`: the value that becomes 1. Raises ValueError if there is no such value."""
+    """Values of a label that become 0 and 1, as in the files but in lower case; None if they are 0 and 1, or not a
+    known pair. `positive`: value that becomes 1. Raises ValueError if there is no such value."""
     if column.num_nulls or column.num_different != 2 or column.kind not in ("integers", "numbers", "text"):
         return None
     pair = [str(value).strip().lower() for value in column.examples]
@@ -101,13 +102,13 @@ def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str
 
 
 def without_value(look: Look, name: str) -> NDArray[np.bool_]:
-    """[N] True for the rows of the sample whose value is null or NaN."""
+    """[N] True for rows of the sample with a null or NaN value."""
     return np.asarray(pc.is_null(look.sample.column(name), nan_is_null=True))
 
 
 def labelled_rows(look: Look, labels: Collection[str]) -> Look:
-    """The sample without the rows that have no label, which `--skip-bad` leaves out. `labels`: names of the labels; if
-    there are none, the first column that is named as one."""
+    """Return the sample without the rows that lack a label, as `--skip-bad` omits them. `labels`: names of the labels;
+    if empty, the first column with a label name."""
     by_name = {words_of(column.name): column.name for column in reversed(look.columns)}
     first = [by_name[name] for name in LABEL_NAMES if name in by_name][:1]
     names = [column.name for column in look.columns if column.name in (labels or first)]
@@ -124,7 +125,7 @@ def labelled_rows(look: Look, labels: Collection[str]) -> Look:
 
 
 def label_of_rows(look: Look, choice: Choice) -> NDArray[np.float64]:
-    """[N] 0 or 1 of each row of the sample."""
+    """[N] label of each row of the sample, 0 or 1."""
     values = look.sample.column(choice.column.name)
     if choice.values:
         return np.array([str(value).strip().lower() == choice.values[1] for value in values.to_pylist()], np.float64)
@@ -132,7 +133,7 @@ def label_of_rows(look: Look, choice: Choice) -> NDArray[np.float64]:
 
 
 def is_binary(column: Column) -> bool:
-    """True if a column holds 0 and 1, both of them, and no null."""
+    """True if a column contains both 0 and 1, and nothing else."""
     return (
         column.kind in ("integers", "numbers") and column.num_nulls == 0 and column.num_different == 2
         and (float(column.minimum), float(column.maximum)) == (0.0, 1.0)

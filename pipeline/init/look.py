@@ -1,4 +1,4 @@
-"""A look at data files: a sample of their rows, and what is in each column."""
+"""Inspection of data files: a sample of their rows, and a description of each column."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from pipeline.init.text import header_of, look_at_text
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16
-"""Maximum number of files that the sample is taken from, evenly spaced among all."""
+"""Maximum number of sampled files, evenly spaced among all."""
 DECODED = 16
-"""Maximum number of rows that are decoded for one that is looked at, but for three row groups."""
+"""Maximum number of rows decoded per sampled row; at least three row groups are decoded."""
 
 
 def look_at_labelled(
     paths: Sequence[DataFile], labels: Sequence[str], skip: float | None
 ) -> tuple[Look, list[DataFile]]:
-    """Look at the files that have a label (see `look_at_files`). Returns the others too, which have all columns but the
-    labels, since their rows are to be scored. `labels`: names of the labels; none: those that are names of labels."""
+    """Inspect the files that have a label (see `look_at_files`). Also return the files to score, which have all columns
+    except the labels. `labels`: names of the labels; if empty, columns with a label name."""
     try:
         look = look_at_files(paths, skip)
         if not any(look.lacking.values()):
@@ -49,8 +49,8 @@ def look_at_labelled(
 
 
 def look_at_files(paths: Sequence[DataFile], skip: float | None = None) -> Look:
-    """Look at Parquet or CSV files of one shape. `skip`: share of the lines of text that may be left out since they
-    cannot be read. Raises ValueError if they are neither, mixed, or of several shapes."""
+    """Inspect Parquet or text files with the same columns. `skip`: share of unreadable lines of text that may be
+    omitted. Raises ValueError if the files are of other or mixed kinds, or their columns conflict."""
     parquet = [begins_with_mark(path) for path in paths]
     if all(parquet):
         return _parquet(paths)
@@ -61,7 +61,7 @@ def look_at_files(paths: Sequence[DataFile], skip: float | None = None) -> Look:
 
 
 def _names_in(path: DataFile) -> list[str]:
-    """Columns of a file; none of text without a header."""
+    """Column names of a file; empty for text without a header."""
     if begins_with_mark(path):
         with open_file(path) as file:
             return list(file.schema_arrow.names)
@@ -101,8 +101,8 @@ def _parquet(paths: Sequence[DataFile]) -> Look:
 
 
 def _spread_rows(path: DataFile, names: Sequence[str], quota: int) -> pa.Table:
-    """At most about `quota` rows of a Parquet file, in order, from all of its row groups, or if it is large from evenly
-    spaced ones with the first and the last."""
+    """Sample about `quota` rows of a Parquet file, in order, from all row groups, or, if the file is large, from evenly
+    spaced row groups including the first and the last."""
     with open_file(path) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         groups = [group for group, size in enumerate(sizes) if size]
@@ -117,7 +117,7 @@ def _spread_rows(path: DataFile, names: Sequence[str], quota: int) -> pa.Table:
 
 
 def _ends(file: FlatFile, name: str) -> list[Any]:
-    """Least and greatest values of a column by the statistics of those row groups that have them."""
+    """Minima and maxima of a column from the statistics of the row groups that have them."""
     known = [one for one in file.statistics(name) if one is not None and one.has_min_max]
     ends = [end for one in known for end in (one.min, one.max) if not isinstance(end, bytes | str)]
     return [float(end) if isinstance(end, Decimal) else end for end in ends]

@@ -48,14 +48,14 @@ from pipeline.storage.durable import replacing
 RANGE_WIDTH = 24
 """Width of the ranges in the table of columns."""
 MEMORY, SHARE = 1 << 30, 16
-"""Memory of a preparation: this many bytes, or this part of what is free if that is more."""
+"""Memory for a preparation: MEMORY bytes, or 1 / SHARE of the free memory if that is more."""
 PIECE_BYTES = 64 << 20
-"""Bytes of a part that `prepare` makes, by default."""
+"""Default size of `prepare`'s parts in bytes."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns exit code 0 on success, 2 for an error before anything was written, 1 if `prepare` ended
-    early, and 130 if it was interrupted."""
+    """Run the command. Return the exit code: 0 on success, 2 for an error before anything was written, 1 if `prepare`
+    ended early, 130 if interrupted."""
     args = init_arguments().parse_args(argv)
     try:
         heed_interrupts()
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def init_command(args: argparse.Namespace) -> int:
-    """Look, choose, write, and say what was done."""
+    """Inspect the files, choose roles, write the workflow, and report. Return the exit code."""
     refuse_remote("--out", args.out)
     out: Path = args.out.absolute()
     if out.suffix != ".py":
@@ -82,7 +82,7 @@ def init_command(args: argparse.Namespace) -> int:
     if not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(f"--out {args.out}: cannot write to {there}; name a file in another folder")
     files, left_out = sources_of(args.data)
-    # Kaggle's form for predictions has a column of labels that are none.
+    # Kaggle's submission template has a column of dummy labels.
     forms = [file for file in files if file.stem.lower().replace("_", "").startswith("samplesubmission")]
     left_out += forms if len(forms) < len(files) else []
     if left_out:
@@ -108,7 +108,7 @@ def init_command(args: argparse.Namespace) -> int:
         print(f"note: {note_of(sequence, choices)}")
     folder, schema, numbers = (out.with_name(f"{out.stem}_{end}") for end in ("data", "schema.json", "numbers.json"))
     if args.fresh:
-        # A folder of that name may be the data themselves.
+        # A folder of that name may contain the user's data.
         for path in filter(Path.exists, (out, schema, numbers, *([folder] if (folder / KEPT).is_dir() else []))):
             print(move_aside(path))
     as_they_are = look.delimiter is None and args.skip_bad is None and not any(choice.values for choice in choices)
@@ -159,7 +159,7 @@ def init_command(args: argparse.Namespace) -> int:
 
 
 def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
-    """The draft of the best of several candidates, or if they cannot be tried the same draft."""
+    """Return the draft of the best candidate, or the same draft if candidates cannot be tried."""
     # These imports take seconds.
     from pipeline.init.trial import Untried, try_candidates
 
@@ -173,8 +173,7 @@ def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
 
 
 def table_of(look: Look, choices: Sequence[Choice]) -> str:
-    """Table of the columns and their roles, and a line for each doubtful column, with the option that changes its
-    role."""
+    """Table of the columns and their roles, and one line per doubtful column, with the option that changes its role."""
     rows = sum(look.rows)
     about = "" if look.delimiter is None else "about "
     lines = [f"{about}{rows:,} rows in {files_of(look)}; {look.sample.num_rows:,} rows were inspected"]
@@ -197,12 +196,12 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
 
 
 def files_of(look: Look) -> str:
-    """Number of the files, in words."""
+    """Number of files, as text."""
     return f"{len(look.paths):,} file{'s' * (len(look.paths) > 1)}"
 
 
 def _note(choice: Choice) -> str:
-    """Doubt about the role of a column, and the option that changes it; empty if there is none, or a warning has it."""
+    """Doubt about a column's role, and the option that changes it; empty if there is none or a warning covers it."""
     column = choice.column
     if choice.role in ("category", "skip") and column.note and column.kind != "time":
         return column.note
@@ -218,10 +217,10 @@ def _note(choice: Choice) -> str:
 
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> tuple[Path, Draft]:
-    """Root and draft of the workflow of Parquet files as they are."""
+    """Root and draft of a workflow that reads the Parquet files unchanged."""
     bare = {path: Path(cut(path.place)[0]) for path in look.paths}
     parent = Path(os.path.commonpath([path.parent for path in bare.values()]))
-    # Folders above the root are no columns.
+    # Folders above the root do not become columns, so the root must lie above all partition folders.
     in_paths = {name for path in look.paths for name, _ in path.partitions}
     while in_paths & {name for name, _ in partitions_of(f"{parent}/")}:
         parent = parent.parent
@@ -253,7 +252,7 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
 
 
 def _by_files(division: Division) -> str:
-    """Value of prepare's --split for whole files."""
+    """Value of prepare's --split for a split by whole files."""
     held = {split: paths for split, paths in division.items() if split != "train"}
     # A pattern of --split ends at a comma.
     names = {split: [glob.escape(shown(path)).replace(",", "?") for path in paths] for split, paths in held.items()}
@@ -261,9 +260,9 @@ def _by_files(division: Division) -> str:
 
 
 def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], options: Sequence[str]) -> int:
-    """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code. `path`: file for the schema of
-    text; ValueError is raised if it exists."""
-    # Rows without a time are refused, and times that some rows lack divide none.
+    """Run `prepare` to split the rows and convert text to Parquet. Return its exit code. `path`: file for the schema of
+    text. Raises ValueError if it exists."""
+    # `prepare` rejects rows without a time, and a column with missing times cannot split the rows.
     choices = [
         replace(c, role="skip") if c.role == "time" and c.column.num_nulls and not c.given else c for c in choices
     ]
@@ -283,7 +282,7 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], op
         schema, kind = [str(path)], "csv" if look.delimiter else "json"
     argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, *options]
     print(f"a copy in Parquet, with its splits, is made by: pipeline prepare {shlex.join(argv)}", flush=True)
-    # The columns of times that were read are not needed any more.
+    # Free the time columns, which are no longer needed.
     pa.default_memory_pool().release_unused()
     return_freed_memory()
     most = max(MEMORY, limits.free_memory() // SHARE) - PROCESS_BYTES
@@ -292,7 +291,7 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], op
 
 
 def shown(file: DataFile) -> str:
-    """Path of a file, relative to the current folder if it is below it."""
+    """Path of a file, relative to the current folder if inside it."""
     if is_remote(file.place):
         return file.place
     path = Path(file.place)
@@ -300,13 +299,13 @@ def shown(file: DataFile) -> str:
 
 
 def _as_pattern(name: str) -> str:
-    """Pattern of a name alone, which does not begin as an option does, nor is read as a name with a role."""
+    """Pattern that matches only this name, and cannot be taken for an option or a name with a role."""
     pattern = glob.escape(name).replace(":", "[:]")
     return f"[-]{pattern[1:]}" if pattern.startswith("-") else pattern
 
 
 def _text_type(choice: Choice) -> str:
-    """Type of a column of text, as prepare's schema names it."""
+    """Type of a text column in prepare's schema."""
     if choice.values:
         return f":{choice.values[0]}/{choice.values[1]}"
     found = choice.column.types.get(choice.role)
@@ -327,9 +326,9 @@ def _range(column: Column, is_time: bool) -> str:
         return " to ".join(end[:10] for end in ends)
     if column.kind == "time":
         return f"{column.minimum} to {column.maximum}"
-    # Statistics of Parquet files have -0 for 0.
+    # Parquet statistics store 0 as -0.
     low, high = column.minimum + 0, column.maximum + 0
-    # A number that the table cuts off would be read as another one.
+    # A number truncated by the table would be misread.
     return found if len(found := f"{low:.6g} to {high:.6g}") <= RANGE_WIDTH else f"{low:.3g} to {high:.3g}"
 
 

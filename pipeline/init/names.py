@@ -1,4 +1,4 @@
-"""Words of the names of columns, and what they say of whole numbers."""
+"""Words in column names, and the roles they suggest for whole numbers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ID_WORDS = re.compile(
     rf"(^|_)({THINGS}|id|ids|code|type|categories|hash|key|os|ip|model|state|genre|domain|day|weekday|hour|slot|pos|"
     r"position|level|group|segment|url|browser|carrier|gender|language)(s?)($|_|\d)"
 )
-"""Words in names of columns whose whole numbers are names of things, not amounts."""
+"""Words in names of columns whose whole numbers are identifiers, not amounts."""
 AMOUNT_WORDS = re.compile(
     r"(^|_)(count|cnt|num|number|price|amount|sum|age|duration|len|length|size|ms|score|rate|days|hours|weeks|minutes|"
     r"seconds|gain|gains|loss|losses|wage|cost|total|avg|mean|clicks|views|visits|impressions|sales|revenue|income|"
     r"balance|quantity|qty|percent|pct|ratio|distance|bid)($|_)"
 )
-"""Words in names of columns whose whole numbers are amounts. Of a word of each kind the last one decides, as in
-item_price and age_level; so does PER, as in wage_per_hour."""
+"""Words in names of columns whose whole numbers are amounts. If a name has words of both kinds, the last one decides,
+as in item_price and age_level. A name that matches PER is also an amount, as wage_per_hour."""
 NUMBER_WORDS = re.compile(r"^(num|number)s?$")
-"""Words of amounts that at the end of a name may be names of things, as in model_number."""
+"""Amount words that may denote an identifier at the end of a name, as in model_number."""
 PER = re.compile(r"(^|_)per_")
 WEIGHT_WORDS = re.compile(r"(^|_)weights?($|_)")
 TIME_WORDS = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms|at)s?($|_)")
@@ -32,21 +32,21 @@ OUTCOME_WORDS = re.compile(
     r"response|result|rating|rated|likes?|liked|comments?|follow|forward|shared?|installed|attributed|play|played|"
     r"watch|watched|dwell|stay|stayed|completed|finished|viewed|churned|defaulted|fraud)($|_)"
 )
-"""Words in names of columns that say what happened after an example was shown."""
+"""Words in names of columns that describe events after an example was shown."""
 BORDERS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])|[\W_]+")
-"""Places within a name where a word ends: at another case, at digits, at what is no letter."""
+"""Word boundaries within a name: changes of case, digits, and characters that are not letters."""
 GLUED = re.compile(rf"(?<![a-z])({THINGS}|post|u|uu|gu|p|c|s|t|g|v)(id|code|key|hash)(s?)(?![a-z])")
-"""Words written as one, as in deviceid; not those that only end so, as paid or grid."""
+"""Compound words, such as deviceid; not words that merely end alike, such as paid or grid."""
 
 
 def words_of(name: str) -> str:
-    """The words of a name in lower case, with `_` between them: user_id of userId, UserID, user-id and userid."""
+    """Words of a name in lower case, joined by `_`: user_id for userId, UserID, user-id and userid."""
     cut = "_".join(word for word in BORDERS.split(name.replace("IDs", "Ids")) if word)
     return GLUED.sub(r"\1_\2\3", cut.lower())
 
 
 def role_by_name(name: str) -> Role | None:
-    """Role of a column of whole numbers by its name."""
+    """Role that a name suggests for a column of whole numbers; None if unclear."""
     words = words_of(name)
     last = words.rstrip("0123456789_").rpartition("_")[2]
     if PER.search(words) or (AMOUNT_WORDS.search(last) and not NUMBER_WORDS.search(last)):

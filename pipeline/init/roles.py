@@ -1,5 +1,5 @@
-"""Roles of columns: label, number, category, time, or none, each with its reason, and warnings of what will not train;
-and the lists that a model can read value by value."""
+"""Roles of columns: label, number, category, time, or none, with reasons, and warnings about unsuitable columns; and
+the list columns that a model can read value by value."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ from pipeline.prepare.draft import DraftedSequence
 from pipeline.records import I32
 
 VERY_FEW = 8
-"""Number of different whole numbers up to which a column is a category, though its name says amounts: each of so few
-values, such as 0 and 1 or the levels of a scale, learns an embedding, which says at least as much as the number."""
+"""Maximum number of distinct whole numbers for which a column is a category even if its name suggests amounts. With few
+values, such as 0 and 1 or the levels of a scale, an embedding per value is at least as expressive as the number."""
 HASHED = 1 << 31
-"""Whole numbers from here on are hashes or identifiers."""
+"""Whole numbers from this value on are hashes or identifiers."""
 LARGEST = float(np.finfo(np.float32).max)
-"""Largest number that a column of numbers may have."""
+"""Largest value allowed in a number column."""
 ENOUGH = 20
-"""Number of rows of either value of the label from which on an AUC says something."""
+"""Minimum number of rows per label value for a meaningful AUC."""
 SUSPECT_AUC, TWIN_AUC = 0.9, 0.6
-"""AUC of a column by itself, on rows that its rates were not counted on, from which on the user is warned; the second
-one that of columns of 0 and 1, which may be labels too, and of those whose name is that of an outcome."""
+"""AUC of a single column, on rows not used for its rates, from which the user is warned. The second threshold is for
+columns of 0 and 1, which may be labels too, and for columns named like an outcome."""
 UNSEEN_SHARE = 0.05
-"""Share of held-out rows whose value was seen in training, below which the user is warned of a category."""
+"""Share of held-out rows with a value seen in training, up to which the user is warned about a category."""
 SHARED_VALUES = 0.8
-"""Share of the values of lists that a column of single values must have, so that they share a table."""
+"""Minimum share of list values that occur in a column of single values, for the two to share a table."""
 ATTRIBUTE = 0.95
-"""Least share of the lists that hold their own row's value of the candidate in a list of the candidate's attributes."""
+"""Minimum share of lists that contain their own row's candidate value, for the lists to be attributes of the candidate.
+"""
 
 
 def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -> list[Choice]:
-    """Choose the role of each column, in order. `labels`: the label columns, or COLUMN=VALUE of those whose VALUE is to
-    be 1 and the other one 0; none: the one that looks like it. `roles`: COLUMN=ROLE of columns whose role is given.
-    Raises ValueError if there is no label, or no category."""
+    """Choose the role of each column, in order. `labels`: label columns, as COLUMN or as COLUMN=VALUE if VALUE means 1
+    and the other value 0; if empty, the label is guessed. `roles`: roles given by the user, as COLUMN=ROLE. Raises
+    ValueError if there is no label or no category."""
     given = dict(split_role(text, look) for text in roles)
     labels = [*labels, *(name for name, role in given.items() if role == "label")]
     chosen = [named_label(label, look) for label in labels] or [found_label(look, given)]
@@ -75,8 +76,8 @@ def _with_category(choices: list[Choice]) -> list[Choice]:
 
 
 def shared_table(choice: Choice, choices: Sequence[Choice], look: Look) -> str | None:
-    """Name of the column of single values whose table a column of lists shares, such as item_id of hist_items: its name
-    has a word in common, and it has the values of the lists. None if there is no such column."""
+    """Name of the single-value column whose table a list column shares, such as item_id for hist_items: the names share
+    a word, and the column contains the lists' values. None if there is no such column."""
     column = choice.column
     if not (column.kind or "").startswith("lists"):
         return None
@@ -93,7 +94,7 @@ def shared_table(choice: Choice, choices: Sequence[Choice], look: Look) -> str |
 
 
 def _words(name: str) -> set[str]:
-    """Words of a column's name, in the singular, that say what its values are."""
+    """Words of a column's name, in the singular, that describe its values."""
     words = {word.removesuffix("s") for word in re.split(r"[^a-z]+", words_of(name))}
     return {"category" if word == "categorie" else word for word in words} - {
         "",
@@ -106,10 +107,10 @@ def _words(name: str) -> set[str]:
 
 
 def sequences_of(choices: Sequence[Choice], look: Look) -> list[DraftedSequence]:
-    """Sequences of the columns of lists that hold values of a category, unless the user gives their role. Columns whose
-    lists have the same length in each row are one sequence. In none is a column with a null within a list, which
-    training refuses in a sequence, and one whose lists hold their own row's value: it is an attribute of the candidate.
-    """
+    """Sequences of the list columns with values of a category, except columns with a role given by the user. Columns
+    whose lists have equal lengths in each row form one sequence. Columns with a null within a list are excluded, since
+    training rejects them in a sequence. Columns whose lists contain their own row's value are excluded as attributes of
+    the candidate."""
     of_lengths: dict[bytes, dict[str, str]] = {}
     for choice in of_role(choices, "category"):
         candidate = None if choice.given else shared_table(choice, choices, look)
@@ -126,14 +127,14 @@ def sequences_of(choices: Sequence[Choice], look: Look) -> list[DraftedSequence]
 
 
 def share_with_own_value(lists: pa.ChunkedArray, own: pa.ChunkedArray) -> float:
-    """Share of the lists with values that hold their row's value of another column."""
+    """Share of the non-empty lists that contain their row's value of another column."""
     row_V = pc.list_parent_indices(lists)
     holds_V = pc.equal(pc.list_flatten(lists), own.take(row_V).cast(lists.type.value_type, safe=False))
     return len(pc.unique(row_V.filter(holds_V))) / max(1, len(pc.unique(row_V)))
 
 
 def note_of(sequence: DraftedSequence, choices: Sequence[Choice]) -> str:
-    """Description of a sequence, with the options that have its lists pooled instead."""
+    """Description of a sequence, with the options for pooling its lists instead."""
     options = [as_option(choice.column, "list") for choice in choices if choice.column.name in sequence.items]
     return (
         f"a model can read {', '.join(sequence.items)} value by value, and compare the values with "
@@ -189,9 +190,8 @@ def _choice(column: Column, whole: WholeNumbers) -> Choice:
 
 
 def fit_to_splits(choices: Sequence[Choice], look: Look, division: Division) -> list[Choice]:
-    """The choices without columns that no file of a split has, with a warning of categories whose values in the
-    held-out files were never seen in the others, such as the number of a day. Raises ValueError if no category is
-    left."""
+    """Skip columns that are missing from all files of a split, and warn about categories whose values in held-out files
+    do not occur in training files, such as a day number. Raises ValueError if no category is left."""
     choices = [_unless_absent(choice, look, division) for choice in choices]
     held_out = [number for number, path in enumerate(look.paths) if path not in {*division["train"]}]
     held_N = np.isin(look.file_of, held_out)
@@ -252,7 +252,7 @@ def _number(column: Column, why: str) -> Choice:
 
 
 def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
-    """Warn of a feature that alone predicts a label: it may be known only after the label."""
+    """Add a warning to a feature that alone predicts a label: it may be known only after the label."""
     column = choice.column
     if not labels or choice.role not in ("number", "category") or (column.kind or "").startswith("lists"):
         return choice
@@ -274,8 +274,8 @@ def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
 
 
 def ask(choices: Sequence[Choice]) -> list[Choice]:
-    """Ask on the terminal whether to keep each column that alone predicts the label; without a terminal, or without an
-    answer, it is kept. Raises ValueError if no category is left."""
+    """Ask on the terminal whether to keep each column that alone predicts the label. Without a terminal or an answer,
+    the column is kept. Raises ValueError if no category is left."""
     if not sys.stdin.isatty():
         print("--ask: the input is not a terminal, so all columns are kept without asking")
         return list(choices)
@@ -293,7 +293,7 @@ def _kept(choice: Choice) -> Choice:
 
 
 def _codes(choice: Choice, values: pa.ChunkedArray) -> I32:
-    """[N] number of the value of each row, or of the bin of its number; null has its own."""
+    """[N] code of each row's value, or of its bin if it is a number; null has a separate code."""
     if choice.role == "category":
         return codes_of(values)
     floats_N = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())

@@ -1,4 +1,4 @@
-"""The command `schema`: the JSON schema of workflows, with which an editor completes and checks their fields."""
+"""Command `schema`: prints the JSON schema of workflows, which editors use for completion and validation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pipeline.workflow import Workflow
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the schema. Always returns 0."""
+    """Print the schema. Return 0."""
     schema_arguments().parse_args(argv)
     schema = Workflow.model_json_schema()
-    # A file may name its schema for editors.
+    # A file may refer to its schema for editors.
     schema["properties"]["$schema"] = {"type": "string"}
     print(json.dumps(schema, indent=1))
     return 0

@@ -1,5 +1,5 @@
-"""A sample of files of text, over the whole of each: read first as texts, in which the form of each column is found,
-and then by the schema that says these forms, which is also that of `prepare`."""
+"""Sample of text files, spread over the whole of each file. It is first read as text to detect the form of each column,
+then read again with the resulting schema, which `prepare` uses as well."""
 
 from __future__ import annotations
 
@@ -33,28 +33,29 @@ from pipeline.prepare.times import DAYS
 from pipeline.records import I64
 
 SAMPLE_BYTES = 32 << 20
-"""Bytes of the sample."""
+"""Size of the sample in bytes."""
 STREAM_BYTES, EXPANDED = 128 << 20, 5
-"""Maximum number of bytes of text that the sample of a file is taken from if the file can only be read from its
-beginning; and how many times larger than a compressed file its text is expected to be."""
+"""Maximum bytes of text read for the sample of a file that can only be read sequentially; and the expected ratio of
+text size to compressed size."""
 DELIMITERS = ",\t;|"
 OF_HIVE = "\x01"
-"""Delimiter of Hive, which is in no other text."""
+"""Hive's delimiter, which does not occur in other text."""
 NO_FIELD = "\0"
-"""Name of a field that no object has."""
+"""Field name that does not occur in objects."""
 HEAD_BYTES = 1 << 16
 NO_NAME = re.compile(r"\s*([-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?)\s*")
-"""Numbers and times, which are no names of columns."""
+"""Pattern of numbers and times, which are not column names."""
 VOWPAL = re.compile(r"[-+]?\d+(\.\d+)?( [^|]*)?((\|[^|\s]+( [^|\s]+)+ *)+|\| [^|\s]+( [^|\s]+)+ *)")
-"""Line of Vowpal Wabbit: a label, then features separated by blanks, in groups that begin with | and a name."""
+"""Pattern of a Vowpal Wabbit line: a label, then features separated by blanks, in groups that start with | and a name.
+"""
 TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", re.IGNORECASE)
-"""Text in the last line of a table that sums up the lines before."""
+"""Pattern of text in the last line of a table that contains totals."""
 
 
 def look_at_text(paths: Sequence[DataFile], most: int, skip: float | None = None) -> Look:
-    """Look at files of delimited text, or of objects of JSON, of which at most so many are read. The rows of each are
-    estimated from the bytes of those in the sample. Raises ValueError, with file and line, if they are neither, of
-    several shapes, or not as `prepare` could read them."""
+    """Inspect files of delimited text or JSON objects, reading at most `most` of them. The number of rows of each file
+    is estimated from the bytes per row of the sample. Raises ValueError, with file and line, if the files are of
+    another kind, have different columns, or cannot be read by `prepare`."""
     paths = [path for path in paths if stamp_of(str(path)).size] or paths
     check_heads(paths, Format("csv", "text", ()))
     if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
@@ -90,7 +91,8 @@ def look_at_text(paths: Sequence[DataFile], most: int, skip: float | None = None
 def _with_quotes(
     paths: Sequence[DataFile], chosen: Sequence[int], format: Format, skip: float | None
 ) -> tuple[Format, pa.Table]:
-    """The format with what is within quotes, line ends or quotes with a backslash, and the sample read by it."""
+    """Detect whether quoted values contain newlines or backslash-escaped quotes. Return the format with these settings,
+    and the sample read with it."""
     errors = []
     for backslashes, newlines in product((False, True), repeat=2):
         changed = replace(format, backslashes=backslashes, newlines=newlines)
@@ -102,7 +104,7 @@ def _with_quotes(
 
 
 def _field(name: str, form: Form) -> Field:
-    """Field of a column as a number if it may be one, else as a category: times are compared later."""
+    """Field that reads a column as a number if possible, else as a category: times are compared later."""
     role: Role = "number" if "number" in form.types else "category"
     found = roles_of([f"{name}:{role}:{form.types.get(role, 'string')}"])[0]
     nulls = SPELLINGS if role == "number" or form.types.get("time") in DAYS else ()
@@ -112,7 +114,7 @@ def _field(name: str, form: Form) -> Field:
 def _read(
     paths: Sequence[DataFile], chosen: Sequence[int], format: Format, skip: float | None
 ) -> tuple[pa.Table, I64, tuple[int, ...]]:
-    """Table of the sample, and the number of the file of each row; and the estimated rows of all files."""
+    """Table of the sample, the file index of each row, and the estimated number of rows of each file."""
     tables, sizes, lines, seen = [format.schema.empty_table()], [], 0, 0
     for number in chosen:
         before = len(tables)
@@ -127,11 +129,11 @@ def _read(
 
 
 def _parts(path: DataFile, format: Format, wanted: int, skip: float | None) -> Iterator[tuple[SourcePart, int]]:
-    """Parts of a file that cover about `wanted` bytes of it, each with the bytes of the file that it took."""
+    """Yield parts that cover about `wanted` bytes of a file, each with the number of file bytes it covers."""
     for piece, passed in _pieces(path, format, wanted):
         before = 0
         for part in parts(piece, format, skip, passed):
-            # Of a stream, `end` is the place in the file.
+            # For a stream, `end` is the position in the file.
             yield part, part.end - before if part.end else piece.end - piece.begin
             before = part.end
             if part.number * piece.part_bytes > STREAM_BYTES:
@@ -139,7 +141,7 @@ def _parts(path: DataFile, format: Format, wanted: int, skip: float | None) -> I
 
 
 def _pieces(path: DataFile, format: Format, wanted: int) -> list[tuple[Piece, Container[int]]]:
-    """Pieces over the whole of a file, and the numbers of their parts that are passed over."""
+    """Pieces spread over the whole file, each with the numbers of the parts to skip."""
     size, width = stamp_of(str(path)).size, max(1, wanted // PLACES)
     if is_stream(path, format):
         text = min(STREAM_BYTES, size * (EXPANDED if codec_of(path) else 1))
@@ -152,7 +154,7 @@ def _pieces(path: DataFile, format: Format, wanted: int) -> list[tuple[Piece, Co
 
 
 def _refuse_total(path: DataFile, table: pa.Table) -> None:
-    """Raises ValueError if the last row is that of totals: a word for them, which is in no other row of its column."""
+    """Raises ValueError if the last row contains totals: a word for "total" that occurs nowhere else in its column."""
     for name in table.column_names if len(table) > 1 else ():
         column, text = table.column(name), table.column(name)[-1].as_py()
         if isinstance(text, str) and TOTAL.fullmatch(text) and pc.sum(pc.equal(column, text)).as_py() == 1:
@@ -163,7 +165,7 @@ def _refuse_total(path: DataFile, table: pa.Table) -> None:
 
 
 def _delimited(path: DataFile) -> Format:
-    """Format whose columns are all texts, from the first lines of a file."""
+    """Format with only text columns, detected from the first lines of a file."""
     lines = _lines(path)
     if lines and all(VOWPAL.fullmatch(line.rstrip("\r\n")) for line in lines):
         raise ValueError(
@@ -177,7 +179,7 @@ def _delimited(path: DataFile) -> Format:
         first = [name.strip() for name in first]
     twice = [name for name in dict.fromkeys(first) if name and first.count(name) > 1]
     if header and twice:
-        # Of a line of names no text is in the lines below it.
+        # If values of the first line recur below it, it is not a header.
         if any(set(first) & set(other) for other in others):
             header = False
         else:
@@ -189,8 +191,8 @@ def _delimited(path: DataFile) -> Format:
 
 
 def header_of(path: DataFile) -> list[str]:
-    """Names in the first line of delimited text; none if it has no header, or cannot be read, which `look_at_text`
-    says."""
+    """Names in the header of delimited text; empty if there is no header, or the text cannot be read, which
+    `look_at_text` reports."""
     try:
         format = _delimited(path)
     except (ValueError, csv.Error):
@@ -199,7 +201,7 @@ def header_of(path: DataFile) -> list[str]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """The character that divides all first lines into the same number of columns."""
+    """Character that splits all of the first lines into the same number of columns."""
     if OF_HIVE in lines[0]:
         return OF_HIVE
     same = []
@@ -208,13 +210,13 @@ def _delimiter(lines: Sequence[str]) -> str:
         if len(widths) == 1 and max(widths) > 1:
             same.append(delimiter)
     if {",", ";"} <= {*same} and not any(re.search(r"\D,|,\D", line) for line in lines):
-        # All commas are decimal ones.
+        # All commas are decimal commas.
         return ";"
     return max(same or DELIMITERS, key=lines[0].count)
 
 
 def _lines(path: DataFile) -> list[str]:
-    """The first lines of a file, of those that are whole."""
+    """Complete lines at the start of a file."""
     with open_text(path)[0] as file:
         text = file.read(HEAD_BYTES)
     whole = text if len(text) < HEAD_BYTES else text[: text.rfind(b"\n") + 1] or text
@@ -231,7 +233,7 @@ def _first_line(path: DataFile) -> str:
 
 
 def _is_header(names: Sequence[str]) -> bool:
-    """True if no value of a line is a number, a time or empty; the first and the last ones may be empty."""
+    """True if no value of a line is a number, a time or empty. The first value and trailing ones may be empty."""
     last = max((n for n, name in enumerate(names) if name), default=-1)
     return last >= 0 and all(
         (name or n == 0) and not NO_NAME.fullmatch(name) for n, name in enumerate(names[: last + 1])
@@ -239,7 +241,7 @@ def _is_header(names: Sequence[str]) -> bool:
 
 
 def _of_json(paths: Sequence[DataFile], skip: float | None) -> tuple[Format, dict[str, Form]]:
-    """Format without fields, and the form of each field that can be read; those of inner objects have dotted names."""
+    """Format without fields, and the form of each readable field. Nested fields have dotted names."""
     format = Format("json", "json", ())
     check = json_parser(replace(format, fields=(Field(NO_FIELD, "category", pa.string()),)))
 
@@ -277,7 +279,7 @@ def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:
     if pa.types.is_floating(kind):
         schema = nested([Field(name, "category", pa.uint64())])
         try:
-            # Whole numbers beyond 63 bits are read as floats unless they are asked for.
+            # Integers beyond 63 bits are read as floats unless uint64 is requested.
             read_objects(text, schema)
             return Form({"category": "uint64"})
         except RefusedLine:
@@ -294,6 +296,6 @@ def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:
     if "number" not in form.types:
         return form
     found = {"whole": "int64", "float32": "float32"}.get(form.types["number"], "")
-    # Numbers in quotes; others than these are text.
+    # Numbers in quotes; other types are text.
     number: dict[Role, str] = {"number": found, "time": found.replace("32", "64")} if found else {}
     return replace(form, types={**number, "category": "string"})

@@ -1,8 +1,7 @@
-"""Trial of candidates for a workflow: each is trained on the log itself, or on a sample of it, and the validation split
-decides.
+"""Trial of candidate workflows: each is trained on the log or a sample of it, and the validation split decides.
 
-The same files give the same draft: the sample is drawn by a seed, one thread trains, and rows and epochs limit the
-work, never the clock.
+The same files give the same draft: the sample is drawn with a fixed seed, training uses one thread, and the work is
+limited by rows and epochs, never by time.
 """
 
 from __future__ import annotations
@@ -53,27 +52,27 @@ from pipeline.workflow import load
 
 F64 = NDArray[np.float64]
 MOST_ROWS = 200_000
-"""Training rows, and validation rows, that candidates see at most."""
+"""Maximum number of training rows, and of validation rows, for each candidate."""
 TRAIN, HELD = "train.parquet", "validation.parquet"
 SECONDS_OF_CELL, SECONDS_OF_EPOCH = 5e-7, 1.5
-"""About how long a value of an example takes in an epoch, and an epoch of any size."""
+"""Approximate time per value in an epoch, and fixed time per epoch."""
 
 
 class Untried(Exception):
-    """Candidates cannot be tried; says why."""
+    """Candidates cannot be tried; the message gives the reason."""
 
 
 @dataclass(slots=True)
 class Interrupt:
-    """A signal during the trial. It is noted, and raised where nothing is half done: within a compilation or a library
-    an exception may get lost."""
+    """Signal during the trial. It is recorded, and raised only at safe points: an exception within a compilation or a
+    library may get lost."""
 
     signal: str = ""
     driver: Driver | None = None
-    """The candidate in training, which ends early."""
+    """Candidate in training, which is asked to stop early."""
 
     def note(self, signal: str) -> None:
-        """Handle the first signal."""
+        """Signal handler: record the signal, and ask the candidate in training to stop."""
         self.signal = signal
         # The leading newline ends the line with the terminal's ^C.
         os.write(2, f"\n{signal}: no more is tried; a second signal ends `init` at once and writes nothing\n".encode())
@@ -88,41 +87,41 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A candidate after its training."""
+    """Candidate after training."""
 
     draft: Draft
     losses_N: F64
-    """Logloss of each validation row, of several labels their mean; empty if the training failed."""
+    """Logloss of each validation row, averaged over the labels; empty if training failed."""
     loss: float
-    """Their weighted mean; infinite if the training failed."""
+    """Weighted mean of `losses_N`; infinite if training failed."""
     epochs: int
-    """Epochs up to the best one."""
+    """Number of epochs up to the best one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows that candidates train on, and those that judge them."""
+    """Rows for training the candidates, and rows for evaluating them."""
 
     train: pa.Table
     held: pa.Table
     why: str
-    """Which rows judge, in words."""
+    """Description of the evaluation rows."""
     whole: bool
-    """True if `train` has all rows of the training split, or of what is left of it."""
+    """True if `train` contains all rows of the training split, or all that are not in `held`."""
 
 
 def candidates(draft: Draft) -> list[Draft]:
-    """Drafts that differ in their recipe: linear models with strong and weak L2, which win where nothing interacts, the
-    default, its rows with a higher rate, which pays where each value is seen often, and both forms of attention to
-    sequences. There is no linear model for several labels."""
+    """Drafts that differ in their recipe: linear models with strong and weak L2, which win without interactions; the
+    default; the default with a higher row learning rate, which helps if each value is frequent; and both forms of
+    attention to sequences. There is no linear model for several labels."""
     recipes = [DEEP, FAST] if len(draft.labels) > 1 else [LINEAR, FREER, DEEP, FAST]
     recipes += [ATTENTIVE, ADDING] if draft.sequences else []
     return [replace(draft, recipe=recipe) for recipe in recipes]
 
 
 def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequence[Choice]) -> Draft:
-    """The draft of the candidate with the least validation logloss, with all figures as comments. `files`: Parquet
-    files of each split. Raises Untried if that is not possible, KeyboardInterrupt after a signal."""
+    """Return the draft of the candidate with the lowest validation logloss, with all results as comments. `files`:
+    Parquet files of each split. Raises Untried if that is not possible, KeyboardInterrupt after a signal."""
     rows = rows_of(draft, files, choices)
     for part, where in ((rows.train, "the training rows"), (rows.held, rows.why)):
         for label in draft.labels:
@@ -173,7 +172,7 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
 
 
 def num_values(table: pa.Table, names: Sequence[str]) -> int:
-    """Number of values in these columns, of lists all that are in them."""
+    """Number of values in these columns, including all values in lists."""
     columns = [table.column(name) for name in names if name in table.column_names]
     return sum(
         pc.sum(pc.list_value_length(column), min_count=0).as_py() if is_list(column.type) else len(column)
@@ -182,8 +181,8 @@ def num_values(table: pa.Table, names: Sequence[str]) -> int:
 
 
 def rows_of(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequence[Choice]) -> Rows:
-    """Read what candidates are trained and judged on. Without a validation split the last rows by time judge, else
-    those of some groups, else some drawn at random."""
+    """Read the rows for training and evaluation. Without a validation split, the last rows by time are held out, else
+    the rows of some groups, else random rows."""
     features = [*draft.numbers, *(category.name for category in draft.categories)]
     time = next((choice.column for choice in of_role(choices, "time")), None)
     names = dict.fromkeys([*draft.labels, *features, *filter(None, (draft.weight, draft.group))])
@@ -204,8 +203,8 @@ def rows_of(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequ
 
 
 def sampled(paths: Sequence[DataFile], names: Sequence[str]) -> tuple[pa.Table, bool]:
-    """Columns of at most MOST_ROWS rows of Parquet files, drawn by a seed, in their order, in one pass; and whether
-    these are all. Columns that no file has are left out."""
+    """Columns of at most MOST_ROWS rows of Parquet files, drawn with a fixed seed, in file order, in one pass; and
+    whether these are all rows. Columns that no file has are omitted."""
     total, there = 0, set()
     for path in paths:
         with open_file(path) as file:
@@ -226,7 +225,7 @@ def sampled(paths: Sequence[DataFile], names: Sequence[str]) -> tuple[pa.Table, 
 
 
 def _border(moments_N: I64) -> int | None:
-    """Time from which on rows are held out, about HELD_OUT of them; None if no time leaves half of the rows."""
+    """Time from which rows are held out, about HELD_OUT of them; None if less than half of the rows would remain."""
     different, counts = np.unique(moments_N, return_counts=True)
     before = (np.cumsum(counts) - counts) / counts.sum()
     at = int(np.abs(1 - before - HELD_OUT).argmin())
@@ -234,16 +233,16 @@ def _border(moments_N: I64) -> int | None:
 
 
 def _of_some(codes_N: I32 | I64) -> NDArray[np.bool_]:
-    """True for the rows of codes drawn at random, about HELD_OUT of the codes."""
+    """[N] True for rows with codes drawn at random, about HELD_OUT of the codes."""
     drawn = np.random.default_rng(0).random(int(codes_N.max(initial=0)) + 1) < HELD_OUT
     return np.asarray(drawn[codes_N])
 
 
 def trained(draft: Draft, file: Path, held: pa.Table, interrupt: Interrupt) -> Trial:
-    """Write a candidate to a file, train it next to it, and score the validation rows with its best epoch. A training
-    that fails has an infinite logloss. Raises KeyboardInterrupt after a signal."""
+    """Write a candidate to a file, train it in the same folder, and score the validation rows with its best epoch. The
+    logloss is infinite if training fails. Raises KeyboardInterrupt after a signal."""
     file.write_text(workflow_text(draft))
-    # The number of threads would change the bits.
+    # Results depend on the number of threads.
     workflow = load(file).with_settings({"schedule.threads": 1, "device": "cpu"})
     run_dir, scores_dir, validation = file.with_suffix(""), file.with_suffix(".scores"), file.parent / HELD
     try:
@@ -278,8 +277,7 @@ def _loss(chances: pa.ChunkedArray, labels: pa.ChunkedArray) -> F64:
 
 
 def mean_and_error(values_N: F64, held: pa.Table, draft: Draft) -> tuple[float, float]:
-    """Weighted mean of a value of each row, and its standard error; with groups, that of rows that are alike within
-    each group."""
+    """Weighted mean of a value per row, and its standard error, which is clustered by group if there are groups."""
     weights_N = np.ones(len(values_N))
     if draft.weight:
         weights_N = held.column(draft.weight).cast(pa.float64()).to_numpy()
@@ -291,7 +289,7 @@ def mean_and_error(values_N: F64, held: pa.Table, draft: Draft) -> tuple[float, 
 
 
 def report_of(trials: Sequence[Trial], winner: int, rows: Rows, draft: Draft) -> list[str]:
-    """Lines with the figures of all candidates."""
+    """Lines with the results of all candidates."""
     best = min(trials, key=lambda trial: trial.loss)
     lines = [
         f"Tried on {len(rows.train):,} training rows{'' if rows.whole else ', a sample'}: logloss on {rows.why},",

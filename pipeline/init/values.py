@@ -1,7 +1,7 @@
-"""Roles of whole numbers by their values: names of things, amounts, or times of a clock.
+"""Roles of whole numbers inferred from their values: identifiers, amounts, or clock times.
 
-An id that is treated as an amount costs accuracy; an amount that is treated as an id costs only memory. So columns are
-names of things unless their values show that they are amounts.
+Treating an id as an amount costs accuracy; treating an amount as an id costs only memory. Columns are therefore taken
+for identifiers unless their values show that they are amounts.
 """
 
 from __future__ import annotations
@@ -21,59 +21,59 @@ from pipeline.prepare.times import forms_of, micros_of
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
 MIN_ROWS, UNIQUE_SHARE = 1000, 0.95
-"""Number of rows from which on a share of different values says something, and that share of a key."""
+"""Minimum number of rows for a meaningful share of distinct values, and the minimum share for a key."""
 DENSE = 0.9
-"""Share of the whole numbers from the least to the greatest that a column of numbered things has at least."""
+"""Minimum share of the whole numbers from minimum to maximum that occur in a column of numbered things."""
 FEW = 200
-"""Number of different values up to which a column without gaps is hardly ever of amounts."""
+"""Number of distinct values up to which a column without gaps hardly ever contains amounts."""
 SCALES = (32, 128)
-"""Numbers of different values of scales without gaps, such as ages and weeks, that may have an order."""
+"""Range of the number of distinct values of scales without gaps, such as ages and weeks, that may have an order."""
 COMPARED = 2000
-"""Maximum number of values that are looked for in other columns."""
+"""Maximum number of values looked up in other columns."""
 OFTEN = 5
-"""Number of rows from which on a value is frequent: of amounts the numbers next to it occur as well."""
+"""Minimum number of rows of a frequent value: for amounts, neighbouring numbers occur as well."""
 SMOOTH, JUMP = 0.6, 2.5
-"""Correlation of the frequencies of neighbouring amounts, at least, and how much more than by chance a label's rate may
-change between them."""
+"""Minimum correlation of the frequencies of neighbouring amounts, and the maximum change of a label's rate between
+them, relative to chance."""
 ZERO, UNEVEN, EVEN = 0.1, 0.25, 0.1
-"""Share of zeros of amounts that are mostly none, the least distance of the others from an even distribution, and the
-greatest one of keys."""
+"""Minimum share of zeros among amounts that are often zero, the minimum distance of the others from a uniform
+distribution, and the maximum distance for keys."""
 LOW = 0.05
-"""Part of the range that has half of the rows, of amounts a few of which are very large."""
+"""Maximum share of the range that contains half of the rows, for amounts with a few very large values."""
 EPOCH, CLOCKS = (10**9, 2 * 10**9), (1, 10**3, 10**6, 10**9)
-"""Seconds since 1970 of a time between 2001 and 2033, and by how much those in milliseconds to nanoseconds are more."""
+"""Seconds since 1970 for times between 2001 and 2033, and the factors for seconds, milli-, micro- and nanoseconds."""
 
 
 class WholeNumbers:
-    """Whole numbers of a sample's columns: each column's values, with how often and with which labels they occur."""
+    """Whole numbers in a sample's columns: the values of each column, their frequencies, and their labels."""
 
     def __init__(self, look: Look, labels: Sequence[F8]) -> None:
-        """`labels`: [N] 0 or 1 of each row of the sample, of each label."""
+        """`labels`: for each label, [N] 0 or 1 for each row of the sample."""
         self._look, self._labels = look, labels
         self._counted: dict[str, tuple[F8, I8]] = {}
 
     def forms(self, name: str) -> list[str]:
-        """Forms of times that all texts of a column have; of most columns the first texts already have none."""
+        """Time formats that all texts of a column match; most columns are ruled out by the first texts."""
         values = self._look.sample.column(name)
         texts = pc.unique(values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values)
         is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
         return forms_of(texts) if is_text and forms_of(texts[:100]) else []
 
     def are_unique(self, num_different: int, known: int) -> bool:
-        """True for values that hardly ever come twice in the files: in a sample of a tenth of the rows there is only a
-        tenth of the other rows that have the same value."""
+        """True if values hardly ever repeat in the files. The number of repeats in the sample is scaled up: a sample of
+        a tenth of the rows contains only a tenth of the other rows with the same value."""
         files = max(1.0, sum(self._look.rows) / self._look.sample.num_rows)
         return known >= MIN_ROWS and (known - num_different) * files <= (1 - UNIQUE_SHARE) * known
 
     def are_whole(self, name: str) -> bool:
-        """True if no value of the column, of whatever type, has a fraction."""
+        """True if no value of the column has a fraction, regardless of its type."""
         values_M = self._counts(name)[0]
         return bool((values_M == np.trunc(values_M)).all())
 
     def are_times(self, name: str, named: bool) -> bool:
-        """True for days written 20260131, with an hour behind or not, and for numbers in the range of a clock. If the
-        name does not say that they are times (`named`), the latter also have to grow from row to row within each file
-        or list, over an hour at least."""
+        """True for days written as 20260131, with or without a trailing hour, and for numbers in the range of a clock.
+        Unless the name says that they are times (`named`), the latter must also increase from row to row within each
+        file or list, and span at least an hour."""
         values_M = self._counts(name)[0]
         if len(values_M) > 2 and any(_are_days(values_M, hours) for hours in (1, 100)):
             return True
@@ -91,7 +91,7 @@ class WholeNumbers:
         return len(values_M) > FEW and bool(rises_N.mean() > UNIQUE_SHARE)
 
     def role(self, name: str) -> tuple[Role, str, bool]:
-        """Role of whole numbers, the reason, and whether it may be the other one as well."""
+        """Role of whole numbers, the reason, and whether the opposite role is also possible."""
         values_M, counts_M = self._counts(name)
         known, num, (least, greatest) = int(counts_M.sum()), len(values_M), values_M[[0, -1]]
         if least < -1:
@@ -111,14 +111,14 @@ class WholeNumbers:
         return "category", f"{num:,} different whole numbers with gaps, like ids", True
 
     def _counts(self, name: str) -> tuple[F8, I8]:
-        """[M] different values, without null and what is not finite, and how often each occurs."""
+        """[M] distinct finite values, sorted, and [M] their frequencies."""
         if name not in self._counted:
             values_N = _floats(self._look.sample.column(name))
             self._counted[name] = np.unique(values_N[np.isfinite(values_N)], return_counts=True)
         return self._counted[name]
 
     def _rates(self, name: str) -> Iterator[tuple[float, F8]]:
-        """Mean of each label where the column has a value, and [M] sum of that label over the rows of each value."""
+        """Yield for each label its mean where the column has a value, and [M] its sum over the rows of each value."""
         values_N = _floats(self._look.sample.column(name))
         known_N = np.isfinite(values_N)
         places_N = np.searchsorted(self._counts(name)[0], values_N[known_N])
@@ -127,7 +127,8 @@ class WholeNumbers:
             yield float(label_N[known_N].mean()), sums_M
 
     def _also_in(self, name: str) -> str | None:
-        """Another column that has most values of this one, and few of the numbers next to them."""
+        """Name of another column that contains most values of this one, but few of the neighbouring numbers; None if
+        there is none."""
         values_M, draw = self._counts(name)[0], np.random.default_rng(0)
         some_C = draw.choice(values_M, COMPARED, replace=False) if len(values_M) > COMPARED else values_M
         for other in self._look.columns:
@@ -140,9 +141,9 @@ class WholeNumbers:
         return None
 
     def _is_scale(self, name: str) -> bool:
-        """True if a label goes with the order of the values: its rates in sixteen ranges of them differ more than in
-        sixteen groups of values drawn at random, by five standard deviations. Values numbered by how often they occur
-        are none."""
+        """True if a label depends on the order of the values: its rates differ between sixteen ranges of values more
+        than between sixteen random groups of values, by five standard deviations. False for values numbered by
+        decreasing frequency."""
         counts_M = self._counts(name)[1]
         if (np.diff(counts_M) <= 0).mean() > UNIQUE_SHARE:
             return False
@@ -155,12 +156,12 @@ class WholeNumbers:
         return False
 
     def _amounts(self, name: str) -> str | None:
-        """Why whole numbers with gaps are amounts; None if nothing shows it."""
+        """Reason why whole numbers with gaps are amounts; None if there is no evidence."""
         values_M, counts_M = self._counts(name)
         num, known, (least, greatest) = len(values_M), counts_M.sum(), values_M[[0, -1]]
         steps = np.diff(values_M)[counts_M[:-1] >= OFTEN]
         sizes, times = np.unique(steps, return_counts=True) if len(steps) else (np.ones(1), np.zeros(1))
-        # Amounts in steps of five are multiples of five; numbers of things may begin anywhere.
+        # Amounts in steps of five are multiples of five; numbered things may start anywhere.
         is_even = len(steps) >= 8 and times.max() >= len(steps) / 2 and least % sizes[times.argmax()] == 0
         if num >= SCALES[0] and is_even and _likeness(counts_M) > SMOOTH and not self._jumps(name):
             return "neighbouring values are about as frequent, like counts"
@@ -175,7 +176,8 @@ class WholeNumbers:
         return None
 
     def _jumps(self, name: str) -> bool:
-        """True if a label's rate is another for each value, as of things; of amounts it changes gradually."""
+        """True if a label's rate is unrelated between neighbouring values, as for things; for amounts, it changes
+        gradually."""
         counts_M = self._counts(name)[1]
         often_M = counts_M >= 20
         if often_M.sum() < 20:
@@ -184,14 +186,14 @@ class WholeNumbers:
             n, s = counts_M[often_M].astype(float), sums_M[often_M]
             p = (s[1:] + s[:-1] + 1) / (n[1:] + n[:-1] + 2)
             steps = n[1:] * n[:-1] / (n[1:] + n[:-1]) * np.diff(s / n) ** 2 / (p * (1 - p))
-            # The median of chance is that of chi-square with one degree of freedom.
+            # By chance, the median is that of chi-square with one degree of freedom: 0.455.
             if np.median(steps) > JUMP * 0.455:
                 return True
         return False
 
 
 def _are_days(values_M: F8, hours: int) -> bool:
-    """True if all values are days of a calendar, from 2001 to 2032; `hours`: 100 if an hour follows the day, else 1."""
+    """True if all values are calendar days from 2001 to 2032. `hours`: 100 if an hour follows the day, else 1."""
     days_M, hour_M = np.divmod(values_M, hours)
     if not (days_M[0] >= 2001_01_01 and days_M[-1] <= 2032_12_31 and hour_M.max() < 24):
         return False
@@ -201,7 +203,7 @@ def _are_days(values_M: F8, hours: int) -> bool:
 
 
 def _floats(values: pa.ChunkedArray) -> F8:
-    """[N] values of a column, or of its lists one after another; null is NaN."""
+    """[N] values of a column, or of its concatenated lists; null becomes NaN."""
     if is_list(values.type):
         values = pc.list_flatten(values)
     if pa.types.is_dictionary(values.type):
@@ -210,15 +212,15 @@ def _floats(values: pa.ChunkedArray) -> F8:
 
 
 def _spread(counts_M: I8, sums_M: F8, mean: float) -> float:
-    """Sum of the squared deviations of a label's sums in sixteen consecutive ranges of about as many rows, each divided
-    by the rows."""
+    """Sum over sixteen consecutive ranges with about the same number of rows: squared deviation of a label's sum from
+    its expectation, divided by the number of rows."""
     range_M = ((np.cumsum(counts_M) - counts_M / 2) * 16 / counts_M.sum()).astype(int)
     rows, sums = np.bincount(range_M, counts_M, 16), np.bincount(range_M, sums_M, 16)
     return float(((sums - rows * mean) ** 2 / np.maximum(rows, 1)).sum())
 
 
 def _likeness(counts_M: I8) -> float:
-    """Correlation of the logarithms of the frequencies of neighbouring values; 0 if all are as frequent."""
+    """Correlation of the log frequencies of neighbouring values; 0 if all values are equally frequent."""
     logs_M = np.log(counts_M)
     if logs_M[1:].std() == 0 or logs_M[:-1].std() == 0:
         return 0.0
@@ -226,7 +228,7 @@ def _likeness(counts_M: I8) -> float:
 
 
 def _distance(values_M: F8) -> float:
-    """Greatest distance of the values' distribution from an even one (Kolmogorov and Smirnov)."""
+    """Maximum distance of the values' distribution from the uniform distribution (Kolmogorov and Smirnov)."""
     if len(values_M) < 2:
         return 0.0
     places_M = (values_M - values_M[0]) / (values_M[-1] - values_M[0])

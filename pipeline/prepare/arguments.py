@@ -1,4 +1,4 @@
-"""The arguments of `prepare`. Help is that of one format, since each has its own options."""
+"""Arguments of `prepare`. Help covers one format, since options differ between formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = {
     "parquet": "Parquet files; --schema names the columns to keep",
     "sequences": "Parquet files of events (convert text first); each row gets lists of its user's earlier events",
 }
-"""Description of each format, one line."""
+"""One-line description of each format."""
 TAKES = {
     "criteo": ("no_label",),
     "avazu": ("no_label",),
@@ -31,7 +31,7 @@ TAKES = {
     "parquet": ("schema", "no_label"),
     "sequences": ("schema", "user", "time", "items", "last", "least", "examples", "memory", "no_label"),
 }
-"""Additional options of each format; `schema`, `fields`, `user`, `time` and `items` are required, the others
+"""Additional options of each format. `schema`, `fields`, `user`, `time` and `items` are required, the others
 optional."""
 SCHEMA = {
     "csv": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order. Roles: label, number, category, time, "
@@ -67,13 +67,13 @@ def statistics_arguments() -> argparse.ArgumentParser:
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line. Help and usage are those of its format, or the list of formats if it names none."""
+    """Parse a command line. Help and usage describe its format, or list all formats if it names none."""
     return prepare_arguments(next((word for word in argv if word in TAKES), None)).parse_args(argv)
 
 
 def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
-    """Make the parser of every format's options; its help shows those of one format, or the formats if none is
-    given."""
+    """Return a parser that accepts the options of all formats. Its help shows those of `format`, or the list of formats
+    if it is None."""
     lines = "\n".join(f"  {name:9} {what}" for name, what in KINDS.items())
     parser = argparse.ArgumentParser(
         prog=PROG,

@@ -1,4 +1,4 @@
-"""The work that a command line describes, checked as far as possible before sources are read."""
+"""Work described by a command line, validated as far as possible before the sources are read."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pipeline.prepare.steps import Job
 from pipeline.prepare.times import DAYS
 
 NOT_OF_OUTPUT = ("out", "sources", "examples", "workers", "memory", "fresh")
-"""Options that change no byte of the output, or are recorded elsewhere."""
+"""Options that do not affect the output's bytes, or are recorded elsewhere."""
 
 OF_SEQUENCES = ("user", "time", "items", "last", "least")
-"""Options that are recorded of sequences alone, since earlier versions did not have them."""
+"""Options recorded only for sequences, since earlier versions did not have them."""
 NEEDED = dict.fromkeys(("schema", "fields"), "the columns to make") | dict.fromkeys(OF_SEQUENCES[:3], "columns")
-"""Options without which a format that takes them can do nothing, and what each names."""
+"""Required options of the formats that take them -> what each option names."""
 
 
 def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:
-    """Return the job, its pieces, and the command, which determines the output. Raises ValueError if the arguments do
-    not fit each other or the sources."""
+    """Return the job, its pieces, and the command, which determines the output. Raises ValueError if the arguments
+    conflict with each other or with the sources."""
     if args.workers < 1:
         raise ValueError(f"--workers {args.workers}: give at least 1")
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
@@ -64,11 +64,11 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
 
 
 def sources_of(sources: Sequence[str], form: str = "") -> tuple[list[DataFile], list[DataFile]]:
-    """The source files, in the order of their names, and other files in their folders. Raises ValueError if a source
-    has no files, or one is named twice. `form`: see `find`."""
+    """Return the source files, ordered by name, and the other files in their folders. Raises ValueError if a source has
+    no files, or a file is named twice. `form`: see `find`."""
     found = find(sources, form=form)
     check_once({"": found.files})
-    # A shell sorts the names that it makes of a pattern as text.
+    # A shell expands a pattern to names in lexicographic order.
     return sorted(found.files, key=natural_order) if len(sources) > 1 else [*found.files], [*found.left_out]
 
 
@@ -100,25 +100,25 @@ def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
 
 
 def in_order_of(path: DataFile, format: Format) -> Format:
-    """Return the format with the columns in the order of a file's header, if every file has one. A file without one has
-    the schema's order."""
+    """Return the format with its columns in the order of a file's header, if every file has a header. A file without a
+    header has the schema's order."""
     if format.kind != "text" or not format.header or format.headerless:
         return format
     names = names_in(path, format)
-    # Derived columns are in no line, and stay last.
+    # Derived columns do not occur in lines, and stay last.
     at = {name: number for number, name in enumerate(names)}
     return dataclasses.replace(format, fields=tuple(sorted(format.fields, key=lambda f: at.get(f.name, len(at)))))
 
 
 def described(format: Format) -> dict[str, Any]:
-    """The whole format as values for JSON. It is recorded because a schema file may change later."""
+    """Return the whole format as JSON values. It is recorded because a schema file may change later."""
     columns = [
         f"{f.name}:{f.role}:{'/'.join(f.values) if f.values else f.arrow_type}"
         + "".join(f":{more}" for more in (f.form, *f.nulls) if more)
         for f in format.fields
     ]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
-    # The last one is recorded where it is set alone, since earlier versions did not have it.
+    # `backslashes` is recorded only if set, since earlier versions did not have it.
     for name in ("headerless", "left_out", "notes", "histories", *(() if format.backslashes else ("backslashes",))):
         del options[f"read.{name}"]
     return options | {"read.fields": columns}

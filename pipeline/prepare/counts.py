@@ -1,4 +1,4 @@
-"""Values of a column with their counts."""
+"""Distinct values of a column and their counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.records import I64, U64
 
 
 class Counts(NamedTuple):
-    """Unique values in the order of (key, value), and the number of occurrences of each."""
+    """Unique values, sorted by (key, value), and the number of occurrences of each."""
 
     values_U: pa.Array
     keys_U: U64
@@ -38,15 +38,15 @@ class Counts(NamedTuple):
 
 
 def keys_of(values: pa.Array, name: str) -> U64:
-    """[N] keys of integers or texts in a workflow's category `name`; those of nulls stand for a missing value."""
-    # Its kernels need Numba, whose import takes longer than a small preparation.
+    """[N] keys of integers or strings in a workflow's category `name`; nulls get the key of a missing value."""
+    # Imported here: its kernels need Numba, and importing Numba takes longer than a small preparation.
     from pipeline.data import decode
 
     return decode.keys_of(values, InputColumn(name, "data.categories", table=name))
 
 
 def chunks(column: pa.ChunkedArray | pa.Array) -> list[pa.Array]:
-    """Arrays of a column's values; for lists, of their elements."""
+    """Arrays of a column's values, or of the elements if they are lists."""
     arrays = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return [array.flatten() if is_list(array.type) else array for array in arrays]
 
@@ -58,11 +58,11 @@ def joined(parts: Sequence[Counts]) -> Counts:
 
 
 def summed(parts: Sequence[Counts]) -> Counts:
-    """Sum the counts of parts, which may be in any order and share values: each value is in the result once."""
+    """Sum the counts of parts, which may be unsorted and share values. Each value occurs once in the result."""
     whole = joined(parts)
     counts, same_key, same_U = _sorted(whole, np.argsort(whole.keys_U))
     if (same_key & ~same_U).any():
-        # Different values share a key. That is rare, and sorting by both is slow, so it is only done now.
+        # Different values share a key. Sorting by both is slow, so it is reserved for this rare case.
         both = pa.table({"key": whole.keys_U, "value": whole.values_U})
         order = pc.sort_indices(both, [("key", "ascending"), ("value", "ascending")])
         counts, same_key, same_U = _sorted(whole, order.to_numpy())
@@ -72,21 +72,21 @@ def summed(parts: Sequence[Counts]) -> Counts:
 
 
 def _sorted(counts: Counts, order: NDArray[np.int64]) -> tuple[Counts, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Put the entries in this order; return them, and for each but the first two booleans: same key as, and same value
-    as, the one before."""
+    """Reorder the entries. Return them and two boolean arrays for all entries except the first: True if the entry has
+    the same key, or the same value, as the previous one."""
     counts = counts.take(order)
     same = pc.equal(counts.values_U[1:], counts.values_U[:-1]).to_numpy(zero_copy_only=False)
     return counts, counts.keys_U[1:] == counts.keys_U[:-1], same.astype(np.bool_)
 
 
 def counted(column: pa.ChunkedArray | pa.Array, name: str) -> Counts:
-    """Count the values of a column of integers, texts, a dictionary or lists of those. Nulls are not counted."""
+    """Count the values of a column of integers, strings, dictionaries, or lists of these. Nulls are not counted."""
     empty = pa.array([], value_type(column.type))
     return summed([_counted(chunk, name) for chunk in [empty, *chunks(column)]])
 
 
 def value_type(found: pa.DataType) -> pa.DataType:
-    """Type of the values in a column of this type: the type inside lists and dictionaries."""
+    """Value type of a column type, inside lists and dictionaries."""
     return value_of(found.value_type if is_list(found) else found)
 
 

@@ -1,7 +1,7 @@
-"""Text of a workflow file for data of a known size, as a starting point that trains well without changes.
+"""Text of a workflow file for data of a known size: a starting point that trains well unchanged.
 
-The sizes of batch, layers and epochs are rules of thumb by the number of rows, tried on public data of 10^4 to 10^8
-rows. Memory and disk are chosen when a run begins.
+Batch size, layer sizes and number of epochs follow rules of thumb based on the number of rows, tested on public data
+sets of 10^4 to 10^8 rows. Memory and disk are chosen when a run starts.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from pipeline.prepare.layout import STATISTICS
 from pipeline.settings import SPLITS
 
 LARGE_ROWS = 4_000_000
-"""Number of training rows from which on one epoch is enough: a CTR model of so many rows overfits in the second one."""
+"""Minimum number of training rows for which one epoch is enough: with this much data, a CTR model overfits in the
+second."""
 STEPS_PER_EPOCH = 200
 MIN_BATCH, MAX_BATCH = 128, 4096
 MAX_EPOCHS = 20
 L2_OF_ALL = 50.0
-"""L2 of every row at every step, in units of 1 / training rows, for logs that are read several times."""
+"""L2 on every row at every step, in units of 1 / training rows, for logs trained for several epochs."""
 SMALL_STD = 1e-3
-"""Standard deviation of new embeddings for such logs: rare keys begin near 0."""
+"""Standard deviation of new embeddings for such logs: rare keys start near 0."""
 MIN_GAIN = 1e-4
-"""Least gain of logloss for which another epoch is worth its time."""
+"""Minimum logloss improvement that justifies another epoch."""
 LR_FACTOR = 0.2
-"""Factor of the rates after an epoch that gained less: smaller steps, of which the weights are a mean."""
+"""Learning rate factor after an epoch that improved less: the weights then average over smaller steps."""
 MIN_BUCKETS, MAX_BUCKETS, ROWS_OF_BUCKET = 32, 128, 400
-"""Least and greatest number of buckets of a number, and training rows of each between these."""
+"""Minimum and maximum number of buckets of a number, and training rows per bucket between these limits."""
 WIDEST = 4.0
-"""Largest distance of a scaled number from 0."""
+"""Maximum absolute value of a scaled number."""
 
 BEGINNING = """\
 A beginning: `help(pipeline.api)` lists all settings and models. A run chooses how much memory and disk it
@@ -51,17 +52,17 @@ REGULARIZATION = """\
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What candidates for the workflow of a draft differ in."""
+    """Settings in which the candidates for a draft's workflow differ."""
 
     is_linear: bool
     lr: float
-    """Learning rate of the rows: Adagrad's of a linear model, Adam's of others."""
+    """Learning rate of the rows: Adagrad's for a linear model, Adam's for others."""
     l2: float = L2_OF_ALL
-    """L2 of every row at every step, in units of 1 / training rows."""
+    """L2 on every row at every step, in units of 1 / training rows."""
     reads_sequences: bool = False
-    """True if the model reads the draft's sequences value by value; others pool their lists."""
+    """True if the model reads the draft's sequences value by value; other models pool the lists."""
     softmax: bool = True
-    """False if it adds up what it reads instead of taking a weighted mean, so that numbers of values matter."""
+    """False if attention sums the values instead of taking a weighted mean, so that their number matters."""
 
     def __str__(self) -> str:
         kind = "linear" if self.is_linear else "attention" if self.reads_sequences else "deep"
@@ -76,43 +77,43 @@ ADDING = Recipe(False, 3e-3, reads_sequences=True, softmax=False)
 
 @dataclass(frozen=True, slots=True)
 class DraftedCategory:
-    """A category of the workflow."""
+    """Category of the workflow."""
 
     name: str
     table: str = ""
-    """Column whose rows a list shares, if any. A linear model has separate ones: that a value is in a history says
-    something else than that it is the candidate."""
+    """Column whose rows a list shares, if any. A linear model keeps separate rows: a value in a history means something
+    different from the same value as the candidate."""
     is_list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DraftedSequence:
-    """A sequence of the workflow, and categories of the draft that are its lists."""
+    """Sequence of the workflow. Its lists are categories of the draft."""
 
     name: str
     items: Mapping[str, str]
-    """Category that has the values of each column of lists, by the name of the column."""
+    """Name of each list column -> category with the same values."""
     max_length: int | None = None
     """None: the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Everything that a workflow file is written from."""
+    """Complete input for writing a workflow file."""
 
     name: str
     what: str
-    """End of the file's first sentence: what the data is."""
+    """Description of the data, which ends the file's first sentence."""
     root: str
-    """Expression of `data.root` in Python."""
+    """Python expression for `data.root`."""
     splits: Mapping[str, Sequence[str]]
-    """Patterns of the files of each split."""
+    """File patterns of each split."""
     labels: Sequence[str]
     numbers: Sequence[str]
-    """Names of the numbers. Each must have two different values in the training rows."""
+    """Names of the numbers. Each must have at least two distinct values in the training rows."""
     categories: Sequence[DraftedCategory]
     statistics: str
-    """Name of the file, next to the workflow's, for the statistics of the numbers."""
+    """Name of the file with the numbers' statistics, in the workflow's folder."""
     columns: Collection[str]
     """Names of all columns of the files."""
     num_rows: int
@@ -120,15 +121,15 @@ class Draft:
     rates: Mapping[str, float]
     """Positive rate of each label in the training rows."""
     weight: str = ""
-    """Column of the rows' weights, if any."""
+    """Column of row weights, if any."""
     group: str = ""
-    """Column within whose groups metrics are also taken, if any."""
+    """Column that defines groups for per-group metrics, if any."""
     sequences: Sequence[DraftedSequence] = ()
     recipe: Recipe = DEEP
     epochs: int | None = None
-    """Epochs of a workflow without a validation split; None: by the rule of thumb."""
+    """Number of epochs of a workflow without a validation split; None: the rule of thumb."""
     notes: Sequence[str] = ()
-    """Lines of a comment."""
+    """Lines of a comment in the file."""
 
     @property
     def kind(self) -> str:
@@ -144,17 +145,17 @@ class Draft:
 
     @property
     def rule(self) -> str:
-        """Name of the rows' optimizer."""
+        """Name of the row optimizer."""
         return "Adagrad" if self.recipe.is_linear else "Adam"
 
     @property
     def again(self) -> bool:
-        """True for a log that is small enough to be read several times."""
+        """True for a log small enough to train on for several epochs."""
         return self.num_rows < LARGE_ROWS
 
     @property
     def stops(self) -> bool:
-        """True if training stops at the best epoch. Without a validation split nothing says when to stop."""
+        """True if training stops at the best epoch, which requires a validation split."""
         return self.again and bool(self.splits.get("validation"))
 
     @property
@@ -164,16 +165,16 @@ class Draft:
 
 
 def with_sequences(draft: Draft, sequences: Sequence[DraftedSequence]) -> Draft:
-    """The draft of a model that reads sequences. Without sequences, and with several labels, for which no such model is
-    drafted, the same draft. Without softmax a sum over the history counts how many of its items match the candidate,
-    which a weighted mean cannot."""
+    """Return the draft of a model that reads sequences, or the same draft if there are no sequences or several labels:
+    no such model is drafted for several labels. Without softmax, a sum over the history counts the items that match the
+    candidate; a weighted mean cannot."""
     if not sequences or len(draft.labels) > 1:
         return draft
     return replace(draft, sequences=sequences, recipe=ADDING)
 
 
 def workflow_text(draft: Draft) -> str:
-    """Text of a Python file that `pipeline run` can train."""
+    """Text of a Python file for `pipeline run`."""
     return "".join(f"{line}\n" for part in (_head, _data, _model, _training) for line in part(draft))
 
 
@@ -235,7 +236,7 @@ def _model(draft: Draft) -> Iterator[str]:
     attention = ', "attention": (64, 32)' + ("" if draft.recipe.softmax else ', "softmax": False')
     deep += f'args={{{several}"hidden": (400, 400), "dropout": 0.2{attention if draft.read else ""}}}'
     yield f"    model=Model(\n        kind={draft.kind}, {'embedding_dim=0' if draft.recipe.is_linear else deep},"
-    # A label with one value alone has no logit to begin at.
+    # The logit of a label with a single value is infinite.
     if draft.rates and all(0 < rate < 1 for rate in draft.rates.values()):
         biases = {label: f"{math.log(rate / (1 - rate)):.2f}" for label, rate in draft.rates.items()}
         each = ", ".join(f"{quoted(label)}: {bias}" for label, bias in biases.items())
@@ -265,7 +266,7 @@ def _training(draft: Draft) -> Iterator[str]:
 
 
 def suffixes(columns: Collection[str]) -> tuple[str, str]:
-    """Ends of the names of the columns that features make of numbers, with which no column of the files ends."""
+    """Name suffixes for the columns derived from numbers. No column of the files has either suffix."""
     found = []
     for end in ("_scaled", "_bucket"):
         while any(name.endswith(end) for name in columns):
@@ -275,28 +276,28 @@ def suffixes(columns: Collection[str]) -> tuple[str, str]:
 
 
 def batch_size_of(num_rows: int) -> int:
-    """Batch size for so many training rows: about STEPS_PER_EPOCH steps in an epoch, within MIN_BATCH and MAX_BATCH."""
+    """Batch size for `num_rows` training rows: about STEPS_PER_EPOCH steps per epoch, from MIN_BATCH to MAX_BATCH."""
     power_of_two = 1 << max(0, num_rows // STEPS_PER_EPOCH - 1).bit_length()
     return min(MAX_BATCH, max(MIN_BATCH, power_of_two))
 
 
 def num_buckets_of(num_rows: int, is_linear: bool) -> int:
-    """Number of buckets of a number for so many training rows. A deep model makes use of narrow buckets, whose rows it
-    begins near 0; a linear model, whose weights of neighbouring buckets are unrelated, does not."""
+    """Number of buckets of a number for `num_rows` training rows. A deep model benefits from narrow buckets, since it
+    starts their rows near 0. A linear model does not: its weights of neighbouring buckets are unrelated."""
     return MIN_BUCKETS if is_linear else min(MAX_BUCKETS, max(MIN_BUCKETS, num_rows // ROWS_OF_BUCKET))
 
 
 def workflow_name(stem: str) -> str:
-    """Name of a workflow, and of its run's folder, from that of a file or folder."""
+    """Name of a workflow and of its run's folder, derived from the name of a file or folder."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", stem).lstrip("._-") or "workflow"
 
 
 def draft_of(summary: Mapping[str, Any], name: str, root: str, with_nulls: Collection[str] = ()) -> Draft:
-    """Draft of the workflow of a prepared data set. `summary`: as in _prepared.json; `root`: expression of the data's
-    folder; `with_nulls`: lists some of whose values are null, which no sequence may have."""
+    """Draft of the workflow of a prepared data set. `summary`: as in _prepared.json; `root`: Python expression for the
+    data's folder; `with_nulls`: list columns that contain null values, which sequences must not."""
     columns, splits = summary["columns"], summary["splits"]
     names = {role: [n for n, c in columns.items() if c["role"] == role] for role in ("label", "number", "category")}
-    # A history shares the embeddings of the column that it lists, if this is a category.
+    # A history shares the embeddings of the column that it lists, if that column is a category.
     listed = {n: c["history"] for n, c in columns.items() if c.get("history") in names["category"]}
     rates = splits["train"]["positive_rate"]
     rate = ", ".join(f"{rate:.4f}" for rate in rates.values())
@@ -321,5 +322,5 @@ def draft_of(summary: Mapping[str, Any], name: str, root: str, with_nulls: Colle
 
 
 def quoted(value: str | dict[str, str]) -> str:
-    """The value as a literal in Python."""
+    """Python literal of the value."""
     return visible(json.dumps(value, ensure_ascii=False))

@@ -1,7 +1,7 @@
-"""Formats of raw logs: the columns of a line, the role of each, and the syntax of lines.
+"""Formats of raw logs: columns of a line, their roles, and the syntax of lines.
 
-Names and meanings of columns are those of the data sets' publishers: Criteo's display advertising challenge (2014) and
-its 1 TB click logs, which have the same layout, and Avazu's click-through rate challenge (2015).
+Column names and meanings follow the data sets' publishers: Criteo's display advertising challenge (2014) and its 1 TB
+click logs, which share a layout, and Avazu's click-through rate challenge (2015).
 """
 
 from __future__ import annotations
@@ -21,64 +21,64 @@ from pipeline.prepare.histories import Histories
 from pipeline.prepare.schema import Field, Role, read_schema, roles_of
 
 CALENDAR = ("hour_of_day", "weekday", "weekend")
-"""Columns derived from a column of hours written YYMMDDHH: 0 .. 23; 0 (Monday) .. 6; 1 if the weekday is 5 or 6."""
+"""Columns derived from hours written as YYMMDDHH: 0 .. 23; 0 (Monday) .. 6; 1 if the weekday is 5 or 6."""
 
 
 MAX_COLUMNS = 10_000
 LARGEST_NUMBER = (1 << 20) - 1
-"""Largest number of a field or an index that becomes a column."""
+"""Largest field number or index that may become a column."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """Rules for reading a source. `fields` are in the order of the line; fields derived from others come last."""
+    """Rules for reading a source. `fields` are in line order, followed by derived fields."""
 
     name: str
     kind: Literal["text", "json", "libsvm", "libffm", "parquet"]
     fields: tuple[Field, ...]
     delimiter: str = "\t"
     header: bool = False
-    """True if the first line names the columns; each file then has its own order of columns."""
+    """True if the first line names the columns; the column order may then differ between files."""
     headerless: tuple[str, ...] = ()
-    """Shell patterns of the sources that have no header although others have one."""
+    """Shell patterns of the sources without a header, if others have one."""
     quoting: bool = False
-    """True if a value in double quotes may contain the delimiter, and a quote written as two quotes."""
+    """True if a value in double quotes may contain the delimiter, and quotes written as two quotes."""
     newlines: bool = False
-    """True if a value in quotes may also contain line ends. Such a file is not cut, but read from its beginning."""
+    """True if a quoted value may also contain newlines. Such a file is not cut, but read from the start."""
     backslashes: bool = False
-    """True if a quote within quotes is written with a backslash before it, as Spark does."""
+    """True if quotes within quotes are escaped with a backslash, as in Spark."""
     skip_others: bool = False
-    """True if columns in the header that `fields` does not name are left out; otherwise they are an error."""
+    """True if header columns not named in `fields` are omitted; otherwise they are an error."""
     calendar: str | None = None
-    """Column from which the CALENDAR columns are derived."""
+    """Source column of the CALENDAR columns."""
     last_bytes: int | None = None
-    """Number of bytes of a line's last value, if it is fixed: then a file that ends within that value is detected."""
+    """Length in bytes of a line's last value, if fixed; used to detect a file truncated within that value."""
     ignore_values: bool = False
     """True if values other than 1 are accepted and ignored (libsvm and libffm)."""
     left_out: tuple[str, ...] = ()
-    """Names of skipped columns that lines need not have: the labels, of rows that are to be scored."""
+    """Names of skipped columns that may be absent from lines: the labels of rows to be scored."""
     histories: Histories | None = None
-    """Where the columns of histories come from."""
+    """Source of the history columns."""
 
     notes: tuple[str, ...] = ()
-    """Remarks on the sources, a line each."""
+    """Remarks on the sources, one line each."""
 
     def has_header(self, path: DataFile) -> bool:
         return self.header and not any(matches_name(path, pattern) for pattern in self.headerless)
 
     @property
     def in_lines(self) -> tuple[Field, ...]:
-        """Fields of a line, without those derived from others."""
+        """Fields of a line, without derived fields."""
         return tuple(f for f in self.fields if not (self.calendar and f.name in CALENDAR))
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the tables that are read: all columns but the skipped ones, in the order of `fields`."""
+        """Schema of the tables read: all columns except skipped ones, in the order of `fields`."""
         return pa.schema([(f.name, f.arrow_type) for f in self.fields if f.role != "skip"])
 
     @property
     def in_file(self) -> list[str]:
-        """Names of the columns that a Parquet file has."""
+        """Names of the columns read from a Parquet file."""
         return [f.name for f in self.fields if f.role != "skip" and not f.history]
 
 
@@ -98,18 +98,18 @@ AVAZU = (
 
 
 def avazu() -> Format:
-    """CSV with a header. `id`, unique in every row, is skipped. `hour` is kept as an integer YYMMDDHH for splits by
-    time; the CALENDAR columns, for models, are derived from it here, since a workflow cannot do that."""
+    """CSV with a header. `id`, unique per row, is skipped. `hour` is kept as an integer YYMMDDHH for splits by time.
+    The CALENDAR columns, for models, are derived from it here, since a workflow cannot derive them."""
     made = (Field(name, "category", pa.int8()) for name in CALENDAR)
     fields = (Field("id", "skip", pa.string()), *roles_of(AVAZU), *made)
     return Format("avazu", "text", fields, delimiter=",", header=True, calendar="hour")
 
 
 def csv(schema: Path | Sequence[str], kind: Literal["text", "json"] = "text") -> Format:
-    """Any delimited text, or objects of JSON, one a line, described by a schema file (see schema.py) or by
-    NAME:ROLE[:TYPE] of each column, for delimited text in order.
+    """Any delimited text, or JSON objects, one per line, described by a schema file (see schema.py) or by
+    NAME:ROLE[:TYPE] of each column (for delimited text, in order).
 
-    Raises ValueError, with the cause, if the schema is wrong.
+    Raises ValueError, with the cause, if the schema is invalid.
     """
     found = read_schema(schema)
     nulls = {"number": found.nulls, "time": found.nulls}
@@ -125,8 +125,8 @@ def csv(schema: Path | Sequence[str], kind: Literal["text", "json"] = "text") ->
 
 
 def libsvm(numbers: Sequence[int] = (), ignore_values: bool = False) -> Format:
-    """Lines `label index:value ...`. The indices in `numbers` become columns n{index} of their values; all others go
-    into one column of lists, `ids`. Workflows read lists of ids, not of floats, so values of the others must be 1
+    """Lines `label index:value ...`. Each index in `numbers` becomes a column n{index} of its values; all others go
+    into one list column, `ids`. Workflows read lists of ids, not of floats, so the values of the others must be 1
     unless they are ignored."""
     _check_numbers("libsvm: indices of numbers", numbers)
     fields = (Field("label", "label", pa.int8()), Field("ids", "category", pa.int64(), many=True))
@@ -137,9 +137,9 @@ def libsvm(numbers: Sequence[int] = (), ignore_values: bool = False) -> Format:
 def libffm(
     fields: Sequence[int], many: Sequence[int] = (), numbers: Sequence[int] = (), ignore_values: bool = False
 ) -> Format:
-    """Lines `label field:index:value ...`. Each of `fields` becomes a column f{field}: of lists of its indices if it is
-    in `many`, of its value if it is in `numbers`, else of its index. Values outside `numbers` must be 1 unless they are
-    ignored."""
+    """Lines `label field:index:value ...`. Each of `fields` becomes a column f{field}: its list of indices if the field
+    is in `many`, its value if in `numbers`, else its index. Values outside `numbers` must be 1 unless they are ignored.
+    """
     _check_numbers("libffm: fields", fields)
     if not fields:
         raise ValueError("libffm: no fields are named; each becomes a column, so give their numbers")
@@ -156,15 +156,15 @@ def libffm(
 
 
 def without_labels(format: Format) -> Format:
-    """The format without its labels, for rows that are to be scored."""
+    """Return the format without its labels, for rows to be scored."""
     fields = (f._replace(role="skip", type=pa.binary(), values=None) if f.role == "label" else f for f in format.fields)
     return replace(format, fields=tuple(fields), left_out=tuple(f.name for f in format.fields if f.role == "label"))
 
 
 def parquet_format(columns: Sequence[str], paths: Sequence[DataFile], no_label: bool = False) -> Format:
-    """Parquet files with columns NAME:ROLE, in types that hold the values of all files; NAME may be a pattern
-    (`c*:category`), and is also a name as it is. The first that matches a column decides; columns without a match are
-    left out, and with `no_label` labels."""
+    """Parquet files with columns NAME:ROLE, with types that can represent the values of all files. NAME may be a
+    pattern (`c*:category`), but also matches literally. The first match of a column determines its role. Columns
+    without a match are omitted, as are labels if `no_label`."""
     schemas = {}
     for path in paths:
         with open_file(path) as file:
@@ -184,13 +184,13 @@ def parquet_format(columns: Sequence[str], paths: Sequence[DataFile], no_label: 
 
 
 def _matches(name: str, pattern: str) -> bool:
-    # As a pattern, "price [USD]" does not match itself.
+    # Taken as a pattern, "price [USD]" does not match itself.
     return name == pattern or fnmatchcase(name, pattern)
 
 
 def _as_read(path: DataFile, column: United, role: Role, values: tuple[str, str] | None) -> Field:
-    """Field of a Parquet column: dictionaries are decoded, floats become float32, those of categories integers, labels
-    int8."""
+    """Field of a Parquet column. Dictionaries are decoded; labels become int8, floats become float32, or int64 in
+    categories."""
     found = column.type
     if column.conflict:
         raise ValueError(column.conflict)

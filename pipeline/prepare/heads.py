@@ -1,5 +1,5 @@
-"""The first bytes of each source, which are checked before anything is made: what kind of file it is, and the columns
-that its header names."""
+"""Checks of the first bytes of each source, before any output is made: the kind of file, and the columns named by its
+header."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pipeline.prepare.stretches import first_line, first_lines
 from pipeline.prepare.text import NAMELESS, with_doubled_quotes
 
 PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"PK\x03\x04": ".zip"}
-"""First bytes of compressed files, and the suffix of their names."""
+"""First bytes of compressed files -> suffix of their names."""
 FOREIGN = {
     "csv": "Else name the columns that are there in --schema (NAME:skip leaves one out; skip_others = true in a schema "
     "file leaves out all that it does not name)"
 }
-"""Way out for a format whose header names other columns."""
+"""Remedy for a format if the header names other columns."""
 
 
 OTHERS = {
     b"ORC": "an ORC file", b"ARROW1": "an Arrow file (Feather)", b"Obj\x01": "an Avro file", b"SQLite": "a database",
 }  # fmt: skip
-"""First bytes of files that neither command reads."""
+"""First bytes of files that neither command can read."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""First bytes of text in UTF-16."""
+"""First bytes of UTF-16 text."""
 
 
 def check_heads(paths: Sequence[DataFile], format: Format) -> None:
-    """Raises ValueError if a source of lines is another kind of file, or only some of them have the header."""
+    """Check the sources of lines. Raises ValueError if one is another kind of file, or only some have the header."""
     if format.kind == "parquet":
         return
     for path in paths:
@@ -42,8 +42,8 @@ def check_heads(paths: Sequence[DataFile], format: Format) -> None:
 
 
 def has_rows(path: DataFile, format: Format | None) -> bool:
-    """False for a part without rows, as other tools write it: Parquet (`format` None) without row groups, text without
-    bytes, or with a header only. True for one that cannot be read, which other checks say better."""
+    """Return False for a file without rows, as some tools write: Parquet (`format` None) without rows, or text that is
+    empty or only a header. Return True for an unreadable file: other checks report it better."""
     if not stamp_of(str(path)).size:
         return False
     if format is None:
@@ -110,7 +110,7 @@ def _check_headers(paths: Sequence[DataFile], format: Format) -> None:
 
 
 def values_in(path: DataFile, format: Format, count: int = 1) -> list[list[str]]:
-    """Values of each of the first lines, without regard to line ends in quotes."""
+    """Values of each of the first `count` lines, ignoring that quotes may contain newlines."""
     quote = '"' if format.quoting else None
     found: Sequence[Text] = first_lines(path, count)
     if format.backslashes:
@@ -123,8 +123,8 @@ def values_in(path: DataFile, format: Format, count: int = 1) -> list[list[str]]
 
 
 def names_in(path: DataFile, format: Format) -> list[str]:
-    """Columns in the file's order, from its header; of one that the format does not name, without blanks around it.
-    Raises ValueError if the first line is no header or names other columns."""
+    """Column names from the file's header, in order; names unknown to the format are stripped. Raises ValueError if the
+    first line is not a header or names other columns."""
     names, in_path = [f.name for f in format.in_lines], dict(getattr(path, "partitions", ()))
     found = [name if name in names else name.strip() for name in values_in(path, format)[0]]
     found = [name or f"{NAMELESS}{number}" for number, name in enumerate(found, 1)]

@@ -1,7 +1,7 @@
-"""Lists of what each example's user did before it, as columns of the parts of the examples.
+"""Histories: lists of the events of each example's user before it, as columns of the parts of the examples.
 
-The events are kept once, sorted by user and time, in a file that is mapped into memory. A history is a range of them,
-its frame, so memory is that of one part's lists.
+The events are stored once, sorted by user and time, in a memory-mapped file. A history is a range of events, its frame,
+so memory use is limited to the lists of one part.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from pipeline.files.find import DataFile
 
 PREFIX = "hist_"
 ITEMS, FRAMES = "items.arrow", "frames.arrow"
-"""Files of the sorted events' items, and of each example, in the order of the files: `begin` and `end` of its history
-in them, and its PLACE."""
+"""Files with the items of the sorted events; and with `begin` and `end` of each example's history in these items, and
+its PLACE, with the examples in the order of their files."""
 PLACE = "\1place"
-"""Column, which no file has, of an example's place in SPLITS by `--split last`, or LEFT_OUT."""
+"""Column with an example's index in SPLITS by `--split last`, or LEFT_OUT. No source file has a column of this name."""
 LEFT_OUT = -1
 
 
 @dataclass(frozen=True)
 class Histories:
-    """Description of the histories, and where they are kept while parts are made."""
+    """Description of the histories, and the folder of their files while parts are made."""
 
     folder: Path
     examples: tuple[DataFile, ...]
     events: tuple[DataFile, ...]
     types: tuple[tuple[str, pa.DataType], ...]
-    """Name and type, over all files, of the user, of the time, and of each column of items."""
+    """Name and type, over all files, of the user, the time, and each item column."""
     starts: tuple[int, ...]
-    """Number of examples before each of their files, and of all."""
+    """Number of examples before each of their files, followed by the total."""
     last: int
-    """Maximum number of events of a history."""
+    """Maximum number of events in a history."""
     least: int
-    """Minimum number of events of a user whose examples are kept."""
+    """Minimum number of events of a user; the examples of other users are omitted."""
     memory: int
-    """Bytes for sorting events."""
+    """Memory for sorting events, in bytes."""
 
     @property
     def row_bytes(self) -> int:
-        """Upper bound of the bytes of an example's lists; a text counts as 16 bytes."""
+        """Upper bound of the size of an example's lists in bytes; a string counts as 16 bytes."""
         kinds = [kind for _, kind in self.types[2:]]
         return self.last * sum(max(1, k.bit_width // 8) if pa.types.is_primitive(k) else 16 for k in kinds)
 
     def with_nulls(self) -> list[str]:
-        """Columns of lists some of whose values are null, while parts are made."""
+        """Names of the list columns that contain null values. Valid only while parts are made."""
         items = _mapped(path := self.folder / ITEMS, path.stat().st_mtime_ns)
         return [f"{PREFIX}{name}" for (name, _), c in zip(self.types[2:], items.columns, strict=True) if c.null_count]
 
     def added_to(self, table: pa.Table, file: int, first_row: int) -> pa.Table:
-        """Return consecutive rows of a file of examples with their histories, and with PLACE."""
+        """Add histories and PLACE to consecutive rows of a file of examples."""
         items, frames = (_mapped(path, path.stat().st_mtime_ns) for path in (self.folder / n for n in (ITEMS, FRAMES)))
         frames = frames.slice(self.starts[file] + first_row, table.num_rows)
         begin_N, end_N = (frames.column(name).to_numpy() for name in ("begin", "end"))
@@ -71,5 +71,5 @@ class Histories:
 
 @lru_cache(8)
 def _mapped(path: Path, made_at: int) -> pa.Table:
-    """Map a file into memory, once per process; `made_at` distinguishes it from an earlier one at the same path."""
+    """Memory-map a file, once per process; `made_at` distinguishes it from an earlier file at the same path."""
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

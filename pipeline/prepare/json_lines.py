@@ -1,5 +1,5 @@
-"""Conversion of objects in JSON, one a line, to Arrow tables: pyarrow.json with all types given, and checks for what it
-lets pass. A name with dots is that of a field of an object within the object; a field of exactly that name wins."""
+"""Conversion of JSON objects, one per line, to Arrow tables: pyarrow.json with explicit types, plus checks for errors
+that it accepts. A dotted name refers to a field of a nested object; a field of exactly that name takes precedence."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pipeline.prepare.values import label_of, whole_numbers
 
 BLANK = b" \t\r\n"
 QUOTED = re.compile(r"column (.*) changed from (?:number|boolean) to string", re.DOTALL)
-"""Message of pyarrow.json, in our words, about a number, or true or false, in quotes."""
+"""pyarrow.json's message, as reworded by `_in_words`, about a quoted number or boolean."""
 
 
 def json_parser(format: Format) -> Parser:
-    """Parser of lines with an object each. Fields that the format does not name are passed over, and an absent one is
-    null. Numbers may be in quotes, as BigQuery writes them, if all of their field are."""
+    """Parser of lines with one object each. Fields not named by the format are ignored; absent fields are null. Numbers
+    may be quoted, as BigQuery writes them, if all numbers of the field are."""
     fields = [field for field in format.fields if field.role != "skip"]
     as_text: set[str] = set()
-    # As messages have them, for which a slash is the begin of an inner object's field.
+    # Names as they occur in messages, where a slash separates nested fields.
     names = {repr(field.name.replace("/", ".")): field.name for field in fields if not field.many}
 
     def read(text: Text) -> pa.Table:
@@ -51,7 +51,7 @@ def json_parser(format: Format) -> Parser:
         try:
             found = read(text)
         except RefusedLine as error:
-            # Of a value that does not fit its type pyarrow.json does not name the column.
+            # pyarrow.json does not name the column of a value that does not fit its type.
             if value := re.fullmatch(r"Failed to convert JSON to (\S+), couldn't parse:(.*)", str(error), re.DOTALL):
                 for field in fields if count_lines(text, False) == 1 else ():
                     try:
@@ -68,11 +68,12 @@ def json_parser(format: Format) -> Parser:
 
 
 def read_objects(text: Text, schema: pa.Schema | None = None) -> pa.Table:
-    """Table of objects; `schema`: the fields to read, or all, with types that fit. Raises RefusedLine."""
+    """Table of the objects. `schema`: fields to read; None: all, with inferred types. Raises RefusedLine if the text
+    cannot be parsed."""
     try:
         return pj.read_json(
             pa.BufferReader(pa.py_buffer(text)),
-            # Types are found for each block.
+            # Types are inferred per block, so inference needs a single block.
             read_options=pj.ReadOptions(use_threads=False, block_size=LONGEST_LINE if schema else len(text) + 1),
             parse_options=pj.ParseOptions(
                 explicit_schema=schema, unexpected_field_behavior="ignore" if schema else "infer"
@@ -83,7 +84,7 @@ def read_objects(text: Text, schema: pa.Schema | None = None) -> pa.Table:
 
 
 def nested(fields: Sequence[Field]) -> pa.Schema:
-    """Schema of the objects with these fields, which may lie within other objects."""
+    """Schema of objects with these fields, which may be nested."""
     tree: dict[str, Any] = {field.name: _read_type(field) for field in fields}
     for field in fields:
         *path, last = field.name.split(".")
@@ -100,7 +101,7 @@ def _struct(kind: Any) -> pa.DataType:
 
 
 def _read_type(field: Field) -> pa.DataType:
-    """Type in which pyarrow.json reads a field: that of JSON which it may have there."""
+    """Type as which pyarrow.json reads a field: one that JSON can represent."""
     if field.many:
         return pa.list_(field.type) if field.form == "json" else pa.string()
     if field.role == "label":
@@ -125,7 +126,7 @@ def _column(found: pa.Table, field: Field) -> pa.ChunkedArray:
         places = pc.index_in(column, pa.array([negative, positive], pa.float64()))
         return places.cast(pa.int8()) if not field.values else pc.choose(places, *field.values)
     if field.form == "whole":
-        # Floats have all integers up to here.
+        # Doubles represent all integers up to 2**53.
         exact = pc.less_equal(pc.abs(column), 2**53)
         whole = pc.and_(exact, pc.equal(column, pc.trunc(column)))
         if not pc.all(pc.fill_null(whole, True)).as_py():
@@ -135,7 +136,7 @@ def _column(found: pa.Table, field: Field) -> pa.ChunkedArray:
 
 
 def _in_quotes(texts: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
-    """Values of a field whose numbers are in quotes."""
+    """Values of a field with quoted numbers."""
     if field.role == "label":
         return texts if field.values else label_of(texts, ("0", "1"))
     if pa.types.is_integer(field.type):
@@ -147,8 +148,8 @@ def _in_quotes(texts: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
 
 
 def _check_lines(text: Text) -> None:
-    """Refuse what is not an object from the begin of a line to its end. pyarrow.json drops blank lines, reads objects
-    over several lines, and does not look at bytes outside what it reads."""
+    """Raises RefusedLine if a line does not start and end as an object does, or the text is not UTF-8. pyarrow.json
+    drops blank lines, accepts objects that span lines, and does not validate skipped bytes."""
     values, starts = np.frombuffer(text, np.uint8), line_starts(text, False)
     begins = values[starts[:-1]] == ord("{")
     ends = values[starts[1:] - 1 - (values[starts[1:] - 1] == ord("\n"))] == ord("}")

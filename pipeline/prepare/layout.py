@@ -1,6 +1,6 @@
-"""Names of files in the output's folders while it is made. Files of other names are neither read nor removed, and no
-folder is reached through a link. All names but those of the splits begin with `_` or `.`, which readers of data sets
-(pyarrow, pandas, Spark) skip, so the output can be read as a whole."""
+"""Names of the files in the output's folders while it is being made. Files with other names are neither read nor
+removed, and links to folders are not followed. All names except those of the splits start with `_` or `.`, which data
+set readers (pyarrow, pandas, Spark) skip, so the output can be read as a whole."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipeline.settings import SPLITS
 from pipeline.storage.files import Files
 
 KEPT = ".prepare"
-"""Folder in the output with the state of the preparation. When all is done, only the command in it is kept."""
+"""Folder in the output for the state of the preparation. When the output is finished, only the command remains."""
 COMMAND, MANIFEST, STUB, STATISTICS = "command.json", "_prepared.json", "_workflow.py", "_statistics.json"
 WRITE = "write"
-"""Folder in KEPT with the records of the parts that are done."""
+"""Folder in KEPT with the records of finished parts."""
 SORTED = "events"
-"""Folder in KEPT with the sorted events from which histories are made."""
+"""Folder in KEPT with the sorted events that histories are built from."""
 PART = r"part-[0-9]{4,}-[0-9]{5,}"
 NAMES = {
     ".": "|".join(map(re.escape, (MANIFEST, STUB, STATISTICS))),
@@ -29,11 +29,11 @@ NAMES = {
 }
 """Pattern of the file names in each folder."""
 PARTIAL = r"(\.[0-9a-f]{32})?\.partial"
-"""Ending of temporary names."""
+"""Suffix of temporary names."""
 
 
 def check_folders(out: Path) -> None:
-    """Raises ValueError if a folder within the output is a link. The output itself may be one."""
+    """Raises ValueError if a folder within the output is a link. The output itself may be a link."""
     for path in (out / name for name in NAMES if name != "."):
         if path.is_symlink():
             raise ValueError(
@@ -43,19 +43,19 @@ def check_folders(out: Path) -> None:
 
 
 def named(folder: Path, names: str) -> Iterator[Path]:
-    """Paths in a folder whose names match the pattern, sorted; none if there is no such folder."""
+    """Sorted paths in a folder with names that match the pattern; none if the folder does not exist."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return (path for path in paths if re.fullmatch(names, path.name))
 
 
 def remove_partials(out: Path) -> None:
-    """Remove temporary files that a killed process left."""
+    """Remove temporary files left by a killed process."""
     for folder, names in NAMES.items():
         remove(out / folder, f"({names}){PARTIAL}")
 
 
 def remove_kept(out: Path) -> None:
-    """Remove the state in KEPT but for the command, and then the folders that are empty."""
+    """Remove the state in KEPT, except the command, and the folders that are then empty."""
     for folder, names in NAMES.items():
         if folder.startswith(f"{KEPT}/"):
             remove(out / folder, f"({names})({PARTIAL})?")

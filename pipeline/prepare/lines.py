@@ -1,4 +1,4 @@
-"""The lines of a part: their number, their starts, and those that a parser refuses."""
+"""Lines of a part: their number, their start offsets, and those rejected by a parser."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Text = bytes | bytearray
 
 
 class RefusedLine(ValueError):
-    """Refusal of a text that does not fit the format; the message follows "line 7: "."""
+    """Text that does not match the format. The message follows "line 7: "."""
 
 
 Parser = Callable[[Text], pa.Table]
-"""Function that returns a table with a row per line, or raises RefusedLine. It refuses a text if and only if it refuses
-one of its lines alone."""
+"""Function that returns a table with one row per line, or raises RefusedLine. It rejects a text if and only if it
+rejects one of the lines alone."""
 
 
 def may_skip(share: float | None, num_lines: int) -> int:
-    """Number of lines that are counted and left out if they are refused, of a part with `num_lines`: this share; None:
-    the first one is an error. One line of a part may always be refused; otherwise the last part of a file, which may be
-    short, could hardly have any."""
+    """Maximum number of rejected lines that are skipped and counted in a part of `num_lines` lines: `share` of them; 0
+    if `share` is None. With a share, one line per part is always allowed, since the last part of a file may be too
+    short for any."""
     return 0 if share is None else max(1, math.floor(share * num_lines))
 
 
 def count_lines(text: Text, newlines_in_quotes: bool) -> int:
-    """Number of lines; a last line without a line end counts."""
+    """Number of lines, including a last line without a newline."""
     if newlines_in_quotes:
         return len(line_starts(text, True)) - 1
-    # NumPy takes half the time of `text.count`. In blocks, what it makes stays in a cache.
+    # NumPy takes half the time of `text.count`. Temporary arrays of one block fit in the cache.
     values = np.frombuffer(text, np.uint8)
     blocks = (values[at : at + COUNTED_BYTES] for at in range(0, len(values), COUNTED_BYTES))
     ends = sum(int(np.count_nonzero(block == NEWLINE)) for block in blocks)
@@ -43,11 +43,11 @@ def count_lines(text: Text, newlines_in_quotes: bool) -> int:
 
 
 def line_starts(text: Text, newlines_in_quotes: bool) -> I64:
-    """[lines + 1] offsets at which lines begin, and the end of the last one."""
+    """[lines + 1] start offsets of the lines, followed by the end of the last one."""
     values = np.frombuffer(text, np.uint8)
     is_end = values == NEWLINE
     if newlines_in_quotes:
-        # A byte is inside quotes if an odd number of quotes precedes it; a doubled quote does not change that.
+        # A byte is inside quotes if preceded by an odd number of quotes; a doubled quote does not change the parity.
         is_end &= np.bitwise_xor.accumulate((values == QUOTE).view(np.uint8)) == 0
     starts = np.flatnonzero(is_end) + 1
     last = [] if not text or (len(starts) and starts[-1] == len(text)) else [len(text)]
@@ -55,9 +55,9 @@ def line_starts(text: Text, newlines_in_quotes: bool) -> I64:
 
 
 def refused_lines(text: Text, starts: I64, parse: Parser) -> Iterator[tuple[int, str]]:
-    """Number and reason of each refused line, in order. The text as a whole is known to be refused.
+    """Yield the index and reason of each rejected line, in order. The text as a whole must have been rejected.
 
-    The lines are found by halving: k bad lines of n cost log2(k) + 2 times as much as parsing the whole text, in
+    Lines are found by bisection: k bad lines out of n cost log2(k) + 2 times as much as parsing the whole text, in
     2 k log2(n / k) calls.
     """
     stack = [(0, len(starts) - 1)]
@@ -78,10 +78,10 @@ def refused_lines(text: Text, starts: I64, parse: Parser) -> Iterator[tuple[int,
 def parse_lines(
     text: Text, newlines_in_quotes: bool, parse: Parser, share: float | None, where: Callable[[int], str]
 ) -> tuple[pa.Table, int]:
-    """Return the table of all lines that are not refused, and the number of those that are.
+    """Return the table of all accepted lines, and the number of rejected ones.
 
-    Raises ValueError if more lines are refused than may be skipped (see `may_skip`). `where` names the line that begins
-    at an offset of the text.
+    Raises ValueError if more lines are rejected than may be skipped (see `may_skip`). `where` returns a description of
+    the line that starts at an offset of the text.
     """
     try:
         return parse(text), 0

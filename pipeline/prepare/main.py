@@ -30,26 +30,26 @@ from pipeline.storage.lock import RunLock
 
 MEMORY_PER_BYTE = 6
 """Upper bound of a worker's memory per byte of a part's text, while it reads, encodes and writes the part. Measured
-with Criteo's layout and 64 MiB: 4.8 to 5.0, for the text, a table of 1.4 times its size, and the output in the making.
+with Criteo's layout and 64 MiB: 4.8 to 5.0, for the text, a table of 1.4 times its size, and the unfinished output.
 """
 PROCESS_BYTES = 400 << 20
-"""Memory of modules and compiled kernels; also measured."""
+"""Memory for modules and compiled kernels; also measured."""
 
 
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
-"""Exceptions that end a preparation with a message. RuntimeError includes PipelineError, RecursionError, and a
-thread that cannot be started."""
+"""Exceptions that end a preparation with a message. RuntimeError covers PipelineError, RecursionError, and threads that
+cannot be started."""
 
 
 class Stop:
-    """Effect of a signal: it interrupts a preparation that has not begun, and asks a running one to end."""
+    """Signal handler state: a signal interrupts a preparation that has not started, and asks a running one to stop."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.job: Job | None = None
-        """The job, once there is one to end in an orderly way."""
+        """Running job, to be stopped in an orderly way; None before it starts."""
         self.begun = False
-        """True once parts of the output may exist."""
+        """True when parts of the output may exist."""
 
     def ask(self, name: str) -> None:
         if self.job is None:
@@ -60,8 +60,8 @@ class Stop:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return the exit code: 0 on success, 2 for an error before anything was made, 1 if the preparation ended early,
-    130 if it was interrupted before it began. Errors print one message and no traceback."""
+    """Return the exit code: 0 on success, 2 for an error before any output was made, 1 if the preparation ended early,
+    130 if it was interrupted before it started. Errors print one message without a traceback."""
     heed_interrupts()
     if argv is None or is_command():
         leave_pandas_out()
@@ -121,7 +121,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
 
 
 class Hiding(MetaPathFinder):
-    """Import system without pandas."""
+    """Import hook that hides pandas."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if name == "pandas":
@@ -129,8 +129,8 @@ class Hiding(MetaPathFinder):
 
 
 def leave_pandas_out() -> None:
-    """Have pyarrow do without pandas, which it would import, if installed, for the first scalar: that takes longer than
-    a small preparation. Later this process cannot convert Arrow's tables to those of pandas."""
+    """Prevent pyarrow from importing pandas, if installed, for its first scalar: the import takes longer than a small
+    preparation. Afterwards this process cannot convert Arrow tables to pandas."""
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, hiding := Hiding())
         pa.scalar(0)

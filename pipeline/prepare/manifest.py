@@ -1,5 +1,5 @@
-"""Records of a preparation: the command, so that no other command continues it, and _prepared.json, which describes the
-output."""
+"""Records of a preparation: the command, so that no other command can resume it, and _prepared.json, which describes
+the output."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from pipeline.storage.files import Files, checksum
 HEAD_BYTES = 1 << 16
 MAX_SHOWN = 200
 NOT_GIVEN = {"vocabulary": [], "minimum": 1}
-"""Options of earlier versions, as those recorded them of commands that did not give them."""
+"""Options of earlier versions, with the values those versions recorded for omitted options."""
 
 
 class Origin(Strict):
-    """State of a source when a preparation began."""
+    """State of a source at the start of a preparation."""
 
     path: str
     bytes: int
@@ -76,7 +76,7 @@ class Prepared(Strict):
 
 
 def command_of(options: Mapping[str, Any], paths: Sequence[DataFile]) -> Command:
-    """Command with these options and the present state of these sources."""
+    """Command with these options and the current state of these sources."""
     return Command(options=dict(options), sources=[_origin(path) for path in paths])
 
 
@@ -94,10 +94,10 @@ def _origin(path: DataFile) -> Origin:
 
 
 def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None:
-    """Claim the output folder for the command; return its manifest if the output is finished already. With `fresh`,
-    what is in the folder is moved aside first. Sources and `--skip-bad` may be corrected until the output is finished;
-    the parts that they make otherwise are removed. Raises ValueError if the folder holds something else or the output
-    of another command, or is damaged."""
+    """Claim the output folder for the command. Return its manifest if the output is already finished, else None. With
+    `fresh`, existing contents are moved aside first. Sources and `--skip-bad` may change until the output is finished;
+    affected parts are removed. Raises ValueError if the folder contains other files or the output of another command,
+    or is damaged."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is not a folder; --out names another place")
     if fresh and out.exists() and any(out.iterdir()):
@@ -124,25 +124,25 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
 
 
 def _corrects(there: Command, here: Command) -> bool:
-    """True if the commands differ in the content of sources or in `--skip-bad` alone, so that parts made by the one may
-    belong to the other."""
+    """True if the commands differ only in the content of sources or in `--skip-bad`, so that parts made by one may be
+    valid for the other."""
     same = [source.path for source in there.sources] == [source.path for source in here.sources]
     other = _different(there, here)
     return same and (other == ["skip_bad"] or (not other and there.sources != here.sources))
 
 
 def _different(there: Command, here: Command) -> list[str]:
-    """Names of the options that differ; one that is absent is None."""
+    """Names of the options that differ. An absent option counts as None."""
     before = {name: value for name, value in there.options.items() if value != NOT_GIVEN.get(name)}
     names = sorted({*before, *here.options})
     return [name for name in names if before.get(name) != here.options.get(name)]
 
 
 def _go_on_with(job: Job, there: Command, here: Command) -> None:
-    """Remove the parts that the corrected command makes otherwise."""
+    """Remove the parts that the corrected command would make differently."""
     both = zip(there.sources, here.sources, strict=True)
     changed = {number for number, (before, now) in enumerate(both) if before != now}
-    # A history may have events of any source.
+    # A history may contain events of any source.
     removed = remove_other_parts(job, {*range(len(here.sources))} if changed and job.format.histories else changed)
     what = [*(["--skip-bad"] if _different(there, here) else []), *(here.sources[n].path for n in changed)]
     print(f"resumes with what was corrected ({', '.join(what)}): {removed:,} parts are made again")
@@ -155,15 +155,15 @@ def _holds_anything(out: Path) -> bool:
 
 def _read(path: Path) -> Command:
     try:
-        # Parsed by json, not by pydantic: an option may be invalid UTF-8, which pydantic refuses.
+        # Parsed by json, not by pydantic: an option may be invalid UTF-8, which pydantic rejects.
         return Command.model_validate(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged; --fresh moves {path.parent.parent} aside") from error
 
 
 def read_prepared(out: Path, command: Command) -> Prepared:
-    """Read the manifest of a command's output. Raises ValueError if it is damaged, or a file is missing or has another
-    size."""
+    """Read the manifest of a command's output. Raises ValueError if it is damaged, or a file is missing or has the
+    wrong size."""
     path, again = out / MANIFEST, "the same command makes the output again"
     try:
         prepared = read_json(Prepared, path.read_bytes())
@@ -201,8 +201,8 @@ def _differences(there: Command, here: Command) -> list[str]:
 
 
 def check_sources(command: Command, paths: Iterable[DataFile]) -> None:
-    """Raises ValueError if a source has changed since the command began. One that no longer exists is not checked: it
-    has been read already, or reading it will fail."""
+    """Raises ValueError if a source has changed since the command started. Missing sources are not checked: they have
+    already been read, or reading them will fail."""
     there = {origin.path: origin for origin in command.sources}
     now = [_origin(path) for path in dict.fromkeys(paths) if os.path.exists(path)]
     before = [there[origin.path] for origin in now]
@@ -216,7 +216,7 @@ def _shown(value: object) -> str:
 
 
 def summarize(job: Job, command: Command) -> dict[str, Any]:
-    """Content of _prepared.json without its list of files."""
+    """Content of _prepared.json without the list of files."""
     sources: list[dict[str, Any]] = [
         {"name": Path(source.path).name, "bytes": source.bytes, "lines": 0, "skipped": 0} for source in command.sources
     ]
@@ -256,7 +256,7 @@ def _column(field: Field, limits: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_manifest(out: Path, summary: Mapping[str, Any], records: Iterable[Record]) -> None:
-    """Write _prepared.json. The files are written one by one, a line each, so that memory need not hold all of them."""
+    """Write _prepared.json. Files are written one per line, so that they need not all be in memory."""
     head = json.dumps(summary, indent=1).removesuffix("\n}")
     with replacing(out / MANIFEST) as file:
         file.write(f'{head},\n "files": [\n'.encode())

@@ -1,7 +1,7 @@
-"""One part of the output: a Parquet file per split with the part's rows, then a record that the part is done.
+"""A part of the output: one Parquet file per split with rows of the part, then a record that marks the part as done.
 
-A part with a record is done and is never made again; files of a part without a record are ignored. Every file appears
-under its name whole and durable, so making a part again after a crash leaves the same bytes.
+A part with a record is never made again; files of a part without a record are ignored. Each file is complete and
+durable before it gets its final name, so remaking a part after a crash yields the same bytes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pipeline.storage.durable import has_checksum, read_sealed, replacing, size_
 from pipeline.storage.files import checksum, checksum_of
 
 ROW_GROUP = 1 << 16
-"""Rows of a row group. `Source`, which shuffles, reads 2.0 M rows of Criteo's layout per second and core; with groups
-of 128 K rows 2.3 M, but then the default shuffle window would hold a single group, and neighbours in the log would stay
-neighbours."""
+"""Rows per row group. `Source`, with shuffling, reads 2.0 M rows of Criteo's layout per second and core, and 2.3 M with
+groups of 128 K rows. But then the default shuffle window would hold a single group, and neighbours in the log would
+remain neighbours."""
 OPTIONS: dict[str, Any] = {
-    # lz4 is read as fast as uncompressed data and takes 0.7 of the bytes (90 per row); snappy and zstd are read at
-    # 0.83 and 0.87 of its speed.
+    # lz4 reads as fast as uncompressed data at 0.7 of the size (90 bytes per row); snappy and zstd read at 0.83 and
+    # 0.87 of its speed.
     "compression": "lz4",
     "write_statistics": False,
-    # Beyond this limit Parquet abandons a dictionary half way, and readers must hash every text.
+    # Beyond this limit Parquet abandons a dictionary midway, and readers must hash every string.
     "dictionary_pagesize_limit": 1 << 30,
-    # All values of a row group at once take 4 % less time than the default 1,024 at a time.
+    # Writing a whole row group at once takes 4 % less time than the default batches of 1,024 values.
     "write_batch_size": ROW_GROUP,
 }
 
@@ -69,8 +69,8 @@ class OutputFile(Strict):
 
 
 class Record(Strict, allow_inf_nan=True, extra="ignore"):
-    """Record that part `number` of source `file` is done, with its counts and files. Those of earlier versions have
-    more fields."""
+    """Record that part `number` of source `file` is done, with its counts and files. Records of earlier versions have
+    additional fields."""
 
     file: int
     number: int
@@ -90,7 +90,7 @@ class Record(Strict, allow_inf_nan=True, extra="ignore"):
 
 
 class Records:
-    """The records of parts, in a folder."""
+    """Folder of the parts' records."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -102,11 +102,11 @@ class Records:
         write_sealed(self.path(record.name), record)
 
     def names(self) -> set[str]:
-        """Names of the parts that are done."""
+        """Names of the finished parts."""
         return {path.stem for path in named(self._folder, rf"{PART}\.json")}
 
     def read(self, name: str) -> Record:
-        """Read the record of a part. Raises ValueError if it is damaged or belongs to something else."""
+        """Read the record of a part. Raises ValueError if it is damaged or belongs to another part."""
         record = read_sealed(self.path(name), Record)
         places = [(file.split, file.name) for file in record.files]
         ours = [(split, f"{split}/{name}.parquet") for split in SPLITS]
@@ -117,12 +117,12 @@ class Records:
         return record
 
     def __iter__(self) -> Iterator[Record]:
-        """Iterate over the records in the order of sources and parts; only one is in memory at a time."""
+        """Iterate over the records, ordered by source and part, with one in memory at any time."""
         return map(self.read, sorted(self.names(), key=_place))
 
 
 class Made:
-    """Container of the numbers of a source's parts that are done; it looks for records on demand."""
+    """Container of the numbers of a source's finished parts. Records are looked up on demand."""
 
     def __init__(self, records: Records, file: int) -> None:
         self._records, self._file = records, file
@@ -132,7 +132,7 @@ class Made:
 
 
 class Done(Strict):
-    """Record that files which belong to no single part were made."""
+    """Record that files that do not belong to a single part were made."""
 
     of: str
     """Sources that they were made of."""
@@ -145,7 +145,7 @@ class Done(Strict):
 
     @classmethod
     def is_true(cls, path: Path, of: str, *files: Path) -> bool:
-        """True if there is the record that these files were made of this, and they are as they were then."""
+        """True if a record says that these files were made from `of`, and they are unchanged since."""
         try:
             done = read_sealed(path, cls)
         except (ValueError, OSError):
@@ -154,8 +154,8 @@ class Done(Strict):
 
 
 def in_row_groups(rows: pa.Table) -> list[pa.Table]:
-    """The rows in groups of `ROW_GROUP`. Texts become dictionaries of the values that occur in the group: Parquet would
-    write, and readers would hash, unused ones as well."""
+    """Rows in groups of `ROW_GROUP`. Strings are dictionary-encoded per group: Parquet would write, and readers would
+    hash, unused dictionary values as well."""
     return [_encoded(rows.slice(at, ROW_GROUP)) for at in range(0, rows.num_rows, ROW_GROUP)]
 
 
@@ -168,8 +168,8 @@ def write_splits(
     out: Path, name: str, table: pa.Table, split_N: NDArray[np.int8], labels: Sequence[str],
     times: pa.ChunkedArray | None = None,
 ) -> tuple[OutputFile, ...]:  # fmt: skip
-    """Write the part's Parquet files durably, one per split that has rows of the part. `times`: column of a split by
-    time, as it was read."""
+    """Write the part's Parquet files durably, one per split with rows of the part. `times`: column of a split by time,
+    as read."""
     written = []
     for place, split in enumerate(SPLITS):
         of_split = pa.array(split_N == place)
@@ -195,7 +195,7 @@ def write_splits(
 
 
 def parquet_bytes(groups: Sequence[pa.Table]) -> pa.Buffer:
-    """Parquet file of these row groups; its bytes depend on the groups' values alone."""
+    """Parquet file of these row groups. Its bytes depend only on the groups' values."""
     sink, schema = pa.BufferOutputStream(), groups[0].schema
     dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     with pq.ParquetWriter(sink, schema, use_dictionary=dictionaries, **OPTIONS) as writer:
@@ -207,12 +207,12 @@ def parquet_bytes(groups: Sequence[pa.Table]) -> pa.Buffer:
 def limits(table: pa.Table, names: Sequence[str]) -> dict[str, tuple[int | float, int | float]]:
     """Minimum and maximum of each column that has values."""
     found = {name: pc.min_max(table.column(name)).as_py() for name in names}
-    # Unary plus turns a boolean into 0 or 1.
+    # Unary plus converts a boolean to 0 or 1.
     return {name: (+both["min"], +both["max"]) for name, both in found.items() if both["min"] is not None}
 
 
 def span_of(column: pa.ChunkedArray) -> ValueSpan | None:
-    """Minimum and maximum of a column as JSON can hold them; None if it has no values, or they are infinite."""
+    """Minimum and maximum of a column as JSON values; None if it has no values, or they are infinite."""
     values = column.cast(value_type(column.type))
     if pa.types.is_timestamp(values.type) and values.type.tz:
         values = values.cast(pa.timestamp(values.type.unit, "UTC"))
@@ -230,7 +230,7 @@ def span_of(column: pa.ChunkedArray) -> ValueSpan | None:
 
 
 def joined_span(spans: Iterable[ValueSpan | None]) -> ValueSpan | None:
-    """Range of these ranges; None if there is none."""
+    """Smallest range that covers these ranges; None if there are none."""
     found: list[Any] = [span for span in spans if span is not None]
     return (min(least for least, _ in found), max(greatest for _, greatest in found)) if found else None
 

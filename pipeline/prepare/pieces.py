@@ -1,5 +1,5 @@
-"""Pieces of input, each read by one task: a byte range of a text file, a compressed file, or row groups of a Parquet
-file."""
+"""Pieces of input, each processed by one task: a byte range of a text file, a compressed file, or row groups of a
+Parquet file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pipeline.prepare.formats import Format
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 LARGEST = 1 << 30
-"""Maximum bytes of a part: Arrow counts the bytes of a column's text with 32 bits."""
+"""Maximum size of a part in bytes: Arrow's string columns have 32-bit offsets."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Input of one task. Its parts are numbered from `number` on."""
+    """Input of one task. Its part numbers start at `number`."""
 
     file: int
     path: DataFile
     number: int
     begin: int
     end: int
-    """Range `begin` .. `end`. Text file: bytes; the piece has the lines that begin after `begin` and not after `end`,
-    and the first line if `begin` is 0. Parquet: row groups. Stream: all bytes of the file."""
+    """Range `begin` .. `end`. Text file: bytes; the piece contains the lines that start after `begin` and not after
+    `end`, and the first line if `begin` is 0. Parquet: row groups. Stream: all bytes of the file."""
     part_bytes: int
-    """Bytes of text (Parquet: of values) after which a part of a stream, or of a large row group, ends."""
+    """Size of the parts of a stream, or of a large row group, in bytes of text (Parquet: of values)."""
 
 
 def codec_of(path: DataFile) -> str | None:
@@ -40,7 +40,7 @@ def codec_of(path: DataFile) -> str | None:
 
 
 def is_stream(path: DataFile, format: Format) -> bool:
-    """True if the file can only be read from its beginning."""
+    """True if the file can only be read sequentially from the start."""
     return codec_of(path) is not None or format.newlines
 
 
@@ -65,7 +65,7 @@ def _pieces_of(file: int, path: DataFile, format: Format, piece_bytes: int) -> I
 
 
 def _row_groups(file: int, path: DataFile, format: Format, piece_bytes: int) -> Iterator[Piece]:
-    """Pieces of consecutive row groups of at most `piece_bytes` together; a larger row group is a separate piece."""
+    """Pieces of consecutive row groups of at most `piece_bytes` in total. A larger row group is a separate piece."""
     with open_file(path) as opened:
         metadata = opened.metadata
     sizes = [bytes_of(metadata.row_group(g), format) for g in range(metadata.num_row_groups)]
@@ -84,12 +84,12 @@ def _row_groups(file: int, path: DataFile, format: Format, piece_bytes: int) -> 
 
 
 def bytes_of(group: pq.RowGroupMetaData, format: Format) -> int:
-    """Bytes of a row group's values, and at most of the histories of its rows."""
+    """Bytes of a row group's values, plus an upper bound for the histories of its rows."""
     added = format.histories.row_bytes if format.histories else 0
     return int(group.total_byte_size) + group.num_rows * added
 
 
 def rows_a_part(group: pq.RowGroupMetaData, format: Format, part_bytes: int) -> int:
-    """Rows per part, of about `part_bytes` each, of a row group that is a separate piece."""
+    """Rows per part, for parts of about `part_bytes`, of a row group that is a separate piece."""
     num_parts = max(1, math.ceil(bytes_of(group, format) / part_bytes))
     return max(1, math.ceil(group.num_rows / num_parts))

@@ -1,5 +1,5 @@
-"""Parts of a piece as Arrow tables: one row per line of text, or per row of Parquet, in order; those that are bad and
-skipped are counted."""
+"""Parts of a piece as Arrow tables: one row per line of text or row of Parquet, in order. Skipped bad rows are
+counted."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class SourcePart:
     file: int
     number: int
     table: pa.Table
-    """Table with `Format.schema`: the part's lines without the skipped ones."""
+    """Table with `Format.schema`: the part's lines except skipped ones."""
     num_lines: int = 0
-    """Number of lines without the header: `table.num_rows + num_skipped`, unless the part's number is in `made`."""
+    """Number of lines, excluding the header: `table.num_rows + num_skipped`, unless the part's number is in `made`."""
     num_skipped: int = 0
     last: bool = False
     """True if the file has no later part."""
     end: int = 0
-    """Bytes of the file read up to the part's end, if it is read as a stream."""
+    """Bytes of the file read up to the part's end, if the file is read as a stream."""
 
 
 def parts(piece: Piece, format: Format, skip: float | None = None, made: Container[int] = ()) -> Iterator[SourcePart]:
-    """Read the parts of a piece in order. A part whose number is in `made` is not parsed: its table is empty.
+    """Read the parts of a piece in order. A part is not parsed if its number is in `made`: its table is empty.
 
-    One part is in memory at a time: its table, and for text during parsing its bytes and as much again. Raises
-    ValueError, with file and line (Parquet: file and row, counted from 1), if something does not fit the format.
+    One part is in memory at any time: its table, plus twice the size of its text during parsing. Raises ValueError,
+    with file and line (Parquet: file and row, counted from 1), if a value does not match the format.
     """
     return (_of_row_groups if format.kind == "parquet" else _of_lines)(piece, format, skip, made)
 
@@ -64,22 +64,22 @@ def _of_lines(piece: Piece, format: Format, skip: float | None, made: Container[
             part.table, part.num_skipped = parse_lines(stretch.text, format.newlines, parse, skip, where)
             part.num_lines = part.table.num_rows + part.num_skipped
             part.table = with_path(part.table, piece.path, format)
-        # The table is all that is needed of the text, and what is made of it may take the text's memory.
+        # Only the table is needed from here: free the text's memory for what is made from the table.
         stretch.text = b""
         yield part
-        # Only one part's table may be in memory.
+        # Free the table before the next part is read.
         del part
 
 
 def place_of(stretch: Stretch, path: DataFile, format: Format, at: int) -> str:
-    """The line that begins at an offset of the stretch's text, for messages."""
+    """Description, for messages, of the line that starts at an offset of the stretch's text."""
     line = stretch.line_at(at)
     headless = line == 1 and format.kind != "json" and not format.has_header(path)
     return f"{path}: line {line:,}{' (a header? this format has none)' if headless else ''}"
 
 
 def in_files_of(path: DataFile, format: Format) -> Format:
-    """The format without those columns that a file has from its path alone."""
+    """Return the format without the columns that come only from the file's path."""
     names = {name for name, _ in getattr(path, "partitions", ())}
     if format.kind == "text" and names and format.has_header(path):
         names -= {*values_in(path, format)[0]}
@@ -87,8 +87,8 @@ def in_files_of(path: DataFile, format: Format) -> Format:
 
 
 def with_path(table: pa.Table, path: DataFile, format: Format) -> pa.Table:
-    """Add the columns of the file's path to a part. Raises ValueError if one has another value in the file, or does not
-    fit its type."""
+    """Add the columns from the file's path to a part. Raises ValueError if one has another value in the file, or does
+    not fit its type."""
     for name, value in getattr(path, "partitions", ()):
         if name in table.schema.names:
             check_equal(path, name, table.column(name))
@@ -110,7 +110,7 @@ def _parser(path: DataFile, format: Format) -> Parser:
     if format.kind == "json":
         return json_parser(format)
     if format.kind != "text":
-        # Its kernels need Numba, whose import takes longer than a small preparation.
+        # Imported here: its kernels need Numba, and importing Numba takes longer than a small preparation.
         from pipeline.prepare.sparse import sparse_parser
 
         return sparse_parser(format)
@@ -119,7 +119,7 @@ def _parser(path: DataFile, format: Format) -> Parser:
         found = names_in(path, format)
         with suppress(ValueError, csv.Error):
             below = [values for values in values_in(path, format, 3)[1:] if values]
-            # Lines may end in a delimiter that the header does not have.
+            # Lines may have a trailing delimiter that the header lacks.
             if below and all(len(values) == len(found) + 1 and not values[-1] for values in below):
                 found.append(f"{NAMELESS}{len(found) + 1}")
         return text_parser(format, found)
@@ -150,7 +150,7 @@ def _of_row_groups(piece: Piece, format: Format, skip: float | None, made: Conta
 
 
 def _tables(file: FlatFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
-    """Rows of each part, with columns in the order of the file."""
+    """Yield the rows of each part, with columns in file order."""
     names, groups, group = format.in_file, list(range(piece.begin, piece.end)), file.metadata.row_group(piece.begin)
     size = rows_a_part(group, format, piece.part_bytes)
     if len(groups) > 1 or size >= group.num_rows:
@@ -177,7 +177,7 @@ def _cast(column: pa.ChunkedArray, field: Field, what: str, first_row: int) -> p
     if pa.types.is_null(column.type):
         return pa.chunked_array([pa.nulls(len(column), field.arrow_type)])
     if field.role == "label" and pa.types.is_floating(value_of(column.type)):
-        # A cast keeps only 0 and 1 as they were. Others become null here, so that they are reported as bad labels.
+        # Casting preserves only 0 and 1. Other values become null first, so that they are reported as bad labels.
         column = column.cast(value_of(column.type))
         whole_ones = pc.if_else(pc.is_in(column, pa.array([0, 1], column.type)), column, None)
         return whole_ones.cast(field.arrow_type)

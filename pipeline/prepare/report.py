@@ -1,4 +1,4 @@
-"""Report at the end of a preparation: a table of the splits, lines that were skipped."""
+"""Final report of a preparation: a table of the splits, and the number of skipped lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.settings import SPLITS
 
 
 def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:
-    """Lines of the report. All of it is in _prepared.json."""
+    """Lines of the report. All the data is also in _prepared.json."""
     yield from aligned(_split_rows(job, prepared))
     lines, skipped = (sum(numbers) for numbers in zip(*((s.lines, s.skipped) for s in prepared.sources), strict=True))
     if skipped or job.skip_bad is not None:
@@ -37,7 +37,7 @@ def _split_rows(job: Job, prepared: Prepared) -> Iterator[Sequence[str]]:
 
 
 def aligned(rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
+    """Lines of a table: the first column is left-aligned, the others right-aligned."""
     cells = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for first, *others in cells:

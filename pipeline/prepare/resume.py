@@ -1,7 +1,7 @@
-"""Decision which parts of an unfinished output are still valid, and which are made again; each part has a record.
+"""Selection of the parts of an unfinished output that are still valid; the others are made again.
 
-A part is made again if its files, or the record itself, are not as they were written; and by a corrected command if its
-source has changed, or if more of its lines were left out than may be now.
+A part is made again if its files or its record are not as written. A corrected command also remakes a part if its
+source has changed, or if it skipped more lines than are now allowed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pipeline.storage.files import Files
 
 
 def unfinished(pieces: Sequence[Piece], records: Records) -> list[Piece]:
-    """Pieces with at least one part that has no record."""
+    """Pieces with at least one part without a record."""
     ends = {first: second.number for first, second in pairwise(pieces) if first.file == second.file}
     return [piece for piece in pieces if not _is_finished(piece, ends.get(piece), records)]
 
 
 def _is_finished(piece: Piece, end: int | None, records: Records) -> bool:
     """True if all parts of a piece have records. `end`: number after its last part; None for a file's last piece, which
-    has the parts up to the one whose record says that it is the last."""
+    ends with the part marked as last in its record."""
     number, made = piece.number, Made(records, piece.file)
     while number in made:
         if end is None and records.read(part_name(piece.file, number)).last:
@@ -51,13 +51,13 @@ def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
 
 
 def remove_damaged_parts(job: Job, names: Iterable[str]) -> None:
-    """Remove the records of those parts that are not as they were written."""
+    """Remove the records of parts that are not as written."""
     _remove_records(job, partial(_is_as_written, job), names)
 
 
 def remove_other_parts(job: Job, changed: Set[int]) -> int:
-    """Remove the parts of `changed` sources, and of the others those with more bad lines than may now be skipped;
-    return the number of parts that are removed."""
+    """Remove the parts of `changed` sources, and the parts of other sources with more bad lines than may now be
+    skipped. Return the number of removed parts."""
 
     def holds(record: Record) -> bool:
         return record.file not in changed and record.skipped <= may_skip(job.skip_bad, record.lines)
@@ -68,7 +68,8 @@ def remove_other_parts(job: Job, changed: Set[int]) -> int:
 
 
 def _remove_records(job: Job, holds: Callable[[Record], bool], names: Iterable[str] | None = None) -> int:
-    """Remove the records, of these parts or of all, that do not hold or cannot be read; return their number."""
+    """Remove the records, of these parts or of all, for which `holds` is False or that cannot be read. Return their
+    number."""
     records, removed = job.records, 0
     for name in sorted(records.names() if names is None else names):
         try:
@@ -91,8 +92,8 @@ def _is_as_written(job: Job, record: Record) -> bool:
 
 
 def _remove_files(job: Job) -> None:
-    """Remove the files of parts without a record: a corrected source may have fewer parts, or none with rows of some
-    split, so that such a file would never be written again."""
+    """Remove the files of parts without a record. A corrected source may have fewer parts, or parts without rows of
+    some split, so these files might never be overwritten."""
     names = job.records.names()
     for split in SPLITS:
         for path in list(named(job.out / split, rf"{PART}\.parquet")):

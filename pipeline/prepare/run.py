@@ -1,4 +1,4 @@
-"""The preparation as a whole: the pieces that remain, progress, and the final files."""
+"""The whole preparation: remaining pieces, progress, and final files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTS_A_CHECK = 64
 
 
 def begin(job: Job) -> None:
-    """Make the folders of the output, and remove temporary files that a killed process left in them."""
+    """Create the output's folders, and remove temporary files left in them by a killed process."""
     kept = (SORTED, WRITE) if job.format.histories else (WRITE,)
     splits = asked_for(job.split) if isinstance(job.split, ToScore) else SPLITS
     for folder in (*(job.out / split for split in splits), *(job.kept / name for name in kept)):
@@ -40,8 +40,8 @@ def begin(job: Job) -> None:
 
 
 def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: TaskThreads, stop: threading.Event) -> bool:
-    """Make what is not made yet; return False if stopped before the end. After a ValueError, OSError or PipelineError
-    all finished parts are kept, and calling it again resumes from there."""
+    """Make what is still missing. Return False if stopped before the end. After a ValueError, OSError or PipelineError
+    all finished parts are kept, and another call resumes from there."""
     if histories := job.format.histories:
         sources = checksum(command.model_dump_json(include={"sources"}).encode())
         if not sort_events(histories, sources, tasks.num_threads, stop):
@@ -55,7 +55,7 @@ def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: TaskThreads,
 
 
 def check_done(job: Job, tasks: TaskThreads, stop: threading.Event) -> None:
-    """Check the parts that earlier processes made; those that are not as they were written will be made again."""
+    """Check the parts made by earlier processes. Parts that are not as written will be made again."""
     names = sorted(job.records.names())
     batches = [names[at : at + PARTS_A_CHECK] for at in range(0, len(names), PARTS_A_CHECK)]
     for _ in tasks.each("check", partial(remove_damaged_parts, job), batches, TICK_SECONDS):
@@ -68,7 +68,7 @@ def check_done(job: Job, tasks: TaskThreads, stop: threading.Event) -> None:
 def write_parts(
     job: Job, pieces: Sequence[Piece], command: Command, tasks: TaskThreads, stop: threading.Event
 ) -> bool:  # fmt: skip
-    """Make the parts that are not done; return False if stopped before the end."""
+    """Make the unfinished parts. Return False if stopped before the end."""
     records = job.records
     bytes_of = weights(pieces)
     left = unfinished(pieces, records)
@@ -96,7 +96,7 @@ def write_parts(
 
 
 def so_far(records: Records, names: Iterable[str]) -> tuple[int, Counter[int]]:
-    """Number of rows of these parts, and the bytes read so far of each source that is a stream."""
+    """Number of rows of these parts, and the bytes read so far from each source that is a stream."""
     rows, streams = 0, Counter[int]()
     for record in map(records.read, names):
         rows += record.lines - record.skipped
@@ -105,7 +105,7 @@ def so_far(records: Records, names: Iterable[str]) -> tuple[int, Counter[int]]:
 
 
 def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
-    """Input bytes of each piece: its share of the file's size, in proportion to its range."""
+    """Input bytes of each piece: the file's size times the piece's share of all ranges of the file."""
     whole: dict[int, int] = {}
     for piece in pieces:
         whole[piece.file] = whole.get(piece.file, 0) + piece.end - piece.begin
@@ -114,7 +114,7 @@ def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
 
 
 def check_skipped(job: Job) -> None:
-    """Raises ValueError if more of all lines were skipped than --skip-bad allows, although no part had too many."""
+    """Raises ValueError if the total of skipped lines exceeds what --skip-bad allows, although no part's number did."""
     totals = [(record.lines, record.skipped) for record in job.records]
     lines, skipped = (sum(numbers) for numbers in zip(*totals, strict=True))
     if skipped > (allowed := may_skip(job.skip_bad, lines)):
@@ -125,7 +125,7 @@ def check_skipped(job: Job) -> None:
 
 
 def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> None:
-    """Write the workflow, then the manifest; after that, remove the state that was kept while the output was made."""
+    """Write the workflow, then the manifest, then remove the state of the preparation."""
     check_skipped(job)
     check_parts_are_those(job, pieces)
     summary = summarize(job, command)
@@ -134,7 +134,7 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
         with_nulls = job.format.histories.with_nulls() if job.format.histories else ()
         draft = draft_of(summary, workflow_name(job.out.name), "Path(__file__).parent", with_nulls)
         if draft.numbers:
-            # What it imports takes a second.
+            # Its imports take a second.
             from pipeline.prepare.statistics import write_numbers
 
             draft = replace(draft, numbers=write_numbers(draft, job.out, job.out / STATISTICS))
@@ -143,12 +143,12 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
             raise ValueError(f"{stub} differs from the one that would be written; move it to keep it")
         Files().replace(stub, [text])
     write_manifest(job.out, summary, job.records)
-    # If killed during the removal, the next run does the rest.
+    # If killed during the removal, the next run completes it.
     remove_kept(job.out)
 
 
 def check_rows(job: Job, command: Command, splits: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises ValueError if there is no row for training, or for another split that was asked for."""
+    """Raises ValueError if there are no rows for training, or for another requested split."""
     wanted = asked_for(job.split) if isinstance(job.split, ToScore) else ["train", *asked_for(job.split)]
     if empty := [name for name in wanted if not splits[name]["rows"]]:
         text = f"--split {command.options['split']}: " if command.options["split"] else ""

@@ -1,5 +1,5 @@
-"""Schema that a user writes for a table: a list of NAME:ROLE[:TYPE], or a file with that list and the syntax of lines.
-Of a label that is not 0 and 1, the type is the values that become these: NAME:label:no/yes.
+"""User-written schema of a table: a list of NAME:ROLE[:TYPE], or a file with that list and the syntax of lines. If a
+label's values are not 0 and 1, its type names the values that become 0 and 1: NAME:label:no/yes.
 
 Example in JSON; TOML has the same keys:
 
@@ -25,7 +25,7 @@ from pipeline.prepare.times import DAYS
 from pipeline.settings import Strict
 
 Role = Literal["label", "number", "category", "time", "skip", "list"]
-"""`list` is that of lists which are made here and which no workflow reads."""
+"""`list` is the role of generated lists that workflows do not read."""
 TYPES: dict[str, tuple[str, ...]] = {
     "label": ("int8",),
     "number": ("float32", "int32", "int64", "whole", "comma", "bool"),
@@ -33,14 +33,13 @@ TYPES: dict[str, tuple[str, ...]] = {
     "time": ("int64", "int32", "string", "float64", "whole", *DAYS),
     "skip": ("binary",),
 }
-"""Types that a column of each role may have; the first is the default. Text must be UTF-8, `binary` may be any bytes.
-Times of type `string` are compared as text, so they must be written year first; those of a form of `DAYS` are kept as
-they are written too, but compared as times."""
+"""Allowed column types of each role; the first is the default. Text must be UTF-8, `binary` may be any bytes. Times of
+type `string` are compared as text, so they must be written year first. Times in a form of `DAYS` are also kept as
+written, but compared as times."""
 FORMS = {"whole": "int64", "comma": "float32", **dict.fromkeys(DAYS, "string")}
-"""Types that also say how values are written: `whole` numbers as 7, not 007 or +7; `comma` as 0,5."""
+"""Types that also specify the notation: `whole` numbers are written as 7, not 007 or +7; `comma` as 0,5."""
 LISTS = re.compile(r"(string|int64|uint64)\[(.+)\]")
-"""Type of a category with lists of values: string[|] if they are separated by |, string[json] if they are written as in
-JSON."""
+"""Type of a category with lists of values: string[|] if separated by |, string[json] if written as JSON."""
 
 ROLE = re.compile(rf":({'|'.join(TYPES)})(?=:|\Z)")
 
@@ -64,17 +63,17 @@ class Field(NamedTuple):
     name: str
     role: Role
     type: pa.DataType
-    """Type of a single value, also if `many`."""
+    """Type of a single value, even if `many`."""
     many: bool = False
-    """True if an example has a list of values."""
+    """True if each example has a list of values."""
     values: tuple[str, str] | None = None
-    """Values of a label that become 0 and 1, in any case of letters; None: 0 and 1."""
+    """Values of a label that become 0 and 1, case-insensitive; None: 0 and 1."""
     form: str = ""
-    """How values are written, if not plainly: one of FORMS, or the separator of lists."""
+    """Notation of the values, unless plain: one of FORMS, or the separator of lists."""
     nulls: tuple[str, ...] = ()
-    """Texts that are null, as an empty one is."""
+    """Texts that mean null, besides the empty one."""
     history: str = ""
-    """Column of the events whose earlier values the list has; empty for a column of the source."""
+    """Event column with the values of the history list; empty for a column of the source."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -82,7 +81,7 @@ class Field(NamedTuple):
 
 
 def read_schema(schema: Path | Sequence[str]) -> Schema:
-    """Read a schema from a file or a list. Raises ValueError, with the file and the cause, if the file is wrong."""
+    """Read a schema from a file or a list. Raises ValueError, with the file and the cause, if the file is invalid."""
     if not isinstance(schema, Path):
         return Schema(columns=tuple(schema))
     try:
@@ -105,7 +104,7 @@ def roles_of(columns: Iterable[str], typed: bool = True) -> list[Field]:
 
 
 def _column_of(column: str, typed: bool) -> Field:
-    # A name may have colons, and even words that are roles after them: the first way to read it that fits counts.
+    # A name may contain colons, even followed by role names: the first valid interpretation counts.
     first: ValueError | None = None
     for found in ROLE.finditer(column):
         try:
@@ -122,7 +121,7 @@ def _no_role(column: str, typed: bool) -> ValueError:
 
 
 def _field_of(column: str, name: str, role: str, given: str, typed: bool) -> Field:
-    """Field of a column that is written as NAME:ROLE[:TYPE]. Raises ValueError if it is none."""
+    """Field of a column written as NAME:ROLE[:TYPE]. Raises ValueError if it is invalid."""
     spelled = role == "label" and given not in ("", *TYPES[role])
     if not name or (given and not spelled and (not typed or ":" in given)):
         raise _no_role(column, typed)

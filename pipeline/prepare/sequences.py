@@ -1,9 +1,9 @@
-"""`pipeline prepare sequences`: events of users in, examples with lists of their users' earlier events out.
+"""`pipeline prepare sequences`: turns user events into examples with lists of their users' earlier events.
 
-DuckDB sorts events and examples by user, time and position in the files, in bounded memory, and finds the frame of rows
-of each example's history: the last N events before the first row of its user and time. So events of an equal time are
-in no history, and no list is longer than N while it is made, whatever the user. The lists come from the frames part by
-part (`histories`), so a killed preparation loses the sort at most.
+DuckDB sorts events and examples by user, time and position in the files, in bounded memory, and computes the row frame
+of each example's history: the last N events before the first row with the same user and time. A history therefore
+contains no events of the same time, and no list ever exceeds N events, even while it is built. The lists are built from
+the frames part by part (`histories`), so a killed preparation loses at most the sort.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from pipeline.prepare.splits import TEST, TRAIN, VALIDATION
 from pipeline.storage.files import Files
 
 LAST, MEMORY, LEAST_MEMORY = 50, 512 << 20, 128 << 20
-"""Default length of a history, and of the memory for sorting; that which DuckDB needs for each thread."""
+"""Default length of a history; default memory for sorting; memory that DuckDB needs per thread."""
 PART_FACTOR = 6
 """Upper bound of a worker's memory per byte of a part, as for text; measured: 3."""
 KINDS = {"user": ("integers", "text"), "time": HOLDS["time"], "items": HOLDS["category"]}
-"""Kinds of values (see `files.types`) of the columns that each option names."""
+"""Allowed kinds of values (see `files.types`) in the columns named by each option."""
 NARROW = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 ROWS = 1 << 16
 DONE = "done.json"
@@ -45,7 +45,7 @@ SORT = """
 CREATE TABLE sorted AS
 SELECT *, (sum(is_event) OVER (ROWS UNBOUNDED PRECEDING) - is_event)::BIGINT AS before
 FROM (SELECT *, (place >= {first_event})::INT AS is_event FROM rows ORDER BY c0, c1, place)"""
-"""c0: user, c1: time, c2 ...: items; place: number of the row in the files; before: number of events before it."""
+"""c0: user, c1: time, c2 ...: items; place: row number over all files; before: number of events before the row."""
 FRAME = f"""
 SELECT greatest(of_user, of_time - {{last}}) AS begin, of_time AS end, CASE WHEN num < {{least}} THEN {LEFT_OUT}
     WHEN newest = 1 THEN {TEST} WHEN newest = 2 THEN {VALIDATION} ELSE {TRAIN} END::TINYINT AS "{PLACE}"
@@ -58,8 +58,8 @@ WHERE place < {{num_examples}} ORDER BY place"""
 def with_histories(
     format: Format, args: argparse.Namespace, out: Path, examples: Sequence[DataFile], events: Sequence[DataFile]
 ) -> Format:
-    """Return the format of the examples with their histories. Raises ValueError if DuckDB is missing, or if a column is
-    missing, has a type that does not fit, or has a user or time that is null."""
+    """Return the format of the examples with their histories. Raises ValueError if DuckDB is missing, if a column is
+    missing or has an unsuitable type, or if a user or time is null."""
     _duckdb()
     args.memory = args.memory or MEMORY
     args.workers = max(1, min(args.workers, args.memory // (PART_FACTOR * args.piece_size)))
@@ -70,7 +70,7 @@ def with_histories(
     of_events, of_both = _types(events, names), _types([*events, *examples], names[:2])
     types = [*zip((args.user, args.time), of_both, strict=True), *((n, of_events[names.index(n)]) for n in args.items)]
     for option, (name, kind) in zip(("user", "time", *["items"] * len(args.items)), types, strict=True):
-        # Times of day and durations are of no kind that other commands read, but have an order.
+        # Times of day and durations can be ordered, although no other command reads them.
         is_clock = option == "time" and (pa.types.is_time(kind) or pa.types.is_duration(kind))
         is_truth = option == "time" and pa.types.is_boolean(kind)
         if is_truth or not (is_clock or kind_of(kind) in KINDS[option]):
@@ -93,7 +93,7 @@ def with_histories(
 
 
 def _duckdb() -> Any:
-    """The module. Raises ValueError if it is not installed, or has a version that was not tried."""
+    """Import DuckDB. Raises ValueError if it is not installed, or its version is untested."""
     try:
         import duckdb
     except ImportError as error:
@@ -104,7 +104,7 @@ def _duckdb() -> Any:
 
 
 def _types(paths: Sequence[DataFile], names: Sequence[str]) -> list[pa.DataType]:
-    """Types of columns that hold the values of all files."""
+    """Column types that can represent the values of all files."""
     found = pa.schema([])
     for path in paths:
         with open_file(path) as file:
@@ -123,8 +123,7 @@ def _types(paths: Sequence[DataFile], names: Sequence[str]) -> list[pa.DataType]
 
 
 def _count(path: DataFile, types: Sequence[tuple[str, pa.DataType]]) -> int:
-    """Number of rows. Raises ValueError if one has no user or no time, or one that the type over all files cannot
-    hold."""
+    """Number of rows. Raises ValueError if a user or time is null, or the type over all files cannot represent it."""
     count = 0
     for columns in _read([path], types):
         for (name, _), column in zip(types, columns, strict=True):
@@ -137,7 +136,8 @@ def _count(path: DataFile, types: Sequence[tuple[str, pa.DataType]]) -> int:
 
 
 def _read(paths: Sequence[DataFile], types: Sequence[tuple[str, pa.DataType]]) -> Iterator[list[pa.Array]]:
-    """Columns of consecutive rows, as DuckDB sorts them: integers for times, bytes for text, which may be invalid."""
+    """Yield the columns of consecutive rows, with types for DuckDB: integers for times, and bytes for text, which may
+    be invalid UTF-8."""
     for path in paths:
         with open_file(path) as file:
             for batch in file.iter_batches(ROWS, columns=sorted({name for name, _ in types}), use_threads=False):
@@ -153,8 +153,8 @@ def _sorted_as(kind: pa.DataType) -> pa.DataType:
 
 
 def sort_events(found: Histories, sources: str, threads: int, stop: threading.Event) -> bool:
-    """Sort the events and find the frame of each example, unless that is done; return False if stopped before the end.
-    `sources`: a checksum of the files. Raises PipelineError if DuckDB cannot sort them, OSError if the disk is full."""
+    """Sort the events and compute the frame of each example, unless already done. Return False if stopped before the
+    end. `sources`: checksum of the files. Raises PipelineError if DuckDB cannot sort, OSError if the disk is full."""
     duckdb, done, files = _duckdb(), found.folder / DONE, [found.folder / name for name in (ITEMS, FRAMES)]
     if Done.is_true(done, sources, *files):
         return True
@@ -193,7 +193,7 @@ def sort_events(found: Histories, sources: str, threads: int, stop: threading.Ev
 
 
 def _rows(found: Histories, schema: pa.Schema, stop: threading.Event) -> Iterator[pa.RecordBatch]:
-    """Rows of the examples without items, then of the events; only the latter if they are the examples."""
+    """Yield the rows of the examples, without items, then of the events; only the events if they are the examples."""
     place = 0
     others = [] if found.examples == found.events else [(found.examples, found.types[:2])]
     for paths, types in (*others, (found.events, found.types)):

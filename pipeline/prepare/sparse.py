@@ -1,4 +1,4 @@
-"""Conversion of libsvm and libffm lines to Arrow tables: a list of ids, or a column per field."""
+"""Conversion of libsvm and libffm lines to Arrow tables, with a list of ids or a column per field."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FORMAT_WORDS = {
 
 
 TEXT_BLOCK_BYTES = 1 << 20
-"""Number of bytes of text that are parsed together: the tokens of a line take six times its size during parsing."""
+"""Bytes of text per call of the parser: the tokens take six times the size of their text during parsing."""
 
 
 def sparse_parser(format: Format) -> Parser:
-    """Parser of lines of the format; each column after the label is a slot."""
+    """Parser of lines of the format. Each column after the label is a slot."""
     columns = format.fields[1:]
     slots, is_number = _slots_of(format), np.array([f.role == "number" for f in columns])
 
@@ -72,9 +72,8 @@ def _blocks(text: Text) -> Iterator[Text]:
 
 
 def _slots_of(format: Format) -> I32:
-    """Slot of each index (libsvm) or field (libffm) by its number, with which its column's name ends. Numbers without a
-    column, and the last entry, for all larger ones, have the slot of the list of ids (libsvm), or -1
-    (libffm)."""
+    """Slot of each index (libsvm) or field (libffm) by its number, the end of its column's name. Numbers without a
+    column have the slot of the list of ids (libsvm) or -1 (libffm); so does the last entry, for all larger numbers."""
     others = 0 if format.kind == "libsvm" else -1
     numbered = {int(f.name[1:]): slot for slot, f in enumerate(format.fields[1:]) if f.name != "ids"}
     slots = np.full(max(numbered, default=-1) + 2, others, np.int32)
@@ -84,7 +83,7 @@ def _slots_of(format: Format) -> I32:
 
 
 def _by_slot(slots_T: Array, num_slots: int) -> Iterator[I64 | slice]:
-    """Indices of the tokens of each slot, in order."""
+    """Yield the indices of the tokens of each slot, in order."""
     if num_slots == 1:
         yield slice(0, len(slots_T))
         return
@@ -95,7 +94,8 @@ def _by_slot(slots_T: Array, num_slots: int) -> Iterator[I64 | slice]:
 
 
 def _column(field: Field, num_lines: int, rows: I32, ids: I64, texts: pa.Array, at_T: I64 | slice) -> pa.Array:
-    """Column of a field; null in rows without a token of it."""
+    """Column of a field; null in rows without a token of the field. Raises RefusedLine if a row has several values of a
+    field that is not a list."""
     counts_N = np.bincount(rows, minlength=num_lines)
     absent_N = counts_N == 0
     if field.many:
@@ -115,7 +115,7 @@ def _column(field: Field, num_lines: int, rows: I32, ids: I64, texts: pa.Array, 
 
 
 def _floats(texts: pa.Array, at_T: I64 | slice, field: Field) -> pa.Array:
-    """Values of a column of numbers. Raises RefusedLine if one is no number, or is not finite in the column's type."""
+    """Values of a number column. Raises RefusedLine if one is not a number, or not finite in the column's type."""
     try:
         taken = texts[at_T] if isinstance(at_T, slice) else texts.take(pa.array(at_T))
         found = taken.cast(field.type)

@@ -1,6 +1,6 @@
-"""Division of rows among training, validation and test: at random, by a column of times, or by file.
+"""Split of rows into training, validation and test: at random, by a time column, or by file.
 
-The split is a function of the row alone, so parts may be made in any order, by any process, and again.
+The split depends only on the row, so parts may be made and remade in any order, by any process.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TRAIN, VALIDATION, TEST = range(len(SPLITS))
 DRAWS = 1 << 64
 INSTEAD_OF_RESERVED = np.uint64(0x5BD1E995C6A4A793)
 TIME = re.compile(r"(.+?)((?:,(?:validation|test)_from=[^,]+)+),?")
-"""What follows `time:`: the column, whose name may have any characters, and where splits begin."""
+"""Text after `time:`: the column, whose name may contain any characters, and the start of each split."""
 
 
 def mixed(x: Any) -> Any:
-    """SplitMix64's output function of an integer or an array, as in kernels/mix.py, but without Numba's start-up."""
+    """SplitMix64's output function for an integer or array, as in kernels/mix.py, but without Numba's start-up time."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & (DRAWS - 1)
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & (DRAWS - 1)
     return x ^ (x >> 31)
@@ -41,13 +41,13 @@ def mixed(x: Any) -> Any:
 
 class Split(Protocol):
     def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
-        """[N] place in SPLITS of each row of part `number` of source `file`. Raises ValueError if a row has none."""
+        """[N] index in SPLITS of each row of part `number` of source `file`. Raises ValueError if a row has none."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Random division: each row has its own draw, the key (kernels/hashing.py) of (seed, file, part, row); with `user`,
-    each value of that column has one."""
+    """Random split: each row has its own draw, the key (kernels/hashing.py) of (seed, file, part, row). With `user`,
+    each value of that column has one draw."""
 
     validation: float = 0.0
     test: float = 0.0
@@ -78,14 +78,14 @@ class Ratio:
 
 @dataclass(frozen=True)
 class ByTime:
-    """Division by a column that can be ordered: training, then validation, then test."""
+    """Split by a column with an order: training, then validation, then test."""
 
     column: str
     validation_from: str | None = None
     test_from: str | None = None
     form: str = ""
-    """Form of times written as text, one of `DAYS`; if none is given, that of ISO 8601 where all texts of a part have
-    it, and else the order of the texts."""
+    """Form of times written as text, one of `DAYS`. If empty, texts are compared as ISO 8601 times if all texts of a
+    part have that form, else as text."""
 
     def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
         times = table.column(self.column)
@@ -103,7 +103,7 @@ class ByTime:
         return split_N
 
     def are_from(self, since: str, times: pa.ChunkedArray) -> NDArray[np.bool_]:
-        """[N] True for the times that are not before `since`, of texts by the moments that they mean."""
+        """[N] True for times at or after `since`. Texts are compared by the times they denote, if these are known."""
         if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
             form = self.form or "iso"
             moments, begin = micros_of(times, form), micros_of(pa.array([since]), form)[0]
@@ -112,7 +112,7 @@ class ByTime:
         return np.asarray(pc.greater_equal(times, self.parsed(since, times.type)))
 
     def parsed(self, text: str, kind: pa.DataType) -> pa.Scalar:
-        """The value of a text in the column's type; a time without a zone is one of the column's zone."""
+        """Value of a text in the column's type. A time without a zone is taken in the column's zone."""
         try:
             return pa.scalar(text).cast(kind)
         except pa.ArrowException as error:
@@ -126,8 +126,8 @@ class ByTime:
 
 @dataclass(frozen=True)
 class ByFile:
-    """Division by source: all its rows are in one split, by shell patterns matched with the source's name or its whole
-    path; if it matches both splits, in the test."""
+    """Split by source: all rows of a source are in one split. Shell patterns are matched against the source's name or
+    whole path; a source that matches both splits is for test."""
 
     validation: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class ByFile:
 
 @dataclass(frozen=True)
 class Last:
-    """Division by time within each user: the last example is for the test, the one before it for validation."""
+    """Split by time within each user: the last example is for test, the one before it for validation."""
 
     validation: bool = True
     test: bool = True
@@ -156,7 +156,7 @@ class Last:
 
 @dataclass(frozen=True)
 class ToScore:
-    """No division: rows without labels, all of them in the test."""
+    """No split: rows without labels, all in test."""
 
     test: bool = True
 
@@ -165,7 +165,7 @@ class ToScore:
 
 
 def asked_for(split: Split) -> list[str]:
-    """Splits other than training that the user asked for."""
+    """Requested splits other than training."""
     return [name for name in SPLITS if getattr(split, name, None) or getattr(split, f"{name}_from", None) is not None]
 
 
@@ -205,7 +205,7 @@ def check_split(split: Split, schema: pa.Schema, paths: Sequence[DataFile]) -> N
 
 
 def parse(text: str | None) -> Split:
-    """Parse the value of --split; for None all rows are for training.
+    """Parse the value of --split; None means that all rows are for training.
 
     Raises ValueError if it cannot be parsed.
     """
@@ -235,7 +235,7 @@ def _options(words: Sequence[str], kinds: Mapping[str, type]) -> dict[str, Any]:
 
 
 def _patterns(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Patterns of each split. One without a name belongs to the name before it: validation=a,b,test=c."""
+    """Patterns of each split. A pattern without a name belongs to the preceding name: validation=a,b,test=c."""
     found: dict[str, tuple[str, ...]] = {}
     name = ""
     for word in words:

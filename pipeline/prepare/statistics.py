@@ -1,7 +1,7 @@
-"""`pipeline prepare statistics WORKFLOW`: what features need of the training data, computed once.
+"""`pipeline prepare statistics WORKFLOW`: computes, once, the statistics of the training data that features need.
 
-Means, standard deviations and edges go to the JSON file that `data.statistics` names, counts of values to the files of
-the rules for rare values. Nothing else is written, and a run reads them as they are.
+Means, standard deviations and edges are written to the JSON file named by `data.statistics`, value counts to the files
+of the rules for rare values. Nothing else is written. Runs read the files unchanged.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from pipeline.storage.files import Files
 from pipeline.workflow import Category, Data, load
 
 MOST_VALUES = 1 << 22
-"""Maximum number of values from which quantiles are taken; of longer columns, every second, third, ... value."""
+"""Maximum number of values for computing quantiles; of longer columns, every second, third, ... value is used."""
 ROWS_AT_ONCE = 1 << 18
 
 
 def statistics_command(argv: Sequence[str]) -> int:
-    """Return the exit code: 0 on success, 2 for an error, which prints one message."""
+    """Return the exit code: 0 on success, 2 after an error. Errors print one message."""
     args = statistics_arguments().parse_args(argv)
     try:
         for line in write_statistics(load(args.workflow).data):
@@ -54,9 +54,9 @@ def statistics_command(argv: Sequence[str]) -> int:
 
 
 def write_statistics(data: Data) -> Iterator[str]:
-    """Compute the statistics of all features, also of those that have some already, and write the files; yields a line
-    about each. Raises ValueError, with the feature, if the data have none."""
-    # Kernels are compiled for it.
+    """Compute the statistics of all features, even if some already exist, and write the files. Yields lines
+    that report the results. Raises ValueError, with the feature, if the data provide none."""
+    # Imported here, since it compiles kernels.
     from pipeline.data.synthetic import ensure
 
     ensure(data)
@@ -89,8 +89,8 @@ def write_statistics(data: Data) -> Iterator[str]:
 
 
 def write_numbers(draft: Draft, root: Path, path: Path) -> list[str]:
-    """Compute the statistics of both forms of a draft's numbers, and write them to `path`, if there are any. Returns
-    the numbers that have them: one with fewer than two values has none. `root`: the data's folder or address."""
+    """Compute the statistics of both forms of a draft's numbers, and write them to `path`, if there are any. Return the
+    numbers with statistics: a number with fewer than two values has none. `root`: the data's folder or address."""
     data = data_of_numbers(draft, root)
     found = {f.name: _of_numbers(f, data, (), "") for f in data.features if isinstance(f, Bucket | Standardize)}
     columns = {f.reads[0]: [g for g in data.features if g.reads == f.reads] for f in data.features}
@@ -101,7 +101,7 @@ def write_numbers(draft: Draft, root: Path, path: Path) -> list[str]:
 
 
 def data_of_numbers(draft: Draft, root: Path) -> Data:
-    """The training rows with both forms of each number, whose statistics are computed for the draft."""
+    """Data of the training rows with the two features of each number, for computing the draft's statistics."""
     scaled, bucket = suffixes(draft.columns)
     numbers = [Standardize(column=name, name=name + scaled, log1p=True, clip=WIDEST) for name in draft.numbers]
     buckets = [Bucket(column=name, name=name + bucket, quantiles=draft.num_buckets) for name in draft.numbers]
@@ -119,7 +119,7 @@ def _write(path: Path, found: dict[str, dict[str, Any]]) -> None:
 
 
 def _is_computed(feature: Bucket | Standardize) -> bool:
-    """True for a feature whose statistics nobody gave."""
+    """True for a feature whose statistics the user did not provide."""
     return feature.computed or feature.lacks is not None
 
 
@@ -128,7 +128,8 @@ def _shown(value: Any) -> str:
 
 
 def _batches(data: Data, features: Sequence[AnyFeature], names: Sequence[str]) -> Iterator[tuple[DataFile, pa.Table]]:
-    """Columns of the training data, or that features make of them, some rows at a time."""
+    """Yield columns of the training data, original or derived by features, in batches of rows. Raises ValueError if no
+    file has a column."""
     derived = Derived([f for f in features if not isinstance(f, Rare)], data.root)
     lacking = {*names}
     for path in with_derived(_files(data), derived):
@@ -141,13 +142,13 @@ def _batches(data: Data, features: Sequence[AnyFeature], names: Sequence[str]) -
 
 
 def _files(data: Data) -> list[DataFile]:
-    """The training files. Columns of their paths have the types that they have in a run, which all splits decide."""
+    """Training files. Columns from their paths have the same types as in a run, which depend on all splits."""
     found = {split: find(getattr(data, split), data.root, f"data.{split}", "Parquet").files for split in SPLITS}
     return typed([file for files in found.values() for file in files], {})[: len(found["train"])]
 
 
 def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFeature], where: str) -> dict[str, Any]:
-    """Edges, or mean and standard deviation, of a column; nothing if it has fewer than two different values."""
+    """Edges, or mean and standard deviation, of a column; empty if it has fewer than two distinct values."""
     num_rows = 0
     for path in _files(data):
         with open_file(path) as file:
@@ -165,7 +166,7 @@ def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFe
             taken.append(some_N[~(np.isnan(some_N) | (some_N == feature.missing))])
             row += len(x_N)
         elif len(x_N := x_N[~np.isnan(x_N)]):
-            # Chan, Golub and LeVeque, 1979: sums of squares of parts, about the mean of all.
+            # Chan, Golub and LeVeque, 1979: combine the sums of squared deviations of parts.
             there, difference = x_N.mean(), x_N.mean() - mean
             squares += ((x_N - there) ** 2).sum() + difference**2 * count * len(x_N) / (count + len(x_N))
             mean += difference * len(x_N) / (count + len(x_N))
@@ -178,9 +179,9 @@ def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFe
 
 
 def quantile_edges(x_N: Any, num: int) -> list[float]:
-    """Edges that divide numbers into at most `num` buckets of about as many each. The most frequent value, if it alone
-    would fill one, has a bucket of its own, and the others are divided among the rest: with values of which most are 0,
-    say, nearly all quantiles would be 0."""
+    """Edges that divide numbers into at most `num` buckets of about equal size. If the most frequent value alone would
+    fill a bucket, it gets a separate one, and the others are divided among the rest: if most values are 0, for example,
+    nearly all quantiles would be 0."""
     values_U, counts_U = np.unique(x_N, return_counts=True)
     if len(values_U) < 2:
         return []
@@ -192,13 +193,13 @@ def quantile_edges(x_N: Any, num: int) -> list[float]:
 
 
 def _inner(x_N: Any, num: int) -> list[float]:
-    """The quantiles 1/num, 2/num, ... that are values, without the smallest value, below which there is nothing."""
+    """Quantiles 1/num, 2/num, ..., rounded up to a value, without the smallest value, since nothing is below it."""
     found = np.quantile(x_N, np.arange(1, num) / num, method="higher") if num > 1 and len(x_N) else np.empty(0)
     return [float(edge) for edge in np.unique(found) if edge > x_N.min()]
 
 
 def _counts(data: Data, known: Sequence[AnyFeature]) -> Iterator[str]:
-    """Count the values of all categories with a rule for rare ones; rules that name one file share it."""
+    """Count the values of all categories with a rule for rare values. Rules that name the same file share it."""
     rules, in_all = [feature for feature in data.features if isinstance(feature, Rare)], 0
     for name in dict.fromkeys(rule.counts for rule in rules):
         of_file = [rule for rule in rules if rule.counts == name]

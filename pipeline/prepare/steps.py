@@ -1,4 +1,4 @@
-"""The work of a task on one piece: read its parts, write the output's files of each, then its record."""
+"""A task's work on one piece: read its parts and, for each, write the output files, then the record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.prepare.times import micros_of
 
 @dataclass(frozen=True)
 class Job:
-    """All that a task needs to know."""
+    """Inputs common to all tasks."""
 
     out: Path
     format: Format
@@ -27,7 +27,7 @@ class Job:
     skip_bad: float | None
     """See `may_skip`."""
     stop: Event = field(default_factory=Event, compare=False)
-    """Set to have tasks end after the part that they are working on."""
+    """Set to make tasks stop after the current part."""
 
     @property
     def kept(self) -> Path:
@@ -38,12 +38,12 @@ class Job:
         return Records(self.kept / WRITE)
 
     def of_role(self, role: str) -> list[str]:
-        """Names of the columns of this role, in the order of the format."""
+        """Names of the columns with this role, in the order of the format."""
         return [field.name for field in self.format.fields if field.role == role]
 
 
 def do_piece(job: Job, piece: Piece) -> None:
-    """Make the parts of the piece that are not done. Other threads may make those of other pieces meanwhile."""
+    """Make the unfinished parts of the piece. Other threads may process other pieces concurrently."""
     records = job.records
     made = Made(records, piece.file)
     try:
@@ -54,18 +54,18 @@ def do_piece(job: Job, piece: Piece) -> None:
                 split_N = job.split.of(part.file, part.number, piece.path, part.table)
                 part.table = part.table.select(job.format.schema.names)
                 records.write(_write(job, part, split_N))
-            # Its memory is for the next part.
+            # Free its memory for the next part.
             del part
             if job.stop.is_set():
                 return
     except BaseException:
-        # Without it tasks that run at the same time might go on for hours, if a source is read as a stream.
+        # Otherwise, concurrent tasks might continue for hours if a source is read as a stream.
         job.stop.set()
         raise
 
 
 def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
-    """Write the output's files of a part; return its record."""
+    """Write the output files of a part; return its record."""
     times = _times(part.table, job.split) if isinstance(job.split, ByTime) else None
     name = part_name(part.file, part.number)
     return Record(
@@ -81,7 +81,8 @@ def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
 
 
 def _times(table: pa.Table, split: ByTime) -> pa.ChunkedArray:
-    """Column of a split by time, as it was read; texts that are not in the order of the time they mean as ISO 8601."""
+    """Column of a split by time, as read; texts in a form other than ISO 8601 are converted to it, so that their order
+    is that of time."""
     times = table.column(split.column)
     if split.form in ("", "iso"):
         return times

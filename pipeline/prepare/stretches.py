@@ -1,4 +1,4 @@
-"""The text of each part: whole lines of a byte range of a file, or the next lines of a stream, one part at a time."""
+"""Text of each part: whole lines of a byte range of a file, or the next lines of a stream, part by part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.prepare.pieces import Piece, codec_of, is_stream
 from pipeline.prepare.text import BOM, LONGEST_LINE, quotes_in, with_doubled_quotes
 
 BLANKS = 1 << 12
-"""Bytes at the end of a file in which blank lines are passed over, as editors leave them there."""
+"""Number of bytes at the end of a file in which blank lines are ignored, since editors leave them there."""
 
 
 @dataclass
@@ -31,19 +31,19 @@ class Stretch:
     last: bool
     """True if the file has no later part."""
     first_line: Callable[[], int]
-    """Number of the text's first line in the file, from 1. For a byte range it counts the lines before it in the file.
-    """
+    """Returns the number of the text's first line in the file, from 1. For a byte range it counts the preceding lines
+    of the file."""
     end: int = 0
     """Bytes of the file read up to the text's end, if it is a stream."""
 
     def line_at(self, at: int) -> int:
-        """Number in the file of the line that begins at this offset of the text."""
+        """Number in the file of the line that starts at this offset of the text."""
         return self.first_line() + self.text.count(b"\n", 0, at)
 
 
 def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
-    """The piece's text, part by part, without the header. Raises ValueError if a line is too long or a stream is cut
-    off."""
+    """Yield the piece's text, part by part, without the header. Raises ValueError if a line is too long or a stream is
+    truncated."""
     for stretch in _of_stream(piece, format) if is_stream(piece.path, format) else [_of_range(piece, format)]:
         if format.backslashes:
             stretch.text = with_doubled_quotes(stretch.text, format.delimiter)
@@ -51,26 +51,26 @@ def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
 
 
 def open_text(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
-    """Open a file's text, decompressed according to its suffix. Returns it, and a function that returns the number of
-    bytes read from the file."""
+    """Open a file's text, decompressed according to its suffix. Return the text stream, and a function that returns the
+    number of bytes read from the file."""
     codec = codec_of(path)
     place = str(path)
     local: Any = pa.OSFile if codec else io.FileIO
     source: Any = open_to_read(place) if is_remote(place) else local(place)
-    # Concatenated gzip members or zstd frames are all read, and one that is cut off raises OSError.
+    # All concatenated gzip members or zstd frames are read; a truncated one raises OSError.
     raw: Any = pa.CompressedInputStream(source, codec) if codec else source
     return io.BufferedReader(raw, LONGEST_LINE), source.tell
 
 
 def first_lines(path: DataFile, count: int) -> list[bytes]:
-    """The first lines of a file with their line ends, without the byte order mark; empty after the end of the file."""
+    """First lines of a file, with newlines, without the byte order mark. Lines after the end of the file are empty."""
     with open_text(path)[0] as file, _naming_damage(path, lambda: 1):
         first, *others = (_line(file, path, lambda: 1) for _ in range(count))
     return [first.removeprefix(BOM), *others]
 
 
 def first_line(path: DataFile) -> bytes:
-    """First line of a file, without line end and byte order mark."""
+    """First line of a file, without newline and byte order mark."""
     return first_lines(path, 1)[0].rstrip(b"\r\n")
 
 
@@ -85,7 +85,7 @@ def _naming_damage(path: DataFile, line: Callable[[], int]) -> Iterator[None]:
 
 
 def _line(file: io.BufferedReader, path: DataFile, number: Callable[[], int]) -> bytes:
-    """Rest of a line, with its line end; the last line of a file may have none."""
+    """Rest of a line, with its newline; the last line of a file may have none. Raises ValueError if it is too long."""
     line = file.readline(LONGEST_LINE + 1)
     if len(line) > LONGEST_LINE:
         raise ValueError(
@@ -95,7 +95,7 @@ def _line(file: io.BufferedReader, path: DataFile, number: Callable[[], int]) ->
 
 
 def _of_range(piece: Piece, format: Format) -> Stretch:
-    """Lines that begin after `begin` and not after `end` (see `Piece`)."""
+    """Lines that start after `begin` and not after `end` (see `Piece`)."""
     path = piece.path
 
     def line_at(offset: int) -> int:
@@ -126,7 +126,7 @@ def _check_lines(path: DataFile, some: bool) -> None:
 
 
 def _blank_at_end(text: Text) -> int:
-    """Number of bytes of the blank lines that end a text."""
+    """Number of bytes in the trailing blank lines of a text."""
     lines = text.rstrip(b"\r\n")
     first = text.find(b"\n", len(lines)) + 1 if lines else 0
     return len(text) - first if first or not lines else 0
@@ -158,14 +158,14 @@ def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
                 del text[: len(BOM)]
             stretch = Stretch(number, text, last, partial(int, line), place())
             number, line = number + 1, line + text.count(b"\n")
-            # So that the consumer of the stretch can free its text before the next one is read.
+            # Drop this reference, so that the consumer can free the text before the next one is read.
             del text
             yield stretch
 
 
 def _next_part(file: io.BufferedReader, piece: Piece, format: Format, line: int) -> bytearray:
-    """The next `part_bytes` bytes and the rest of their last line; if values may contain line ends, on to the end of
-    the last quoted value."""
+    """Read the next `part_bytes` bytes and the rest of their last line; if values may contain newlines, continue to the
+    end of the last quoted value."""
     text = bytearray(piece.part_bytes)
     del text[file.readinto(text) :]
     size = len(text)

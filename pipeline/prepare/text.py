@@ -1,4 +1,4 @@
-"""Conversion of delimited text to Arrow tables: pyarrow.csv with all types given, and checks for what it lets pass."""
+"""Conversion of delimited text to Arrow tables: pyarrow.csv with explicit types, plus checks for errors it accepts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pipeline.prepare.values import bad_values, calendar_columns, label_of, list
 
 BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1 << 20
-"""Maximum bytes of a line, and block size of pyarrow.csv: measured with Criteo's lines, blocks of 1 MiB are parsed
-three times as fast as one block of 64 MiB, in half of the memory."""
+"""Maximum line length in bytes, and block size of pyarrow.csv. Measured with Criteo's lines: blocks of 1 MiB are parsed
+three times as fast as one block of 64 MiB, in half the memory."""
 NAMELESS = "column without a name "
-"""Begin of what a column is called whose name in the header is empty, as after a trailing delimiter. Such a column is
-not kept, and must be empty unless it is the first one: that is an index, as pandas writes it."""
+"""Prefix of the name given to a column whose name in the header is empty, as after a trailing delimiter. Such a column
+is not kept, and must be empty unless it is the first: that one is an index, as written by pandas."""
 ESCAPED = re.compile(rb'\\["\\]')
 CONVERSION = re.compile(r"In CSV column #(\d+):.*CSV conversion error to (\S+): (?:invalid value '(.*)')?", re.DOTALL)
 
@@ -30,7 +30,7 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
     nameless = [name for name in names if name.startswith(NAMELESS) and name != f"{NAMELESS}1"]
     types = {f.name: pa.string() if f.values or f.many or f.form == "whole" else f.type for f in format.in_lines}
     types |= dict.fromkeys(nameless, pa.null())
-    # A call of pyarrow.csv has one rule of nulls and one decimal point for all its columns.
+    # In one call of pyarrow.csv, all columns share the null values and the decimal point.
     calls: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for field in kept:
         calls.setdefault((field.nulls, "," if field.form == "comma" else "."), []).append(field.name)
@@ -41,18 +41,18 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
             quote_char='"' if format.quoting else False,
             double_quote=format.quoting,
             newlines_in_values=format.newlines,
-            # An empty line becomes a row of nulls, whose label is refused.
+            # An empty line becomes a row of nulls, which is rejected because of its label.
             ignore_empty_lines=False,
         ),
     }
 
     def read(text: Text) -> pa.Table:
-        # pyarrow.csv strips a byte order mark from any text that begins with it, also in the middle of a file.
+        # pyarrow.csv strips a leading byte order mark from any text, even from the middle of a file.
         marked = BOM + text if text.startswith(BOM) else text
         columns: dict[str, pa.ChunkedArray] = {}
         for (nulls, point), wanted in calls.items():
             converted = pc.ConvertOptions(
-                # Looking at a text as a whole takes a quarter of the time of looking at each of its values.
+                # Checking the whole text takes a quarter of the time of checking each value.
                 check_utf8=not text.isascii(),
                 column_types=types,
                 include_columns=[*nameless, *wanted],
@@ -85,14 +85,14 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
 
 
 def has_backslashes(text: Text, delimiters: str) -> bool:
-    """True if a quote within quotes has a backslash before it. A value may also end in a backslash."""
+    """True if a quote within quotes is escaped with a backslash. A backslash that just ends a value does not count."""
     between = re.escape(delimiters.encode())
     within = rb'(?m)(?:^|[%b])"(?:[^"\n]|"")*\\"(?!["%b]|\r?$)' % (between, between)
     return text.find(b'\\"') >= 0 and bool(re.search(within, text))
 
 
 def with_doubled_quotes(text: Text, delimiters: str) -> Text:
-    """Text in which quotes within quotes are doubled, instead of each having a backslash before it."""
+    """Remove backslash escapes within quoted values, and double the quotes in them instead."""
     if text.find(b"\\") < 0:
         return text
     value = rb'(?m)(^|[%b])"([^"\\]*(?:\\(?s:.)[^"\\]*)*)"' % re.escape(delimiters.encode())
@@ -101,12 +101,13 @@ def with_doubled_quotes(text: Text, delimiters: str) -> Text:
 
 
 def quotes_in(text: Text, format: Format) -> int:
-    """Number of the quotes that begin or end a value, or are a half of a doubled one."""
+    """Number of quotes that start or end a value, or are one half of a doubled quote."""
     return (ESCAPED.sub(b"", text) if format.backslashes else text).count(b'"')
 
 
 def check_bytes(text: Text, format: Format) -> None:
-    """Refuse bytes that pyarrow.csv would silently take as part of a value or as the end of a line."""
+    """Raises RefusedLine for bytes that pyarrow.csv would silently accept as part of a value or as a line end, and if
+    the last value is truncated."""
     if text.find(b"\0") >= 0:
         raise RefusedLine("a NUL byte; is the file damaged?")
     if text.find(b"\r") >= 0 and text.count(b"\r") != text.count(b"\r\n"):
@@ -125,15 +126,14 @@ def check_bytes(text: Text, format: Format) -> None:
 
 
 def _ends_in_quote(text: Text, format: Format, read: Parser) -> bool:
-    """True if the last line has an open quote, so that an empty line appended to it would become part of it.
-    pyarrow.csv treats the end of a text as the end of a quote."""
+    """True if the last line has an open quote, so that an appended empty line would become part of it. pyarrow.csv
+    treats the end of the text as the closing quote."""
     begin = int(line_starts(text, True)[-2]) if format.newlines else text.rfind(b"\n", 0, len(text) - 1) + 1
     return bool(read(bytes(text[begin:]).removesuffix(b"\n") + b"\n\n").num_rows != 2)
 
 
 def finished(table: pa.Table, format: Format) -> pa.Table:
-    """Table with `Format.schema` of the columns as they were read. Raises RefusedLine if a value is not as its field
-    says."""
+    """Convert a table as read to `Format.schema`. Raises RefusedLine if a value does not fit its field."""
     made = dict(zip(table.column_names, table.columns, strict=True))
     for field in format.in_lines:
         if field.role != "skip" and (field.values or field.many or field.form == "whole"):
@@ -159,8 +159,8 @@ def finished(table: pa.Table, format: Format) -> pa.Table:
 
 
 def _in_words(error: str, names: Sequence[str], has_schema: bool) -> str:
-    """Message of pyarrow.csv about a single line, reworded with the column's name. `has_schema`: True if the user has
-    one, and may change it."""
+    """Reword a pyarrow.csv message about a single line, with the column's name. `has_schema`: True if there is a schema
+    that the user can change."""
     if found := CONVERSION.search(error):
         column, kind, value = found.groups()
         name = names[int(column)]

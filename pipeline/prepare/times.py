@@ -1,4 +1,4 @@
-"""Times written as text: the forms that are known, and their microseconds since 1970, as which they are compared."""
+"""Times written as text: the known forms, and conversion to microseconds since 1970 for comparison."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ DAYS = {
     "m/d/y": r"(?P<month>[0-9]{1,2})[-/](?P<day>[0-9]{1,2})[-/](?P<year>[0-9]{4})",
     "d-mon-y": r"(?P<day>[0-9]{1,2})[-/ ](?P<month>[A-Za-z]{3})[-/ ](?P<year>[0-9]{4})",
 }
-"""Patterns of the day of each form."""
+"""Pattern of the date in each form."""
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 CLOCK = (
     r"(?:[T :](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]+))?)?"
     r"(?: ?(?P<half>[AaPp])[Mm])? ?(?:Z|UTC|(?P<sign>[-+])(?P<ahead>[0-9]{2}):?(?P<further>[0-9]{2})?)?)?"
 )
-"""Pattern of what may follow a day: the time of day, of 24 hours or of 12 with AM or PM, and a zone, which is UTC if
-none is given."""
+"""Pattern of what may follow the date: a time of day, 24-hour or 12-hour with AM or PM, and a time zone (default: UTC).
+"""
 
 
 def micros_of(texts: pa.Array | pa.ChunkedArray, form: str) -> pa.Array:
-    """[N] int64 of microseconds since 1970 in UTC, digits beyond them cut off; null for a text that is no time of this
-    form. Each different text is parsed once."""
+    """[N] int64 microseconds since 1970 in UTC; further digits are truncated. Null for a text that is not a time in
+    this form. Each distinct text is parsed once."""
     codes = (texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts).dictionary_encode()
     found = pc.extract_regex(codes.dictionary.cast(pa.string()), f"^{DAYS[form]}{CLOCK}$")
 
@@ -35,7 +35,7 @@ def micros_of(texts: pa.Array | pa.ChunkedArray, form: str) -> pa.Array:
         values = pc.fill_null(pc.struct_field(found, name), "0")
         if name == "month" and form == "d-mon-y":
             return np.asarray(pc.fill_null(pc.index_in(pc.utf8_lower(values), pa.array(MONTHS)), -1)).astype(int) + 1
-        # What may be absent is empty.
+        # Absent optional groups are empty.
         return np.asarray(pc.if_else(pc.equal(values, ""), "0", values).cast(pa.int64()))
 
     fraction_U = pc.utf8_slice_codeunits(
@@ -60,6 +60,6 @@ def micros_of(texts: pa.Array | pa.ChunkedArray, form: str) -> pa.Array:
 
 
 def forms_of(texts: pa.Array | pa.ChunkedArray) -> list[str]:
-    """Forms that all of these texts have: several if only the order of day and month is open. Nulls are passed over."""
+    """Forms that all texts match; several if only the order of day and month is ambiguous. Nulls are ignored."""
     texts = texts.drop_null()
     return [form for form in DAYS if len(texts) and not micros_of(texts, form).null_count]

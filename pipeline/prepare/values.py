@@ -1,4 +1,4 @@
-"""Rules for values of any format, and columns derived from others."""
+"""Validity rules for values of all formats, and columns derived from others."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipeline.prepare.times import DAYS, micros_of
 
 Bools = NDArray[np.bool_]
 JSON = "json"
-"""Separator of lists within a text that are written as JSON or Python write them."""
+"""Separator that stands for lists in JSON or Python notation."""
 
 
 def bad_values(table: pa.Table, fields: Sequence[Field]) -> tuple[Bools, str] | None:
-    """[N] True for rows with a label other than 0 and 1, an infinite number or no time, and the reason for the first of
-    them; None if all rows are good."""
+    """[N] True for rows with a label other than 0 and 1, an infinite number or no valid time, and the reason for the
+    first; None if all rows are good."""
     bad, first, reason = np.zeros(table.num_rows, bool), table.num_rows, ""
     for field in fields:
         column = table.column(field.name) if field.role in ("label", "number", "time") else None
@@ -48,8 +48,8 @@ def _bad_in(column: pa.ChunkedArray, field: Field) -> Bools | None:
 
 
 def whole_numbers(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedArray:
-    """The integers that texts print, with blanks around them or not. Raises RefusedLine if one is not how its integer
-    is printed, such as 007: it may be the name of something, and another one than 7."""
+    """Parse texts as integers, ignoring blanks around them. Raises RefusedLine if a text is not in canonical form, such
+    as 007: it may be an identifier different from 7."""
     texts = pc.ascii_trim_whitespace(texts)
     try:
         numbers = texts.cast(kind)
@@ -66,8 +66,8 @@ def whole_numbers(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Ch
 
 
 def lists_of(texts: pa.ChunkedArray, separator: str, kind: pa.DataType, name: str) -> pa.ChunkedArray:
-    """[N] lists of each text's values, null where the text is. `kind`: type of a value; `separator`: JSON, or what is
-    between two values. Raises RefusedLine if a text is no such list."""
+    """[N] list of each text's values; null for null texts. `kind`: type of a value; `separator`: JSON, or the text
+    between two values. Raises RefusedLine if a text is not such a list."""
     if separator == JSON:
         return _of_json(texts, kind, name)
     lists = pc.split_pattern(texts, separator)
@@ -77,7 +77,7 @@ def lists_of(texts: pa.ChunkedArray, separator: str, kind: pa.DataType, name: st
 
 
 def _of_json(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedArray:
-    # Python's repr has single quotes, which JSON has not.
+    # Python's repr uses single quotes, which are invalid in JSON.
     single = pc.and_(pc.match_substring(texts, "'"), pc.invert(pc.match_substring(texts, '"')))
     texts = pc.if_else(single, pc.replace_substring(texts, "'", '"'), texts)
     if not len(texts):
@@ -100,7 +100,7 @@ def _of_json(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Chunked
 
 
 def label_of(column: pa.ChunkedArray, values: tuple[str, str]) -> pa.ChunkedArray:
-    """0 or 1 of each value of a label that has other ones, with blanks around them or not; null for a third value."""
+    """Map a label's two values to 0 and 1, ignoring case and blanks around them; null for any other value."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     texts = pc.utf8_trim_whitespace(pc.utf8_lower(column.cast(kind).cast(pa.string())))
     places = pc.index_in(texts, pa.array([value.lower() for value in values]))
@@ -119,14 +119,14 @@ def _rule_of(value: object, field: Field) -> str:
 
 
 def calendar_columns(hours: pa.ChunkedArray) -> tuple[list[pa.Array], Bools]:
-    """Columns of CALENDAR for integers YYMMDDHH without nulls; and [N] True for those that are no valid hour."""
+    """CALENDAR columns of integers YYMMDDHH without nulls; and [N] True for integers that are not a valid hour."""
     hour_N = np.asarray(hours)
     year_N, month_N, day_N, clock_N = (hour_N // 10**n % 100 for n in (6, 4, 2, 0))
     bad_N = (hour_N < 0) | (hour_N >= 10**8) | (month_N < 1) | (month_N > 12) | (day_N < 1) | (clock_N > 23)
     months_N = (30 + year_N) * 12 + np.where(bad_N, 1, month_N) - 1
     date_N = months_N.astype("datetime64[M]").astype("datetime64[D]") + (day_N - 1)
     bad_N |= date_N.astype("datetime64[M]").astype(np.int64) != months_N
-    # The first day of 1970 was a Thursday.
+    # 1 January 1970 was a Thursday.
     weekday_N = (date_N.astype(np.int64) + 3) % 7
     made = dict(zip(CALENDAR, (clock_N, weekday_N, weekday_N >= 5), strict=True))
     return [pa.array(made[name].astype(np.int8)) for name in CALENDAR], bad_N
