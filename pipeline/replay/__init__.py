@@ -1,4 +1,4 @@
-"""Replay: plans and commits of a run on keys alone, which give the hits of each tier without training.
+"""Replay: plans and commits of a run on keys alone, to find the hits of each tier without training.
 
 engine      a run of any sizes and policies, simulated          with the keys of a trace
 record      a run that was trained, exactly                      by its record, stretches.jsonl
