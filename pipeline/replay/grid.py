@@ -66,7 +66,7 @@ class Cell:
         return totals.report(rows, self.row_bytes, self.chunks * chunk_bytes, whole.disk_chunks * chunk_bytes)
 
     def as_json(self) -> dict[str, Any]:
-        """The cell as JSON values; NaN becomes null."""
+        """The cell as JSON values; non-finite numbers become null."""
         device, host = self.policies
         return dict(json_value({
             "size": self.size, "device_policy": device, "host_policy": host, "memory_bytes": self.memory_bytes,
