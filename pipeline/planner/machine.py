@@ -1,4 +1,4 @@
-"""Constants of a machine from which runs are predicted; `calibrate.py` measures them."""
+"""Machine constants that predictions use, measured by `calibrate.py`."""
 
 from __future__ import annotations
 
