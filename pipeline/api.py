@@ -110,8 +110,8 @@ def __getattr__(name: str) -> Any:
 
 
 def load(path: str | Path) -> Workflow:
-    """Load the workflow of a Python, JSON or TOML file; FILE.py:NAME names another value than `workflow`. Raises
-    ValueError, with file and line, if there is no workflow or it is invalid."""
+    """Load the workflow of a Python, JSON or TOML file; FILE.py:NAME selects the value NAME instead of `workflow`.
+    Raises ValueError, with file and line, if there is no workflow or it is invalid."""
     from pipeline.workflow import load as load_file
 
     return load_file(Path(path))

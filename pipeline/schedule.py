@@ -1,10 +1,10 @@
-"""Schedule of the stages: the edges of the task graph, and the blocks kept in flight. It determines what may overlap,
-and why no update is lost.
+"""Schedule of the stages: the edges of the task graph, and the blocks kept in flight. The edges determine what may
+overlap and ensure that no update is lost.
 
 While block i trains, blocks i+1 .. i+L are planned and prefetched, and blocks up to i+2L are read and deduplicated.
-`plan(i)` never evicts a row that a block of i .. i+L needs. So a row that `plan(i)` evicts is next needed by a block j
-> i+L, and `prefetch(j)` waits for `write_back(j-L-1)`. By then the row is where the map says. Nothing else orders the
-stages: there are no locks, and a running task never waits for another stage.
+`plan(i)` never evicts a row that a block of i .. i+L needs. So the next block j that needs an evicted row comes after
+block i+L, and `prefetch(j)` waits for `write_back(j-L-1)`. By then the row is where the map says. Nothing else orders
+the stages: there are no locks, and a running task never waits for another stage.
 
 Buffers are rings indexed by block number: 2L+1 read buffers, L+1 staging and L+1 outgoing buffers. The same edges free
 them: `read` reuses the buffer of a block that `train` has finished, and the `write_back` that `prefetch` waits for has

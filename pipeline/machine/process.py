@@ -34,7 +34,7 @@ def begin_command() -> None:
     from pipeline.machine.stuck import watch_process
 
     _commands.append(sys.argv[0])
-    # Before any thread starts; the watch is the first.
+    # Must precede all threads; the first one is the watch.
     share_one_arena()
     os.environ.setdefault(SPIN, SPIN_COUNT)
     end_at_interrupt()

@@ -210,7 +210,7 @@ class FileWatch(Thread):
 
     def _heed_signals(self) -> None:
         (number, asked), last = self._signals[0], self._signals[-1]
-        # Python runs signal handlers between two steps of the main thread, which may never get there.
+        # Python runs signal handlers between two steps of the main thread, which may be stuck within a step.
         if len(self._signals) > 1 and self._awake - last[1] >= GRACE_SECONDS:
             os._exit(128 + last[0])
         if not self._signal_reported and self._awake - asked >= SIGNAL_SECONDS:

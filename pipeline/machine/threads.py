@@ -86,8 +86,8 @@ class TaskThreads:
         self.num_threads = num_threads
 
     def each(self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float) -> Iterator[list[T]]:
-        """Call `work` on every item. Only as many items as there are threads are taken at a time, which bounds memory.
-        Yields the items done since the last yield, at least every `tick_seconds`. `name`: prefix of the threads' names.
+        """Call `work` on every item. Takes an item only when a thread is free, which bounds memory. Yields the items
+        done since the last yield, at least every `tick_seconds`. `name`: prefix of the threads' names.
 
         Raises a task's exception after the running tasks have ended. If the generator is closed early, it starts no
         further tasks and waits for the running ones.

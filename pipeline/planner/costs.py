@@ -24,12 +24,13 @@ MESSAGES_OF_STEP = 8
 """Number of messages that a worker sends to every other worker in a step, one after another: rows, their gradients, the
 dense part twice, and their sizes."""
 SCAN_SHARE = 0.6
-"""CPU time of reading an example's keys ahead, relative to that of `read` and `dedup` (measured in Criteo's shape)."""
+"""CPU time of reading an example's keys ahead, relative to `read` and `dedup` (measured with data shaped like
+Criteo's)."""
 FILES_OF_CHUNK = 2
 """Number of files per chunk; each is made durable."""
 MEASURED_BYTES = 32 << 20
-"""Remaining part of the 64 MiB of RAM with which a new run measures the disk; the C allocator keeps it and partly
-reuses it."""
+"""RAM that remains of the 64 MiB with which a new run measures the disk: the C allocator keeps them and reuses them in
+part."""
 
 
 @dataclass(frozen=True, slots=True)

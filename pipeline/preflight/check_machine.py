@@ -14,7 +14,7 @@ OR_NOT = "or set model.compile to false"
 
 
 def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
-    """Raises ValueError if this machine's memory, or a worker's GPU, cannot hold the caps. `storage`: caps per worker,
+    """Raises ValueError if the caps exceed this machine's memory or a worker's GPU memory. `storage`: caps per worker,
     the device's in bytes; omitted caps do not count; `workers`: number of workers on this machine."""
     in_ram = {name: getattr(storage, name) or 0 for name in ("device", "host", "read", "map")}
     if storage.foresees:

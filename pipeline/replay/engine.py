@@ -3,7 +3,7 @@
 No rows, model or disk log are needed. Commits are taken at the end of each epoch, every `every_blocks` blocks, and when
 a block is refused, but never by time or signal. The sums therefore equal those of a run with one worker, provided that
 the run has no commits by time or signal, no readers lock its commits, no decision depends on a metric, and no block is
-too long for its read buffer. With several workers, they are equal only if no block is refused: how far the other
+too long for its read buffer. With several workers, equality also requires that no block is refused: how far the other
 workers have planned at a refusal depends on timing.
 """
 

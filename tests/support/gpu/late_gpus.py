@@ -10,7 +10,7 @@ PATIENCE_SECONDS = 30.0
 
 
 class LateGpus:
-    """Several late GPUs. A collective is part of a stream's work, and a real GPU reaches it no matter what the host
+    """Several late GPUs. A collective is part of a stream's work, and a real GPU reaches it regardless of what the host
     waits for. So when one of these GPUs has reached a collective, the others work until they have reached it, too."""
 
     def __init__(self, devices):

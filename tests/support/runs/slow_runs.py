@@ -17,7 +17,7 @@ from conftest import make_workflow, write_data
 
 ROOT = Path(__file__).parents[3]
 ENDS_SECONDS = 400.0
-"""Time in seconds within which a run ends, whatever a test does to it."""
+"""Time limit in seconds for a run to end by itself."""
 EPOCHS = 12
 
 WORKFLOW = '''
