@@ -1,5 +1,5 @@
 """Training of CTR models whose embedding tables are larger than GPU memory and RAM. `pipeline.api` is the Python
-interface; its most used names can also be imported from `pipeline`."""
+interface; its most common names can also be imported from `pipeline`."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Workflow", "explain", "export", "load", "open_run", "open_servable", "score", "train"]
 
-# If `python -m pipeline...` started this process, it runs a command, and its imports take seconds. At this point
-# sys.argv[0] is still "-m": Python imports the package before it knows the script's name.
+# If this process was started by `python -m pipeline...`, it runs a command, whose imports take seconds. At this point
+# sys.argv[0] is still "-m", since Python imports the package before it finds the script.
 if sys.argv[:1] == ["-m"] and any(arg.removeprefix("-m").split(".")[0] == __name__ for arg in sys.orig_argv):
     from pipeline.machine.process import begin_command
 
@@ -22,7 +22,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """Import the Python interface at its first use: commands load what they need themselves."""
+    """Import the Python interface on first use: commands import only what they need."""
     if name in __all__:
         from pipeline import api
 

@@ -1,5 +1,5 @@
-"""The one command of this project: `pipeline COMMAND ...`. A command's module is imported when it is called, its
-arguments alone for `--help` and completion."""
+"""Entry point of the command line: `pipeline COMMAND ...`. A command's module is imported only when the command is
+called; `--help` and completion import only its arguments."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ GROUPS = {
     },
     "shell": {"completion": ("pipeline.__main__", "print a script with which bash completes commands and options")},
 }
-"""Commands by their purpose: name, module with a `main(argv)`, and one line of help."""
+"""Commands by purpose: name, module with a `main(argv)`, and one line of help."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 PARSERS = {"run": "train_arguments", "to-tensorboard": "tensorboard_arguments", "to-mlflow": "mlflow_arguments"}
-"""Functions of `pipeline.arguments` that are not named after their command."""
+"""Functions of `pipeline.arguments` that are not named after the command."""
 BASH = """\
 _pipeline() {
     mapfile -t COMPREPLY < <(compgen -W "$(pipeline completion -- "${COMP_WORDS[@]:1:COMP_CWORD-1}")" -- "$2")
@@ -52,7 +52,7 @@ complete -o default -F _pipeline pipeline"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; 2 if there is no command of that name."""
+    """Run a command and return its exit code; 2 if there is no such command."""
     if argv is None:
         begin_command()
     argv = sys.argv[1:] if argv is None else list(argv)
@@ -87,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser_of(name: str, argv: Sequence[str] = ()) -> ArgumentParser:
-    """Parser of a command's arguments, without the imports of the command. `argv`: those of `prepare` depend on it."""
+    """Parser of a command's arguments, made without importing the command. `argv`: the arguments; the parser of
+    `prepare` depends on them."""
     if name == "prepare":
         from pipeline.prepare.arguments import TAKES, prepare_arguments, statistics_arguments
 
@@ -101,7 +102,7 @@ def parser_of(name: str, argv: Sequence[str] = ()) -> ArgumentParser:
 
 
 def completion(argv: Sequence[str]) -> int:
-    """Print the completion for bash, or, for the words before the one that is completed, what this one may be."""
+    """Print the completion script for bash or, after "--", the candidates for the word that follows the given words."""
     from pipeline.arguments import completion_arguments
 
     if "--" not in argv:
@@ -113,7 +114,8 @@ def completion(argv: Sequence[str]) -> int:
 
 
 def choices(words: Sequence[str]) -> Iterator[str]:
-    """Commands, or else the options of the command and the values of those that have a list. Bash adds files."""
+    """Candidates for the next word: commands, values of the last option if it has choices, or the command's options.
+    Bash adds files."""
     if not words:
         yield from [*COMMANDS, "--help", "--version"]
     elif words[0] in COMMANDS:
@@ -137,7 +139,7 @@ def version() -> str:
 
 
 def usage() -> str:
-    """List all commands, by groups."""
+    """List all commands by group."""
     lines = ["usage: pipeline COMMAND ...   (pipeline COMMAND --help shows its arguments)"]
     for group, commands in GROUPS.items():
         lines += ["", f"{group}:", *(f"  {name:16}{what}" for name, (_, what) in commands.items())]

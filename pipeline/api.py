@@ -1,9 +1,9 @@
-"""The Python interface: workflows and their parts, and a function for each thing that a command does.
+"""The Python interface: workflows and their parts, and functions that do what the commands do.
 
-Importing this module sets nothing in the process, and loads neither torch nor Arrow: functions, models and opened runs
-import them at their first use."""
+Importing this module changes no settings of the process and loads neither torch nor Arrow: functions, models and opened
+runs import these on first use."""
 
-# Type checkers read the models' names from `import *`, so that `__all__` is the only list of them here.
+# Type checkers take the models' names from `import *`, so `__all__` is the only list of them here.
 # ruff: noqa: F403, F405
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ FOUND_IN = {
     "open_run": "pipeline.serving.opened",
     "open_servable": "pipeline.serving.open_servable",
 }
-"""Module of each name that is imported at its first use; all others are models."""
+"""Module of each name that is imported on first use; all other such names are models."""
 
 AnyWorkflow = Workflow | str | Path
-"""A workflow, or the file that holds one."""
+"""A workflow, or the file that contains one."""
 
 
 def __dir__() -> list[str]:
@@ -110,8 +110,8 @@ def __getattr__(name: str) -> Any:
 
 
 def load(path: str | Path) -> Workflow:
-    """Load the workflow of a Python, JSON or TOML file; FILE.py:NAME names another value than `workflow`. Raises
-    ValueError, with file and line, if there is none or it is wrong."""
+    """Load the workflow of a Python, JSON or TOML file; FILE.py:NAME selects the value NAME instead of `workflow`.
+    Raises ValueError, with file and line, if there is no workflow or it is invalid."""
     from pipeline.workflow import load as load_file
 
     return load_file(Path(path))
@@ -124,25 +124,25 @@ def train(
     dashboard: str | None = None, verbose: bool = True, observers: abc.Sequence[Observer] = (),
     extend: abc.Sequence[str | Path] = (), known_ok: bool = False,
 ) -> OpenRun:  # fmt: skip
-    """Train, and return the run opened at its best commit; close it, or use it in a `with` block.
+    """Train, and return the run, opened at its best commit; close it, or use it in a `with` block.
 
-    `run_dir`: folder for everything that the run writes (default: runs/NAME). `settings`: values of fields by their
-    paths, such as {"optimizer.rows.lr": 0.01, "model.kind": MyModel}. `verbose`: False prints warnings only; the
-    process's standard output is discarded meanwhile. `observers`: called for each event of the training. `extend`:
-    files, folders or patterns with which the run continues; its data must have spans. `known_ok`: skip those that the
-    run has already trained on. The other arguments are the options of `pipeline run`. The call resumes what an earlier
-    one began.
+    `run_dir`: folder for everything that the run writes (default: runs/NAME). `settings`: values of fields by path,
+    such as {"optimizer.rows.lr": 0.01, "model.kind": MyModel}. `verbose`: False prints only warnings; during the call,
+    the process's standard output is discarded. `observers`: called for each event of the training. `extend`: files,
+    folders or patterns with which to continue the run, whose data must have spans. `known_ok`: skip files that the run
+    has already trained on. The other arguments are options of `pipeline run`. The call resumes the run of an earlier
+    call.
 
-    For the rest of the process the C allocator keeps freed memory and uses one arena. Signal handlers and the
+    For the rest of the process, the C allocator keeps freed memory and uses one arena. Signal handlers and the
     environment are restored at the end.
 
-    Raises ValueError if anything is wrong before the training, PipelineError if it fails (GuardStopped of
-    `pipeline.spans.guard` if `metrics.guard` ends it), and after Ctrl-C KeyboardInterrupt (after SIGTERM SystemExit,
-    with code 143), once the planned blocks are trained and committed: the same call resumes from there, and
+    Raises ValueError if anything is wrong before training, and PipelineError if training fails (GuardStopped of
+    `pipeline.spans.guard` if `metrics.guard` ends it). After Ctrl-C, raises KeyboardInterrupt, and after SIGTERM,
+    SystemExit with code 143, when the planned blocks are trained and committed: the same call resumes from there, and
     `open_run(run_dir)` opens what is committed.
     """
     if getattr(current_process(), "_inheriting", False):
-        # A worker's process imports the script that started it, and nobody waits for what it would train.
+        # A worker process imports the script that started it, and must not train on its own.
         raise SystemExit('a worker imports this script: put pipeline.train under `if __name__ == "__main__":`')
     try:
         with brief_spinning(), nullcontext() if verbose else redirect_stdout(StringIO()):
@@ -174,7 +174,7 @@ def train(
         while cause.__cause__:
             cause = cause.__cause__
         if isinstance(cause, FloatingPointError):
-            # Its message names the class and the line; the frames between are those of this package.
+            # The message names the class and the line; the frames in between belong to this package.
             raise error.with_traceback(None) from None
         raise
 
@@ -183,9 +183,9 @@ def explain(
     workflow: AnyWorkflow, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
     serial: bool = False, workers: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what `pipeline run --explain --json` prints: the workflow, sizes of tiers and buffers, and the predicted
-    speed, memory and disk. Trains a few batches of the data to measure this machine, and writes no run. Raises
-    ValueError if anything is wrong with the run."""
+    """Return what `pipeline run --explain --json` prints: the workflow, the sizes of tiers and buffers, and the
+    predicted speed, memory and disk space. Trains on a few batches of the data to measure this machine; writes no run.
+    Raises ValueError if anything is wrong with the run."""
     with brief_spinning():
         found = with_settings(workflow, settings)
         from pipeline.driver.session import plan_session
@@ -204,10 +204,10 @@ def doctor(
     target: AnyWorkflow, *, settings: Mapping[str, Any] | None = None, workflow: AnyWorkflow | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Finding]:  # fmt: skip
-    """Look for faults in the data of a workflow, or of a run, given its folder; returns faults, then remarks.
+    """Look for faults in the data of a workflow, or of a run, given its folder. Returns faults, then remarks.
 
-    `workflow`: the workflow of a run that defines its own model class. `say`: called with lines that report what was
-    read. Raises ValueError if the files do not fit the workflow, or the folder holds no run."""
+    `workflow`: the workflow of a run, if it defines the model class. `say`: called with lines that report what was
+    read. Raises ValueError if the files do not fit the workflow, or if the folder does not contain a run."""
     from pipeline.doctor.diagnose import diagnose
     from pipeline.doctor.main import target_of
 
@@ -222,14 +222,14 @@ def score(
     keep: abc.Sequence[str] = (), workers: int | None = None, bad_values: BadValues = "clip", fresh: bool = False,
     workflow: AnyWorkflow | None = None,
 ) -> str:  # fmt: skip
-    """Score Parquet files as the evaluation of a run does, and write a file for each into the folder `out`.
+    """Score Parquet files as the evaluation of a run does, and write one file of scores for each to the folder `out`.
 
     `data`: files, folders or globs. `commit`: "best", "last" or a number (default: best if there is one, else last).
-    `keep`: columns to copy. `bad_values`: see `open_run`. `fresh`: move what is in `out` aside first. `workflow`: for a
-    model class that it defines, or for other caps.
+    `keep`: columns to copy. `bad_values`: see `open_run`. `fresh`: first move the contents of `out` aside. `workflow`:
+    the run's workflow if it defines the model class, or one with other caps.
 
     Returns a line with the metrics if the files have labels, else "". Raises ValueError if an argument or the data do
-    not fit, PipelineError if scoring fails, and KeyboardInterrupt after a signal; the same call does the rest.
+    not fit, PipelineError if scoring fails, and KeyboardInterrupt after a signal; the same call then scores the rest.
     """
     from pipeline.serving.commit import open_commit
     from pipeline.serving.scoring import ScoringOrder
@@ -249,14 +249,14 @@ def export(
     negatives: float = 1.0, memory: str | int = "1 GiB", publish: bool | str = False,
     workflow: AnyWorkflow | None = None,
 ) -> ServableManifest:  # fmt: skip
-    """Write a servable of a run into the folder `out`: everything that scoring needs without the run. The call resumes
-    an interrupted one, and does nothing if the servable exists.
+    """Write a servable of a run to the folder `out`: everything that scoring needs, without the run. Resumes an
+    interrupted call, and does nothing if the servable exists.
 
     `negatives`: share of the negative examples that the training data kept; scores are corrected to all negatives.
-    `memory`: for sorting rows. `publish`: name the servable in the file `current` of the folder that contains `out`,
-    which servers read; or the address of a folder in an object store to copy it to. `commit`, `workflow`: see `score`.
-    Raises ValueError if an argument does not fit the run or `out` holds something else, and Damaged if the commit is
-    damaged.
+    `memory`: for sorting rows. `publish`: True names the servable in the file `current` of the folder that contains
+    `out`, which servers read; an address of a folder in an object store copies the servable to it. `commit`,
+    `workflow`: see `score`. Raises ValueError if an argument does not fit the run or `out` contains something else, and
+    Damaged if the commit is damaged.
     """
     from pipeline.messages.sizes import bytes_of_memory
     from pipeline.serving.commit import open_commit
@@ -283,8 +283,8 @@ def _file_or_value(workflow: AnyWorkflow | None) -> Workflow | Path | None:
 
 
 def with_settings(workflow: object, settings: Mapping[str, Any] | None = None) -> Workflow:
-    """Return the workflow, or that of a file, with values of fields by their paths. Raises ValueError if it is not a
-    workflow, or if a setting is wrong."""
+    """Return the workflow, or that of a file, with `settings` (values of fields by path) applied. Raises ValueError if
+    it is not a workflow, or if a setting is wrong."""
     if not isinstance(workflow, Workflow | str | Path):
         raise ValueError(
             f"pipeline.train takes a workflow or the file of one, got a {type(workflow).__name__}; to train on "
@@ -303,7 +303,8 @@ SETTING = re.compile(r"--set (?:'([\w.]+)=([^']*)'|([\w.]+)=([^\s;,]+))")
 
 
 def in_python(text: str) -> str:
-    """Message of a command in which options are arguments of the call, and `--set a.b=c` is settings={"a.b": c}."""
+    """Translate a command's message to Python: options become arguments of the call, and `--set a.b=c` becomes
+    settings={"a.b": c}."""
 
     def setting(found: re.Match[str]) -> str:
         path, value = found[1] or found[3], found[2] if found[1] else found[4]

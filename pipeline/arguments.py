@@ -1,5 +1,5 @@
-"""The arguments of every command. One option has the same name and the same words everywhere. This module imports
-nothing that takes long, so that `--help` and a wrong option are answered at once."""
+"""The arguments of every command. An option has the same name and help text everywhere. This module imports nothing
+slow, so that `--help` and wrong options are answered immediately."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pipeline.messages.sizes import format_size, parse_size
 from pipeline.messages.uris import path_or_uri
 
 MAX_BODY_BYTES = (1 << 31) - 1
-"""Maximum of `serve --max-bytes`: offsets of texts and lists have 32 bits."""
+"""Maximum of `serve --max-bytes`: offsets of strings and lists have 32 bits."""
 MAX_RUNS = 8
-"""Number of runs that `compare` can show: the number of colours that are easy to distinguish."""
+"""Maximum number of runs that `compare` shows: the number of colours that are easy to distinguish."""
 REPORT = "report.html"
 TRACE = "trace.json"
 SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its subfolder _scoring"
@@ -25,7 +25,7 @@ BAD_VALUES = ("clip", "null", "refuse")
 
 
 def command_parser(name: str, text: str) -> argparse.ArgumentParser:
-    """Make the parser of a command without arguments."""
+    """Make a command's parser, without arguments yet."""
     return argparse.ArgumentParser(prog=f"pipeline {name}", description=text, allow_abbrev=False)
 
 
@@ -474,11 +474,11 @@ def add_follow(parser: argparse.ArgumentParser) -> None:
 
 
 def size_argument(text: str) -> int:
-    """Number of bytes of a size such as "512 MiB". Raises ArgumentTypeError if it is not a size."""
+    """Convert a size such as "512 MiB" to bytes. Raises ArgumentTypeError if it is not a size."""
     try:
         found = parse_size(text)
     except ValueError as error:
-        # argparse leaves out what any other exception says.
+        # argparse drops the message of any other exception.
         raise argparse.ArgumentTypeError(str(error)) from None
     assert isinstance(found, int)
     return found
@@ -492,7 +492,8 @@ def _body_size(text: str) -> int:
 
 
 def _number(kind: Callable[[str], float], above: float, most: float, expected: str) -> Callable[[str], float]:
-    """Type of an argument that is a number greater than `above` and at most `most`; `expected` says so in its error."""
+    """Make the type of an argument that is a number greater than `above` and at most `most`; `expected`: the same in
+    words, for the error."""
 
     def parse(text: str) -> float:
         with suppress(ValueError):

@@ -24,22 +24,22 @@ ADVICE = {
     errno.ENAMETOOLONG: "the name is too long; name another place",
     errno.EFBIG: "the file would be larger than this process or the file system allows; raise the limit (ulimit -f)",
 }
-"""Meaning of errors of the operating system, and what to do, by number."""
+"""Meaning of operating system errors, and what to do, by error number."""
 
 REMOTE = re.compile(r"(s3a?|gs|gcs|abfss?|az|hdfs|https?|ftp):/")
-"""Beginning of a place that is no folder. Of `s3://bucket` a path keeps one slash."""
+"""Prefix of a place that is not a folder. A `Path` of `s3://bucket` keeps only one slash."""
 
 
 def error_text(error: Exception, lower: str = "storage's caps") -> str:
-    """Text of an error for the user. `lower`: what takes memory and can be set lower."""
+    """User-facing text of an error. `lower`: what takes memory and can be set lower."""
     if isinstance(error, MemoryError):
         return f"out of memory ({error or type(error).__name__}): lower {lower}, or free memory for this process"
     return system_text(error) or str(error)
 
 
 def system_text(error: BaseException) -> str:
-    """Text of an error of the operating system: the path, the reason, how much of the disk is free if that is the
-    reason, and what to do. Empty for any other error."""
+    """Text of an operating system error: the path, the reason, the free disk space if the disk is full, and what to do.
+    Empty for any other error."""
     if not isinstance(error, OSError) or error.errno not in ADVICE:
         return ""
     where = " and ".join(_printed(name) for name in (error.filename, error.filename2) if name is not None)
@@ -51,14 +51,14 @@ def system_text(error: BaseException) -> str:
 
 
 def _printed(name: object) -> str:
-    """A path on one line, whatever is in it."""
+    """A path on one line, with unprintable characters escaped."""
     text = str(name)
     return text if text.isprintable() else repr(text)
 
 
 def did_you_mean(name: str, known: Iterable[str], has: str = "it has") -> tuple[str | None, str]:
-    """Return the known name that a misspelt one is closest to, or None, and the end of a message about it: the close
-    name, or else all of them, after `has`."""
+    """Return the known name closest to a misspelt one, or None, and the end of a message about it: the closest name, or
+    else, after `has`, all known names."""
     names = [other for other in known if not other.startswith("_")]
     folded = {other.casefold(): other for other in reversed(names)}
     close = get_close_matches(name.casefold(), folded, n=1)
@@ -68,8 +68,8 @@ def did_you_mean(name: str, known: Iterable[str], has: str = "it has") -> tuple[
 
 
 def refuse_remote(name: str, *places: str | Path | None, way: str = "name one there") -> None:
-    """Raises ValueError, with the name of the argument or setting and the way out, if a place is an address: one of a
-    store, such as s3://bucket/log, or a path written as file:///path."""
+    """Raises ValueError, with the name of the argument or setting and the way out, if a place is an address: one in an
+    object store, such as s3://bucket/log, or a path written as file:///path."""
     for place in places:
         if path := re.match("file:/+", text := str(place)):
             raise ValueError(f"{name} {text}: write the path without file://, as /{text[path.end() :]}")
@@ -81,13 +81,13 @@ def refuse_remote(name: str, *places: str | Path | None, way: str = "name one th
 
 
 def shortened(value: object, limit: int = 60) -> str:
-    """Text of a value in a message, cut if it is long."""
+    """Text of a value for a message, truncated to `limit` characters."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]} ..."
 
 
 class PipelineError(RuntimeError):
-    """A failure that ends the run. A failed stage's message names the stage and the block, and keeps the cause."""
+    """A failure that ends the run. The error of a failed stage names the stage and the block, and keeps the cause."""
 
     resumes = True
     """False if the same command would not find what it needs."""
@@ -96,9 +96,9 @@ class PipelineError(RuntimeError):
 class OutOfTurn(PipelineError):
     """A stage was called for a block that is not its next one, or in a process where its run is not open.
 
-    Stages have state, so such a call does nothing but raise. It happens when Dask reruns a task whose result it lost.
+    Stages have state, so such a call only raises. It happens when Dask reruns a task whose result was lost.
     """
 
 
 class LostTouch(PipelineError):
-    """A stage failed because another worker did not take part in a collective, or is gone."""
+    """A stage failed because another worker did not take part in a collective or is gone."""

@@ -1,6 +1,6 @@
-"""Records that flow between the stages, in the order in which the stages make them.
+"""Records passed between the stages, in the order in which the stages create them.
 
-Shape letters of these records and of the stages (a module that needs others says so):
+Shape letters of these records and of the stages (a module that uses others defines them):
   N examples of a block     B examples of a batch      T labels           X numbers
   F categorical fields      S single-valued fields     M multi-hot fields
   V values (occurrences of keys)   Q values of sequences, which follow those of the fields   L item lists of sequences
@@ -26,21 +26,21 @@ U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
 RESERVED = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""A value that is never a key. It marks empty slots of hash tables, and fills and pads the log."""
+"""A value that is never a key. Marks empty slots of hash tables; fills and pads the log."""
 
 TILE = 1024
-"""Number of examples in a tile. Gradients of equal keys are summed within a tile first, then tile by tile."""
+"""Number of examples in a tile. Gradients of equal keys are summed first within each tile, then tile by tile."""
 
 
 class Event(Protocol):
-    """A point in the work given to a GPU, which the GPU may not have reached yet."""
+    """A point in a GPU's queued work that the GPU may not have reached yet."""
 
     def wait(self) -> None:
-        """Block until the GPU has done all work that was given to the stream before this event."""
+        """Block until the GPU has finished all work submitted to the stream before this event."""
 
 
 class AlreadyDone:
-    """An event that has already happened: work in RAM is done when the call returns."""
+    """An event that has already happened, since work in RAM is done when the call returns."""
 
     def wait(self) -> None:
         pass
@@ -55,7 +55,7 @@ class Block:
 
     number: int
     split: str
-    """"train", "validation", "test", or "span": a span of the training data that is scored before it is trained on."""
+    """"train", "validation", "test", or "span" (a span of the training data, scored before it is trained on)."""
     epoch: int
     """Number of the epoch, or of the pass over the span."""
     first_batch: int
@@ -65,16 +65,16 @@ class Block:
     """Position of the block's first example in the order of the split's epoch."""
     num_examples: int
     batch_size: int
-    """Examples of every batch but the last one of an epoch, which may have fewer, or a few more."""
+    """Number of examples of every batch except the last one of an epoch, which may have fewer or slightly more."""
     first_step: int
-    """Optimizer steps taken before this block, over the whole run."""
+    """Number of optimizer steps before this block, over the whole run."""
     closes_split: bool
-    """True for the last block of this split in this epoch."""
+    """True for the split's last block in this epoch."""
     agenda_batch: int = 0
-    """Number of batches of the whole run before the block's first one, evaluations included."""
+    """Number of batches before the block's first one, over the whole run, including evaluations."""
     span: int | None = None
-    """Number of the span that the block belongs to, or that had come when another split is evaluated; None if the
-    training data has no spans."""
+    """Number of the block's span or, when another split is evaluated, of the latest span; None if the training data has
+    no spans."""
 
     @property
     def trains(self) -> bool:
@@ -82,7 +82,7 @@ class Block:
 
     @property
     def round(self) -> int:
-        """Number, from 1, of the block's epoch, or of its span if there are spans."""
+        """Number of the block's epoch or, if there are spans, of its span; counts from 1."""
         return 1 + (self.epoch if self.span is None else self.span)
 
     def batch_bounds(self, batch: int) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class Block:
 class Rank:
     """Rank of this worker among W workers.
 
-    Each batch is cut into W contiguous parts, in the order of ranks, whose sizes differ by at most one example.
+    Each batch is divided into W contiguous parts, in the order of ranks. Their sizes differ by at most one example.
     """
 
     number: int = 0
@@ -108,7 +108,8 @@ class Rank:
         return begin, begin + each + (self.number < more)
 
     def part_of(self, block: Block) -> Block:
-        """The block as this worker sees it: its part of each batch; examples count from the start of the first part."""
+        """The block as this worker sees it: the worker's part of each batch. Examples are counted from the start of the
+        first part."""
         sizes = [self.size_of(end - begin) for begin, end in map(block.batch_bounds, range(block.num_batches))]
         return replace(block, num_examples=sum(sizes), batch_size=self.size_of(block.batch_size))
 
@@ -123,13 +124,13 @@ class FieldLayout:
     """Position of each categorical field's values within a batch; the same for all blocks of a run."""
 
     single_S: tuple[int, ...]
-    """Field numbers of the single-valued fields, in the order of the workflow."""
+    """Field numbers of the single-valued fields, in workflow order."""
     multi_M: tuple[int, ...]
-    """Field numbers of the multi-hot fields, in the order of the workflow."""
+    """Field numbers of the multi-hot fields, in workflow order."""
     mean_M: tuple[bool, ...]
-    """True for each multi-hot field that is pooled by mean; the others are pooled by sum."""
+    """True for each multi-hot field that is mean-pooled; the others are sum-pooled."""
     candidates_L: tuple[int, ...] = ()
-    """Field number of the candidate of each item list: sequence by sequence, in the order of the workflow."""
+    """Field number of each item list's candidate: sequence by sequence, in workflow order."""
 
     @property
     def num_fields(self) -> int:
@@ -142,7 +143,7 @@ class FieldLayout:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """A block as `read` leaves it in its buffer of the read ring.
+    """A block as `read` writes it to a buffer of the read ring.
 
     The values of batch b are `keys_V[batch_starts[b] : batch_starts[b + 1]]`: first the single-valued fields, field by
     field, B values each, then the multi-hot fields, field by field, then the item lists of sequences, list by list.
@@ -155,26 +156,28 @@ class Examples:
     keys_V: U64
     """Keys of all values. `dedup` overwrites each batch's keys with its inverse and source (see `BatchIndex`)."""
     batch_starts: I64
-    """[K + 1] start of each batch's values in `keys_V`."""
+    """[K + 1] starts of the batches' values in `keys_V`."""
     bags: tuple[I32, ...]
-    """Per batch [M + L, B + 1]: start of each example's bag or item list, counted from the batch's first value."""
+    """Per batch, [M + L, B + 1] starts of the examples' bags and item lists, counted from the batch's first value."""
     nbytes: int
     """Bytes that the block takes in the read ring."""
     groups_N: U64 | None = None
-    """Group of each example, for metrics within groups; None if the workflow names no group. Stays on the host."""
+    """Group of each example, for metrics within groups; None if the workflow names no group. Always on the host."""
     slices_SN: U64 | None = None
-    """[S, N] key of each example's value of each column of `metrics.slices`; None without them. Stays on the host."""
+    """[S, N] key of each example's value in each column of `metrics.slices`; None without slices. Always on the
+    host."""
     lists: tuple[tuple[int, ...], ...] = ()
-    """Per batch the starts of the item lists' values and their end, as in `bags`: L + 1 numbers, which are on the host
-    also where `bags` are not; empty without sequences."""
+    """Per batch, the starts of the item lists' values and their end, as in `bags`: L + 1 numbers. On the host even if
+    `bags` are not; empty without sequences."""
     list_numbers: tuple[tuple[F32, ...], ...] = ()
-    """For each batch, the values of each list of numbers; each has as many values as the item lists of its sequence."""
+    """Per batch, the values of each list of numbers. Each has the same number of values as the item lists of its
+    sequence."""
     num_cut: int = 0
-    """Number of sequences of the block's examples that were longer than their `max_length`."""
+    """Number of sequences in the block that were longer than their `max_length`."""
 
     def batch_weights(self, by_label: bool = False) -> list[float]:
-        """Total example weight of each batch; without a weight column each example weighs 1. `by_label`: of each batch
-        that of the examples that have the first label, then the second, and so on."""
+        """Total example weight of each batch; without a weight column, each example has weight 1. `by_label`: for each
+        batch, the weight of the examples that have the first label, then the second, and so on."""
         bounds = map(self.block.batch_bounds, range(self.block.num_batches))
         if by_label:
             weights_N = np.ones(len(self.labels_NT)) if self.weights_N is None else self.weights_N.astype(np.float64)
@@ -187,51 +190,51 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class BatchIndex:
-    """Index of one batch into the block's unique keys. `inverse_V` and `source_V` lie in the read ring."""
+    """Index of one batch into the block's unique keys. `inverse_V` and `source_V` are in the read ring."""
 
     unique_P: I32
-    """Positions in the block's `keys_U` of this batch's unique keys, in order of first appearance."""
+    """Positions of this batch's unique keys in the block's `keys_U`, in order of first appearance."""
     starts_P: I32
-    """[P + 1] start of each unique key's occurrences in `source_V`."""
+    """[P + 1] starts of the unique keys' occurrences in `source_V`."""
     inverse_V: I32
-    """Position in `unique_P` of each value's key, in the batch's order."""
+    """Position of each value's key in `unique_P`, in the batch's order."""
     source_V: I32
-    """Occurrences grouped by unique key. Those of fields are encoded as example * F + field and ordered, within a key,
-    by tile of `TILE` examples, then by field, then by example. Those of sequences follow them: value q of the batch's
-    item lists, in the order of the values, is B * F + q. This order depends on nothing but the batch."""
+    """Occurrences grouped by unique key. Within a key, those of fields come first, encoded as example * F + field and
+    ordered by tile of `TILE` examples, then by field, then by example. Those of sequences follow in the order of the
+    values: value q of the batch's item lists is B * F + q. The order depends only on the batch."""
     parts_W: tuple[int, ...] = ()
-    """Several workers: number of unique keys of each owner. The keys are then in the order of their owners."""
+    """With several workers, number of unique keys of each owner; the keys are then in the order of their owners."""
     lists_LB: I32 | None = None
     """[L, B + 1] starts of the item lists of sequences, as in `Examples.bags`; None without sequences."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """The keys of one owner that one worker needs for a block."""
+    """The keys that one worker needs from one owner for a block."""
 
     keys_U: U64
     positions: tuple[I32, ...]
-    """Per batch [P] positions in `keys_U`, in the order of the requesting worker's unique keys of the batch."""
+    """Per batch, [P] positions in `keys_U`, in the order of the requesting worker's unique keys of the batch."""
     occurrences: tuple[I32, ...]
-    """Per batch [P] number of occurrences of each key in the worker's part of the batch."""
+    """Per batch, [P] number of occurrences of each key in the worker's part of the batch."""
     examples_with_key: tuple[I32, ...]
-    """Per batch [P] number of examples that hold each key; empty if the optimizer does not need it, or if no example
-    can hold a key twice, so that it equals `occurrences`."""
+    """Per batch, [P] number of examples that contain each key; empty if the optimizer does not need it, or if it equals
+    `occurrences` because no example can contain a key twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRequests:
-    """Requests of all workers to one owner for one batch: R requests, in the order of ranks, and within a rank in the
-    order of its `KeyRequest`."""
+    """Requests of all workers to one owner for one batch: R requests, ordered by rank, and within a rank as in its
+    `KeyRequest`."""
 
     index: BatchIndex
     """Index of the requested keys, built as for a batch with one field whose values are the requests."""
     parts_W: tuple[int, ...]
     """Number of requests of each rank."""
     starts_P: I32
-    """[P + 1] cumulative counts; the differences are each key's occurrences in the whole batch."""
+    """[P + 1] cumulative counts; their differences are the numbers of each key's occurrences in the whole batch."""
     examples_with_key_P: I32
-    """Number of examples of the whole batch that hold each key; empty as in `KeyRequest`."""
+    """Number of examples of the whole batch that contain each key; empty as in `KeyRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +244,9 @@ class Unique:
     block: Block
     keys_U: U64
     batches: tuple[BatchIndex, ...]
-    """Index of each batch; in the GPU's memory if `dedup` ran there."""
+    """Index of each batch; in GPU memory if `dedup` ran on the GPU."""
     examples: Examples | None = None
-    """The block's examples in the GPU's memory; None if `train` uses those that `read` returned."""
+    """The block's examples in GPU memory; None if `train` uses those returned by `read`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +257,7 @@ class OwnedKeys:
     block: Block
     keys_U: U64
     row_requests: tuple[RowRequests, ...]
-    """One for each batch."""
+    """One per batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,16 +273,16 @@ class Moves:
     device_to_disk: int = 0
     host_to_disk: int = 0
     unchanged: int = 0
-    """Rows that left for the disk without a write, since the log already holds them unchanged."""
+    """Rows evicted to disk without a write, since the log already contains them unchanged."""
     padding: int = 0
     """Unused rows at the end of the block's last chunks in the log."""
     arrives: bool = True
-    """False for evaluation: its rows are read into staging, and stay in their tiers."""
+    """False for evaluation, whose rows are read into staging but stay in their tiers."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskWrite:
-    """Rows that go to one shard on disk: the next `num_host` of the host's victims, then the next `num_device` of the
+    """Rows written to one shard on disk: the next `num_host` of the host's victims, then the next `num_device` of the
     device's victims."""
 
     num_host: int
@@ -294,7 +297,7 @@ class Plan:
 
     The staging buffer holds the arrivals in this order: new rows, rows from the host, rows from the disk. The outgoing
     buffer holds the device's victims: first those that go to the host, then those that go to the disk. Victims that go
-    to disk, from the host and from the device, are each in the order of their shards.
+    to disk are ordered by shard, separately for host and device.
     """
 
     block: Block
@@ -307,13 +310,13 @@ class Plan:
     arrival_slots: I32
     """[A] device slot of each arrival; empty for evaluation."""
     victim_slots_E: I32
-    """Device slots of the victims that have to be copied; a victim whose unchanged row is in the log is left out."""
+    """Device slots of the victims that must be copied. Victims whose unchanged row is in the log are omitted."""
     host_into: I32
-    """Host slots that take the first len(host_into) victims of the device; the other victims go to disk."""
+    """Host slots that receive the device's first len(host_into) victims; the other victims go to disk."""
     host_victim_slots: I32
-    """Host slots whose row is written to disk."""
+    """Host slots whose rows are written to disk."""
     disk_writes: tuple[DiskWrite, ...]
-    """One for each shard that receives rows, in the order of shards."""
+    """One per shard that receives rows, in the order of shards."""
     moves: Moves
 
     @property
@@ -323,19 +326,19 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A block that `plan` (or `read`) does not take, and why. Nothing was changed; the blocks before it finish."""
+    """A block that `plan` (or `read`) refuses, and the reason. Nothing was changed; earlier blocks are completed."""
 
     block: Block
     what: str
-    """Kind of the reason. "pause": the driver asked for it. "commit": a commit is due first. "window": a smaller
-    look-ahead or block may fit. "disk": the run may continue once older commits are deleted. "map": the run stops."""
+    """Kind of the reason. "pause": the driver asked for it. "commit": a commit must come first. "window": a smaller
+    look-ahead or block may fit. "disk": the run may continue after older commits are deleted. "map": the run stops."""
     message: str
     """Text for the user: what is needed and what is available."""
     needed: int = 0
-    """The amount needed: chunks, bytes, or rows, of which the whole working set may have to move at once."""
+    """The amount needed: chunks, bytes, or rows (the whole working set may have to move at once)."""
     cap: str = ""
-    """Field of the run's `Sizes` that is too small, such as "staging_rows" (of a ring: what its buffers have); empty if
-    none is."""
+    """Field of the run's `Sizes` that is too small, such as "staging_rows"; for a ring, its buffers are too small.
+    Empty if none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,14 +350,14 @@ class Staged:
     plan: Plan | None = None
     """The plan with the arrays that `train` uses copied to the GPU's memory; None without a GPU."""
     ready: Event = DONE
-    """Happens when all of it has been copied to the GPU."""
+    """Happens when rows and plan have been copied to the GPU."""
     source: object = None
-    """Host memory that the copies read from; the reference keeps it allocated until they are done."""
+    """Host memory that is the source of the copies; the reference keeps it allocated until they are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A block that was trained or scored, or whose work was given to a GPU.
+    """A block that was trained or scored, or whose work was submitted to a GPU.
 
     `outgoing_EW` is a view of an outgoing buffer.
     """
@@ -362,15 +365,16 @@ class Trained:
     block: Block
     outgoing_EW: U32
     found: Callable[[], BlockResult] | None = None
-    """Returns the block's result; may be called once the block's work is done. None if the block was not trained."""
+    """Returns the block's result; may be called only after the block's work is done. None if the block was not
+    trained."""
     swapped: Event = DONE
-    """Happens when `outgoing_EW` is filled and the arrivals have been read: after the swap, or, when the block
-    evaluates, after its last score."""
+    """Happens when `outgoing_EW` is filled and the arrivals have been read: after the swap or, for evaluation, after
+    the last score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A block whose rows are all in the tiers where its plan put them."""
+    """A block whose rows have all reached the tiers that its plan assigned them."""
 
     block: Block
 
@@ -388,15 +392,15 @@ class StageCall:
     cpu_seconds: float
     """CPU time of the calling thread, or of the whole process under the serial executor."""
     ready: int = 0
-    """Blocks that were staged and waiting when `train` began, its own block not counted."""
+    """Number of blocks that were staged and waiting when `train` started, excluding its own block."""
     parts: tuple[tuple[str, float], ...] = ()
     """(name, seconds) of separately reported parts of the call: "disk", "host copy", "other workers", "compile"."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldCounts:
-    """Counts by categorical field, [F] each, of the first batch of a block. Of several workers each counts its own part
-    of the batch, and of its keys those that it owns. A key that several fields have counts for one of them."""
+    """Counts by categorical field, [F] each, for the first batch of a block. With several workers, each counts its own
+    part of the batch and, among the keys, those that it owns. A key in several fields counts for only one of them."""
 
     values_F: tuple[int, ...]
     keys_F: tuple[int, ...]
@@ -404,40 +408,40 @@ class FieldCounts:
     host_F: tuple[int, ...]
     disk_F: tuple[int, ...]
     new_F: tuple[int, ...]
-    """Unique keys that were not on the device when the block was planned, by where they were; new: nowhere."""
+    """Unique keys that were not on the device when the block was planned, by location; new: in no tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """Result of a stage's call for the driver: a few numbers. The arrays stay in the worker's process."""
+    """Result of a stage's call for the driver: a few numbers. Arrays stay in the worker's process."""
 
     stage: str
     number: int
     call: StageCall | None = None
-    """None if the call did nothing because this block or an earlier one had been refused, or if there was no call: in
-    results that are fetched when the pipeline drains."""
+    """None if the call did nothing because this block or an earlier one had been refused, or if there was no call, as
+    in results that are fetched when the pipeline drains."""
     refusal: Refusal | None = None
     moves: Moves | None = None
     trained: BlockResult | None = None
-    """Result of a block that has become available: on a GPU, of an earlier block (`trained.block`)."""
+    """Block result that has become available; on a GPU, that of an earlier block (`trained.block`)."""
     fields: FieldCounts | None = None
-    """Of some blocks; see `field_counts`."""
+    """Only for some blocks; see `field_counts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitSums:
-    """One worker's metric sums of a split, or of a part of it; its scores are fetched separately."""
+    """One worker's metric sums of a split or part of a split. Scores are fetched separately."""
 
     sums: NDArray[np.float64] | None = None
     """See `Evaluation.sums`; None if nothing was evaluated."""
     clipped: float = 0.0
     clippable: float = 0.0
-    """Number of row gradients that CowClip clipped in this epoch, and of those that it checked."""
+    """Number of row gradients that CowClip clipped, and number that it checked, in this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceFigures:
-    """Metrics of the examples of a split that have one value in a column (see `pipeline.metrics.slices`)."""
+    """Metrics of the examples of a split that have a given value in a column (see `pipeline.metrics.slices`)."""
 
     column: str
     label: str
@@ -448,10 +452,10 @@ class SliceFigures:
     auc: float
     ne: float
     calibration: float
-    """nan where they are undefined: with one class, or without a weight."""
+    """NaN if undefined: only one class, or zero weight."""
     low: float
     high: float
-    """Interval of the calibration; nan for no end."""
+    """Interval of the calibration; NaN for an open end."""
     num_slices: int = 0
     """Number of values of the column in the split."""
 
@@ -462,16 +466,16 @@ class BlockResult:
 
     block: Block
     loss: float
-    """Mean loss over the block's examples, weighted."""
+    """Weighted mean loss over the block's examples."""
     metrics: dict[str, float]
-    """Metrics of the split; empty except in its last block."""
+    """Metrics of the split; empty except in the split's last block."""
     weight: float = 0.0
     """Total weight of the examples of `loss`."""
     closed: SplitSums | None = None
-    """Metric sums in place of `metrics` if this worker has only a part of the examples."""
+    """Metric sums instead of `metrics` if this worker has only a part of the examples."""
     scores_NT: F32 | None = None
-    """[N, T] logits of the block's examples; only in a scoring."""
+    """[N, T] logits of the block's examples; only when scoring."""
     curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
     """With `metrics`: see `Evaluation.curve_T3C`."""
     slices: tuple[SliceFigures, ...] = ()
-    """Worst slices, with `metrics`, of each column of `metrics.slices`, for each label that is 0 or 1."""
+    """With `metrics`: worst slices of each column of `metrics.slices`, for each binary label."""

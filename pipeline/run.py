@@ -1,4 +1,4 @@
-"""The command `run`: check everything, then train. `python -m pipeline.run WORKFLOW` is the same."""
+"""The command `run`: check everything, then train. Also runs as `python -m pipeline.run WORKFLOW`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from pipeline.workflow import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began; 3 if the
-    guard stopped it before a span that is predicted badly; 130 after
-    SIGINT, 143 after SIGTERM and 141 if its output is no longer read, all of which stop it at a commit. Errors are
-    printed as one message, without a traceback."""
+    """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it started, 3 if the
+    guard stopped it before a span with bad predictions; 130 after SIGINT, 143 after SIGTERM, and 141 if its output is
+    no longer read, each after stopping at a commit. Errors are printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
         code = watch_command(args) if args.watch else train_command(args)
@@ -37,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def watch_command(args: argparse.Namespace) -> int:
-    """Train as the arguments say, and then on the files that come to a folder, and return the exit code."""
+    """Train according to the arguments, then on files that arrive in a folder. Returns the exit code."""
     try:
         workflow = override(load(args.workflow), args.set)
         # These imports take seconds, and a mistake in the workflow is reported without them.
@@ -62,7 +61,7 @@ def watch_command(args: argparse.Namespace) -> int:
 
 
 def train_command(args: argparse.Namespace) -> int:
-    """Train as the arguments say, and return the exit code."""
+    """Train according to the arguments. Returns the exit code."""
     with ExitStack() as stack:
         try:
             not_scored = ["metrics.score_spans=false"] if args.no_score else []

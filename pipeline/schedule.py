@@ -1,10 +1,10 @@
-"""The schedule of the stages: the edges of the task graph, and the blocks kept in flight. It defines what may overlap
-and explains why no update is lost.
+"""Schedule of the stages: the edges of the task graph, and the blocks kept in flight. The edges determine what may
+overlap and ensure that no update is lost.
 
 While block i trains, blocks i+1 .. i+L are planned and prefetched, and blocks up to i+2L are read and deduplicated.
-`plan(i)` never evicts a row that a block of i .. i+L needs. So a row that `plan(i)` evicts is next needed by a block
-j > i+L, and `prefetch(j)` waits for `write_back(j-L-1)`; by then the row is where the map says. Nothing else orders the
-stages: there are no locks, and a running task never waits for another stage.
+`plan(i)` never evicts a row that a block of i .. i+L needs. So the next block j that needs an evicted row comes after
+block i+L, and `prefetch(j)` waits for `write_back(j-L-1)`. By then the row is where the map says. Nothing else orders
+the stages: there are no locks, and a running task never waits for another stage.
 
 Buffers are rings indexed by block number: 2L+1 read buffers, L+1 staging and L+1 outgoing buffers. The same edges free
 them: `read` reuses the buffer of a block that `train` has finished, and the `write_back` that `prefetch` waits for has
@@ -26,12 +26,12 @@ Future = Any
 
 
 def edges(stage: str, i: int, look_ahead: int) -> list[Task]:
-    """Tasks for which `stage` of block i waits. Each stage also waits for the same stage of block i-1, since it has
-    state."""
+    """Tasks that `stage` of block i waits for. Since stages have state, each one also waits for the same stage of block
+    i-1."""
     after: dict[str, list[Task]] = {
         "read": [("train", i - 2 * look_ahead - 1)],
         "dedup": [("read", i)],
-        # Of all workers: the executor for several workers waits for each worker's task.
+        # For all workers: with several workers, the executor waits for the task of each one.
         "unite": [("dedup", i)],
         "scan": [("plan", i - 1)],
         "plan": [("scan", i), *(("unite", i + ahead) for ahead in range(look_ahead + 1))],
@@ -47,17 +47,17 @@ class Executor(Protocol):
     """Runs stages. The driver passes it names of stages and block numbers, never arrays."""
 
     def submit(self, stage: str, number: int, after: list[Future]) -> Future:
-        """Run a stage when all tasks of `after` have finished."""
+        """Run a stage after all tasks of `after` have finished."""
 
     def result(self, future: Future) -> StageResult:
         """Wait for a task and return its result, or raise its exception."""
 
     def settle(self, futures: list[Future]) -> None:
-        """Wait until none of these tasks is running, whether they succeeded or failed."""
+        """Wait until none of these tasks is running, whether it succeeded or failed."""
 
 
 class SerialExecutor:
-    """Runs stages in one thread, in order, without Dask: the reference, and the easiest executor to debug."""
+    """Runs stages in one thread, in order, without Dask. The reference executor, and the easiest to debug."""
 
     def __init__(self, call: Callable[[str, int], StageResult]) -> None:
         self._call = call
@@ -94,10 +94,11 @@ class BlockSchedule:
         self._refusal: Refusal | None = None
 
     def run(self) -> Refusal | None:
-        """Run all blocks, or those before the first refused one. Returns the refusal, if any, when nothing is in
+        """Run all blocks, or those before the first refused one. Returns the refusal, or None, when nothing is in
         flight.
 
-        If a stage raises, no more tasks are submitted; the exception is raised again when the running tasks have ended.
+        If a stage raises, no more tasks are submitted, and the exception is re-raised after the running tasks have
+        ended.
         """
         try:
             return self._run()
@@ -126,7 +127,7 @@ class BlockSchedule:
                     self._submit(stage, i)
 
     def _submit(self, stage: str, i: int) -> None:
-        # A stage that has no work on this device is not submitted; tasks then wait for the previous stage instead.
+        # A stage without work on this device is not submitted; tasks then wait for the previous stage instead.
         tasks = [self._present(task) for task in self._edges(stage, i, self._look_ahead)]
         after = [self._futures[task] for task in tasks if task in self._futures]
         self._futures[stage, i] = self._executor.submit(stage, i, after)
@@ -136,8 +137,8 @@ class BlockSchedule:
         return task if stage in self._stages else (STAGES[STAGES.index(stage) - 1], i)
 
     def _retire(self, i: int) -> None:
-        """Wait for a block's tasks. Their futures stay referenced until then because Dask would otherwise cancel
-        them."""
+        """Wait for a block's tasks. Until then their futures stay referenced, because Dask would otherwise cancel the
+        tasks."""
         for stage in self._stages:
             if (stage, i) in self._futures:
                 done = self._executor.result(self._futures[stage, i])

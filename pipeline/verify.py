@@ -1,4 +1,4 @@
-"""The command `verify`: check that every committed bit of a run, or every bit of a servable, is intact."""
+"""The command `verify`: check that all committed bits of a run, or all bits of a servable, are intact."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from pipeline.storage.shards import Shards
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 if every commit is intact, or if --repair went back to an intact one; 1 if something
+    """Run the command. Exit code 0 if all commits are intact, or if --repair went back to an intact one; 1 if something
     is damaged or missing; 2 if there is no run to check; 130 if interrupted."""
     args = verify_arguments().parse_args(argv)
     return run_command(lambda: verify_command(args.run, args.repair), "nothing is lost; repeat the command", heeds=True)
 
 
 def verify_command(folder: Path, repair: bool) -> int:
-    """Check a run or a servable; returns the exit code."""
+    """Check a run or a servable. Returns the exit code."""
     if (folder / SERVABLE_MANIFEST).is_file():
         return verify_servable(folder)
     if not (folder / "commits").is_dir():
@@ -49,7 +49,7 @@ def verify_command(folder: Path, repair: bool) -> int:
 
 
 def verify_servable(folder: Path) -> int:
-    """Check every bit of a servable, and print what is wrong; returns the exit code."""
+    """Check every bit of a servable, and print what is wrong. Returns the exit code."""
     try:
         findings = list(check_servable(folder))
     except Damaged as damaged:
@@ -59,7 +59,7 @@ def verify_servable(folder: Path) -> int:
 
 
 def verify(run_dir: Path, repair: bool = False) -> int:
-    """Check every file that a commit names, and print what is wrong; returns the exit code."""
+    """Check every file that a commit names, and print what is wrong. Returns the exit code."""
     commits = Commits(run_dir, Files(), keep=1)
     manifests, findings = read_manifests(commits)
     if manifests:
@@ -90,7 +90,7 @@ def verify(run_dir: Path, repair: bool = False) -> int:
 
 
 def impossible_states(commits: Commits, manifests: Iterable[Manifest]) -> Iterator[Defect]:
-    """Findings for manifests whose checksums are right, but whose state no run could resume from."""
+    """Yield findings for manifests with correct checksums but a state that no run can resume from."""
     for manifest in manifests:
         try:
             read_state(manifest.state)
@@ -107,7 +107,7 @@ def _numbers(numbers: Iterable[int]) -> str:
 
 
 def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int:
-    """Delete every commit that is not intact, and the files that only those need; returns the exit code."""
+    """Delete all commits that are not intact, and the files that only these need. Returns the exit code."""
     if not whole:
         print("no commit is intact: nothing was changed; start over with --fresh", file=sys.stderr)
         return 1

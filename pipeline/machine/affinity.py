@@ -1,8 +1,8 @@
-"""Assignment of a GPU and of NUMA nodes to each worker of a machine. What the system does not report is unknown, which
-is no error, since it affects only speed.
+"""Assignment of a GPU and NUMA nodes to each worker of a machine. Facts that the system does not report are treated as
+unknown, not as errors, since they affect only speed.
 
-Links between GPUs do not matter here: every worker exchanges rows with every other one, and NCCL chooses the paths of
-messages.
+Links between GPUs do not matter here: every worker exchanges rows with every other worker, and NCCL chooses the paths
+of messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The part of a machine that one worker uses."""
+    """Part of a machine that one worker uses."""
 
     gpu: GpuInfo | None
     nodes: tuple[int, ...]
@@ -54,9 +54,9 @@ def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | Non
 def lay_out(topology: Topology, num_workers: int) -> tuple[Affinity, ...]:
     """Return the affinities of workers 0, 1, ... of this machine.
 
-    GPUs: the first ones, by NUMA node, then by number. Nodes: that of the GPU; without GPUs all nodes are divided
-    evenly among the workers, and those of more workers than nodes share a node. There must be a GPU for each worker, or
-    none at all.
+    GPUs: the first ones, ordered by NUMA node, then by number. Nodes: that of the GPU; without GPUs, all nodes are
+    divided evenly among the workers, and workers share nodes if there are fewer nodes than workers. There must be a GPU
+    for each worker, or none at all.
     """
     known = list(topology.nodes)
     gpus = sorted(topology.gpus, key=lambda gpu: (gpu.node is None, gpu.node or 0, gpu.index))[:num_workers]
@@ -72,20 +72,21 @@ def lay_out(topology: Topology, num_workers: int) -> tuple[Affinity, ...]:
 def pin(cpus: Sequence[int]) -> set[int]:
     """Pin this process to these CPUs as far as the system permits. Returns the CPUs that it may run on afterwards.
 
-    Existing threads are pinned one by one: the system call affects one thread and those that it starts later.
+    Existing threads are pinned one by one: the system call affects only one thread and the threads that it starts
+    later.
     """
     if cpus and hasattr(os, "sched_setaffinity"):
         for thread in Path("/proc/self/task").iterdir():
             try:
                 os.sched_setaffinity(int(thread.name), cpus)
             except OSError:
-                # The thread has ended, or the system refuses; then it may be slower, nothing worse.
+                # The thread has ended, or the system refuses. The worst consequence is lower speed.
                 continue
     return allowed_cpus()
 
 
 def parse_cpus(text: str) -> list[int]:
-    """Parse a CPU list of the kernel, such as "0-3,8,10-11"."""
+    """Parse a CPU list in the kernel's format, such as "0-3,8,10-11"."""
     ends = [part.partition("-")[::2] for part in text.split(",") if part]
     return [cpu for first, last in ends for cpu in range(int(first), int(last or first) + 1)]
 

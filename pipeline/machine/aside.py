@@ -1,4 +1,4 @@
-"""Moving files and folders aside for --fresh: nothing is deleted, and a line says where it is now."""
+"""Moving files and folders aside for --fresh: nothing is deleted, and a message gives the new name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from pipeline.messages.sizes import format_size_up
 
 WAYS_OUT = "--fresh moves it aside, --out names another folder"
-"""End of a message about a folder that holds something else."""
+"""End of a message about a folder that contains something else."""
 
 
 def move_aside(path: Path) -> str:
-    """Rename a file or folder to the first free PATH.1, PATH.2, ... Returns a line with its new name, its size on the
-    disk, and the command that deletes it."""
+    """Rename a file or folder to the first free name of PATH.1, PATH.2, ... Returns a line with the new name, the size
+    on disk, and the command that deletes it."""
     names = (path.with_name(f"{path.name}.{n}") for n in range(1, 1 << 20))
     moved = next(other for other in names if not os.path.lexists(other))
     path.rename(moved)
@@ -26,8 +26,8 @@ def move_aside(path: Path) -> str:
 
 
 def move_output_aside(out: Path, run_dir: Path) -> str | None:
-    """Move an output folder that holds something aside (see `move_aside`); None if it does not. Raises ValueError if
-    it is no folder, or holds the run that it is to be made from."""
+    """Move an output folder aside (see `move_aside`); returns None if it is missing or empty. Raises ValueError if it
+    is not a folder, or if it contains the run from which the output is made."""
     if run_dir.resolve().is_relative_to(out.resolve()):
         raise ValueError(f"--fresh: {out} holds the run {run_dir}, which would be moved, too; name another --out")
     if out.exists() and not out.is_dir():

@@ -1,4 +1,4 @@
-"""Folder for what can be made again."""
+"""Folder for files that can be regenerated."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ CACHE_FOLDER = "PIPELINE_CACHE"
 def cache_folder() -> Path:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     within = os.path.expanduser(os.environ.get(CACHE_FOLDER) or caches / "pipeline")
-    # A user without a home folder has no cache folder.
+    # Without a home folder, use the folder for temporary files.
     return Path(tempfile.gettempdir() if within.startswith("~") else within).absolute()

@@ -1,4 +1,4 @@
-"""How a command ends: its last lines, its error in one line, and its exit code."""
+"""End of a command: its last lines, its error in one line, and its exit code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ def run_command(
     command: Callable[[], str | int | None], kept: str = "nothing was written", lower: str = "storage's caps",
     failed: int = 1, heeds: bool = False,
 ) -> int:  # fmt: skip
-    """Run a command, print the text that it returns, or its error, and return the exit code: 0, or the number that it
-    returns; `failed` after a PipelineError; 2 if an argument, data or the disk is wrong; 130 if it was interrupted, or
-    returns None. `kept`: what an interrupt or a failure leaves. `lower`: what takes memory and can be set lower.
-    `heeds`: take interrupts from the beginning; else the command calls `heed_interrupts` after its imports."""
+    """Run a command, print the text that it returns or its error, and return the exit code: 0, or the number that the
+    command returns; `failed` after a PipelineError; 2 if an argument, the data or the disk is wrong; 130 if it was
+    interrupted or returns None. `kept`: text that says what remains after an interrupt or a failure. `lower`: what
+    takes memory and can be set lower. `heeds`: take interrupts from the start; else the command calls `heed_interrupts`
+    after its imports."""
     if heeds:
         heed_interrupts()
     try:

@@ -1,4 +1,4 @@
-"""The C++ compiler that makes machine code of a compiled dense model: torch's choice of it, found without torch."""
+"""The C++ compiler for compiled dense models: the one that torch would choose, found without importing torch."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from functools import cache
 from pathlib import Path
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""Environment variable that names torch's cache of compiled code; torch reads it whenever it compiles."""
+"""Environment variable for torch's cache of compiled code; torch reads it at each compilation."""
 PROGRAM = "#include <Python.h>\n#include <omp.h>\n#include <vector>\nint threads() { return omp_get_max_threads(); }\n"
-"""A program that needs what all compiled models need: the headers of C++, OpenMP and Python."""
+"""Program that needs the headers that all compiled models need: C++, OpenMP and Python."""
 TRY_SECONDS = 60
-"""Time limit for this program, which takes about half a second."""
+"""Time limit for compiling this program, which takes about half a second."""
 
 
 def compiler() -> str:
-    """Command of the compiler: the environment's CXX, else g++."""
+    """Command of the compiler: CXX from the environment, else g++."""
     return os.environ.get("CXX", "g++")
 
 
 @cache
 def compiler_version(command: str) -> str:
-    """First line of what the compiler says of its version; "none" if it cannot be run."""
+    """First line of the compiler's version; "none" if the compiler cannot be run."""
     try:
         said = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=TRY_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -33,7 +33,7 @@ def compiler_version(command: str) -> str:
 
 
 def try_compiler(command: str) -> str:
-    """Compile a small program. Returns why it failed, in one line; empty if it did not."""
+    """Compile a small program. Returns the reason for a failure in one line; empty on success."""
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "try.cpp"), Path(folder, "try.so")
         source.write_text(PROGRAM)

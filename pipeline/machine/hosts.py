@@ -1,6 +1,6 @@
-"""Who may reach a server of this machine, and by which names. A web page from elsewhere can have its own name lead to
-127.0.0.1 (DNS rebinding); a browser here then sends the page's requests to a server on loopback only, under that name.
-"""
+"""Checks of who may reach a server on this machine, and under which names. A foreign web page can make its own host
+name resolve to 127.0.0.1 (DNS rebinding); a local browser then sends the page's requests, with that host name, to a
+server that listens only on loopback."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import socket
 from urllib.parse import urlsplit
 
 ALLOW = "PIPELINE_ALLOW_HOSTS"
-"""Environment variable with further names, separated by commas."""
+"""Environment variable with additional host names, separated by commas."""
 
 
 def warning_of(option: str, host: str, what: str) -> str | None:
-    """Return a warning if a server listens at an address that other machines may reach; None if only this one does.
-    `option`: the option that chose the address; `what`: what anyone who reaches it can do."""
+    """Return a warning if a server listens on an address that other machines may reach, else None. `option`: the option
+    that set the address; `what`: what anyone who reaches the server can do."""
     if _is_loopback(host):
         return None
     return (
@@ -25,8 +25,8 @@ def warning_of(option: str, host: str, what: str) -> str | None:
 
 
 def refused_host(host: str, bound: str) -> str | None:
-    """Reason to refuse a request with this Host header, "" if it has none; None if there is no reason. `bound`: address
-    at which the server listens; beyond loopback every name is taken, since a page needs no trick to reach it."""
+    """Reason to refuse a request with this Host header ("" if it has none), or None. `bound`: address on which the
+    server listens; unless that is loopback, every name is accepted, since a page needs no trick to reach the server."""
     name = _name(f"//{host}")
     known = {"localhost", socket.gethostname().lower(), bound.lower(), *_allowed()}
     if not host or not _is_loopback(bound) or name in known or _is_address(name):
@@ -35,12 +35,13 @@ def refused_host(host: str, bound: str) -> str | None:
 
 
 def refused_page(origin: str | None, host: str, bound: str) -> str | None:
-    """`refused_host`, or, of a server on loopback, the reason to refuse what a page of another origin sends."""
+    """Like `refused_host`; for a server on loopback, also refuses requests from pages of another origin."""
     return refused_host(host, bound) or (refused_origin(origin, host) if _is_loopback(bound) else None)
 
 
 def refused_origin(origin: str | None, host: str) -> str | None:
-    """Reason to refuse a request that a page of this origin sends, or None. It has to be a page of the same server."""
+    """Reason to refuse a request from a page of this origin, or None. Only pages of the same server, or of allowed
+    hosts, are accepted."""
     if origin is None or origin.lower().partition("://")[2] == host.lower() or _name(origin) in _allowed():
         return None
     return f"Origin: {origin[:80]!r} is another server; the environment variable {ALLOW}=NAME,... allows it"
@@ -51,7 +52,7 @@ def _allowed() -> list[str]:
 
 
 def _name(url: str) -> str:
-    """Host of a URL without its port; "" if it has none."""
+    """Host of a URL without its port; "" if the URL has none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -59,7 +60,7 @@ def _name(url: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    # No page can have an address lead to another one.
+    # A page cannot redirect an IP address to another one.
     try:
         ipaddress.ip_address(name)
     except ValueError:

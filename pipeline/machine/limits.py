@@ -1,8 +1,7 @@
-"""Limits of this process on its machine: memory and CPUs. The limits of its control groups are included; containers,
-systemd slices and jobs of batch systems are limited by these.
+"""Memory and CPU limits of this process, including those of its control groups, which limit containers, systemd slices
+and jobs of batch systems.
 
-Each function takes the root of the file system that it reads. A file that does not exist or cannot be read sets no
-limit.
+Each function takes the root of the file system that it reads. A file that is missing or unreadable sets no limit.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def memory(root: Path = ROOT) -> int:
 
 
 def memory_limits(root: Path = ROOT) -> dict[int, int]:
-    """Bytes of RAM by owner: 0 is the whole machine; any other key is the inode of a control group, whose
+    """Bytes of RAM by owner. Key 0 is the whole machine; any other key is the inode of a control group, and the group's
     processes share the bytes."""
     limits = {0: _machine(root)["MemTotal"]}
     for group in _groups(root, "memory"):
@@ -31,7 +30,7 @@ def memory_limits(root: Path = ROOT) -> dict[int, int]:
 
 
 def free_memory(root: Path = ROOT) -> int:
-    """Bytes of RAM that are free for this process. Inactive page cache of a control group counts as free."""
+    """Bytes of RAM available to this process. Inactive page cache of a control group counts as free."""
     free = [_machine(root)["MemAvailable"]]
     for group in _groups(root, "memory"):
         if (limit := _limit(group)) is not None:
@@ -56,7 +55,7 @@ def cpus(root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
 
 
 def allowed_cpus() -> set[int]:
-    """CPUs that this process may run on, regardless of its share of their time."""
+    """CPUs that this process may run on, regardless of its quota of their time."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
@@ -70,8 +69,8 @@ def _limit(group: Path) -> int | None:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folder of each control group that this process is in, its visible ancestors included: groups of version
-    2, and of version 1's hierarchy for the controller."""
+    """Yield the folder of each control group of this process, including visible ancestors: groups of version 2, and
+    groups of version 1 in the controller's hierarchy."""
     paths: dict[str, str] = {}
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -83,7 +82,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
         if not (kind == "cgroup2" or (kind == "cgroup" and controller in options.split(","))):
             continue
         own = PurePosixPath(paths.get("" if kind == "cgroup2" else controller, "/"))
-        # In a container the path may not exist below the mount; the mount itself is the container's own group then.
+        # In a container, the path may not exist below the mount; then the mount itself is the container's group.
         inside = own.relative_to(top).parts if own.is_relative_to(top) and ".." not in own.parts else ()
         group = root / mounted.lstrip("/")
         yield group
@@ -93,7 +92,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _unescaped(path: str) -> str:
-    """Decode a path of mountinfo, which has blanks, tabs, line ends and backslashes as octal escapes."""
+    """Decode a path of mountinfo, in which blanks, tabs, newlines and backslashes are octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
@@ -108,7 +107,7 @@ def _counts(file: Path) -> dict[str, int]:
 
 
 def _number(file: Path) -> int | None:
-    """Number in a file; None if the file is missing or holds something else, such as "max"."""
+    """Number in a file; None if the file is missing or contains something else, such as "max"."""
     text = _text(file).strip()
     return int(text) if text.isdecimal() else None
 

@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGNMENT = 64
-"""Alignment in bytes of every array that a model reads: matrix libraries give other bits for other alignments."""
+"""Alignment in bytes of every array that a model reads: the bits of matrix libraries' results depend on the
+alignment."""
 
 
 MAPPED_BYTES = 32 << 20
-"""Minimum size of arrays that are mapped: the system gets their memory back when they are freed, in spite of
-`keep_freed_memory`."""
+"""Minimum size in bytes of arrays that are mapped with mmap: their memory returns to the system when they are freed,
+despite `keep_freed_memory`."""
 
 
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any, alignment: int = ALIGNMENT) -> NDArray[Any]:
-    """Allocate an uninitialized C-contiguous array that begins at a multiple of `alignment` bytes. Raises MemoryError
+    """Allocate an uninitialized C-contiguous array that starts at a multiple of `alignment` bytes. Raises MemoryError
     if there is too little memory."""
     shape = (shape,) if isinstance(shape, int) else shape
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
@@ -43,5 +44,5 @@ def _mapped(num_bytes: int) -> NDArray[np.uint8]:
 
 
 def resident_bytes() -> int:
-    """Bytes of RAM that this process takes now."""
+    """Bytes of RAM that this process currently uses."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

@@ -19,10 +19,11 @@ class GpuInfo:
     index: int
     """Number of the GPU in NVML."""
     uuid: str
-    """Name of the GPU for CUDA_VISIBLE_DEVICES; numbers would not do, since CUDA counts in another order than NVML."""
+    """Name of the GPU for CUDA_VISIBLE_DEVICES. Numbers would be ambiguous, since CUDA and NVML order GPUs
+    differently."""
     node: int | None
     free_bytes: int | None = None
-    """Free bytes of its memory; None if unknown."""
+    """Free bytes of GPU memory; None if unknown."""
 
 
 def read_gpus(visible: str | None, node_of: Callable[[Address], int | None]) -> list[GpuInfo]:
@@ -56,6 +57,6 @@ def _found(nvml: Any, index: int, node_of: Callable[[Address], int | None]) -> G
 
 
 def _is_visible(found: GpuInfo, visible: str | None) -> bool:
-    """True if `visible` names the GPU, by its number or by the beginning of its UUID, as CUDA permits."""
+    """True if `visible` names the GPU, by number or by a prefix of its UUID, as CUDA permits."""
     names = [] if visible is None else [name.strip() for name in visible.split(",")]
     return visible is None or any(n == str(found.index) or (n and found.uuid.startswith(n)) for n in names)

@@ -1,4 +1,4 @@
-"""Settings of the whole process that a command or a training makes. Importing the package makes none of them."""
+"""Process-wide settings made by commands and by training. Importing the package makes none of them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ NOT_LINUX = (
 )
 SPIN = "GOMP_SPINCOUNT"
 SPIN_COUNT = "1000"
-"""How often a thread of torch's OpenMP looks for work before it sleeps. By default these threads spin for a long time,
-which slows the other stages on the same cores: measured on two cores, a training step next to a busy thread is 2.2
-times as fast with this value, and no slower alone."""
+"""Number of times that a thread of torch's OpenMP checks for work before it sleeps. By default these threads spin for a
+long time, which slows the other stages on the same cores: measured on two cores, a training step alongside a busy
+thread is 2.2 times as fast with this value, and no slower alone."""
 
 _commands: list[str] = []
-"""The program, once this process is that of a command."""
+"""Name of the program; empty unless this process is that of a command."""
 _begun = False
-"""True once a training has set SPIN, in time or after a warning."""
+"""True after training has set SPIN, in time or after a warning."""
 
 
 def begin_command() -> None:
-    """Set up this process as that of a command, before libraries start threads. Raises SystemExit, with a sentence,
-    if the system is not Linux."""
+    """Set up this process as that of a command, before libraries start threads. Raises SystemExit, with a message, if
+    the system is not Linux."""
     if sys.platform != "linux":
         raise SystemExit(NOT_LINUX)
     from pipeline.machine.allocator import share_one_arena
@@ -34,7 +34,7 @@ def begin_command() -> None:
     from pipeline.machine.stuck import watch_process
 
     _commands.append(sys.argv[0])
-    # Before any thread, of which the watch is the first.
+    # Must precede all threads; the first one is the watch.
     share_one_arena()
     os.environ.setdefault(SPIN, SPIN_COUNT)
     end_at_interrupt()
@@ -42,14 +42,14 @@ def begin_command() -> None:
 
 
 def is_command() -> bool:
-    """True if this process is that of a command, and no program's that imports the package."""
+    """True if this process is that of a command, not of a program that imports the package."""
     return bool(_commands)
 
 
 @contextmanager
 def brief_spinning() -> Iterator[None]:
-    """Let OpenMP threads spin only briefly: those of torch, if it is imported in this context first, and those of
-    processes started in it. The environment is restored at the end. Warns, once, if torch was imported before."""
+    """Let OpenMP threads spin only briefly: those of torch, if it is first imported within this context, and those of
+    processes started within it. The environment is restored at the end. Warns, once, if torch was imported earlier."""
     if SPIN in os.environ:
         yield
         return

@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """Name of the processor's model, or of its architecture if the system does not report the model."""
+    """Model name of the processor, or its architecture if the system does not report the model."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     return next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())

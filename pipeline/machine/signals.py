@@ -1,5 +1,5 @@
-"""Stopping by signal: the first signal asks the run to end at a commit, the second ends it immediately. A signal during
-the import of modules ends the process."""
+"""Stopping by signal: the first signal asks the run to end at a commit, the second ends it immediately. A signal while
+modules are imported ends the process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 def end_at_interrupt() -> None:
     """Make SIGINT end the process with one line of text until `heed_interrupts` is called: an exception in the middle
-    of an import would show a traceback of some library."""
-    # If the process was started with the signal ignored, leave it so.
+    of an import would print some library's traceback."""
+    # If the process was started with the signal ignored, keep ignoring it.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
@@ -33,14 +33,12 @@ def _end(number: int, frame: Any) -> None:
 
 
 def exit_code(name: str) -> int:
-    """Exit code of a process that a signal ended, as shells have it: 130 for SIGINT, 143 for SIGTERM, 141 for
-    SIGPIPE."""
+    """Exit code of a process ended by a signal, as in shells: 130 for SIGINT, 143 for SIGTERM, 141 for SIGPIPE."""
     return 128 + signal.Signals[name]
 
 
 def discard_output() -> str:
-    """Let nobody see what is printed from here on: whoever read it is gone. Returns the name of the signal that means
-    this."""
+    """Discard all further output, since its reader is gone. Returns the name of the signal that means this."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         os.dup2(nowhere, number)
@@ -49,7 +47,7 @@ def discard_output() -> str:
 
 
 def interruption(name: str) -> BaseException:
-    """Make the exception that a signal means to a program: KeyboardInterrupt for SIGINT, else the program's end."""
+    """Make the exception that stands for a signal: KeyboardInterrupt for SIGINT, else SystemExit."""
     return KeyboardInterrupt() if name == "SIGINT" else SystemExit(exit_code(name))
 
 

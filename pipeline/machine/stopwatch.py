@@ -1,6 +1,6 @@
 """Seconds that a thread spends on named parts of its work, such as waiting for another worker.
 
-The parts of a call are added up in the thread that makes it; what other threads do for it meanwhile counts as one part.
+The parts of a call are summed in the calling thread; concurrent work of other threads on its behalf counts as one part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def part(name: str) -> Iterator[None]:
 
 
 def take_parts() -> tuple[tuple[str, float], ...]:
-    """Return (name, seconds) of each part that this thread counted since the last call."""
+    """Return (name, seconds) of each part that this thread has counted since the last call."""
     taken = tuple(_here.seconds.items())
     _here.seconds.clear()
     return taken

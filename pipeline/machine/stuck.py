@@ -1,8 +1,8 @@
-"""Waits for files that do not answer: a disk or a mount that hangs, a pipe that nobody writes. A thread looks which
-threads of this process the system keeps waiting for a file, names the file, and ends the process after END_SECONDS.
+"""Detection of files that do not answer: a hung disk or mount, a pipe without a writer. A watch thread finds the
+threads of this process that are blocked on a file, names the file, and ends the process after END_SECONDS.
 
-The system shows the call that a thread is in (/proc/self/task/*/syscall), so waits inside of other libraries are seen,
-and nothing that reads or writes has to take part. On a system that does not show it nothing is reported.
+The kernel exposes the system call that a thread is in (/proc/self/task/*/syscall), so waits inside other libraries are
+detected, and code that reads or writes files need not cooperate. If the kernel does not expose it, nothing is reported.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pipeline.errors import PipelineError
 
 CHECK_SECONDS = 1.0
 SCAN_SECONDS = 5.0
-"""Interval at which the threads are looked at: 0.1 s of a processor's time an hour for each 60 of them."""
+"""Interval between checks of the threads, which cost 0.1 s of CPU time per hour for every 60 threads."""
 REPORT_SECONDS = 60.0
 END_SECONDS = 600.0
 SIGNAL_SECONDS = 5.0
-"""Time after a signal at which the process says what it is still doing."""
+"""Time after a signal when the process reports what it is still doing."""
 GRACE_SECONDS = 2.0
 """Time within which the process must end after a second signal."""
 
@@ -44,13 +44,13 @@ _CALLS = {
         "deleting": (35,), "looking up ": (43,),
     },
 }.get(os.uname().machine, {})  # fmt: skip
-"""Numbers of system calls, by what they do. Their first argument is a descriptor; from "opening" on, the second one is
-a path, or, if the word ends in a space, the first one."""
+"""Numbers of system calls by action. The first argument is a file descriptor; from "opening" on, the second argument is
+a path, or the first one if the word ends in a space."""
 _CALL = {number: name for name, numbers in _CALLS.items() for number in numbers}
 _BY_PATH = list(_CALLS)[list(_CALLS).index("opening") :] if _CALLS else []
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOST = 255
-"""Number that means that no signal came so far."""
+"""Byte that discards all signals sent before it."""
 
 _doing: dict[int, str] = {}
 _noted: dict[int, tuple[Any, str]] = {}
@@ -59,12 +59,13 @@ _watches: list[FileWatch] = []
 
 
 class Stuck(PipelineError):
-    """A file did not answer for END_SECONDS. A thread may wait for it still, so nothing that it uses is released."""
+    """A file did not answer for END_SECONDS. A thread may still be waiting for it, so nothing that the thread uses is
+    released."""
 
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Name what the calling thread does meanwhile, for messages."""
+    """Name what the calling thread does within this context, for messages."""
     thread = get_native_id()
     before = _doing.get(thread)
     _doing[thread] = what
@@ -77,8 +78,8 @@ def doing(what: str) -> Iterator[None]:
 
 
 def note_wait(what: str | None, progress: Any = None) -> None:
-    """Report that the calling thread waits for `what`, in a way that the system does not show; None: no longer. The
-    wait counts from the last change of `progress`. Raises Stuck like `check_stuck`."""
+    """Report that the calling thread waits for `what` in a way that the kernel does not expose; None: the wait is over.
+    Its duration counts from the last change of `progress`. Raises Stuck like `check_stuck`."""
     if what is None:
         _noted.pop(get_native_id(), None)
     else:
@@ -87,18 +88,19 @@ def note_wait(what: str | None, progress: Any = None) -> None:
 
 
 def gave_up() -> bool:
-    """True if a file did not answer for END_SECONDS: threads that wait for it must not be waited for."""
+    """True if a file did not answer for END_SECONDS: do not join threads that wait for it."""
     return bool(_gave_up)
 
 
 def check_stuck() -> None:
-    """Raises Stuck if a file did not answer for END_SECONDS; to be called again and again by whoever waits."""
+    """Raises Stuck if a file did not answer for END_SECONDS. Waiting threads call this repeatedly."""
     if _gave_up:
         raise Stuck(_gave_up[0])
 
 
 def file_waits() -> dict[int, tuple[Any, str]]:
-    """Find the threads that wait for a file: by number, a value that changes when the thread runs, and a text."""
+    """Find the threads that wait for a file: by thread number, a value that changes when the thread runs, and a
+    description."""
     found = dict(_noted)
     for thread in map(int, os.listdir("/proc/self/task")):
         with suppress(OSError, ValueError):
@@ -114,7 +116,7 @@ def _content(name: str) -> str:
 
 
 def _file_of(call: list[str]) -> str | None:
-    """Say what a thread does to which file in this system call; None if it is no call that waits for a file."""
+    """Describe what this system call does to which file; None if the call does not wait for a file."""
     if call[0] == "-1":
         return "reading a page of memory from the disk"
     name = _CALL.get(int(call[0])) if call[0] != "running" else None
@@ -126,29 +128,29 @@ def _file_of(call: list[str]) -> str | None:
             path = os.fsdecode(memory.read(4096).split(b"\0")[0])
     else:
         path = os.readlink(f"/proc/self/fd/{int(call[1], 16)}")
-        # Pipes without a name, sockets and the like have no path.
+        # Anonymous pipes, sockets and the like have no path.
         path = path if path.startswith("/") else ""
     devices = path.startswith(("/dev/", "/proc/", "/sys/")) and not path.startswith("/dev/shm/")
     return f"{name.strip()} {path!r}" if path and not devices else None
 
 
 class FileWatch(Thread):
-    """The thread that looks."""
+    """The watch thread."""
 
     def __init__(self, ends: bool) -> None:
         """`ends`: end the process if a file does not answer; else `check_stuck` raises."""
         super().__init__(name="watch", daemon=True)
         self._ends = ends
         self._awake, self._at = 0.0, time.monotonic()
-        """Seconds for which this process was awake: a pause of it, however long, counts as two checks."""
+        """Seconds during which this process was awake; a suspension of any length counts as two check intervals."""
         self._reported = self._looked = 0.0
         self._waits: dict[int, tuple[Any, str, float]] = {}
-        # What waits already is not what is watched.
+        # Waits that began before the watch are ignored.
         self._before = file_waits()
         self._signals: list[tuple[int, float]] = []
         self._signal_reported = False
         self._read, self.wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        """The second end of the pipe gets the numbers of signals, and 0 to end the thread."""
+        """The write end of the pipe receives signal numbers, and 0 to end the thread."""
 
     def run(self) -> None:
         pipe = select.poll()
@@ -172,13 +174,13 @@ class FileWatch(Thread):
                 self._look()
 
     def send_again(self, lost: sys.UnraisableHookArgs) -> None:
-        """Send a SIGINT again that came within a finalizer or a callback, where Python drops all exceptions."""
+        """Resend a SIGINT that arrived within a finalizer or a callback, where Python drops all exceptions."""
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             return sys.__unraisablehook__(lost)
         os.write(self.wakes, bytes([_LOST]))
 
         def again() -> None:
-            # A process that is ending by itself needs no signal, which would change its exit code.
+            # If the process is already ending, a signal would change its exit code.
             if main_thread().is_alive():
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -208,7 +210,7 @@ class FileWatch(Thread):
 
     def _heed_signals(self) -> None:
         (number, asked), last = self._signals[0], self._signals[-1]
-        # Python calls its handlers between two steps of the main thread, which may never come.
+        # Python runs signal handlers between two steps of the main thread, which may be stuck within a step.
         if len(self._signals) > 1 and self._awake - last[1] >= GRACE_SECONDS:
             os._exit(128 + last[0])
         if not self._signal_reported and self._awake - asked >= SIGNAL_SECONDS:
@@ -220,11 +222,11 @@ class FileWatch(Thread):
             )
 
     def _what(self, seconds: float) -> str:
-        """Name the waits of at least this many seconds, and what is being done."""
+        """Describe the waits of at least `seconds`, and what is being done."""
         waits = {t: (what, self._awake - since) for t, (_, what, since) in self._waits.items()}
         long = {t: what for t, (what, lasts) in waits.items() if lasts >= seconds}
         texts = list(dict.fromkeys(long.values()))
-        # A reading thread has no name for what it does, and the stage that waits for it has.
+        # A thread that reads has no entry in `_doing`, but the stage that waits for it has.
         named = list(dict.fromkeys(_doing[t] for t in long if t in _doing)) or list(dict.fromkeys(_doing.values()))
         more = [f"{len(texts) - 3} more"] * (len(texts) > 3)
         return " in ".join(filter(None, (", ".join(texts[:3] + more), ", ".join(named)))) or "at work"
@@ -236,8 +238,8 @@ def _say(text: str) -> None:
 
 
 def watch_process(signals: bool = True) -> None:
-    """Watch this process until its end, as commands do: it ends if a file does not answer, and, if it heeds `signals`,
-    by a second SIGINT or SIGTERM even if its main thread is stuck."""
+    """Watch this process until its end, as commands do. The process is ended if a file does not answer and, with
+    `signals`, by a second SIGINT or SIGTERM even if the main thread is stuck."""
     if not _watches:
         _watches.append(watch := FileWatch(ends=True))
         if signals:
@@ -248,7 +250,7 @@ def watch_process(signals: bool = True) -> None:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Watch during a call in a process that must not be ended: `check_stuck` raises instead."""
+    """Watch for the duration of a call, in a process that must not be ended: `check_stuck` raises instead."""
     if _watches:
         yield
         return

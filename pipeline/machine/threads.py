@@ -1,5 +1,5 @@
-"""Work on ranges, shared among the threads of one stage, and tasks, each on a thread. The result does not depend on
-which thread does which part."""
+"""Work on ranges, shared among the threads of one stage, and tasks that each run on one thread. The result does not
+depend on which thread does which part."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pipeline.machine.stuck import check_stuck, gave_up
 T = TypeVar("T")
 
 PARTS_PER_THREAD = 4
-"""Number of parts per thread. Parts are small and taken by free threads: other stages use the same cores, and a delayed
-thread then holds up no other."""
+"""Number of parts per thread. Parts are small, and idle threads take the next one: other stages use the same cores, and
+this way a delayed thread delays no other thread."""
 MIN_THREAD_ITEMS = 512
 TRAINING_THREADS_PER_OTHER, MAX_OTHERS = 4, 4
-"""Ratio and maximum for the threads of `read` and of `dedup`. During training on both of two cores, a second thread of
+"""Ratio and maximum for the threads of `read` and of `dedup`. When training uses both of two cores, a second thread of
 `dedup` gains nothing and slows training down. With many cores, or training on a GPU, more threads finish a block in a
 fraction of the time."""
 
@@ -34,7 +34,8 @@ def share_of(training_threads: int) -> int:
 
 
 class Whole:
-    """Twin of `Threads` that does all work in one call, on the calling thread or on a GPU, which divides it itself."""
+    """Counterpart of `Threads` that does all work in one call, on the calling thread or on a GPU, which parallelizes
+    it."""
 
     def split(self, size: int, work: Callable[[int, int], None]) -> None:
         if size:
@@ -52,10 +53,10 @@ class Threads:
         self._pool = ThreadPoolExecutor(max(1, num_threads - 1), thread_name_prefix=stage)
 
     def split(self, size: int, work: Callable[[int, int], None], minimum: int = MIN_THREAD_ITEMS) -> None:
-        """Call work(begin, end) on parts of 0 .. size and return when all are done. `work` must release the GIL for
-        most of its time.
+        """Call work(begin, end) on parts of 0 .. size, and return when all parts are done. `work` must release the GIL
+        for most of its time.
 
-        `minimum`: the smallest part that is worth giving to another thread.
+        `minimum`: minimum size of a part.
         """
         part = max(minimum, -(-size // (PARTS_PER_THREAD * self.num_threads)))
         begins = count(0, part)
@@ -69,7 +70,7 @@ class Threads:
         try:
             take_parts()
         finally:
-            # Wait even after an exception: no helper may still be writing when the caller goes on.
+            # Wait even after an exception: no helper may still be writing when the caller continues.
             wait(helping)
         for future in helping:
             future.result()
@@ -79,17 +80,17 @@ class Threads:
 
 
 class TaskThreads:
-    """Threads of this process that do independent tasks, each on one item."""
+    """Threads of this process for independent tasks, each on one item."""
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
 
     def each(self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float) -> Iterator[list[T]]:
-        """Do `work` on every item, at most one at a time per thread, which bounds memory. Yields the items done since
-        the last yield, at least every `tick_seconds`. Threads have this `name`.
+        """Call `work` on every item. Takes an item only when a thread is free, which bounds memory. Yields the items
+        done since the last yield, at least every `tick_seconds`. `name`: prefix of the threads' names.
 
-        Raises a task's exception, after the running tasks have ended. If the generator is closed early, it starts no
-        further task, and waits for the running ones.
+        Raises a task's exception after the running tasks have ended. If the generator is closed early, it starts no
+        further tasks and waits for the running ones.
         """
         left, flying = iter(items), dict[Future[None], T]()
         pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix=name)

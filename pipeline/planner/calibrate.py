@@ -1,7 +1,7 @@
-"""Measurement of this machine's constants, in a few seconds, and the file that keeps them from one command to the next.
+"""Measurement of this machine's constants, which takes a few seconds, and the file that caches them between commands.
 
-The file is for one processor, amount of memory, disk, and set of versions; it lies in the folder that PIPELINE_CACHE
-names, else in the user's cache folder. The machine is measured again if the file is missing or damaged.
+The file is specific to a processor, an amount of memory, a disk, and a set of versions. It is in the folder named by
+PIPELINE_CACHE, by default in the user's cache folder. The machine is measured again if the file is missing or damaged.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from pipeline.storage.places import Caps, Places
 VERSIONS = ("torch", "numba", "numpy", "dask", "ctr-pipeline")
 ROW_WORDS, ROWS, KEYS, LOOKED_UP, PLANNED_SLOTS, BLOCKS = 64, 1 << 18, 1 << 20, 1 << 16, 1 << 18, 40
 FILES, FILE_ROWS = 8, 1 << 14
-"""Number and rows of the chunk files that are written, 4 MiB each. The median counts: what others write now and then
-holds one up."""
+"""Number of chunk files to write, 4 MiB each, and their rows. The median is used, since writes of other programs
+sometimes delay a file."""
 SENT_BYTES, MESSAGES = 32 << 20, 200
 
 
 def this_machine(folder: Path, direct: bool, say: Callable[[str], None]) -> Machine:
-    """Return the constants of this machine and of the disk of `folder`, from the cache or measured now; `say` is called
-    before they are measured. Raises as `disk_speed.measure` does."""
+    """Return the constants of this machine and of the disk of `folder`, cached or measured now; `say` is called before
+    a measurement. Raises the exceptions of `disk_speed.measure`."""
     path = cache_file(folder, direct)
     with suppress(OSError, ValueError):
         return read_sealed(path, Machine)
     say(f"measuring this machine, once, for some seconds ({path} keeps it) ...")
     machine = calibrate(folder, direct)
-    # What was measured with must not count as RAM of a run.
+    # Memory used for measuring must not count as RAM of a run.
     return_freed_memory()
-    # Without a place for the file the next command measures again.
+    # If the file cannot be written, the next command measures again.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_sealed(path, machine)
@@ -71,14 +71,14 @@ def this_machine(folder: Path, direct: bool, say: Callable[[str], None]) -> Mach
 
 
 def cache_file(folder: Path, direct: bool) -> Path:
-    """Path of the file for this machine, the disk of `folder`, and how its log is read."""
+    """Path of the file for this machine, the disk of `folder`, and the way the log is read."""
     facts = [processor(), limits.cpus(), limits.memory(), os.stat(folder).st_dev, direct, platform.python_version()]
     key = hashlib.blake2b(repr([*facts, *map(version, VERSIONS)]).encode(), digest_size=6).hexdigest()
     return cache_folder() / f"machine-{key}.json"
 
 
 def calibrate(folder: Path, direct: bool) -> Machine:
-    """Measure all constants; the disk's in a temporary file in `folder`."""
+    """Measure all constants; those of the disk with temporary files in `folder`."""
     process = resident_bytes()
     speed = measure(folder, direct)
     write_rate, fsync, cached_read = _files(folder, direct)
@@ -115,8 +115,8 @@ def _rows(num_rows: int) -> U32:
 
 
 def _files(folder: Path, direct: bool) -> tuple[float, float, float]:
-    """Bytes a second of chunk files that are written, seconds until a file is durable, and CPU seconds of a row read
-    from the page cache."""
+    """Throughput of writing chunk files in bytes/s, seconds until a file is durable, and CPU seconds per row read from
+    the page cache."""
     rows_UW, files = _rows(FILE_ROWS), Files(cached=not direct)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".measure-") as scratch:
         short, long = (
@@ -150,7 +150,7 @@ def _copy() -> float:
 
 
 def _find() -> float:
-    """Seconds of a key that is found."""
+    """Seconds per lookup of a key that is in the map."""
     keys_N, of_map = _keys(), KeyMap()
     of_map.insert(keys_N, np.arange(KEYS))
     some_U = keys_N[np.random.default_rng(1).integers(0, KEYS, LOOKED_UP)]
@@ -158,8 +158,8 @@ def _find() -> float:
 
 
 def _planning() -> tuple[float, float, float]:
-    """Seconds of a key that `plan` finds on the device, of one whose row comes in place of another, and of a slot among
-    which victims are chosen."""
+    """Seconds of `plan` per key found on the device, per key whose row replaces another on the device, and per slot
+    scanned for victims."""
     places = Places(PLANNED_SLOTS, 0, ("clock", "clock"), Caps(1 << 40, 1 << 40), Chunks(FILE_ROWS))
     places.begin_growth(at_least=KEYS)
     coming = iter([Unique(_block(n), keys_U, ()) for n, keys_U in enumerate(np.split(_keys(), KEYS // LOOKED_UP))])
@@ -188,7 +188,7 @@ def _block(number: int) -> Block:
 
 
 def _network() -> tuple[float, float]:
-    """Bytes a second over loopback, and seconds of a small message."""
+    """Loopback throughput in bytes/s, and seconds per small message."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         echo = Thread(target=_echo, args=(server,), daemon=True)
         echo.start()
@@ -208,7 +208,7 @@ def _network() -> tuple[float, float]:
 
 
 def _echo(server: socket.socket) -> None:
-    """Answer each message of one byte; then take SENT_BYTES and answer once."""
+    """Answer each one-byte message; then receive SENT_BYTES and answer once."""
     other, _ = server.accept()
     with other:
         other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -222,7 +222,7 @@ def _echo(server: socket.socket) -> None:
 
 
 def _dask() -> tuple[int, float]:
-    """Bytes of RAM that Dask takes, and CPU seconds of a block whose stages do nothing."""
+    """Bytes of RAM that Dask takes, and CPU seconds per block of empty stages."""
     before = resident_bytes()
     with local_client("off") as client:
         executor = DaskExecutor(client, StageResult)
@@ -234,4 +234,4 @@ def _dask() -> tuple[int, float]:
 
 
 def _ignore(done: StageResult) -> None:
-    """Take a result and keep nothing of it."""
+    """Discard a result."""

@@ -1,4 +1,4 @@
-"""The command --explain: what a run is and takes, then the prediction for this machine."""
+"""The command --explain: a description of the run and what it needs, then the prediction for this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_SCHEDULER = "the workers of --scheduler are on machines that are not known he
 
 
 def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
-    """Print the explanation as the arguments ask for it. `say`: prints warnings. Raises ValueError if anything is wrong
+    """Print the explanation, according to the arguments. `say`: prints warnings. Raises ValueError if anything is wrong
     with the run."""
     report: Say = partial(print, file=sys.stderr, flush=True) if args.json else say
     if args.price is not None and not 0 <= args.price < math.inf:
@@ -51,8 +51,8 @@ def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
 
 
 def _tried(session: Session, setup: Setup, args: Namespace, report: Say) -> tuple[Basis | None, str | None]:
-    """Return what a prediction follows from, or the reason why there is none: the first batches that are tried may
-    fail although all checks passed."""
+    """Return the basis of a prediction, or the reason why there is none: training the first batches may fail even
+    though all checks passed."""
     try:
         return basis_of(session, setup, args.serial, args.price, report), None
     except (ValueError, OSError, MemoryError, PipelineError) as error:
@@ -60,7 +60,7 @@ def _tried(session: Session, setup: Setup, args: Namespace, report: Say) -> tupl
 
 
 def basis_of(session: Session, setup: Setup, serial: bool, price: float | None, report: Say) -> Basis:
-    """Measure this machine and the workflow on it, and replay its keys."""
+    """Measure this machine and the workflow on it, and replay the keys of the run."""
     run_dir, workflow = session.run_dir.absolute(), setup.workflow
     folder = next(path for path in (run_dir, *run_dir.parents) if path.is_dir())
     machine = this_machine(folder, workflow.storage.direct, report).model_copy(update={"price_per_hour": price})

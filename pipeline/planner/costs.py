@@ -21,14 +21,16 @@ from pipeline.storage.reads import BUFFERS_BYTES
 KEY_BYTES = 8
 """Bytes of the key that the log stores with each row."""
 MESSAGES_OF_STEP = 8
-"""Messages that one worker sends to each other one at a step, one after the other: rows, their gradients, the dense
-part twice, and their sizes."""
+"""Number of messages that a worker sends to every other worker in a step, one after another: rows, their gradients, the
+dense part twice, and their sizes."""
 SCAN_SHARE = 0.6
-"""CPU time of reading an example's keys ahead, relative to that of `read` and `dedup` (measured in Criteo's shape)."""
+"""CPU time of reading an example's keys ahead, relative to `read` and `dedup` (measured with data shaped like
+Criteo's)."""
 FILES_OF_CHUNK = 2
-"""Number of files of a chunk, which are all made durable."""
+"""Number of files per chunk; each is made durable."""
 MEASURED_BYTES = 32 << 20
-"""RAM with which a new run measures the disk, 64 MiB, which the C allocator keeps and uses again in part."""
+"""RAM that remains of the 64 MiB with which a new run measures the disk: the C allocator keeps them and reuses them in
+part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Basis:
     dense_bytes: int
     """Bytes of the dense part in a commit."""
     serial: bool = False
-    """True for a run in one thread, without Dask."""
+    """True if the run uses one thread, without Dask."""
     start: Start = field(default_factory=Start)
 
     @property
@@ -51,7 +53,7 @@ class Basis:
 
 
 def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
-    """Cost of each stage for an average block of a leg, on one worker, without other work on the machine."""
+    """Cost of each stage for an average block of a leg, on one worker of an otherwise idle machine."""
     setup, work, world = of.setup, of.work, of.setup.world
     rows = {name: leg.of_block(name, world) for name in leg.rows}
     trains = leg.leg.split == "train"
@@ -73,7 +75,7 @@ def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
     }
     filled = of.forecast.keys / world > (1 - 1 / FREE_SHARE) * setup.fit.sizes.device_rows
     if setup.workflow.storage.foresees and filled:
-        # Each worker reads the keys of whole batches.
+        # Each worker scans the keys of whole batches.
         costs["scan"] = (costs["read"] + costs["dedup"]) * (SCAN_SHARE * world)
     if world > 1:
         costs["train"] += exchanging(of, batches)
@@ -83,23 +85,24 @@ def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
 
 
 def copying(of: Basis, rows: float) -> Cost:
-    """Cost of copying this many scattered rows within RAM, with one thread."""
+    """Cost of copying `rows` scattered rows within RAM, with one thread."""
     seconds = rows * of.row_bytes / of.machine.copy_bytes_per_second
     return Cost(seconds, seconds)
 
 
 def writing(of: Basis, rows: float) -> Cost:
-    """Cost of writing this many rows, gathered before, to the log in whole chunks."""
+    """Cost of writing `rows` gathered rows to the log in whole chunks."""
     num_bytes, chunks = rows * (of.row_bytes + KEY_BYTES), rows / of.setup.fit.sizes.chunk_rows
     seconds = num_bytes / of.machine.disk_write_bytes_per_second
     return Cost(seconds + FILES_OF_CHUNK * chunks * of.machine.fsync_seconds, copying(of, 2 * rows).cpu_seconds)
 
 
 def reading(of: Basis, rows: float) -> Cost:
-    """Cost of reading this many rows of the log, at random positions.
+    """Cost of reading `rows` rows at random positions of the log.
 
-    Neighbours share a read if the disk streams over the gap between them in less time than another read costs; gaps are
-    distributed exponentially. Without direct I/O the page cache holds as much of the log as RAM is left for.
+    Neighbouring rows share a read if streaming over the gap between them takes less time than another read; gaps have
+    an exponential distribution. Without direct I/O, the page cache holds as much of the log as the remaining RAM
+    allows.
     """
     if rows <= 0:
         return Cost()
@@ -113,8 +116,8 @@ def reading(of: Basis, rows: float) -> Cost:
 
 
 def fingerprinting(of: Basis) -> Cost:
-    """Cost of the fingerprint at the end of a run, for which a worker looks up all its rows and reads them from the log
-    in order."""
+    """Cost of the fingerprint at the end of a run: each worker looks up all its rows and reads them from the log in
+    order."""
     machine, rows = of.machine, of.forecast.keys / of.setup.world
     num_bytes = rows * of.row_bytes
     cpu = rows * (machine.find_seconds + machine.cached_read_seconds)
@@ -123,13 +126,13 @@ def fingerprinting(of: Basis) -> Cost:
 
 
 def _cached_share(of: Basis, log_bytes: float) -> float:
-    """Share of the logs that the page cache can hold."""
+    """Share of the logs that fits in the page cache."""
     left = of.machine.ram - ram_of_all(of)
     return min(1.0, max(0.0, left / max(1.0, of.setup.world * log_bytes)))
 
 
 def _planning(of: Basis, keys: float, moved: float, victims: float) -> Cost:
-    """Cost of `plan`: each key of the block is looked up once; `moved`: number of rows that come or go."""
+    """Cost of `plan`, which looks up each key of the block once. `moved`: number of rows that arrive or leave."""
     machine, sizes = of.machine, of.setup.fit.sizes
     seconds = keys * machine.plan_key_seconds + moved / 2 * machine.plan_row_seconds
     if victims:
@@ -138,8 +141,8 @@ def _planning(of: Basis, keys: float, moved: float, victims: float) -> Cost:
 
 
 def exchanging(of: Basis, batches: float) -> Cost:
-    """Cost of what a worker sends and receives while it trains on a block: the weights of the keys that it does not own
-    and their gradients, twice the dense gradients, and messages."""
+    """Cost of what a worker sends and receives while it trains on a block: weights and gradients of the keys that it
+    does not own, dense gradients (twice), and message latency."""
     machine, world = of.machine, of.setup.world
     others = (world - 1) / world
     row_bytes = 4 * of.setup.row.num_weights * of.work.keys_of_batch * others
@@ -150,13 +153,13 @@ def exchanging(of: Basis, batches: float) -> Cost:
 
 
 def ram_of_all(of: Basis) -> float:
-    """Peak bytes of RAM of all workers and, if they have separate processes, of the driver."""
+    """Peak RAM in bytes of all workers and, if they are separate processes, of the driver."""
     driver = of.work.process_bytes if of.setup.world > 1 else 0
     return of.setup.world * sum(ram_of_worker(of).values()) + driver
 
 
 def ram_of_worker(of: Basis) -> dict[str, float]:
-    """Peak bytes of RAM of one worker, by purpose; of arrays only what is touched."""
+    """Peak RAM in bytes of one worker, by purpose. Only the touched parts of arrays count."""
     setup, work, forecast = of.setup, of.work, of.forecast
     sizes, ahead, row = setup.fit.sizes, forecast.look_ahead, of.row_bytes
     keys, block_keys = forecast.keys / setup.world, max(setup.fit.window.keys_of_blocks, default=0)
@@ -183,8 +186,8 @@ def ram_of_worker(of: Basis) -> dict[str, float]:
 
 
 def disk_at_end(of: Basis, commits: int) -> float:
-    """Bytes of the run directory after the run: the log with the commits that are kept, the space that is reserved for
-    one more, and dense models."""
+    """Bytes of the run directory after the run: the log with the kept commits, the space reserved for another commit,
+    and dense models."""
     kept = min(commits, of.setup.workflow.commit.keep)
     model = of.dense_bytes / (1 + of.setup.workflow.optimizer.numbers_a_parameter)
     rows = of.forecast.log_rows + of.forecast.reserved_rows

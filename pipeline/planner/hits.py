@@ -1,9 +1,9 @@
-"""Hits and traffic of the tiers, from the plans of a run replayed on keys alone, without rows.
+"""Hits and traffic of the tiers, found by replaying the plans of a run on keys alone, without rows.
 
-A replay ends after MAX_VALUES values or MAX_BLOCKS blocks, which take a few seconds, and the rest of the run is
-extrapolated: rows that arrive and leave as in the last third of what was replayed, new keys by Heaps' law. Of large
-blocks a sample of the keys is replayed, in tiers that are smaller by the same factor (spatially hashed sampling: a key
-is in the sample or not, whenever it comes).
+A replay ends after MAX_VALUES values or MAX_BLOCKS blocks, which take a few seconds. The rest of the run is
+extrapolated: arriving and leaving rows from the last third of the replayed blocks, new keys by Heaps' law. For large
+blocks, a sample of the keys is replayed in tiers that are smaller by the same factor (spatially hashed sampling: either
+all uses of a key are in the sample or none).
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from pipeline.spans.passes import Leg
 from pipeline.stages.unique_keys import KeyReader
 
 MAX_VALUES, MAX_BLOCKS = 48_000_000, 3000
-"""Maximum numbers of categorical values that are read for a replay and of blocks that it plans; both take some
-seconds."""
+"""Maximum number of categorical values that a replay reads, and of blocks that it plans; both take a few seconds."""
 BLOCK_KEYS, SLOTS = 1 << 15, 1 << 22
-"""Numbers of keys of a block, and of slots of device and host, above which a sample of the keys is replayed."""
+"""Number of keys per block, and of slots of device and host, above which a sample of the keys is replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +41,10 @@ class LegForecast:
     batches: float
     examples: float
     rows: dict[str, float]
-    """Sums of the `Moves` of all blocks and workers, by name."""
+    """Sums of the fields of `Moves` over all blocks and workers, by name."""
 
     def of_block(self, name: str, world: int) -> float:
-        """Rows of one worker in an average block."""
+        """Rows per worker in an average block."""
         return self.rows[name] / max(1.0, self.blocks) / world
 
 
@@ -55,13 +54,13 @@ class Forecast:
 
     legs: tuple[LegForecast, ...]
     commits: int
-    """Commits, those by time not counted."""
+    """Number of commits, excluding commits by time."""
     rows_committed: float
-    """Rows that all these commits write."""
+    """Total number of rows that these commits write."""
     keys: float
-    """Keys of the table at the end."""
+    """Number of keys of the table at the end."""
     log_rows: float
-    """Rows of the log at the end, stale ones and padding included."""
+    """Rows of the log at the end, including stale rows and padding."""
     reserved_rows: float
     """Rows for which disk space is reserved at the end."""
     block_batches: int
@@ -69,12 +68,12 @@ class Forecast:
     replayed: float
     """Share of the run's examples whose keys were replayed; the rest is extrapolated."""
     sample: int
-    """One key in this many was replayed."""
+    """Inverse of the share of keys that were replayed."""
     stopped: str = ""
     """Reason why the run would stop early."""
 
     def total(self, name: str) -> float:
-        """Rows of all legs."""
+        """Sum of these rows over all legs."""
         return sum(leg.rows[name] for leg in self.legs)
 
     @property
@@ -89,8 +88,8 @@ class Forecast:
 def forecast(
     setup: Setup, values_of_example: float, max_values: int = MAX_VALUES, start: Start | None = None
 ) -> Forecast:
-    """Replay the run from its start, as far as its limits allow, and extrapolate the rest. Raises ValueError as a run
-    would if data is bad."""
+    """Replay the run from its start, up to the limits of a replay, and extrapolate the rest. Raises ValueError for bad
+    data, as the run would."""
     start = start or Start()
     workflow, fit = setup.workflow, setup.fit
     too_large = max(
@@ -105,7 +104,7 @@ def forecast(
         sample = Sample(trace, PARTS / rate) if rate > 1 else None
         capacities = Capacities.of(fit.sizes, workflow.storage)
         if rate > 1:
-            # By chance a sampled block may have more keys than its share of a ring's buffer.
+            # A sampled block may happen to have more keys than fit its share of a ring's buffer.
             capacities = replace(capacities.sampled(1 / rate), staging_rows=NO_LIMIT, outgoing_rows=NO_LIMIT)
         simulation = Simulation(
             sample.parts[0] if sample else trace, capacities,
@@ -130,11 +129,11 @@ class Replay:
         self._batch_size = setup.workflow.schedule.batch_size
         self._growth = setup.workflow.storage.log_growth
         self._keys_after: list[tuple[float, float]] = []
-        """Training examples and keys of the table, after each training block of the first epoch."""
+        """(training examples, keys of the table) after each training block of the first epoch."""
         self._ended = False
 
     def run(self, max_examples: float) -> None:
-        """Replay blocks until this many examples are read, or MAX_BLOCKS blocks are planned."""
+        """Replay blocks until `max_examples` examples are read or MAX_BLOCKS blocks are planned."""
         seen, trained = 0, self._trained
         for planned, block in enumerate(self._simulation.steps()):
             if seen >= max_examples or planned == MAX_BLOCKS:
@@ -164,8 +163,8 @@ class Replay:
         reserved = [min(p.commit_chunks, p.caps.disk_chunks - p.chunks.present) * p.chunks.rows for p in places]
         reserved_rows = float(self._rate * max(0, sum(reserved)))
         if not self._ended:
-            # A commit comes at the end of an epoch, and when the log has grown by its share; it writes what device and
-            # host hold, and what left before is in the log.
+            # Commits are taken at the end of each epoch and whenever the log has grown by its allowance. A commit
+            # writes the rows in device and host; rows that left earlier are already in the log.
             written = sum(leg.rows[n] for leg in legs for n in ("device_to_disk", "host_to_disk", "padding"))
             written -= sum(leg.rows["unchanged"] for leg in legs)
             least = self._rate * sum(p.chunks.allowance * p.chunks.rows for p in places)
@@ -181,8 +180,8 @@ class Replay:
         )  # fmt: skip
 
     def _leg(self, leg: Leg, examples: int, series: Sequence[BlockMoves], steady: dict[str, float]) -> LegForecast:
-        """Counts for this many examples of a leg: replayed counts, and for the other examples those of the steady
-        state."""
+        """Counts for `examples` examples of a leg: replayed counts, plus steady-state counts for the examples not
+        replayed."""
         rows = self._rows(series)
         seen = sum(of.block.num_examples for of in series)
         batches = -(-examples // self._batch_size)
@@ -192,7 +191,7 @@ class Replay:
             first = leg.split == "train" and leg.epoch == 0
             new = max(0.0, self._keys_of_epoch() - self._keys_after[-1][1]) if first and self._keys_after else 0.0
             if leg.span is not None and self._keys_after:
-                # Every span that was not replayed has its part of the keys that are still to come.
+                # The keys still to come are divided among the spans in proportion to their examples not yet replayed.
                 left = self._agenda.num_examples["train"] - self._keys_after[-1][0]
                 new *= min(1.0, (examples - seen) / max(1.0, left))
             arrivals = more["new"] + more["host_hits"] + more["disk_hits"]
@@ -205,8 +204,8 @@ class Replay:
         return LegForecast(leg, blocks, batches, examples, rows)
 
     def _rows(self, series: Sequence[BlockMoves]) -> dict[str, float]:
-        """Sums of the moves of these blocks. How many keys they have is known: what the sample has too many of, or too
-        few, are frequent keys, which are found on the device."""
+        """Sums of the moves of these blocks. With a sample, the true number of keys is known; the difference from the
+        estimate is attributed to frequent keys, which are found on the device."""
         moves = [of_worker for of in series for of_worker in of.moves if of_worker]
         rows = {name: float(self._rate * sum(getattr(of_worker, name) for of_worker in moves)) for name in COUNTS}
         if self._sample:
@@ -216,7 +215,7 @@ class Replay:
         return rows
 
     def _steady(self, by_leg: dict[Leg, list[BlockMoves]]) -> dict[str, float]:
-        """Rows of an example, by name, in the last third of the training blocks that were replayed."""
+        """Rows per example, by name, in the last third of the replayed training blocks."""
         trained = [of for leg, series in by_leg.items() if leg.split == "train" for of in series]
         last = trained[-max(1, len(trained) // 3) :]
         examples = sum(of.block.num_examples for of in last)

@@ -1,4 +1,4 @@
-"""Constants of a machine from which runs are predicted; `calibrate.py` measures them."""
+"""Machine constants that predictions use, measured by `calibrate.py`."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ class Machine(Strict):
     price_per_hour: Amount | None = None
     """Price of an hour, in any currency; None: unknown."""
     scattered_read_seconds: Positive
-    """Time that one more scattered read of a page costs while many are in flight (`DiskSpeed`)."""
+    """Marginal time of a scattered page read while many are in flight (`DiskSpeed`)."""
     disk_read_bytes_per_second: Positive
     disk_write_bytes_per_second: Positive
-    """Throughput of chunk files with their checksums, without the time of `fsync_seconds`."""
+    """Throughput of writing chunk files with checksums, excluding `fsync_seconds`."""
     fsync_seconds: Amount
-    """Seconds that each file takes until it is durable, however short it is."""
+    """Seconds until a file is durable, regardless of its size."""
     cached_read_seconds: Positive
-    """CPU seconds of one row that is read from the page cache."""
+    """CPU seconds per row read from the page cache."""
     copy_bytes_per_second: Positive
-    """Bytes of scattered rows that one thread copies in a second."""
+    """Throughput of one thread that copies scattered rows."""
     find_seconds: Positive
-    """Seconds of a key that is looked up in a key map of a million keys."""
+    """Seconds per lookup in a key map of a million keys."""
     plan_key_seconds: Positive
-    """Seconds of `plan` for a key of a block whose row is on the device."""
+    """Seconds of `plan` per key of a block whose row is on the device."""
     plan_row_seconds: Positive
-    """Seconds of `plan` beyond that for a key whose row comes to the device, where another leaves it."""
+    """Additional seconds of `plan` per key whose row replaces another row on the device."""
     victim_seconds: Positive
     """Seconds per slot that `plan` scans to choose victims."""
     block_seconds: Amount
-    """CPU seconds of a block's empty tasks under Dask."""
+    """CPU seconds per block for empty tasks under Dask."""
     dask_bytes: Size
-    """RAM that Dask takes in a process."""
+    """RAM that Dask takes in a process, in bytes."""
     process_bytes: Size
-    """RAM of a process with all libraries, before it opens a run."""
+    """RAM of a process with all libraries loaded, before it opens a run, in bytes."""
     network_bytes_per_second: Positive
     """Throughput between two workers, in each direction."""
     message_seconds: Amount
-    """Seconds of a small message from one worker to another."""
+    """Latency of a small message from one worker to another."""

@@ -1,4 +1,4 @@
-"""Output of --explain: a prediction as lines of text, and as JSON."""
+"""Output of --explain: a prediction as lines of text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipeline.planner.predict import Prediction, WithMemory
 
 TIERS = ("device", "host")
 WHOLE = 0.995
-"""Share of the examples from which on a replay counts as one of the whole run."""
+"""Minimum share of the examples for which a replay counts as covering the whole run."""
 
 
 def lines_of(p: Prediction, of: Basis) -> list[str]:
-    """Describe the prediction in some lines and a table of the stages."""
+    """Describe the prediction in a few lines and a table of the stages."""
     lines = ["", f"predicted for {of.machine.name}, {'serially' if of.serial else 'with overlap'}:", *stage_lines(p)]
     lines.append(
         f"speed:    {p.examples_per_second:,.0f} examples/s while it trains ({_bound(p)}); an epoch "
@@ -60,7 +60,7 @@ def stage_lines(p: Prediction) -> list[str]:
 
 
 def advice(p: Prediction, of: Basis) -> list[str]:
-    """Lines on what does not fit the machine, or would end the run early."""
+    """Lines about what does not fit the machine or would end the run early."""
     lines = [f"the run would stop early: {of.forecast.stopped}"] if of.forecast.stopped else []
     if p.ram_bytes > of.machine.ram:
         lines.append(
@@ -70,7 +70,7 @@ def advice(p: Prediction, of: Basis) -> list[str]:
 
 
 def lines_of_others(others: Mapping[str, WithMemory]) -> list[str]:
-    """Describe the predictions with other memory, a line each."""
+    """Describe the predictions with other memory, one line each."""
     lines = []
     for name, of in others.items():
         text = of.why_not or ""
@@ -84,7 +84,7 @@ def lines_of_others(others: Mapping[str, WithMemory]) -> list[str]:
 
 
 def as_json(p: Prediction, of: Basis, others: Mapping[str, WithMemory] = MappingProxyType({})) -> dict[str, Any]:
-    """Return a prediction for JSON, with all that it was computed from and the predictions with other memory."""
+    """Return a prediction as JSON values, with its inputs and the predictions with other memory."""
     return dict(json_value({
         **asdict(p),
         "machine": of.machine.model_dump(mode="json"),

@@ -1,8 +1,8 @@
-"""Prediction of a run: seconds of each stage and which one binds, seconds of epochs and commits, memory, disk, money.
+"""Prediction of a run: time of each stage, the bottleneck, time of epochs and commits, memory, disk space, price.
 
-A stage's time is its counts times costs. While blocks overlap, a block takes as long as its slowest part: training,
-which takes longer by `Work.slowdown` for each CPU second of the other stages; or another stage, such as `prefetch` on a
-slow disk; or the CPU time of all stages of all workers, divided by the cores.
+A stage's time is its counts times costs. When blocks overlap, a block takes as long as its slowest part: training,
+which takes `Work.slowdown` seconds longer per CPU second of the other stages; another stage, such as `prefetch` on a
+slow disk; or the CPU time of all stages of all workers divided by the number of cores.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pipeline.preflight.sizes import DoesNotFit
 from pipeline.storage.key_map import bytes_for
 
 OTHER_MEMORY = {"half": 0.5, "twice": 2.0}
-"""Factors of the memory that caps are chosen from, for which a run is predicted, too."""
+"""Factors by which the memory for choosing caps is changed for further predictions."""
 FILES_OF_COMMIT = 12
-"""Number of files and folders that a commit makes durable, without its chunks."""
+"""Number of files and folders that a commit makes durable, excluding chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class BlockTimes:
     seconds: float
     """Time from one block to the next."""
     binds: str
-    """Stage that determines it, or "cores" if the CPU time of all stages does."""
+    """Stage that determines `seconds`; "cores" if the CPU time of all stages does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Prediction:
     hit_rates: Mapping[str, float]
     disk_rows_per_second: float
     disk_bytes_per_second: float
-    """Rows that training reads from the disk."""
+    """Disk reads of rows while training."""
     block: BlockTimes
-    """Training block, averaged over the run."""
+    """Average training block of the run."""
     block_examples: float
     examples_per_second: float
     """Speed while training."""
     epoch_seconds: float
-    """Seconds of an average epoch, with evaluation and commits."""
+    """Seconds of an average epoch, including evaluation and commits."""
     run_seconds: float
     run_examples_per_second: float
     """Trained examples divided by all seconds, as in a run's result."""
@@ -58,11 +58,11 @@ class Prediction:
     commit_bytes: float
     """Bytes of an average commit."""
     ram_bytes: float
-    """Peak of all processes of the machine."""
+    """Peak over all processes of the machine together."""
     disk_bytes: float
-    """Bytes of the run directory, at the end."""
+    """Bytes of the run directory at the end."""
     map_bytes: float
-    """Bytes of the key maps of all workers, at the end."""
+    """Bytes of the key maps of all workers at the end."""
     price: float | None
     """Price of the run; None if the machine's price is unknown."""
 
@@ -104,7 +104,7 @@ def predict(of: Basis) -> Prediction:
 
 
 def in_one(legs: list[LegForecast]) -> LegForecast:
-    """All of these legs as one."""
+    """Merge these legs into one."""
     rows = {name: sum(leg.rows[name] for leg in legs) for name in legs[0].rows}
     blocks, batches = sum(leg.blocks for leg in legs), sum(leg.batches for leg in legs)
     return LegForecast(legs[0].leg, blocks, batches, sum(leg.examples for leg in legs), rows)
@@ -126,20 +126,21 @@ def block_times(of: Basis, leg: LegForecast) -> BlockTimes:
 
 
 def _filling(block: BlockTimes, look_ahead: int) -> float:
-    """Time until the first block of a stretch trains, and after its last one: nothing trains meanwhile."""
+    """Time of a stretch during which nothing trains: before its first block trains, and after its last one."""
     first = sum(block.stages[stage].seconds for stage in ("read", "dedup")) * (look_ahead + 1)
     return first + sum(block.stages[stage].seconds for stage in ("plan", "prefetch", "write_back"))
 
 
 def _timed_commits(of: Basis, seconds: float) -> int:
-    """Number of commits that come by time between the others."""
+    """Number of commits by time, taken between the others."""
     minutes, others = of.setup.workflow.commit.every_minutes, max(1, of.forecast.commits)
     return others * int(seconds / others / (60 * minutes)) if minutes else 0
 
 
 @dataclass(frozen=True, slots=True)
 class WithMemory:
-    """The run with other memory; `prediction` is None if not even one batch fits, as `why_not` says."""
+    """Prediction for the run with other memory. If not even one batch fits, `prediction` is None and `why_not` gives
+    the reason."""
 
     memory: int
     prediction: Prediction | None = None
@@ -147,7 +148,7 @@ class WithMemory:
 
 
 def predict_with_other_memory(checked: Checked, basis: Basis) -> dict[str, WithMemory]:
-    """Predict the run for each of OTHER_MEMORY. Empty if all caps are given."""
+    """Predict the run for each factor of OTHER_MEMORY. Empty if all caps are given."""
     found: dict[str, WithMemory] = {}
     if not checked.storage.leaves_out:
         return found

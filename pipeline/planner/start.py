@@ -1,4 +1,4 @@
-"""Where a predicted run begins: at its first example, or where the last commit of a run over spans ends."""
+"""Start of a predicted run: its first example or, for a resumed run over spans, the position of the last commit."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pipeline.spans.passes import Leg
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Beginning of a run, or of what is left of it."""
+    """Start of a run, or of the rest of a resumed run."""
 
     begun: Begun | None = None
     """See `files_of_splits`."""
     keys_U: U64 = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Keys that have a row then."""
+    """Keys that have a row at the start."""
 
     @property
     def at(self) -> Position:
         return (self.begun and self.begun.at) or START
 
     def legs(self, agenda: Agenda) -> list[tuple[Leg, int]]:
-        """Passes that are left, and the number of examples of each that are."""
+        """Remaining passes, each with its number of remaining examples."""
         first = agenda.block_at(self.at, 1)
         place = agenda.legs.index(Leg.of(first)) if first else len(agenda.legs)
         done = first.first_example if first else 0
@@ -39,8 +39,8 @@ class Start:
 
 
 def start_of(session: Session) -> Start:
-    """Where a session begins. For a resumed run over spans, it reads the keys of the last commit, since the files that
-    they came from may be gone; any other run is predicted as a whole. Raises Damaged if the commit is."""
+    """Find the start of a session. For a resumed run over spans, reads the keys of the last commit, since the files
+    they came from may be gone; any other run is predicted as a whole. Raises Damaged if the commit is damaged."""
     begun = Begun(session.checked.source.identity)
     if not session.checked.begun or session.checked.begun.at is None:
         return Start(begun)

@@ -11,7 +11,7 @@ TIMED_CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Time of a stage's work on a machine that does nothing else."""
+    """Time of a stage's work on an otherwise idle machine."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -25,8 +25,8 @@ class Cost:
 
 
 def fastest(work: Callable[[], object]) -> float:
-    """CPU seconds of this thread in the fastest of some calls, since other load only makes one slower. The first one
-    warms up."""
+    """CPU seconds of this thread in the fastest of TIMED_CALLS calls, since other load can only slow a call down. A
+    first call, not timed, warms up."""
     work()
     seconds = []
     for _ in range(TIMED_CALLS):

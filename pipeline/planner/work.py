@@ -1,4 +1,4 @@
-"""Cost of a workflow's own work on one worker, measured by a rehearsal: a few batches run through all stages, in a
+"""Cost of a workflow's own work on one worker, measured in a rehearsal: a few batches pass through all stages, in a
 temporary folder."""
 
 from __future__ import annotations
@@ -34,47 +34,47 @@ from pipeline.worker.stage_runner import StageRunner
 from pipeline.worker.tiers import Tiers, WorkerConfig
 
 WARM_UP, FEWEST, MOST = 2, 3, 16
-"""Number of batches that are trained before any is measured, and bounds of the number of those that are, one after
-another and then overlapped."""
+"""Number of warm-up batches, and bounds on the number of measured batches, which are run first serially and then
+overlapped."""
 MEASURED_SECONDS = 1.2
 """Time that each of the two measurements should take."""
 FIRST_ROWS = 1 << 13
 WINDOWS, EXAMPLES = 3, 4096
-"""Number of windows that are loaded, and of examples whose values are counted."""
+"""Number of windows to load, and number of examples whose values are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Costs of a workflow on one worker, for its part of each batch."""
+    """Costs of a workflow on one worker, for the worker's part of each batch."""
 
     values_of_example: float
-    """Categorical values of an example."""
+    """Number of categorical values per example."""
     example_bytes: float
-    """Bytes of an example in the read ring."""
+    """Bytes per example in the read ring."""
     keys_of_batch: float
-    """Unique keys of the worker's part of a full batch."""
+    """Number of unique keys of the worker's part of a full batch."""
     read_example: Cost
     dedup_value: Cost
     first_row: Cost
-    """Making the first row of a new key."""
+    """Cost of creating the row of a new key."""
     train_batch: Cost
-    """A step without the swap: rows looked up, forward and backward pass, both updates."""
+    """Cost of a step without the swap: row lookup, forward and backward pass, both updates."""
     score_batch: Cost
     compile_seconds: float
-    """Time for which the first batch waits until the dense part is compiled."""
+    """Time that the first batch waits for the dense part to be compiled."""
     slowdown: float
-    """Seconds by which training takes longer for each CPU second of the other stages: 0 if they have cores of their
-    own, 1 if they take their time from training."""
+    """Seconds added to training per CPU second of the other stages: 0 if these have separate cores, 1 if they take all
+    their CPU time from training."""
     process_bytes: int
-    """RAM of the worker's process without rows, read ring, shuffle window and key map."""
+    """RAM of the worker's process in bytes, excluding rows, read ring, shuffle window and key map."""
 
 
 def measure_work(
     setup: Setup, source: Source, device: Device, folder: Path, machine: Machine, at: Position = START
 ) -> Work:
-    """Measure with the workflow's own model and the first examples from a position on, in a temporary folder in
-    `folder`. Raises ValueError if none are trained on from there, and otherwise ValueError, OSError, MemoryError or
-    PipelineError as the run itself would."""
+    """Measure with the workflow's own model and the first examples after a position, in a temporary folder in `folder`.
+    Raises ValueError if no training examples are left, and ValueError, OSError, MemoryError or PipelineError wherever
+    the run itself would."""
     workflow = setup.workflow
     agenda = Agenda(
         source.num_examples, Rank(0, setup.world).size_of(workflow.schedule.batch_size), 1,
@@ -92,7 +92,7 @@ def measure_work(
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """Batches of an agenda from a position on."""
+    """Batches of an agenda, starting at a position."""
 
     agenda: Agenda
     at: Position
@@ -108,7 +108,7 @@ class Coming:
 
 
 class Rehearsal:
-    """A worker with the run's own tiers, which trains and scores blocks of one batch."""
+    """Worker with the run's own tiers that trains and scores blocks of one batch."""
 
     def __init__(
         self, setup: Setup, source: Source, device: Device, scratch: Path, machine: Machine, coming: Coming
@@ -116,7 +116,7 @@ class Rehearsal:
         self._setup, self._machine, self._coming, self._source = setup, machine, coming, source
         agenda = coming.agenda
         schedule = {"batch_size": Rank(0, setup.world).size_of(setup.workflow.schedule.batch_size)}
-        # No commit is taken, however many rows leave for the disk, and no keys are read ahead.
+        # Take no commits, regardless of the number of rows written to disk, and read no keys ahead.
         workflow = setup.workflow.model_copy(update={
             "schedule": setup.workflow.schedule.model_copy(update=schedule),
             "storage": setup.workflow.storage.model_copy(update={
@@ -138,7 +138,8 @@ class Rehearsal:
         self._tiers.close()
 
     def work(self, read: Cost) -> Work:
-        """Measure everything but `read`, whose cost is given. Raises ValueError if `plan` refuses the first batch."""
+        """Measure everything except `read`, whose cost is given. Raises ValueError if `plan` refuses the first
+        batch."""
         values, example_bytes = values_of_example(self._source, self._coming)
         calls, moves = self._serially(WARM_UP, "train")
         if self._refusal and not moves:
@@ -146,7 +147,7 @@ class Rehearsal:
         compiling = sum(seconds for call in calls for name, seconds in call.parts if name == "compile")
         num = min(MOST, max(FEWEST, int(MEASURED_SECONDS / max(1e-6, _last(calls, "train").seconds))))
         measured = self._serially(num, "train")
-        # A later batch may be refused: then the first ones count.
+        # If a later batch was refused, use the warm-up batches.
         calls, moves = measured if measured[1] else (calls, moves)
         train, dedup = _median(calls, "train"), _median(calls, "dedup")
         evaluated = next((block.split for block in self._coming if not block.trains), None)
@@ -167,15 +168,15 @@ class Rehearsal:
         )
 
     def _slowdown(self, num: int, train: Cost, calls: Sequence[StageCall]) -> float:
-        """See `Work.slowdown`; `train`, `calls`: a step and all stages, one after another."""
+        """See `Work.slowdown`. `train`, `calls`: a step and all stage calls, run serially."""
         others = sum(s.cpu_seconds for s in calls if s.stage not in ("train", "gpu train"))
         seconds = self._overlapped(num)
         longer = seconds - train.seconds if seconds else others
         return min(1.0, max(0.0, longer / max(1e-9, others / max(1, len(_of(calls, "train"))))))
 
     def _blocks(self, num: int, split: str) -> list[Block]:
-        """Next batches of a split, numbered on from the last ones; from the first batch again after its end. A last
-        batch, which may be too small for batch norm, is left out if there are others."""
+        """Next batches of a split, numbered consecutively across calls, starting over at the end. The split's last
+        batch, which may be too small for batch norm, is omitted if there are others."""
         of_split = self._coming.first(1 + WARM_UP + 2 * MOST, split)
         of_split = [b for b in of_split if not b.closes_split] or of_split
         first, self._num_blocks = self._num_blocks, self._num_blocks + num
@@ -185,12 +186,12 @@ class Rehearsal:
         ]
 
     def _serially(self, num: int, split: str) -> tuple[list[StageCall], list[Moves]]:
-        """Run the stages one after another. Returns their calls, with CPU time of all threads, and the moves."""
+        """Run the stages serially. Returns their calls, with the CPU time of all threads, and the moves."""
         return self._run(num, split, SerialExecutor(partial(self._runner.run, cpu_clock=time.process_time)))
 
     def _overlapped(self, num: int) -> float:
-        """Run blocks as a run overlaps them. Returns seconds a block from the first training to the end of the last; 0
-        if none was trained."""
+        """Run blocks overlapped as in a run. Returns seconds per block, from the start of the first training to the end
+        of the last; 0 if none was trained."""
         executor = ThreadExecutor(self._runner.run)
         try:
             trained = _of(self._run(num, "train", executor)[0], "train")
@@ -208,7 +209,7 @@ class Rehearsal:
         return [done.call for done in results if done.call], [done.moves for done in results if done.moves]
 
     def _swap(self, moves: Sequence[Moves]) -> Cost:
-        """Cost of a block's swap, which the prediction counts by the plans of the real run."""
+        """Cost of a block's swap, to be subtracted here: the prediction computes it from the replayed plans."""
         rows = statistics.mean(m.keys - m.device_hits + m.device_to_host + m.device_to_disk for m in moves)
         seconds = rows * self._setup.row.num_bytes / self._machine.copy_bytes_per_second
         return Cost(seconds / self._setup.workflow.schedule.threads, seconds)
@@ -223,7 +224,7 @@ class Rehearsal:
         return Cost(seconds, seconds) * (1 / FIRST_ROWS)
 
     def _process_bytes(self) -> int:
-        """Resident bytes of this process without the parts of listed buffers that were touched."""
+        """Resident bytes of this process, excluding the touched parts of the listed buffers."""
         places, sizes, row = self._tiers.places, self._setup.fit.sizes, self._setup.row.num_bytes
         rows = sum(len(slots.keys_S) - slots.num_free for slots in (places.device, places.host))
         marks = next(size for name, size, _ in table(sizes, self._look_ahead) if name == "slot marks")
@@ -232,7 +233,7 @@ class Rehearsal:
 
 
 def _of(calls: Sequence[StageCall], stage: str) -> list[StageCall]:
-    """Calls of a stage. On a GPU those of its training are the ones of the GPU's own time."""
+    """Calls of a stage. For training on a GPU, the calls that report the GPU's own time."""
     on_gpu = [call for call in calls if call.stage == f"gpu {stage}"]
     return on_gpu or [call for call in calls if call.stage == stage]
 
@@ -252,7 +253,8 @@ def _median(calls: Sequence[StageCall], stage: str) -> Cost:
 
 
 def values_of_example(source: Source, coming: Coming) -> tuple[float, float]:
-    """Return the number of categorical values of an average example, of the first few, and its bytes in the ring."""
+    """Return the average number of categorical values per example, over the first examples, and the average bytes per
+    example in the read ring."""
     first = coming.first(1, "train")[0]
     at = coming.agenda.position(first)
     block = coming.agenda.block_at(at, max(1, EXAMPLES // first.batch_size)) or first
@@ -262,8 +264,8 @@ def values_of_example(source: Source, coming: Coming) -> tuple[float, float]:
 
 
 def read_cost(source: Source, coming: Coming) -> Cost:
-    """Cost of reading an example, its share of the windows and row groups included."""
-    # Of another epoch, of which no window is in memory.
+    """Cost of reading an example, including its share of the windows and row groups."""
+    # Use another epoch, which has no window in memory.
     first = replace(coming.first(1, "train")[0], epoch=1)
     window, batch = source.loads(first)[0], first.num_examples
     buffer = ReadBuffer(2 * source.block_bytes(batch) + (1 << 16))

@@ -1,4 +1,4 @@
-"""Check before the run that this machine has the memory for the caps, and a compiler if one is needed."""
+"""Check, before the run, that this machine has enough memory for the caps, and a compiler if one is needed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OR_NOT = "or set model.compile to false"
 
 
 def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
-    """Raises ValueError if this machine's memory, or a worker's GPU, cannot hold the caps. `storage`: caps per worker,
-    the device's in bytes; those that are left out do not count; `workers`: number of workers on this machine."""
+    """Raises ValueError if the caps exceed this machine's memory or a worker's GPU memory. `storage`: caps per worker,
+    the device's in bytes; omitted caps do not count; `workers`: number of workers on this machine."""
     in_ram = {name: getattr(storage, name) or 0 for name in ("device", "host", "read", "map")}
     if storage.foresees:
         in_ram["known"] = storage.known
@@ -35,7 +35,7 @@ def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
 
 
 def check_budget(memory: int | None, workers: int) -> None:
-    """Raises ValueError if this machine has less memory than its workers may take, `memory` bytes each."""
+    """Raises ValueError if this machine has less memory than its workers may use, `memory` bytes each."""
     there_is = limits.memory()
     if memory is not None and workers * memory > there_is:
         of_all = f" for each of {workers} workers" if workers > 1 else ""
@@ -46,8 +46,8 @@ def check_budget(memory: int | None, workers: int) -> None:
 
 
 def check_compiler(on_gpu: bool) -> None:
-    """Raises ValueError if the compiler is missing or does not work. Compiled code in the cache of an earlier run does
-    not replace it, since torch compiles a small program in any case."""
+    """Raises ValueError if the compiler is missing or does not work. The compiler is needed even if an earlier run has
+    cached compiled code, since torch always compiles a small program."""
     if wrong := try_compiler(compiler()):
         raise ValueError(
             f"model.compile needs a C++ compiler with OpenMP and the headers of Python, and {wrong}; install g++ and "

@@ -1,4 +1,4 @@
-"""Check before the run that the workflow's model works, on two made-up examples."""
+"""Check, before the run, that the workflow's model works on two made-up examples."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from pipeline.workflow import Workflow
 
 NUM_EXAMPLES = 2
 NUM_DRAWN, SCALES = 32, (0.5, 1.0, 2.0)
-"""Numbers of examples and scales of the weights and inputs that are drawn to find the range of the outputs."""
+"""Number of examples drawn to find the range of the outputs, and scales of the drawn weights and inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class DenseFacts:
-    """Properties of a dense model that are known without training."""
+    """Properties of a dense model that can be determined without training."""
 
     num_bytes: int
     """Bytes of a commit of the dense part: parameters, buffers, and optimizer state."""
     batch_norm: bool
     activation_bytes: float = 0.0
-    """Bytes of an example that the forward pass keeps for the backward pass."""
+    """Bytes per example that the forward pass saves for the backward pass."""
 
     def min_last_batch(self, batch_size: int, world: int) -> int:
-        """Minimum size of an epoch's last batch; a smaller one is merged into the batch before. Batch norm needs two
+        """Minimum size of an epoch's last batch; a smaller one is merged into the previous batch. Batch norm needs two
         examples per worker. Raises ValueError if batch_size itself is too small for that."""
         if not self.batch_norm:
             return 1
@@ -52,16 +52,16 @@ class DenseFacts:
 
 
 def fast_in_bfloat16() -> bool:
-    """True if this machine's processor has instructions for products in bfloat16 (AVX-512 or AMX on x86, BF16 on Arm).
-    Without them, torch computes such products about thirty times slower than in float32 (measured with AVX2)."""
+    """True if this machine's processor has instructions for bfloat16 products (AVX-512 or AMX on x86, BF16 on Arm).
+    Without them, torch takes about thirty times as long for such products as in float32 (measured with AVX2)."""
     fast: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return fast
 
 
 def check_model(workflow: Workflow, row: RowLayout, say: Callable[[str], None] = print) -> DenseFacts:
-    """Build and try the workflow's model. `row`: layout of its rows; `say` is called with warnings. Raises ValueError,
-    with what is wrong with model.kind or model.args, if building it or a forward pass fails; any exception of the
-    user's class counts as a failure."""
+    """Build the workflow's model and try it. `row`: layout of its rows; `say` is called with warnings. Raises
+    ValueError, naming the fault in model.kind or model.args, if building the model or a forward pass fails; any
+    exception of the user's class counts as a failure."""
     kind = getattr(workflow.model.kind, "__name__", workflow.model.kind)
     known = arguments_of(workflow.model.kind)
     for name in workflow.model.args:
@@ -99,7 +99,8 @@ def check_model(workflow: Workflow, row: RowLayout, say: Callable[[str], None] =
 
 
 def _check_sequences(workflow: Workflow, kind: str, model: torch.nn.Module) -> None:
-    """Raises ValueError if the model takes no sequences, and the workflow has some, or the other way round."""
+    """Raises ValueError if the workflow has sequences that the model does not take, or the model needs sequences that
+    the workflow lacks."""
     parameters = inspect.signature(model.forward).parameters
     takes = "sequences" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     if workflow.data.sequences and not takes:
@@ -114,7 +115,8 @@ def _check_sequences(workflow: Workflow, kind: str, model: torch.nn.Module) -> N
 def _inputs(
     workflow: Workflow, row: RowLayout, make: Callable[..., torch.Tensor], num_examples: int, with_gradients: bool
 ) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
-    """Made-up arguments of a forward pass. Every second example has empty sequences, and the others the longest."""
+    """Made-up arguments of a forward pass. Every second example has empty sequences; the others have sequences of
+    maximum length."""
     fields = len(workflow.data.categories)
     inputs = (
         make(num_examples, len(workflow.data.numbers)),
@@ -127,11 +129,11 @@ def _inputs(
 
 
 def _gives_probabilities(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> bool:
-    """True if all outputs for large made-up weights and inputs lie in [0, 1], and are not all the same. Outputs of a
-    model of logits change their sign with those of its weights."""
+    """True if all outputs for large random weights and inputs are in [0, 1] and not all equal. Logits, by contrast,
+    change sign when the weights do."""
     torch.manual_seed(0)
     outputs = []
-    # A model of the user's may not be copied, or have weights that may not be drawn: then nothing is known.
+    # A user's model may not allow copying, or drawing its weights; then the test says nothing.
     with suppress(Exception), torch.no_grad():
         drawn = copy.deepcopy(model).eval()
         drawn._forward_hooks.clear()  # The initial bias would move probabilities out of [0, 1].
@@ -151,7 +153,7 @@ def facts_of(workflow: Workflow, model: torch.nn.Module) -> DenseFacts:
 
 
 def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> int:
-    """Run the model and its loss. Returns the bytes that the forward pass keeps, parameters not counted."""
+    """Run the model and its loss. Returns the bytes that the forward pass saves, excluding parameters."""
     labels = workflow.data.labels
     kept: dict[int, int] = {}
 

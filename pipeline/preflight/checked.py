@@ -1,4 +1,4 @@
-"""Facts about a run before it begins: the value that every pass of its set-up takes and returns."""
+"""Facts about a run before it starts: the value that each pass of the set-up takes and returns."""
 
 from __future__ import annotations
 
@@ -25,40 +25,41 @@ LATER: Any = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A run as it was asked for, then what each pass found (see `setup`)."""
+    """A run as requested, followed by the results of each pass (see `setup`)."""
 
     workflow: Workflow
     """The workflow as each worker trains it."""
     device: Described
     say: Callable[[str], None]
-    """Function that is called with warnings, and with what was chosen."""
+    """Called with warnings, and with the values that were chosen."""
     world: int = 1
     """Number of workers."""
     here: bool = True
     """True if all workers are on this machine."""
     run_dir: Path | None = None
-    """Run directory, whose disk limits the log; None: no limit."""
+    """Run directory; the free space of its disk limits the log. None: no limit."""
     begun: Begun | None = None
-    """Data of the run that is resumed (see `files_of_splits`)."""
+    """Data of the run to resume (see `files_of_splits`)."""
     scoring: Scoring | None = None
     """Input of a scoring; None: training on the splits of the workflow."""
     storage: Storage
-    """The workflow's caps, not divided; the device's in bytes after `memory`, and none left out after `caps`."""
+    """The workflow's undivided caps. After the pass `memory`, the device's is in bytes; after `caps`, none is
+    omitted."""
     row: RowLayout = LATER
     dense: DenseFacts = LATER
     source: Source = LATER
     agenda: Agenda = LATER
     pace: tuple[int, int] | None = None
-    """Maximum look-ahead and number of batches of a block that were chosen with the caps; None: the workflow's."""
+    """Maximum look-ahead and batches per block that were chosen with the caps; None: the workflow's."""
     fit: Fit = LATER
     rows_before: int = 0
-    """Maximum number of rows that the run begins with (`Workflow.init_from`)."""
+    """Maximum number of initial rows (`Workflow.init_from`)."""
     keys_before: int = 0
-    """Keys that a worker's map holds from the beginning: those of a commit that is scored."""
+    """Number of keys in a worker's map from the start: those of the commit being scored."""
 
     def first_blocks(self, num_blocks: int, block_batches: int) -> Iterator[Block]:
-        """The first blocks that are trained or scored; of a run with spans, those from its present position on; if it
-        is over, those of its last pass, since the files of earlier spans may be gone."""
+        """The first blocks to be trained or scored. For a run with spans, these start at its current position or, if
+        the run is complete, with its last pass, since the files of earlier spans may be gone."""
         at, last = self.begun.at if self.begun else None, self.agenda.legs[-1]
         if at and not (begin := self.agenda.block_at(at, block_batches)):
             begin = self.agenda.block_at(Position(last.epoch, last.split, 0, last.span), block_batches)

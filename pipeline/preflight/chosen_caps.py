@@ -1,12 +1,14 @@
-"""Caps that a workflow leaves out, chosen within a budget of RAM from the keys of the first window.
+"""Choice of the caps that a workflow omits, within a RAM budget, from the keys of the first window.
 
-What is not for rows comes first: the process, the read ring, the key map with room for KEY_MARGIN times the guessed
-keys. The rest is for rows, up to the size of the table. Blocks are as large as the workflow allows, if an epoch
-still has BLOCKS_OF_EPOCH of them and rows have some room next to the rings: small blocks cost more than misses do.
+The budget first covers everything but rows: the process, the read ring, and a key map with room for KEY_MARGIN times
+the guessed number of keys. The rest is for rows, up to the size of the table. Blocks are as large as the workflow
+allows, provided that an epoch has at least BLOCKS_OF_EPOCH of them and that some rows fit in addition to the rings:
+small blocks cost more than misses.
 
-Without a GPU, device and host are the same RAM, so nearly all rows lie in the device's slab, and the host has little
-more than its ring: a row that leaves for a host slab would be copied twice more, and be no better kept. With a GPU the
-device has up to GPU_SHARE of the free memory, at most the size of the table, and the host has what the budget leaves.
+Without a GPU, device and host share the same RAM, so nearly all rows are in the device's slab, and the host gets little
+more than its ring: moving a row to a host slab would cost two more copies and gain nothing. With a GPU, the device gets
+up to GPU_SHARE of the free GPU memory, but no more than the size of the table, and the host gets the rest of the
+budget.
 """
 
 from __future__ import annotations
@@ -28,26 +30,27 @@ from pipeline.settings.caps import CAP_NAMES, CapSizes, Storage, caps_of
 from pipeline.storage.key_map import bytes_for, most_bytes_for
 
 SHARE_OF_FREE = 0.7
-"""Share of the free RAM that a run takes if storage.memory is left out; its workers on one machine share it."""
+"""Share of the free RAM that a run uses if storage.memory is omitted; the run's workers on one machine share it."""
 GPU_SHARE = 0.8
-"""Share of the GPU's free memory for the device tier; the rest is the model's."""
+"""Share of the GPU's free memory for the device tier; the rest is for the model."""
 DISK_SHARE = 0.9
-"""Share of the disk's free space that a run may take."""
+"""Share of the disk's free space that a run may use."""
 KEY_MARGIN = 2.0
-"""Number of keys for which there is room, per key that is guessed."""
+"""Number of keys to make room for, per guessed key."""
 ROOM = 0.5
-"""Minimum of spare rows, per row that a pace needs."""
+"""Minimum number of spare rows per row that a pace needs."""
 BLOCKS_OF_EPOCH = 8
 UNLIMITED_DISK = 1 << 60
 LATER_BYTES = 128 << 20
-"""RAM that a process takes after the checks, not counting what is listed: Dask, compiled kernels, freed memory that the
-allocator keeps."""
+"""RAM that a process takes after the checks, in addition to the listed buffers: Dask, compiled kernels, freed memory
+that the allocator keeps."""
 READ_SLACK = 1.25
-"""Bytes of a buffer of the read ring per byte that a block is predicted to take."""
+"""Bytes of a read ring buffer per predicted byte of a block."""
 
 
 def budget_of(c: Checked) -> int:
-    """Bytes of RAM that a worker's process may take. Raises ValueError if that is not known here."""
+    """Bytes of RAM that a worker's process may use. Raises ValueError if this is unknown, because the workers are on
+    other machines."""
     if c.storage.memory is not None:
         return c.storage.memory
     if not c.here:
@@ -59,7 +62,7 @@ def budget_of(c: Checked) -> int:
 
 
 def free_disk(run_dir: Path | None) -> int:
-    """Bytes of disk that the run may take, with what it takes now; unlimited if its folder is not known."""
+    """Bytes of disk that the run may use, including what it already uses; UNLIMITED_DISK if its folder is unknown."""
     if run_dir is None:
         return UNLIMITED_DISK
     there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.is_dir())
@@ -68,14 +71,14 @@ def free_disk(run_dir: Path | None) -> int:
 
 
 def choose_caps(c: Checked) -> Checked:
-    """Choose the caps that are left out, and the maximum pace that they are chosen for; `c.say` is called with both.
-    Raises DoesNotFit if the memory is too small for one batch, and ValueError if it is not known how much there is."""
+    """Choose the omitted caps and the maximum pace that goes with them; `c.say` is called with both. Raises DoesNotFit
+    if the memory is too small for one batch, and ValueError if the amount of memory is unknown."""
     needs = _Needs(c, budget_of(c), free_disk(c.run_dir) // c.world)
     schedule = c.workflow.schedule
     c.source.read_ahead(needs.budget // 4, schedule.batch_size)
     steps = -(-needs.examples // schedule.batch_size)
     batches, ahead = min(schedule.block_batches, max(1, steps // BLOCKS_OF_EPOCH)), schedule.look_ahead
-    # A small block costs more than a short look-ahead does; without any nothing overlaps.
+    # A small block costs more than a short look-ahead, but without look-ahead nothing overlaps.
     while batches > 1 and not needs.of(batches, ahead).is_roomy:
         batches, ahead = (batches, ahead - 1) if ahead > 1 else (batches // 2, schedule.look_ahead)
     while ahead > 0 and not needs.of(batches, ahead).fits:
@@ -84,7 +87,7 @@ def choose_caps(c: Checked) -> Checked:
     if not of.fits:
         raise DoesNotFit(of.too_small())
     caps = of.caps()
-    # A scoring writes no rows, so nothing limits them.
+    # Scoring writes no rows, so the disk is unlimited.
     names = [name for name in CAP_NAMES if name != "disk" or caps.disk < UNLIMITED_DISK // c.world]
     sizes = ", ".join(f"{name} {format_size_down(getattr(caps, name))}" for name in names)
     if any(getattr(c.storage, name) is None for name in names):
@@ -103,13 +106,13 @@ def _names(c: Checked, names: Sequence[str] = CAP_NAMES) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """Everything that the choice follows from."""
+    """Everything that the choice depends on."""
 
     c: Checked
     budget: int
     disk: int
     windows: dict[int, FirstWindow] = field(default_factory=dict)
-    """First window by number of batches of a block."""
+    """First windows, by batches per block."""
 
     @property
     def examples(self) -> int:
@@ -117,7 +120,7 @@ class _Needs:
         return max(self.c.agenda.num_examples.values())
 
     def block_bytes(self, batches: int) -> int:
-        """Bytes of the read ring that a block takes, and some more."""
+        """Bytes of the read ring for a block, with some slack."""
         examples = min(batches * self.c.workflow.schedule.batch_size, self.examples)
         return int(READ_SLACK * self.c.source.block_bytes(-(-examples // self.c.world), batches)) + 4096
 
@@ -129,16 +132,16 @@ class _Needs:
         return self.windows[batches]
 
     def guess(self, batches: int) -> int:
-        """Guess of a worker's number of keys at the end."""
+        """Guess of a worker's final number of keys."""
         examples = batches * self.c.workflow.schedule.batch_size
         return guessed_keys(self.window(batches), examples, self.examples) + self.c.rows_before // self.c.world
 
     def of(self, batches: int, look_ahead: int) -> _Shares:
-        """Shares of the budget for this pace."""
+        """Division of the budget for this pace."""
         c, window, schedule = self.c, self.window(batches), self.c.workflow.schedule
         keys = max(window.keys_of_blocks)
         union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
-        # One batch alone takes no more than it needs.
+        # A single batch gets no slack.
         slack = SLACK if look_ahead or batches > 1 else 1.0
         ring = c.source.window_bytes(schedule.batch_size) + (2 * look_ahead + 1) * self.block_bytes(batches)
         of_batch = int(2 * c.dense.activation_bytes * schedule.batch_size / c.world)
@@ -159,7 +162,7 @@ class _Needs:
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """The budget, divided for one pace."""
+    """Division of the budget for one pace."""
 
     needs: _Needs
     look_ahead: int
@@ -168,7 +171,7 @@ class _Shares:
     ring_rows: int
     """Rows of one ring."""
     num_keys: int
-    """Number of keys for which there should be room."""
+    """Number of keys to make room for."""
     process_bytes: int
     read_bytes: int
 
@@ -178,8 +181,8 @@ class _Shares:
 
     @property
     def map_bytes(self) -> int:
-        """Bytes for the key map. The guessed keys come before spare rows, since a run ends if the map has no
-        room, whereas rows can lie on the disk; those of KEY_MARGIN get at most half of the rest."""
+        """Bytes for the key map. The guessed keys take precedence over spare rows, since a run ends when the map is
+        full, whereas rows can be on disk. For the margin of KEY_MARGIN, the map may take at most half of the rest."""
         if self.given.map is not None:
             return self.given.map
         left = self.needs.budget - self.process_bytes - self.read_bytes - self.in_ram
@@ -189,7 +192,7 @@ class _Shares:
 
     @property
     def least(self) -> tuple[int, int]:
-        """Bytes of device and host: those that are given, and of the others what this pace cannot do without."""
+        """Bytes of device and host: the given cap or, if omitted, the minimum for this pace."""
         row, rings = self.needs.c.row.num_bytes, self.ring_rows * (2 if self.needs.c.device.on_gpu else 1)
         device, host = self.given.device, self.given.host
         assert device is None or isinstance(device, int)
@@ -201,21 +204,21 @@ class _Shares:
 
     @property
     def in_ram(self) -> int:
-        """Bytes of RAM that the least device and host take, with the metadata of their slots."""
+        """Bytes of RAM for the minimum device and host, including the metadata of their slots."""
         device, host = self.least
         return self._with_marks(host if self.needs.c.device.on_gpu else device + host)
 
     @property
     def spare(self) -> int:
-        """Bytes of RAM for more rows than the least; negative if there is too little for those."""
+        """Bytes of RAM for rows beyond the minimum; negative if even the minimum does not fit."""
         left = self.needs.budget - self.process_bytes - self.read_bytes - self.map_bytes - self.in_ram
-        # A commit of all rows has to fit on the disk, next to the log.
+        # A commit of all rows must fit on the disk in addition to the log.
         on_disk = (self.needs.disk if self.given.disk is None else self.given.disk) // 3
         return min(self._without_marks(left), max(0, on_disk - sum(self.least))) if left >= 0 else left
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of rows beyond which more is of no use."""
+        """Bytes of the whole table; more bytes for rows would be useless."""
         return self.num_keys * self.needs.c.row.num_bytes
 
     @property
@@ -224,11 +227,11 @@ class _Shares:
 
     @property
     def is_roomy(self) -> bool:
-        """True if all rows fit, or there is some room next to the rings."""
+        """True if all rows fit, or if there is some room in addition to the rings."""
         return self.spare >= min(self.table_bytes, int(ROOM * sum(self.least)))
 
     def caps(self) -> CapSizes:
-        """All caps: those that are given, and the others."""
+        """All caps, given and chosen."""
         (device, host), spare = self.least, max(0, min(self.spare, self.table_bytes))
         if self.needs.c.device.on_gpu:
             if self.given.device is None:
@@ -243,7 +246,7 @@ class _Shares:
         return caps_of(self.given, device=device, host=host, disk=disk, read=self.read_bytes, map=self.map_bytes)
 
     def too_small(self) -> str:
-        """Message about a budget in which one batch does not fit."""
+        """Error message for a budget that is too small for one batch."""
         needed = self.process_bytes + self.read_bytes + self.in_ram
         needed += bytes_for(self.union) if self.given.map is None else self.given.map
         given = self.given.memory is not None

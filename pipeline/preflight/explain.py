@@ -1,4 +1,4 @@
-"""Text and values of --explain: rows, steps and keys, the memory and disk that they take, and whether that fits."""
+"""Text and values of --explain: rows, steps and keys, the memory and disk space they take, and whether they fit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pipeline.settings.optimizer import Adam
 from pipeline.storage.key_map import most_bytes_for
 
 STEEP = 38
-"""Value of lr * l2 / eps above which Adam's steps are larger than the weight, so that it does not converge to zero."""
+"""Value of lr * l2 / eps above which Adam's steps exceed the weight, so that the weight does not converge to zero."""
 STALE = 2.5
-"""Bytes of the log per byte of live rows: stale rows that commits keep, and the reserve for another one."""
+"""Bytes of the log per byte of live rows, including stale rows that commits keep and the reserve for another commit."""
 
 
 def explain(setup: Setup, all_parts: bool = False) -> str:
-    """Describe a run before it begins: what it is, what it takes, whether that is enough. `all_parts`: then also the
-    predicted size of every tier and buffer of a worker."""
+    """Describe a run before it starts: what it does, what it needs, and whether the caps suffice. `all_parts`: append
+    the predicted size of every tier and buffer of a worker."""
     fit, lines = setup.fit, in_short(setup)
     if all_parts:
         of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
@@ -29,8 +29,8 @@ def explain(setup: Setup, all_parts: bool = False) -> str:
 
 
 def explained(setup: Setup) -> dict[str, Any]:
-    """Values of `explain` for JSON: the workflow as it would be trained, numbers of examples, steps and keys, and the
-    bytes of everything."""
+    """Values of `explain` as JSON values: the workflow as it would be trained, numbers of examples, steps and keys, and
+    the bytes of each tier and buffer."""
     fit = setup.fit
     return {
         "workflow": setup.workflow.model_dump(mode="json"),
@@ -46,7 +46,7 @@ def explained(setup: Setup) -> dict[str, Any]:
 
 
 def in_short(setup: Setup) -> list[str]:
-    """Ten lines at most for a person: rows, steps, keys, table, memory and disk, and what to change if they are too
+    """Summary in at most ten lines: rows, steps, keys, table, memory and disk, and what to change if these are too
     small."""
     workflow, storage, sizes = setup.workflow, setup.storage, setup.fit.sizes
     examples, schedule = setup.agenda.num_examples, workflow.schedule
@@ -93,7 +93,7 @@ def in_short(setup: Setup) -> list[str]:
 
 
 def estimated_keys(setup: Setup) -> int:
-    """Guess of the number of keys of all workers at the end of the training."""
+    """Guess of the total number of keys of all workers at the end of training."""
     fit, examples = setup.fit, setup.agenda.num_examples["train"]
     return setup.world * guessed_keys(fit.window, fit.block_batches * setup.workflow.schedule.batch_size, examples)
 

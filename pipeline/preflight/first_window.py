@@ -1,4 +1,4 @@
-"""Read the first window before the run, and find the look-ahead and block size that the caps allow."""
+"""Read the first window before the run, to find the look-ahead and block size that the caps allow."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pipeline.stages.dedup_on_gpu import BYTES_PER_KEY, limit_of
 
 
 def rehearse(c: Checked) -> Fit:
-    """Find the largest look-ahead, then the largest block size, that fit each worker; `c.say` is called with the reason
-    if they are smaller than the workflow's, or than those chosen with the caps. Raises DoesNotFit, with the numbers, if
-    not even one batch fits."""
+    """Find the largest look-ahead, then the largest block size, that fit every worker. `c.say` is called with the
+    reason if they are smaller than the workflow's, or than those chosen with the caps. Raises DoesNotFit, with the
+    numbers, if not even one batch fits."""
     schedule, storage, source, world = c.workflow.schedule, caps_of(c.storage), c.source, c.world
     most_ahead, most_batches = c.pace or (schedule.look_ahead, schedule.block_batches)
 
@@ -34,7 +34,7 @@ def rehearse(c: Checked) -> Fit:
     ring_bytes = int(SLACK * (2 * most_ahead + 1) * block_bytes(most_batches))
     source.read_ahead(storage.read - ring_bytes, schedule.batch_size)
     sums_bytes = epoch_bytes(c.workflow, source.num_examples["train"])
-    # Dense parts: one of each kept commit, of the commit being written, of "best", and model.safetensors.
+    # Dense parts: one per kept commit, one of the commit being written, one of "best", and model.safetensors.
     needs = Needs(
         reductions(most_ahead, most_batches), c.row.num_bytes, source.window_bytes(schedule.batch_size),
         (c.workflow.commit.keep + 3) * c.dense.num_bytes + (c.workflow.commit.keep + 1) * sums_bytes, c.device.on_gpu,
@@ -64,24 +64,24 @@ def rehearse(c: Checked) -> Fit:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Everything but the caps that the sizes of a run follow from."""
+    """Everything, except the caps, that the sizes of a run depend on."""
 
     steps: Sequence[tuple[int, int]]
-    """Pairs (look-ahead, batches of a block), the largest first."""
+    """Pairs (look-ahead, batches per block), largest first."""
     row_bytes: int
     window_bytes: int
     commit_bytes: int
-    """Bytes on the disk next to the log."""
+    """Bytes on the disk in addition to the log."""
     on_gpu: bool
     num_owned: int
-    """Shards that share the caps."""
+    """Number of shards that share the caps."""
     windows: dict[int, FirstWindow] = field(default_factory=dict)
-    """First windows that were read, by number of batches of a block."""
+    """First windows read so far, by batches per block."""
     block_bytes: dict[int, int] = field(default_factory=dict)
-    """Bytes of the read ring that a block is expected to take."""
+    """Expected bytes of a block in the read ring, by batches per block."""
 
     def sizes(self, storage: CapSizes, look_ahead: int, block_batches: int) -> Sizes:
-        """Divide the caps for this pace. Raises DoesNotFit if one is too small."""
+        """Divide the caps for this pace. Raises DoesNotFit if a cap is too small."""
         window = self.windows[block_batches]
         buffer_bytes = read_ring_bytes(storage, self.window_bytes) // (2 * look_ahead + 1)
         if self.on_gpu and (keys := max(window.keys_of_blocks)) > limit_of(buffer_bytes):
@@ -92,7 +92,7 @@ class Needs:
             )
         if (needed_bytes := self.block_bytes[block_batches]) > buffer_bytes:
             raise self.read_too_small(storage, look_ahead, block_batches, needed_bytes)
-        # The last attempt, a single batch, takes no more than it needs.
+        # The last attempt, a single batch, gets no slack.
         slack = SLACK if look_ahead or block_batches > 1 else 1.0
         return fit(
             storage, self.row_bytes, self.window_bytes, look_ahead, window, self.commit_bytes, slack, self.on_gpu,
@@ -100,8 +100,8 @@ class Needs:
         )  # fmt: skip
 
     def sizes_with(self, storage: CapSizes) -> Sizes:
-        """Divide other caps for the largest pace that they allow, of those that were tried. Raises DoesNotFit if even
-        the smallest does not fit."""
+        """Divide other caps for the largest pace, among those already tried, that they allow. Raises DoesNotFit if even
+        the smallest pace does not fit."""
         *larger, smallest = [step for step in self.steps if step[1] in self.windows]
         for step in larger:
             with suppress(DoesNotFit):
@@ -109,7 +109,7 @@ class Needs:
         return self.sizes(storage, *smallest)
 
     def read_too_small(self, storage: CapSizes, look_ahead: int, block_batches: int, needed_bytes: int) -> DoesNotFit:
-        """Error of a buffer of the read ring that would need `needed_bytes`."""
+        """Make the error for a read ring buffer that would need `needed_bytes`."""
         num_buffers = 2 * look_ahead + 1
         there_is = read_ring_bytes(storage, self.window_bytes) // num_buffers
         return DoesNotFit(
@@ -124,7 +124,7 @@ class Needs:
 
 
 def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:
-    """Pairs (look-ahead, batches of a block) to try in turn: first smaller look-aheads, then smaller blocks."""
+    """Pairs (look-ahead, batches per block) to try in turn: first smaller look-aheads, then smaller blocks."""
     steps = [(ahead, block_batches) for ahead in range(look_ahead, -1, -1)]
     while block_batches > 1:
         block_batches //= 2
@@ -133,7 +133,7 @@ def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:
 
 
 def first_window(source: Source, blocks: Iterable[Block], buffer_bytes: int, world: int = 1) -> FirstWindow:
-    """Read and deduplicate the first blocks of a session. With several workers the numbers of keys are those of the
+    """Read and deduplicate the first blocks of a session. With several workers, the numbers of keys are those of the
     owner with the most keys."""
     owners = KeyOwners(range(world), world)
     buffer, work = ReadBuffer(buffer_bytes), Workspace(source.layout)

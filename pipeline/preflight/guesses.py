@@ -1,4 +1,4 @@
-"""Guesses before a run: the number of keys at its end, and buffers that no cap covers."""
+"""Guesses made before a run: its final number of keys, and buffers that no cap covers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pipeline.storage.reads import BUFFERS_BYTES
 from pipeline.workflow import Workflow
 
 HEAPS_GROWTH = 0.7
-"""Exponent with which the number of keys grows with the examples if only one block was looked at: about that of
-Criteo's and Avazu's logs."""
+"""Exponent of the growth of the number of keys with the number of examples, if only one block was read: approximately
+that of the Criteo and Avazu logs."""
 PLANNED_BYTES, DEDUP_BYTES = 20, 120
-"""Bytes of index arrays for each unique key of a block in flight, and of `dedup`'s tables for one of a block."""
+"""Bytes of index arrays per unique key of a block in flight, and of `dedup`'s tables per unique key of a block."""
 
 
 def guessed_keys(window: FirstWindow, block_examples: int, examples: int) -> int:
-    """Guess of a worker's number of keys after `examples`: a power of the number of examples that goes through those of
-    the first window (Heaps' law), but at most one key per value. `block_examples`: examples of a block of `window`."""
+    """Guess of a worker's number of keys after `examples`: a power of the number of examples, fitted to the first
+    window (Heaps' law), with an exponent of at most 1. `block_examples`: examples per block of `window`."""
     unions, block = window.union_of_first, min(examples, block_examples)
     seen = min(examples, block * len(unions))
     if not seen or not unions[-1]:
@@ -32,8 +32,8 @@ def guessed_keys(window: FirstWindow, block_examples: int, examples: int) -> int
 
 
 def growth_between(before: float, keys_before: float, now: float, keys: float, unknown: float = HEAPS_GROWTH) -> float:
-    """Exponent with which the number of keys grew, from that after `before` examples to that after `now` (Heaps' law),
-    0 to 1; `unknown` if these say nothing about it."""
+    """Exponent, 0 to 1, of the growth of the number of keys from `keys_before` after `before` examples to `keys` after
+    `now` examples (Heaps' law); `unknown` if these numbers do not determine it."""
     if not 0 < before < now or not 0 < keys_before <= keys:
         return unknown
     return min(1.0, math.log(keys / keys_before) / math.log(now / before))
@@ -42,9 +42,9 @@ def growth_between(before: float, keys_before: float, now: float, keys: float, u
 def other_buffers(
     workflow: Workflow, num_examples: Mapping[str, int], row: RowLayout, keys_of_block: int
 ) -> list[Line]:
-    """Buffers that no cap covers; their sizes depend on a batch or on the evaluated splits, not on the table.
-    `keys_of_block`: unique keys of the first window's largest block."""
-    # How long lists are is not known before they are read.
+    """Buffers that no cap covers. Their sizes depend on the batch or the evaluated splits, not on the table.
+    `keys_of_block`: number of unique keys of the first window's largest block."""
+    # The lengths of lists are unknown until they are read.
     values = sum(len(sequence.items) * -(-sequence.max_length // 2) for sequence in workflow.data.sequences)
     batch = workflow.schedule.batch_size * ((len(workflow.data.categories) + values) * row.num_weights)
     half = ", lists of half of max_length," if values else ""

@@ -1,4 +1,4 @@
-"""Caps that would be enough, once one was too small for a block: as arguments of --set and in words."""
+"""Caps that would suffice after one was too small for a block: as arguments of --set and in words."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CAPS = {
     "staging_rows": "host", "outgoing_rows": "device", "device_rows": "device", "read_ring_bytes": "read",
     "disk_chunks": "disk", "map_bytes": "map",
 }  # fmt: skip
-"""Field of `storage` that each field of `Sizes` follows from."""
+"""Field of `storage` that determines each field of `Sizes`."""
 UNLIMITED = {"device": 1 << 54, "host": 1 << 54, "read": 1 << 50, "map": 1 << 54, "disk": 1 << 60}
 
 
 def larger_caps(
     refusal: Refusal, setup: Setup, look_ahead: int, keys: int, examples: int, num_shards: int
 ) -> tuple[str, str]:
-    """Find caps with which a run can continue from the block that it refused, with room for the keys that may still
-    come. Returns a message about the block, and the arguments with which the same command resumes, such as --set
-    'storage.disk=96 MiB'; no arguments if none are known.
+    """Find caps with which a run can continue from the block that it refused, with room for the keys still to come.
+    Returns a message about the block, and the arguments with which the same command resumes, such as --set
+    'storage.disk=96 MiB'; an empty string if there are none.
 
-    `keys`: number of keys of all workers so far; `examples`: number of examples trained on, all epochs counted.
+    `keys`: current number of keys of all workers; `examples`: number of examples trained on, over all epochs.
     """
     if not (name := CAPS.get(refusal.cap)):
         return refusal.message, ""
@@ -53,8 +53,8 @@ def larger_caps(
 
 
 def raise_to(refusal: Refusal, setup: Setup, look_ahead: int) -> str:
-    """End of a message about a block that a smaller pace may train: the caps with which the pace could have stayed.
-    Empty if none are known."""
+    """End of a message about a block that may be trained at a smaller pace: the caps that would have allowed the
+    original pace. Empty if there are none."""
     name = CAPS.get(refusal.cap)
     caps = _enough(setup, name, partial(_holds, refusal, look_ahead)) if name else {}
     sizes = " and ".join(f'storage.{each} to "{size}"' for each, size in caps.items())
@@ -62,9 +62,9 @@ def raise_to(refusal: Refusal, setup: Setup, look_ahead: int) -> str:
 
 
 def keys_at_end(setup: Setup, keys: int, examples: int) -> int:
-    """Guess of the number of keys at the end of the training. Within the first epoch they grow with a power of the
-    number of examples, halfway between the power observed since the first window and proportional growth: too much
-    costs disk space, too little another stop. `keys`, `examples`: see `larger_caps`."""
+    """Guess of the number of keys at the end of training. Within the first epoch, it grows with a power of the number
+    of examples, halfway between the power observed since the first window and proportional growth: too high a guess
+    costs disk space, too low a guess another stop. `keys`, `examples`: see `larger_caps`."""
     total = setup.agenda.num_examples["train"]
     if examples >= total:
         return keys
@@ -77,10 +77,10 @@ def keys_at_end(setup: Setup, keys: int, examples: int) -> int:
 
 
 def _holds(refusal: Refusal, look_ahead: int, sizes: Sizes) -> bool:
-    """True if these sizes hold the block; buffers and slab also blocks that have a quarter more."""
+    """True if the block fits these sizes; for a "window" refusal, with SLACK."""
     has = int(getattr(sizes, refusal.cap))
     if look_ahead == 0 and refusal.cap in ("outgoing_rows", "device_rows"):
-        # Once the slab is full, all rows of a block may leave and arrive.
+        # When the slab is full, all rows of a block may have to arrive, and as many may have to leave.
         has = min(sizes.outgoing_rows, sizes.device_rows)
     if refusal.what != "window":
         return has >= refusal.needed
@@ -92,13 +92,13 @@ def _holds(refusal: Refusal, look_ahead: int, sizes: Sizes) -> bool:
 
 
 def _has_room(name: str, setup: Setup, sizes: Sizes, num_shards: int, num_keys: int) -> bool:
-    """True if map and disk hold so many keys. Of the disk, if `name` is another cap, it is enough that it has as much
-    room as before."""
+    """True if map and disk have room for `num_keys` keys. If `name` is not "disk", it is enough that the disk has as
+    much room as before."""
     workflow, owned = setup.workflow, -(-num_shards // setup.world)
     keys = -(-num_keys * owned // num_shards)
     if name == "map" and sizes.map_bytes < most_bytes_for(keys):
         return False
-    # The newest commit, and the best one; then what is written before `plan` asks for a commit, and by that commit.
+    # The newest commit and the best one, plus what is written before `plan` asks for a commit, and by that commit.
     kept = 2 if workflow.commit.keep_best and workflow.schedule.epochs > 1 else 1
     log = kept * (owned + math.ceil(workflow.storage.log_multiple * keys / sizes.chunk_rows))
     written = max(max_chunks(sizes.outgoing_rows, sizes.chunk_rows, owned), MIN_GROWTH * owned)
@@ -109,21 +109,21 @@ def _has_room(name: str, setup: Setup, sizes: Sizes, num_shards: int, num_keys: 
 
 
 def _spare_chunks(sizes: Sizes, num_owned: int) -> int:
-    """Chunks of the disk that a commit of all rows of device and host leaves free."""
+    """Number of disk chunks that remain free after a commit of all rows of device and host."""
     rows = max_rows(sizes.device_rows + sizes.host_rows, sizes.map_bytes)
     return sizes.disk_chunks - max_chunks(rows, sizes.chunk_rows, num_owned)
 
 
 def _enough(setup: Setup, name: str, suits: Callable[[Sizes], bool]) -> dict[str, str]:
-    """Find the caps that make the sizes suit. Returns the sizes to set by field of `storage`, `name` first,
-    without fields that may stay as they are. Empty if no caps suit."""
+    """Find caps for which `suits` is true. Returns the sizes to set, by field of `storage`, `name` first, without
+    fields that need no change. Empty if no caps suit."""
 
     def suit(caps: Mapping[str, int]) -> bool:
         with suppress(DoesNotFit):
             return suits(setup.fit.again(setup.storage.model_copy(update=caps)))
         return False
 
-    # A larger tier needs more of the disk; on a GPU a larger ring needs more of both tiers.
+    # A larger tier needs more disk space; on a GPU, a larger ring needs more of both tiers.
     tries = ([name], [name, "disk"], [name, "device", "host", "disk"])
     caps = next(filter(suit, ({field: UNLIMITED[field] for field in fields} for fields in tries)), {})
     found: dict[str, str] = {}

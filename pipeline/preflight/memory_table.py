@@ -1,4 +1,4 @@
-"""A table of memory and disk space by purpose, for --explain and for messages about too little memory."""
+"""Table of memory and disk space by purpose, for --explain and for out-of-memory messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.sizes import Sizes, log_chunk_bytes
 
 MARK_BYTES = 34
-"""Bytes of metadata for each slot."""
+"""Bytes of metadata per slot."""
 
 Line = tuple[str, int, str]
 """Name, bytes, explanation."""
@@ -44,7 +44,7 @@ def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Li
 
 
 def device_table(sizes: Sizes, look_ahead: int) -> list[Line]:
-    """Lines for the memory of the device, except the dense model and the current batch."""
+    """Lines for device memory, excluding the dense model and the current batch."""
     row = sizes.row_bytes
     lines = [
         ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
@@ -62,14 +62,14 @@ def _ring(rows: int, row_bytes: int, look_ahead: int) -> tuple[int, str]:
 
 
 def no_room(error: BaseException, sizes: Sizes, look_ahead: int, device: Device) -> str:
-    """Message about too little memory, with the table: of the GPU's memory if there is a GPU."""
+    """Out-of-memory message, with the table; with a GPU, the table covers only GPU memory."""
     planned = (device_table if device.on_gpu else table)(sizes, look_ahead)
     lines = "\n".join(printed(planned))
     of_tier = {
         tier: sum(num_bytes for name, num_bytes, _ in planned if name.startswith(tier)) for tier in ("device", "host")
     }
     tier = max(of_tier, key=lambda name: of_tier[name])
-    # How much the allocation that failed was short of is not known.
+    # The size of the shortfall is unknown.
     less = format_size_down(of_tier[tier] * 3 // 4)
     return (
         f"out of memory ({error})\n{lines}\nplus the dense model, its gradients and the activations of a batch; "

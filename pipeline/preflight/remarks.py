@@ -1,4 +1,4 @@
-"""Warnings about unusual data that may be intended. Only the footers of Parquet files are read."""
+"""Warnings about unusual data that may be intentional. Only the footers of Parquet files are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pipeline.workflow import Data
 
 
 def remarks(data: Data, num_examples: Mapping[str, int]) -> Iterator[str]:
-    """Yield one line for each remark. `num_examples`: of each split. The files must have passed `SchemaCheck`."""
+    """Yield one line per remark. `num_examples`: number of examples of each split. The files must have passed
+    `SchemaCheck`."""
     for split, listing in (listings := listings_of(data)).items():
         if text := [file for file in listing.left_out if form_of(file)]:
             yield f"data.{split}: next to Parquet {len(text):,} other files are left out: {some(text)}"
@@ -37,7 +38,7 @@ def remarks(data: Data, num_examples: Mapping[str, int]) -> Iterator[str]:
 
 
 def _only_value(files: Iterable[DataFile], label: str) -> float | None:
-    """The only value of a column, if the footers show that it has just one; else None. Opens no more files than
+    """Return the single value of a column if the footers show that it has only one, else None. Opens no more files than
     necessary."""
     seen: set[float] = set()
     for path in files:
@@ -51,10 +52,10 @@ def _only_value(files: Iterable[DataFile], label: str) -> float | None:
                     continue
                 if statistics is None or not statistics.has_min_max:
                     return None
-                # For 16-bit floats Arrow returns bytes.
+                # Arrow returns bytes for 16-bit floats.
                 if not all(isinstance(value, (int, float)) for value in (statistics.min, statistics.max)):
                     return None
-                # For zeros a footer has the minimum as -0.0; adding 0.0 makes it 0.0.
+                # Footers store a minimum of zero as -0.0; adding 0.0 turns it into 0.0.
                 seen |= {float(statistics.min) + 0.0, float(statistics.max) + 0.0}
                 if len(seen) > 1:
                     return None

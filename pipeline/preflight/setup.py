@@ -1,8 +1,8 @@
-"""Set-up of a run: passes from a workflow to sizes, in the order in which they run.
+"""Set-up of a run: the passes from a workflow to sizes, in the order in which they run.
 
-Each pass takes what is known so far and returns it with what it found; it raises ValueError, with the numbers and the
-setting to change, if something is wrong. `run` and `--explain` take all passes, `replay` and `score`
-those that they need. Nothing is trained, and nothing is written except synthetic data, once.
+Each pass takes the facts found so far and returns them with its own results. It raises ValueError, with the numbers and
+the setting to change, if something is wrong. `run` and `--explain` run all passes, `replay` and `score` only those that
+they need. Nothing is trained, and nothing is written except synthetic data, once.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def model(c: Checked) -> Checked:
 
 
 def memory(c: Checked) -> Checked:
-    """Compare the caps with the memory of this machine and of the device."""
+    """Check that the caps fit the memory of this machine and of the device."""
     storage = with_device_in_bytes(c.storage, c.device.free_bytes())
     check_memory(storage, c.device, c.world if c.here else 0)
     return replace(c, storage=storage)
 
 
 def processor(c: Checked) -> Checked:
-    """Compare the budget of RAM, the compiler and the precision with this machine, if it trains."""
+    """Check the RAM budget, the compiler and the precision on this machine, if it trains."""
     if not c.here:
         return c
     check_budget(c.storage.memory, c.world)
@@ -69,7 +69,7 @@ def processor(c: Checked) -> Checked:
 
 
 def data(c: Checked) -> Checked:
-    """Read the metadata of all files; make synthetic ones."""
+    """Read the metadata of all files; generate synthetic data if the workflow asks for it."""
     workflow = c.workflow
     ensure(workflow.data)
     threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
@@ -89,7 +89,7 @@ def agenda(c: Checked) -> Checked:
 
 
 def caps(c: Checked) -> Checked:
-    """Choose the caps that are left out."""
+    """Choose the omitted caps."""
     return choose_caps(c) if c.storage.leaves_out else replace(c, storage=caps_of(c.storage))
 
 
@@ -103,7 +103,7 @@ SIZES = (caps, first_window)
 
 
 def after(passes: Iterable[Callable[[Checked], Checked]], c: Checked) -> Checked:
-    """Return what is known after these passes."""
+    """Run these passes and return the result."""
     for each in passes:
         c = each(c)
     return c
@@ -113,7 +113,8 @@ def check(
     workflow: Workflow, device: Described, say: Say, world: int = 1, here: bool = True, run_dir: Path | None = None,
     begun: Begun | None = None,
 ) -> Checked:  # fmt: skip
-    """Check data, model and memory. Arguments as the fields of `Checked`. Raises ValueError if anything is wrong."""
+    """Check data, model and memory. Arguments are as the fields of `Checked`. Raises ValueError if anything is
+    wrong."""
     return after(CHECKS, Checked(
         workflow=workflow, device=device, say=say, world=world, here=here, run_dir=run_dir, storage=workflow.storage,
         begun=begun,
@@ -121,14 +122,14 @@ def check(
 
 
 def divide_caps(c: Checked) -> Setup:
-    """Choose the caps that are left out, and divide all. Raises ValueError if a cap, or the memory for those that are
-    chosen, is too small."""
+    """Choose the omitted caps, and divide all caps. Raises ValueError if a given cap, or the memory for the chosen
+    ones, is too small."""
     c = after(SIZES, c)
     return Setup(c.workflow, c.world, caps_of(c.storage), c.row, c.agenda, c.fit, c.scoring)
 
 
 def set_up(workflow: Workflow, device: Described, say: Say, world: int = 1, here: bool = True) -> tuple[Setup, Source]:
-    """Take all passes for a training."""
+    """Run all passes for training."""
     checked = check(workflow, device, say, world, here)
     return divide_caps(checked), checked.source
 
@@ -137,15 +138,15 @@ def set_up_scoring(
     workflow: Workflow, device: Described, say: Say, scoring: Scoring, source: Source, step: int, keys: int,
     world: int = 1,
 ) -> Setup:  # fmt: skip
-    """Take the passes for scoring the files of `source` with the model as of `step`. `keys`: number of keys of the
-    commit that the worker with the most of them owns, for which its map must have room, whatever the files have. Raises
-    ValueError if the cap of the map is too small for them."""
+    """Run the passes for scoring the files of `source` with the model as of `step`. `keys`: maximum number of the
+    commit's keys that any one worker owns; the worker's map must have room for them regardless of the files. Raises
+    ValueError if the map's cap is too small for them."""
     if workflow.storage.map is not None and workflow.storage.map < (needed := bytes_for(keys)):
         raise ValueError(
             f"storage.map is {format_size_down(workflow.storage.map)}, but the {keys:,} keys of the commit need more; "
             f'give a workflow with storage.map="{format_size_up(needed)}", or without it, with --workflow FILE'
         )
-    # A scoring moves no rows, so no policy needs to know coming keys.
+    # Scoring moves no rows, so no policy needs to know future keys.
     storage = workflow.storage.model_copy(update={"device_policy": "clock", "host_policy": "clock"})
     of_files = Agenda(source.num_examples, workflow.schedule.batch_size, 1, steps_before=step)
     return divide_caps(after((model, memory), Checked(
@@ -158,7 +159,7 @@ def agenda_of(
     workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1,
     calendar: Calendar | None = None,
 ) -> Agenda:  # fmt: skip
-    """Make the agenda of a run with `world` workers. `calendar`: spans of the training data, if there are some."""
+    """Make the agenda of a run with `world` workers. `calendar`: spans of the training data, if it has spans."""
     schedule = workflow.schedule
     min_last_batch = dense.min_last_batch(schedule.batch_size, world)
     return Agenda(
@@ -169,14 +170,14 @@ def agenda_of(
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Everything that is known about a run before it begins, as its workers get it."""
+    """Everything known about a run before it starts, as passed to its workers."""
 
     workflow: Workflow
     """The workflow as each worker trains it."""
     world: int
     """Number of workers."""
     storage: CapSizes
-    """The workflow's caps, and those that were chosen."""
+    """All caps, from the workflow or chosen."""
     row: RowLayout
     agenda: Agenda
     fit: Fit

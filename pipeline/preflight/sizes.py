@@ -1,4 +1,4 @@
-"""Division of the caps into slabs and rings: pure functions of numbers, so that the sizes are known before a run."""
+"""Division of the caps into slabs and rings. Pure functions of numbers, so the sizes are known before a run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pipeline.storage.places import max_rows
 SLACK = 1.25
 """Number of rows of a staging or outgoing buffer per key of the first window's largest block."""
 MANIFEST_BYTES = 64 * (MAX_KEPT + 2)
-"""Bytes that one chunk takes in the manifests of all kept commits."""
+"""Bytes per chunk in the manifests of all kept commits."""
 RING_SHARE = 8
-"""Divisor of a tier's cap: a ring has at least 1/8 of it, since later windows may have more keys than the first. On a
-GPU, where each ring is in both tiers, a ring has at least 1/16 of the smaller tier's cap."""
+"""Divisor of a tier's cap: a ring gets at least 1/8 of it, since later windows may have more keys than the first. On a
+GPU, where each ring is in both tiers, a ring gets at least 1/16 of the smaller tier's cap."""
 INDEX_SHARE = 3.25
 """GPU bytes per byte of the read ring: its copy, the keys and indices of its blocks, and the plan's arrays."""
 DEDUP_SHARE = 10.0
-"""GPU bytes that deduplicating a block takes per byte of its buffer in the read ring. Each value takes at most 24 bytes
-of hash table, 6 of positions, and 44 for sorting a batch that is the whole block."""
+"""GPU bytes for deduplicating a block, per byte of its buffer in the read ring. Each value takes at most 24 bytes of
+hash table, 6 of positions, and, if one batch is the whole block, 44 for sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class FirstWindow:
     union_of_first: tuple[int, ...]
     """Number of unique keys of the first block, of the first two blocks together, and so on."""
     keys_of_batch: int = 0
-    """Number of unique keys of the batch with the most."""
+    """Maximum number of unique keys of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Sizes:
     window_bytes: int
     map_bytes: int
     known_bytes: int = 0
-    """Bytes for the keys of coming blocks; 0 if no policy needs them."""
+    """Bytes for the keys of future blocks; 0 if no policy needs them."""
     gpu_bytes: int = 0
-    """Bytes on the GPU for copies of the read buffers, indices and dedup's workspace; 0 without a GPU. With a GPU both
+    """Bytes on the GPU for copies of the read buffers, indices and dedup's workspace; 0 without a GPU. With a GPU, both
     rings are in both tiers."""
 
     @property
@@ -63,8 +63,8 @@ class Sizes:
         return self.gpu_bytes > 0
 
     def read_buffer_bytes(self, num_buffers: int) -> int:
-        """Bytes of one of `num_buffers` buffers of the read ring. On a GPU each buffer has a copy and an index there,
-        so its size is also limited by `gpu_bytes`."""
+        """Bytes of one of `num_buffers` buffers of the read ring. With a GPU, each buffer has a copy and an index in
+        GPU memory, so its size is also limited by `gpu_bytes`."""
         whole = self.read_ring_bytes // num_buffers
         if not self.on_gpu:
             return whole
@@ -73,18 +73,18 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Sizes, and the look-ahead and block size that fit them."""
+    """Sizes, with the look-ahead and block size that fit them."""
 
     sizes: Sizes
     look_ahead: int
     block_batches: int
     again: Callable[[CapSizes], Sizes] = field(compare=False)
-    """The sizes of the same run with other caps. Raises DoesNotFit if they are too small."""
+    """Returns the sizes of the same run with other caps. Raises DoesNotFit if the caps are too small."""
     window: FirstWindow = FirstWindow((), (0,))
 
 
 class DoesNotFit(ValueError):
-    """The caps are too small; the message has what is needed, what is available, and which setting to change."""
+    """The caps are too small. The message says what is needed, what is available, and which setting to change."""
 
 
 def fit(
@@ -98,9 +98,8 @@ def fit(
     on_gpu: bool = False,
     num_owned: int = 1,
 ) -> Sizes:
-    """Divide the caps for a look-ahead. Raises DoesNotFit, which names the first cap that is too small.
-    `commit_bytes`: bytes on the disk next to the log; `num_owned`: shards that share the
-    caps."""
+    """Divide the caps for a look-ahead. `commit_bytes`: bytes on the disk in addition to the log; `num_owned`: number
+    of shards that share the caps. Raises DoesNotFit, naming the first cap that is too small."""
     keys = max(window.keys_of_blocks)
     union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
     ring_rows = (look_ahead + 1) * int(slack * keys)
@@ -112,7 +111,7 @@ def fit(
         needed = rings * ring_rows + union
         what = f"{union:,} rows of slab"
         raise DoesNotFit(_too_small("device", storage.device, row_bytes, needed, what, look_ahead, rings, copies))
-    # The host's cap includes one chunk buffer, in which rows for the disk are gathered.
+    # The host's cap includes one chunk buffer, for gathering rows to be written to disk.
     host = storage.host // row_bytes - storage.chunk_rows
     if host < rings * ring_rows:
         needed = rings * ring_rows + storage.chunk_rows
@@ -137,7 +136,7 @@ def fit(
 
 
 def _rings(spare: int, device: int, host: int, ring_rows: int, on_gpu: bool) -> tuple[int, int]:
-    """Rows of the outgoing and of the staging ring. `spare`: the device's rows that the window's union leaves."""
+    """Rows of the outgoing and staging rings. `spare`: the device's rows beyond those of the window's union."""
     if not on_gpu:
         return (min(spare, max(ring_rows, device // RING_SHARE)), min(host, max(ring_rows, host // RING_SHARE)))
     both = min(spare // 2, host // 2, max(ring_rows, min(device, host) // (2 * RING_SHARE)))
@@ -150,7 +149,7 @@ def gpu_bytes(ring_bytes: int, num_buffers: int) -> int:
 
 
 def with_device_in_bytes(storage: Storage, free_bytes: int) -> Storage:
-    """Return the caps with storage.device in bytes; a share is taken of `free_bytes`."""
+    """Return the caps with storage.device in bytes; a share is relative to `free_bytes`."""
     if not isinstance(storage.device, MemoryShare):
         return storage
     return storage.model_copy(update={"device": storage.device.of(free_bytes)})

@@ -1,8 +1,8 @@
-"""Bound on the hits of any policy: optimal replacement (Belady, 1966), for a working set at a time.
+"""Bound on the hits of any policy: optimal replacement (Belady, 1966), one working set after another.
 
-After each block, the rows with the nearest next uses stay. Rows that the window needs are used next within L blocks, so
-they stay if they fit, as `plan` demands. A training block's rows stay in any case, since it needs them all at once. An
-evaluation moves no rows in a run; here it may bring rows in, so that the bound also holds there.
+After each block, the rows with the nearest next use stay. Rows that the window needs are used within the next L blocks,
+so they stay if they fit, as `plan` requires. The rows of a training block always stay, since it needs all of them at
+once. In a run, an evaluation moves no rows; here it may bring rows in, so the bound also holds for evaluations.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NO_USE = np.int32(np.iinfo(np.int32).max)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Counts of keys of blocks: all of them, and those that an optimal cache holds before the block."""
+    """Key counts of one or more blocks: all keys, and those that an optimal cache contains before the block."""
 
     keys: int = 0
     hits: int = 0
     first: int = 0
-    """Keys that no block had before, which no cache holds."""
+    """Keys that appear for the first time, which no cache can contain."""
 
     def __add__(self, other: Bound) -> Bound:
         return Bound(self.keys + other.keys, self.hits + other.hits, self.first + other.first)
@@ -37,23 +37,23 @@ class Bound:
 
 
 class AllUses:
-    """Working sets of all blocks of one worker, as numbers of keys, and the next use of each. 8 bytes a key of a
-    block."""
+    """Working sets of all blocks of one worker, as key numbers, and the next use of each key. Takes 8 bytes per key of
+    a block."""
 
     def __init__(self) -> None:
         self._numbers = KeyMap()
         self.keys: list[I32] = []
-        """Per block [U] numbers of its keys."""
+        """[U] key numbers of each block."""
         self.trains: list[bool] = []
         self.first: list[int] = []
-        """Number of keys of each block that no block had before."""
+        """Number of keys of each block that appear for the first time."""
 
     @property
     def num_keys(self) -> int:
         return len(self._numbers)
 
     def add(self, keys_U: U64, trains: bool) -> None:
-        """Add the next block, with these distinct keys."""
+        """Append a block with these distinct keys."""
         numbers_U = self._numbers.find(keys_U)
         new_U = numbers_U == UNKNOWN
         num_new = int(np.count_nonzero(new_U))
@@ -65,8 +65,8 @@ class AllUses:
 
     @cached_property
     def uses(self) -> list[I32]:
-        """Per block [U] number of the next block that has each of its keys; NO_USE if none has. Computed once, when all
-        blocks are added."""
+        """For each block, [U] number of the next block that uses each key; NO_USE if there is none. Computed once,
+        after all blocks have been added."""
         uses: list[I32] = []
         next_N: I32 = np.full(self.num_keys, NO_USE, np.int32)
         for block in range(len(self.keys) - 1, -1, -1):
@@ -81,7 +81,7 @@ def belady(next_uses: AllUses, capacity: int) -> Bound:
 
 
 def belady_series(next_uses: AllUses, capacity: int) -> list[Bound]:
-    """Bound on the hits of each block, in a cache that is optimal for all of them."""
+    """Bound on the hits of each block, for a cache that is optimal over all blocks."""
     next_N: I32 = np.full(next_uses.num_keys, NO_USE, np.int32)
     held_N = np.zeros(next_uses.num_keys, np.bool_)
     held: I64 = np.empty(0, np.int64)
@@ -95,7 +95,7 @@ def belady_series(next_uses: AllUses, capacity: int) -> list[Bound]:
         if len(held) > capacity:
             use_H = next_N[held]
             if trains:
-                # The block's own rows come first: they are in use.
+                # The block's own rows rank first: they are in use.
                 own_N = np.zeros(len(held_N), np.bool_)
                 own_N[keys_U] = True
                 use_H = np.where(own_N[held], np.int32(-1), use_H)

@@ -1,4 +1,4 @@
-"""Capacities of one worker's tiers that `plan` and commits depend on."""
+"""Capacities of one worker's tiers, as far as `plan` and commits depend on them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NO_LIMIT = 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class Capacities:
-    """Rows of slabs and rings, and caps of disk and map, of one worker."""
+    """Rows of one worker's slabs and rings, and its caps of disk and map."""
 
     device_rows: int
     host_rows: int
     staging_rows: int = NO_LIMIT
-    """Rows of the whole ring, which is divided among L + 1 buffers."""
+    """Rows of the whole ring, divided among L + 1 buffers."""
     outgoing_rows: int = NO_LIMIT
     chunk_rows: int = 8192
     disk_chunks: int = NO_LIMIT
@@ -26,7 +26,8 @@ class Capacities:
     log_growth: float = 1.0
     known_examples: int = 0
     known_bytes: int = 0
-    """Examples beyond a block whose keys the policy "foresight" knows, and bytes that they may take."""
+    """Number of examples after a block whose keys the policy "foresight" reads ahead, and the bytes that these keys may
+    take."""
 
     @classmethod
     def of(cls, sizes: Sizes, storage: Storage) -> Capacities:
@@ -38,7 +39,8 @@ class Capacities:
         )  # fmt: skip
 
     def sampled(self, share: float) -> Capacities:
-        """Capacities for this share of all keys. The map is not limited, since a small one takes more per key."""
+        """Capacities scaled to this share of all keys. The map is unlimited, since a small map takes more bytes per
+        key."""
         rows = {
             name: max(1, round(share * getattr(self, name)))
             for name in ("device_rows", "host_rows", "staging_rows", "outgoing_rows", "chunk_rows")

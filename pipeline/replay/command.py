@@ -1,4 +1,4 @@
-"""Steps of `pipeline replay`: open the data of a workflow or run, simulate or replay it, and return the hits."""
+"""Body of `pipeline replay`: open the data of a workflow or run, simulate or replay it, and return the hits."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ AS_IT_RAN = "as it ran"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Hits and traffic of all cells."""
+    """Result of the command: hits and traffic of all cells."""
 
     name: str
     cells: list[Cell]
     bounds: list[BoundCell]
     share: float
     equals_result: bool | None = None
-    """True if the tiers of the replayed run are those of its result.json; None if there is none."""
+    """True if the tiers of the replayed run equal those in its result.json; None if there is no result.json."""
 
     def table(self) -> str:
-        """Table with a line for each size and pair of policies, and for each bound, those of a size together."""
+        """Table with one line per size and pair of policies, and one per bound, grouped by size."""
         order = list(dict.fromkeys(cell.size for cell in self.cells))
         lines: list[Cell | BoundCell] = sorted([*self.cells, *self.bounds], key=lambda line: order.index(line.size))
         table = RunsTable(1 << 16)
@@ -62,7 +62,7 @@ class Found:
         return str(table)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """The whole result as JSON values."""
         return {
             "name": self.name,
             "sample": self.share,
@@ -73,11 +73,11 @@ class Found:
 
 
 def replay(args: Namespace, share: float, pairs: Sequence[tuple[str, str]], say: Callable[[str], None]) -> Found:
-    """Simulate or replay as the arguments of the command ask. `share`: of the keys; `pairs`: policies of device and
-    host; empty: those of the workflow. `say` is called with warnings. Raises ValueError and OSError if an argument, the
-    data or the record are wrong."""
+    """Simulate or replay, according to the command's arguments. `share`: share of the keys to use; `pairs`: policies of
+    device and host; empty: those of the workflow. `say` is called with warnings. Raises ValueError or OSError if an
+    argument, the data or the record is wrong."""
     target, is_run = args.target, args.target.is_dir()
-    # The record comes first: a run of an earlier version has none.
+    # Check the record first: a run of an earlier version has none.
     has_workflow = args.workflow or (target / WORKFLOW).is_file()
     events = list(_events(target)) if is_run and has_workflow else []
     workflow = override(_workflow_of(target, args.workflow), args.set)
@@ -117,7 +117,7 @@ def replay(args: Namespace, share: float, pairs: Sequence[tuple[str, str]], say:
 
 
 def _workflow_of(target: Path, file_of_run: Path | None) -> Workflow:
-    """Load the workflow. Raises ValueError if there is none."""
+    """Load the workflow. Raises ValueError if there is none or it is invalid."""
     if file_of_run or not target.is_dir():
         return load(file_of_run if file_of_run and target.is_dir() else target)
     file = target / WORKFLOW
@@ -130,7 +130,7 @@ def _workflow_of(target: Path, file_of_run: Path | None) -> Workflow:
 
 
 def _events(run_dir: Path) -> list[RunEvent]:
-    """Read the record of a run. Raises ValueError if it has none."""
+    """Read the record of a run. Raises ValueError if it is missing or does not start with the opening of a run."""
     if not (run_dir / STRETCHES).is_file():
         raise ValueError(
             f"{run_dir} has no {STRETCHES}, since an earlier version trained it; replay the workflow's file instead"
@@ -149,7 +149,7 @@ def _set_up(text: str, checked: Checked) -> Setup:
 
 
 def _storage(text: str, storage: CapSizes) -> CapSizes:
-    """The caps with those of the device and the host changed. Raises ValueError if the text is none of a size."""
+    """The caps, with those of device and host replaced by a size. Raises ValueError if the text is not a valid size."""
     device_text, colon, host_text = text.partition(":")
     try:
         if colon:
@@ -165,7 +165,7 @@ def _storage(text: str, storage: CapSizes) -> CapSizes:
 
 
 def _as_it_ran(events: Sequence[RunEvent], checked: Checked, reader: KeyReader) -> Cell:
-    """Replay a run by its record."""
+    """Replay a run from its record."""
 
     def trace_of(opened: Opened) -> FileTrace:
         examples, schedule = checked.source.num_examples, checked.workflow.schedule

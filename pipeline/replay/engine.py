@@ -1,9 +1,10 @@
-"""Simulation of a run on keys alone: `plan` and the metadata of commits, as the driver takes them.
+"""Simulation of a run on keys alone: plans, and the metadata of commits, in the driver's order.
 
-No row, model or disk log is needed. Commits come at the ends of epochs, every `every_blocks` blocks and where a block
-is refused; none by time or signal. So the sums equal those of a run with one worker in which these and readers' locks
-on commits play no part, no decision hangs on a metric and no block is too long for its read buffer. With several
-workers they do as long as no block is refused: how far the others planned ahead of a refusal depends on time.
+No rows, model or disk log are needed. Commits are taken at the end of each epoch, every `every_blocks` blocks, and when
+a block is refused, but never by time or signal. The sums therefore equal those of a run with one worker, provided that
+the run has no commits by time or signal, no readers lock its commits, no decision depends on a metric, and no block is
+too long for its read buffer. With several workers, equality also requires that no block is refused: how far the other
+workers have planned at a refusal depends on timing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CLOCKS = ("clock", "clock")
 
 
 class ReplayedCrew:
-    """The workers of a replay, and their log: plans blocks, takes and opens commits."""
+    """The workers of a replay and their log. Plans blocks; takes and opens commits."""
 
     def __init__(self) -> None:
         self._log: KeyLog | None = None
@@ -38,9 +39,9 @@ class ReplayedCrew:
         self, trace: Trace, capacities: Sequence[Capacities], policies: tuple[str, str], kept: Sequence[KeyCommit] = (),
         others: Sequence[KeyCommit] = (),
     ) -> None:  # fmt: skip
-        """Begin with empty slabs and the last of these commits, or with an empty table. `trace`: keys by owner;
-        `capacities`: of each worker; `others`: commits whose chunks stay, too. Chunks have the same number of rows each
-        time."""
+        """Open the last of the `kept` commits, or an empty table, with empty slabs. `trace`: keys by owner;
+        `capacities`: those of each worker; `others`: further commits whose chunks are kept. The number of rows per
+        chunk must be the same in every call."""
         log = self._log = self._log or KeyLog(capacities[0].chunk_rows)
         log.keep(named_by([*kept, *others]))
         self._trace, self._capacities, self.kept = trace, capacities, list(kept)
@@ -58,19 +59,19 @@ class ReplayedCrew:
         return Scanner(lambda block: trace.keys(block)[rank], of_worker.known_examples, of_worker.known_bytes)
 
     def start(self, blocks: Sequence[Block], coming: Iterable[Block]) -> None:
-        """Begin a stretch of these blocks, which `coming` follow."""
+        """Start a stretch of these blocks. `coming`: the blocks that follow the stretch."""
         known = as_far_as_known(coming, self._capacities[0].known_examples) if self._scanners else []
         for scanner, tiers in zip(self._scanners, self.tiers, strict=False):
             scanner.begin([*blocks, *known], tiers.places.next_uses)
 
     def scan(self, block: Block, rank: int) -> None:
-        """Scan ahead of a block, which need not be planned afterwards."""
+        """Scan ahead of a block. The block need not be planned afterwards."""
         if self._scanners:
             scan(block, self._scanners[rank], self.tiers[rank].places)
 
     def plan(self, blocks: Sequence[Block], look_ahead: int, ranks: Sequence[int]) -> Refusal | None:
-        """Plan the first of `blocks` on these workers; the other blocks are those that follow in its stretch. Returns
-        the first worker's refusal, if any."""
+        """Plan the first of `blocks` on these workers; the others are the blocks that follow it in its stretch. Returns
+        the first refusal in the order of workers, or None."""
         window, block = blocks[: look_ahead + 1], blocks[0]
         moves: list[Moves | None] = [None] * len(self.tiers)
         refusals = []
@@ -88,7 +89,7 @@ class ReplayedCrew:
         return refusals[0] if refusals else None
 
     def flush(self, number: int, name: str | None = None) -> KeyCommit:
-        """Write all changed rows to the log, and return the commit that names its chunks."""
+        """Write all changed rows to the log, and return the commit that names the log's chunks."""
         disk = self.totals.disk
         for flushed in [tiers.flush() for tiers in self.tiers]:
             disk.rows_changed += flushed.changed
@@ -99,7 +100,7 @@ class ReplayedCrew:
         return KeyCommit(number, name, tails, dict(sorted(stale.items())))
 
     def settle(self, kept: Sequence[KeyCommit], at_least: int) -> None:
-        """Delete the chunks that none of these commits names. `at_least`: see `Committer.commit`."""
+        """Delete all chunks that none of these commits names. `at_least`: see `Committer.commit`."""
         assert self._log
         self.kept = list(kept)
         self._log.keep(named_by(kept))
@@ -109,14 +110,14 @@ class ReplayedCrew:
 
 
 class Simulation:
-    """A run that is being simulated."""
+    """A simulated run."""
 
     def __init__(
         self, trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
         block_batches: int = 16, every_blocks: int | None = None, keep: int = 2,
     ) -> None:  # fmt: skip
-        """`capacities`: of each worker; `policies`: names of those of device and host. The others: as the workflow's
-        settings."""
+        """`capacities`: those of each worker; `policies`: names of the policies of device and host. The other arguments
+        correspond to settings of the workflow."""
         self._crew, self._begin = ReplayedCrew(), START
         self._crew.open(trace, [capacities] * len(trace.shards), policies)
         self._agenda, self._every_blocks, self._keep = trace.agenda, every_blocks, keep
@@ -125,17 +126,17 @@ class Simulation:
 
     @property
     def places(self) -> list[Places]:
-        """Places of each worker, as they are now."""
+        """Current places of each worker."""
         return [tiers.places for tiers in self._crew.tiers]
 
     def begin_at(self, position: Position, keys_U: U64) -> None:
-        """Begin at this position, with rows of these distinct keys in the log."""
+        """Start at this position, with rows of these distinct keys in the log."""
         self._begin = position
         for tiers in self._crew.tiers:
             tiers.fill(keys_U)
 
     def steps(self) -> Iterator[Block]:
-        """Run to the end; yields each block before it is planned, again if it was refused."""
+        """Run to the end. Yields each block before it is planned, and again after a refusal."""
         begin, pace = self._agenda.block_at(self._begin, self.pace.block_batches), self.pace
         stopped: Refusal | None = None
         for stretch in stretches(self._agenda, begin, pace, self._every_blocks, pace.reduce, self._commit):

@@ -1,4 +1,4 @@
-"""Simulations of a workflow with several sizes and policies at once, which read the data once."""
+"""Simultaneous simulations of a workflow with several sizes and policies, reading the data once."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Cell:
 
     size: str
     policies: tuple[str, str]
-    """Names of those of device and host."""
+    """Names of the policies of device and host."""
     whole: Capacities
-    """Capacities of all workers together."""
+    """Total capacities of all workers."""
     row_bytes: int
     counts: RowCounts
-    """Counts of rows; of a sample, estimates for all keys."""
+    """Row counts; with a sample, estimates for all keys."""
     chunks: int
     """Number of chunks on disk at the end."""
     errors: Mapping[str, float] = field(default_factory=dict)
-    """Standard errors of the shares of hits, "device" and "memory"; empty without a sample."""
+    """Standard errors of the hit shares "device" and "memory"; empty without a sample."""
     stopped: str | None = None
     """Message of the refusal that ended the run early."""
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the rows of device and host, of all workers."""
+        """Bytes of the device and host rows of all workers."""
         return (self.whole.device_rows + self.whole.host_rows) * self.row_bytes
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of all keys found on the device, "device", and on the device or the host, "memory"."""
+        """Shares of all keys: "device", found on the device; "memory", found on the device or the host."""
         return hit_shares(self.counts)
 
     @property
@@ -66,7 +66,7 @@ class Cell:
         return totals.report(rows, self.row_bytes, self.chunks * chunk_bytes, whole.disk_chunks * chunk_bytes)
 
     def as_json(self) -> dict[str, Any]:
-        """The cell for JSON; what is not a number is null."""
+        """The cell as JSON values; non-finite numbers become null."""
         device, host = self.policies
         return dict(json_value({
             "size": self.size, "device_policy": device, "host_policy": host, "memory_bytes": self.memory_bytes,
@@ -76,7 +76,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class BoundCell:
-    """Bound on the hits of any policies with one size; attributes as those of a `Cell`."""
+    """Bound on the hits of any policies with one size. Attributes are as in `Cell`."""
 
     size: str
     memory_bytes: int
@@ -91,7 +91,7 @@ class BoundCell:
 
     @property
     def disk_reads(self) -> int:
-        """Minimum of rows that are read from the disk."""
+        """Minimum number of rows read from the disk."""
         return max(0, self.memory.keys - self.memory.hits - self.memory.first)
 
     def as_json(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Grid:
     """All simulations of a command."""
 
     def __init__(self, trace: Trace, share: float = 1.0) -> None:
-        """`share`: of the keys that are simulated; 1: all."""
+        """`share`: share of the keys to simulate; 1: all."""
         self._world = len(trace.shards)
         self._share = share / PARTS if share < 1 else 1.0
         self._sample = Sample(trace, share) if share < 1 else None
@@ -111,10 +111,10 @@ class Grid:
         self._runs: list[Iterator[Block]] = []
         self._simulated: list[tuple[str, Setup, tuple[str, str], list[Totals]]] = []
         self._uses: dict[int, list[list[AllUses]]] = {}
-        """Next uses of each worker's keys in each trace, by number of batches of a block."""
+        """Next uses of each worker's keys in each trace, by number of batches per block."""
 
     def simulate(self, size: str, setup: Setup, policies: tuple[str, str]) -> None:
-        """Add a cell. `size`: name of the capacities and the pace that `setup` has."""
+        """Add a cell. `size`: name of the capacities and pace of `setup`."""
         fit, commit, capacities = setup.fit, setup.workflow.commit, Capacities.of(setup.fit.sizes, setup.storage)
         if self._sample:
             capacities = capacities.sampled(self._share)
@@ -126,7 +126,7 @@ class Grid:
         self._simulated.append((size, setup, policies, [simulation.totals for simulation in simulations]))
 
     def look_at(self, block_batches: int) -> None:
-        """Collect the next uses of all keys, for bounds."""
+        """Collect the next uses of all keys, to compute bounds."""
         if block_batches not in self._uses:
             self._uses[block_batches] = [[AllUses() for _ in range(self._world)] for _ in self._traces]
             self._runs.append(self._collect(block_batches))
@@ -139,8 +139,8 @@ class Grid:
                     uses.add(keys_U, block.trains)
 
     def run(self, say: Callable[[str], None] = lambda line: None) -> None:
-        """Run all simulations side by side: the one that is farthest behind continues, so that blocks are read about
-        once. `say` is called at every tenth of the examples that all have passed."""
+        """Run all simulations concurrently: the one that is farthest behind always runs next, so that each block is
+        read about once. `say` is called each time all simulations have passed another tenth of the examples."""
         behind = [(0, n) for n in range(len(self._runs))]
         total, said = self._traces[0].agenda.total_examples, 0
         while behind:
@@ -153,7 +153,7 @@ class Grid:
                 heappush(behind, (examples + block.num_examples, n))
 
     def cells(self) -> Iterator[Cell]:
-        """Cells in the order in which they were added, once all have run."""
+        """Yield the cells in the order in which they were added. All simulations must have run."""
         for size, setup, policies, totals in self._simulated:
             yield self._cell(size, setup.fit.sizes, policies, totals)
 
@@ -168,7 +168,8 @@ class Grid:
         return Cell(size, policies, whole, sizes.row_bytes, counts, chunks, errors, stopped)
 
     def bounds(self, size: str, fit: Fit) -> BoundCell:
-        """Return the bounds of a size, once all simulations have run. `look_at` must have collected its keys."""
+        """Return the bounds of a size. All simulations must have run, and `look_at` must have collected the keys of
+        this block size."""
         sizes, memory = fit.sizes, fit.sizes.device_rows + fit.sizes.host_rows
         device, both = (self._bound(fit.block_batches, rows) for rows in (sizes.device_rows, memory))
         return BoundCell(size, self._world * memory * sizes.row_bytes, device, both)

@@ -1,4 +1,4 @@
-"""Tiers of one worker of a replay: rows without weights, moved by the stages and commits of a run."""
+"""Tiers of one worker in a replay: rows without weights, moved by the stages and commits of a run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class KeyCommit:
     number: int
     name: str | None
     tails: tuple[int, ...]
-    """Row at which each shard's next chunk begins."""
+    """First row of each shard's next chunk."""
     stale: dict[int, int]
-    """Number of stale rows of each chunk that has a live row, by chunk, ascending."""
+    """Number of stale rows of each chunk that has a live row, by chunk number, ascending."""
 
 
 class KeyLog:
@@ -68,10 +68,10 @@ class KeyLog:
 
 
 class KeyTiers:
-    """Places of one worker, and tiers of keys that follow them."""
+    """Places of one worker, and tiers that contain only the keys of its rows."""
 
     def __init__(self, capacities: Capacities, policies: tuple[str, str], log: KeyLog, shards: Shards) -> None:
-        """`policies`: names of those of device and host; `log`: the log of all workers."""
+        """`policies`: names of the policies of device and host; `log`: the log of all workers."""
         c = capacities
         chunks = Chunks(c.chunk_rows, c.log_multiple, c.log_growth, shards)
         self.places = Places(c.device_rows, c.host_rows, policies, Caps(c.disk_chunks, c.map_bytes), chunks)
@@ -79,14 +79,14 @@ class KeyTiers:
         self._chunk_RW = np.empty((c.chunk_rows, KEY_WORDS), np.uint32)
 
     def open(self, newest: KeyCommit, kept: Sequence[KeyCommit]) -> None:
-        """Open this worker's part of a commit, with empty slabs. Nothing may have been planned before."""
+        """Open this worker's part of a commit, with empty slabs. Must be called before any block is planned."""
         chunks = self.places.chunks
         chunks.load(newest.tails, [chunk for chunk in named_by(kept) if self._owns(chunk)])
         insert_chunks(self.places, [chunk for chunk in newest.stale if self._owns(chunk)], self._log.keys)
         self.places.begin_growth()
 
     def fill(self, keys_U: U64) -> None:
-        """Put rows of those of these distinct keys that are in its shards into the log, as a commit leaves them."""
+        """Write rows to the log, as a commit does, for those of these distinct keys that are in its shards."""
         chunks, numbers = self.places.chunks, list[int]()
         shard_U = shard_of(keys_U, chunks.shards.num)
         for shard in chunks.shards.owned:
@@ -100,7 +100,7 @@ class KeyTiers:
         self.places.begin_growth()
 
     def plan(self, window: Sequence[Unique | OwnedKeys | Refusal], room: RingRows) -> Plan | Refusal:
-        """Plan the first block of the window, and move its rows."""
+        """Plan the first block of the window and move its rows."""
         planned = plan(window, self.places, room)
         if isinstance(planned, Plan) and planned.moves.arrives:
             self._move(planned)
@@ -113,7 +113,7 @@ class KeyTiers:
         write_back(planned, Trained(planned.block, outgoing_EW), self._host, self._log, self._chunk_RW)
 
     def flush(self) -> FlushedRows:
-        """Write all rows that changed since the last commit to the log."""
+        """Write all rows changed since the last commit to the log."""
         return flush(self.places, self._device, self._host, self._log, self._chunk_RW)
 
     def stale(self) -> dict[int, int]:
@@ -132,10 +132,10 @@ class KeyTiers:
 
 
 def named_by(kept: Sequence[KeyCommit]) -> set[int]:
-    """Chunks that these commits name."""
+    """Chunks named by these commits."""
     return {chunk for commit in kept for chunk in commit.stale}
 
 
 def rows_of(keys_U: U64) -> U32:
-    """Rows [U, 2] of these keys alone, as a view."""
+    """Rows [U, 2] that consist of these keys only, as a view."""
     return keys_U.view(np.uint32).reshape(-1, KEY_WORDS)

@@ -1,6 +1,6 @@
-"""pipeline replay WORKFLOW|RUN: the hits of each tier, from the keys of the data alone, without training.
+"""pipeline replay WORKFLOW|RUN: find the hits of each tier from the keys of the data alone, without training.
 
-Of a workflow a run is simulated. Of a run directory the run itself is replayed by its record, exactly."""
+Given a workflow, a run is simulated. Given a run directory, the run is replayed exactly, from its record."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pipeline.machine.signals import heed_interrupts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 if an argument, the data or the record are wrong, 130 after an
+    """Run the command. Exit code 0 on success, 2 if an argument, the data or the record is wrong, 130 after an
     interrupt."""
     args = replay_arguments().parse_args(argv)
     return run_command(lambda: replay_command(args), failed=2)
 
 
 def replay_command(args: Namespace) -> str:
-    """Simulate or replay as the arguments ask. Returns the table of hits, and a line with the same as JSON."""
+    """Simulate or replay, according to the arguments. Returns the table of hits, and a line with the same as JSON."""
     refuse_remote("the workflow or run", args.target)
     share, pairs = share_of_keys(args.sample), policy_pairs(args.policies)
-    # These imports take seconds, and a mistake in the arguments is reported without them.
+    # These imports take seconds; mistakes in the arguments are reported before them.
     from pipeline.replay.command import replay
 
     heed_interrupts()
@@ -37,12 +37,12 @@ def replay_command(args: Namespace) -> str:
 
 
 def say(line: str) -> None:
-    """Print a line to stderr: stdout has the table and one line of JSON."""
+    """Print a line to stderr: stdout is for the table and one line of JSON."""
     print(line, file=sys.stderr, flush=True)
 
 
 def share_of_keys(text: str) -> float:
-    """Share of a text such as "1/16". Raises ValueError if it is not a share."""
+    """Parse a share such as "1/16". Raises ValueError if the text is not a share."""
     try:
         share = float(Fraction(text))
     except (ValueError, ZeroDivisionError):
@@ -53,7 +53,7 @@ def share_of_keys(text: str) -> float:
 
 
 def policy_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of policies of device and host. Raises ValueError, with the known names, if one is unknown."""
+    """Parse pairs of policies of device and host. Raises ValueError, with the known names, if one is unknown."""
     from pipeline.storage.policies import POLICIES
 
     if list(texts) == ["all"]:

@@ -1,4 +1,4 @@
-"""Replay of a run by its record: the same stretches, commits and openings, at the same blocks."""
+"""Replay of a run from its record: the same stretches, commits and openings, at the same blocks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pipeline.replay.trace import Trace
 from pipeline.spans.passes import Leg
 
 MakeTrace = Callable[[Opened], Trace]
-"""Function that makes the trace of a session from the event of its opening."""
+"""Makes the trace of a session from its opening event."""
 
 OTHER_DATA = "name the data that the run read, with --set data.root=FOLDER"
 
 
 class RecordedRun:
-    """A run that is replayed event by event."""
+    """A run replayed event by event."""
 
     def __init__(self, trace_of: MakeTrace) -> None:
         self._trace_of = trace_of
         self._crew = ReplayedCrew()
         self._commits: dict[int, tuple[KeyCommit, Snapshot]] = {}
-        """Kept commits by number, and the one that is being written, with the totals up to each."""
+        """Kept commits, and the one being written, by number, each with the totals up to it."""
         self._at_least = 0
 
     @property
@@ -37,8 +37,8 @@ class RecordedRun:
         return self._crew.totals
 
     def follow(self, events: Iterable[RunEvent]) -> None:
-        """Do what the run did. Raises ValueError if the run did something that cannot follow from these data and the
-        events before."""
+        """Repeat what the run did. Raises ValueError if an event cannot follow from these data and the earlier
+        events."""
         for event in events:
             match event:
                 case Opened():
@@ -52,7 +52,7 @@ class RecordedRun:
                     self._crew.settle(self._kept(event.kept), self._at_least)
 
     def _open(self, opened: Opened) -> None:
-        # The test of the best epoch opens its commit; the others stay.
+        # The test of the best epoch opens that epoch's commit; the others stay.
         kept = self._kept(opened.kept, forgets=opened.resets)
         if opened.resets:
             self.totals.restore(self._commits[opened.commit][1] if kept else None)
@@ -69,8 +69,7 @@ class RecordedRun:
         self._crew.open(self._trace, capacities, opened.policies, kept, others)
 
     def _kept(self, numbers: Sequence[int], forgets: bool = True) -> list[KeyCommit]:
-        """Commits of these numbers; `forgets`: the others are gone. Raises ValueError if the record does not have
-        one."""
+        """Commits with these numbers. `forgets`: drop the others. Raises ValueError if one is not in the record."""
         for number in numbers:
             if number not in self._commits:
                 raise ValueError(f"the record of the run has no commit {number}: it began before there were records")
@@ -95,7 +94,7 @@ class RecordedRun:
 
 
 def blocks_of(stretched: Stretched, agenda: Agenda) -> tuple[list[Block], Iterator[Block]]:
-    """Blocks of a recorded stretch, and those that follow it. Raises ValueError if the run has no such blocks."""
+    """Blocks of a recorded stretch, and the blocks that follow it. Raises ValueError if the run has no such blocks."""
     s, leg = stretched, Leg(stretched.split, stretched.epoch, stretched.span)
     coming: Iterator[Block] = iter(())
     if leg in agenda.legs:

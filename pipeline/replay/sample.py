@@ -1,7 +1,8 @@
-"""Sample of a trace's keys by their hashes (SHARDS; Waldspurger et al., FAST 2015), and what it says of the whole.
+"""Sample of a trace's keys by hash (SHARDS; Waldspurger et al., FAST 2015), and estimates for the whole trace.
 
-All uses of a key are in the sample, or none, so that a cache of a share of the rows sees the distances of the whole
-trace. The sample has four parts, each simulated separately: the differences of their results give the error.
+Either all uses of a key are in the sample or none, so reuse distances in the sample, relative to a cache scaled down by
+the same factor, are those of the whole trace. The sample has four parts, each simulated separately; the standard error
+follows from the differences between their results.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class Sample:
     """Sample of the keys of a trace, in PARTS parts."""
 
     def __init__(self, trace: Trace, share: float) -> None:
-        """`share`: of all keys, in the whole sample."""
+        """`share`: share of all keys that are in the sample."""
         self.trace = trace
         self._width = np.uint64(share / PARTS * 2**64)
-        """Mixed hashes of a part."""
+        """Number of mixed hashes per part."""
         self._num_keys: dict[Extent, int] = {}
         self.split = Recent(self._split)
-        """Function that returns the keys of a block in the sample: for each worker, those of each part."""
+        """Returns the sampled keys of a block: for each worker, the keys of each part."""
         self.parts = [SampledTrace(self, part, share / PARTS) for part in range(PARTS)]
 
     def _split(self, block: Block) -> tuple[U64, ...]:
@@ -39,13 +40,13 @@ class Sample:
         return tuple(part_U for keys_U in whole for part_U in self.parts_of(keys_U))
 
     def parts_of(self, keys_U: U64) -> list[U64]:
-        """Divide keys among the parts; keys of no part are left out."""
+        """Divide keys among the parts. Keys outside the sample are omitted."""
         part_U = mix(keys_U) // self._width
         keys_U, part_U = keys_U[part_U < PARTS], part_U[part_U < PARTS]
         return [keys_U[part_U == part] for part in range(PARTS)]
 
     def num_keys(self, block: Block) -> int:
-        """Number of keys of a block that was split before, whether they are in the sample or not."""
+        """Number of keys of a block, sampled or not. The block must have been split before."""
         return self._num_keys[extent_of(block)]
 
 
@@ -63,8 +64,8 @@ class SampledTrace(Trace):
 
 
 def mix(keys_U: U64) -> U64:
-    """Hash of keys that has nothing to do with the bits that their shard and their place in the map follow from: the
-    finalizer of SplitMix64."""
+    """Hash of keys, independent of the bits that determine their shard and their position in the map: the finalizer of
+    SplitMix64."""
     mixed_U = keys_U + np.uint64(0x9E3779B97F4A7C15)
     mixed_U = (mixed_U ^ (mixed_U >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed_U = (mixed_U ^ (mixed_U >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -76,8 +77,8 @@ RowCounts = dict[str, dict[str, int]]
 
 
 def estimate_counts(parts: Sequence[tuple[SampledTrace, Totals]]) -> tuple[RowCounts, dict[str, float]]:
-    """Estimate the counts of the whole from those of two parts or more. Also returns the standard errors of the hit
-    rates of "device" and of "memory" (device or host), as shares of all keys."""
+    """Estimate the counts of the whole trace from those of two or more parts. Also returns the standard errors of the
+    hit rates of "device" and of "memory" (device or host), as shares of all keys."""
     scaled = [scale(trace, totals) for trace, totals in parts]
     counts = {
         of: {name: round(sum(part[of][name] for part in scaled) / len(scaled)) for name in scaled[0][of]}
@@ -88,8 +89,8 @@ def estimate_counts(parts: Sequence[tuple[SampledTrace, Totals]]) -> tuple[RowCo
 
 
 def scale(trace: SampledTrace, totals: Totals) -> RowCounts:
-    """Counts of the whole by one part. How many keys the blocks have is known: what the sample has too many of, or too
-    few, are frequent keys, which are found on the device (SHARDS-adj)."""
+    """Estimate the counts of the whole trace from one part. The true number of keys of the blocks is known; the
+    difference from the estimate is attributed to frequent keys, which are found on the device (SHARDS-adj)."""
     counts = {of: {name: round(n / trace.share) for name, n in names.items()} for of, names in totals.counts().items()}
     for of, trains in (("trained", True), ("evaluated", False)):
         known = sum(trace.sample.num_keys(one.block) for one in totals.series if one.block.trains == trains)
@@ -99,12 +100,12 @@ def scale(trace: SampledTrace, totals: Totals) -> RowCounts:
 
 
 def scale_bound(bound: Bound, share: float, known: int) -> Bound:
-    """Bound of the whole by that of a sample. `known`: number of keys of all blocks."""
+    """Scale the bound of a sample to the whole trace. `known`: number of keys of all blocks."""
     keys, hits, first = (round(n / share) for n in (bound.keys, bound.hits, bound.first))
     return Bound(known, max(0, hits + known - keys), first)
 
 
 def hit_shares(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
-    """Shares of all keys that were found on the device, and in memory: on the device or the host."""
+    """Shares of all keys that were found on the device, and in memory (on the device or the host)."""
     keys, device, host = (sum(counts[of][name] for of in counts) for name in ("keys", "device_hits", "host_hits"))
     return {"device": device / max(1, keys), "memory": (device + host) / max(1, keys)}

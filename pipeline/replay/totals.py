@@ -1,4 +1,4 @@
-"""Hits and traffic of a replay: of each worker, of all together, and block by block."""
+"""Hits and traffic of a replay: per worker, in total, and per block."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ class BlockMoves:
 
     block: Block
     moves: tuple[Moves | None, ...]
-    """Counts of each worker; None for one that did not plan the block."""
+    """Counts of each worker; None for a worker that did not plan the block."""
 
 
 Snapshot = tuple[int, DiskTotals]
-"""Number of blocks, and totals of the disk, to which a run may go back."""
+"""Number of blocks and disk totals that a run may be reset to."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """All blocks that were planned, those planned twice because of a refusal included, as in a run."""
+    """All planned blocks. As in a run, a block that is planned twice because of a refusal counts twice."""
 
     series: list[BlockMoves] = field(default_factory=list)
     disk: DiskTotals = field(default_factory=DiskTotals)
-    """Counts of commits; seconds and bytes are 0."""
+    """Commit counts; seconds and bytes are 0."""
     chunks: int = 0
     """Chunks on disk after the last commit."""
     stopped: Refusal | None = None
     """The refusal that ended the run."""
 
     def snapshot(self) -> Snapshot:
-        """Copy the present totals."""
+        """Copy the current totals."""
         return len(self.series), replace(self.disk)
 
     def restore(self, snapshot: Snapshot | None) -> None:
-        """Go back to these totals; None: to the beginning."""
+        """Reset to these totals; None: to the start."""
         num_blocks, disk = snapshot or (0, DiskTotals())
         self.disk = replace(disk)
         del self.series[num_blocks:]
 
     def tiers(self, rank: int | None = None) -> TierTotals:
-        """Sums of all workers, or of one."""
+        """Sums over all workers, or of one."""
         total = TierTotals()
         for of_block in self.series:
             for worker, moves in enumerate(of_block.moves):

@@ -1,4 +1,4 @@
-"""The keys of a run's blocks, by owner: from files, or a sample of them."""
+"""Keys of a run's blocks, by owner: the interface, and its implementation that reads files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.shards import ONE_SHARD, Shards, deal_shards
 
 RECENT = 64
-"""Number of blocks whose keys a trace remembers, for the windows of several simulations at once."""
+"""Number of blocks whose keys a trace caches, for the windows of several concurrent simulations."""
 
 
 Extent = tuple[Leg, int, int]
@@ -31,19 +31,19 @@ class Trace:
     shards: Sequence[Shards]
     """Shards of each worker, in the order of ranks."""
     keys: Callable[[Block], tuple[U64, ...]]
-    """Function that returns the working set [U] of each worker, in the order in which that worker's `plan` gets it. The
-    arrays must not be changed."""
+    """Returns the working set [U] of each worker, in the order in which that worker's `plan` receives it. The arrays
+    must not be modified."""
 
 
 def shards_of(num_shards: int, world: int) -> tuple[Shards, ...]:
-    """Shards of each of `world` workers that all reach every shard."""
+    """Shards of each of `world` workers, all of which can reach every shard."""
     ranks = [str(rank) for rank in range(world)]
     owned = deal_shards(num_shards, ranks, dict.fromkeys(ranks, range(num_shards)))
     return tuple(Shards(num_shards, owned[rank]) for rank in ranks)
 
 
 class Recent:
-    """Keys of blocks, made when they are first asked for, and remembered for a while."""
+    """Cache of the keys of recent blocks, computed on first use."""
 
     def __init__(self, make: Callable[[Block], tuple[U64, ...]]) -> None:
         self._make = make
@@ -59,12 +59,12 @@ class Recent:
 
 
 def extent_of(block: Block) -> Extent:
-    """Batches of a block, whatever its number."""
+    """Extent of a block, regardless of its number."""
     return Leg.of(block), block.first_batch, block.num_batches
 
 
 class FileTrace(Trace):
-    """Trace of a run on the files of a workflow."""
+    """Trace of a run, read from the files of a workflow."""
 
     def __init__(self, reader: KeyReader, agenda: Agenda, shards: Sequence[Shards] = (ONE_SHARD,)) -> None:
         self.agenda, self.shards = agenda, shards
@@ -72,7 +72,8 @@ class FileTrace(Trace):
         self.keys = Recent(lambda block: self._divide(self._read(block)))
 
     def _read(self, block: Block) -> U64:
-        """Unique keys of a block in the order of all workers: those of the first worker's part come first."""
+        """Unique keys of a block in the order in which the workers read them: those of the first worker's part come
+        first."""
         world = len(self.shards)
         if world == 1:
             return self._reader.unique_keys(block)

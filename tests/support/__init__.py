@@ -1,14 +1,14 @@
-"""What several tests share.
+"""Helpers shared by several tests.
 
-| folder | holds |
+| folder | contents |
 | --- | --- |
-| `oracle/` | what runs must equal: the plain trainer, equations of models, replayed plans, the contract of tiers |
+| `oracle/` | references for runs: the plain trainer, equations of models, replayed plans, the contract of tiers |
 | `runs/` | runs of small workflows: in this process, on threads, on Dask, in processes that can be paused and killed |
-| `faults/` | kills, forged and flipped files, small disks, forced orders of tasks, mistakes of users |
-| `data/` | raw lines, Parquet files, blocks, batches, plans and pages that tests begin with |
+| `faults/` | kills, forged and flipped files, small disks, forced task orders, user mistakes |
+| `data/` | raw lines, Parquet files, blocks, batches, plans and pages that tests start from |
 | `http/` | servers and clients of the Open Inference Protocol |
-| `gpu/` | a simulated GPU whose streams are late, grids of threads, checks that CUDA twins give the CPU's bits |
+| `gpu/` | a simulated GPU whose streams are late, grids of threads, checks that CUDA twins produce the CPU's bits |
 
-`depth.py` says how many forms of a test `make test`, `make prove` and `make prove-all` run, `scratch.py` where tests
-write; `compile_once.py` lets several processes share the compilation of kernels.
+`depth.py` determines how many forms of a test `make test`, `make prove` and `make prove-all` run, and `scratch.py`
+where tests write. With `compile_once.py`, several processes share the compilation of kernels.
 """

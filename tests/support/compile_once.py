@@ -1,4 +1,5 @@
-"""Kernels that several test processes need at once are compiled by one of them; the others wait and load them."""
+"""Shared compilation of kernels: when several test processes need the same kernel, one compiles it while the others
+wait, then load it."""
 
 import fcntl
 from pathlib import Path
@@ -12,7 +13,7 @@ import pipeline.kernels as kernels
 
 
 def compile_once() -> None:
-    """Have the compilation of a kernel in this process wait for that of the same kernel in other processes."""
+    """Make the compilation of a kernel in this process wait for that of the same kernel in other processes."""
     compiled, folder = Dispatcher.compile, Path(config.CACHE_DIR) / "locks"
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -20,7 +21,8 @@ def compile_once() -> None:
         function = dispatcher.py_func
         if not function.__module__.startswith(kernels.__name__):
             return compiled(dispatcher, signature)
-        # One thread of a process compiles at a time, and locks a kernel before those that it calls: there is no cycle.
+        # Only one thread per process compiles at a time, and it locks a kernel before the kernel's callees, so there is
+        # no cycle.
         with global_compiler_lock, open(folder / f"{function.__module__}.{function.__qualname__}", "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             return compiled(dispatcher, signature)

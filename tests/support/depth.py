@@ -1,4 +1,4 @@
-"""How deep a test goes: `make test` has each promise in one form, `make prove` in several, `make prove-all` in all."""
+"""Depth of tests: `make test` checks each promise in one form, `make prove` in several, `make prove-all` in all."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -8,14 +8,15 @@ import pytest
 from hypothesis import settings
 
 PROVES = ALL = False
-"""True in `make prove` and `make prove-all`; in the latter. Set by conftest.py before tests are imported."""
+"""PROVES: true in `make prove` and `make prove-all`; ALL: true in `make prove-all`. Set by conftest.py before tests are
+imported."""
 SHARE = 4
-"""`make prove` takes one in so many forms of a test that `make test` leaves, and of the examples of Hypothesis."""
+"""`make prove` runs one in SHARE of the forms of a test that `make test` skips, and of Hypothesis examples."""
 
 
 def some(values: Iterable[Any], *quick: Any, several: bool = False) -> list[Any]:
-    """Values of a parameter, or of `several` as tuples: `quick` ones for `make test` too, the others for
-    `make prove`, which takes one in SHARE of them, and `make prove-all`."""
+    """Values of a parameter, or tuples of values of `several` parameters. `make test` runs only `quick` values, `make
+    prove` also one in SHARE of the others, and `make prove-all` all of them."""
     return [
         value if value in quick else pytest.param(*(value if several else (value,)), marks=pytest.mark.prove)
         for value in values
@@ -23,7 +24,8 @@ def some(values: Iterable[Any], *quick: Any, several: bool = False) -> list[Any]
 
 
 def examples(quick: int, all_of_them: int) -> Callable[[Any], Any]:
-    """Number of examples that Hypothesis tries, in `make test` and in `make prove-all`; `make prove` tries a share."""
+    """Set the number of Hypothesis examples: `quick` in `make test`, `all_of_them` in `make prove-all`, and a share of
+    these in `make prove`."""
     number = deep(quick, all_of_them) if PROVES else quick
 
     def decorate(test: Any) -> Any:
@@ -33,13 +35,13 @@ def examples(quick: int, all_of_them: int) -> Callable[[Any], Any]:
 
 
 def deep(least: int, all_of_them: int) -> int:
-    """Number of repetitions in a proof: all of them in `make prove-all`, else a share, but `least` at least."""
+    """Number of repetitions in a proof: all in `make prove-all`, otherwise a share, but at least `least`."""
     return all_of_them if ALL else max(least, all_of_them // SHARE)
 
 
 def one_in_share(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Items that `make prove` leaves to `make prove-all`: of the forms of a test, all but one in SHARE. A test whose
-    forms are different promises is marked `prove(every=True)`, one that takes minutes `prove(weekly=True)`."""
+    """Items that only `make prove-all` runs: all but one in SHARE of the forms of a test. Tests whose forms are
+    different promises are marked `prove(every=True)`; tests that take minutes, `prove(weekly=True)`."""
     forms, weekly = defaultdict[str, list[pytest.Item]](list), list[pytest.Item]()
     for item in items:
         marks = [mark.kwargs for mark in item.iter_markers("prove")]

@@ -1,5 +1,5 @@
-"""Where tests write: into memory, where there is room. A run of a small workflow waits three times as long for a disk,
-which has to keep every commit, as it computes."""
+"""Location of temporary files of tests: in memory if there is room. A run of a small workflow on disk, which must make
+every commit durable, spends three times as long waiting as computing."""
 
 import os
 import shutil
@@ -8,13 +8,13 @@ from pathlib import Path
 
 MEMORY = Path("/dev/shm")
 NEEDED = 4 << 30
-"""Bytes that must be free there: ten times what all tests together leave."""
+"""Minimum free bytes in MEMORY: ten times the total size of the files that all tests leave."""
 DISK = "TESTS_DISK"
-"""Variable that names the folder of temporary files before this, which is on a disk, for all processes of the tests."""
+"""Environment variable that passes the original temporary folder, which is on disk, to all test processes."""
 
 
 def use_memory() -> None:
-    """Have this process, and those that it starts, put temporary files into memory."""
+    """Make this process and its children put temporary files in memory."""
     if os.environ.setdefault(DISK, tempfile.gettempdir()) != tempfile.gettempdir() or not MEMORY.is_dir():
         return
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= NEEDED:

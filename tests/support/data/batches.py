@@ -1,4 +1,4 @@
-"""Batches for tests of kernels, as `dedup` would produce them, but made without its code."""
+"""Batches for tests of kernels, as `dedup` would produce them, but made without the code of `dedup`."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pipeline.kernels.dedup import sources_reference
 
 SIZES = st.one_of(st.integers(1, 6), st.sampled_from([1023, 1024, 1025, 2050]))
-"""Numbers of examples of a batch: small ones, and around multiples of a tile."""
+"""Batch sizes: small ones, and around multiples of a tile."""
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Batch:
         return len(self.single_S) + len(self.multi_M)
 
     def sources(self):
-        """`source_V` and `starts_P` by the plain reference."""
+        """`source_V` and `starts_P` from the plain reference."""
         groups = sources_reference(
             self.inverse_V, self.bags_MB, self.single_S.tolist(), self.multi_M.tolist(), self.num_examples
         )
@@ -63,7 +63,7 @@ def batches(draw, most_lists=0):
 
 
 def same_bits(a, b):
-    """True if both are equal to the last bit, the sign of zero included."""
+    """True if both are bitwise equal, including the sign of zero."""
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     assert a.dtype == b.dtype
     assert a.shape == b.shape

@@ -1,4 +1,4 @@
-"""Made-up blocks in the form that `read` produces, whole or in parts of several workers."""
+"""Made-up blocks in the form that `read` produces, whole or divided among several workers."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def make_examples(seed, batch_size, num_examples, layout, num_keys, longest_bag=
             at = int(bags_MB[m, -1])
         bags.append(bags_MB)
         starts.append(starts[-1] + at)
-    # Keys spread over all 64 bits, without the reserved key.
+    # Spread the keys over all 64 bits, excluding the reserved key.
     keys_V = rng.integers(0, num_keys, starts[-1]).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return Examples(
         block=block, labels_NT=np.zeros((num_examples, 1), np.float32), weights_N=None,
@@ -63,7 +63,7 @@ def plain_pairs(examples, layout, batch):
 
 @st.composite
 def crews(draw):
-    """Parts of one block of up to five workers, some of which have no examples of a batch, or none at all."""
+    """Parts of one block, for up to five workers, some of which have no examples of a batch, or none at all."""
     world, layout = draw(st.integers(1, 5)), draw(LAYOUTS)
     owner_of_shard = draw(st.lists(st.integers(0, world - 1), min_size=1, max_size=7))
     owners = KeyOwners(owner_of_shard, world)

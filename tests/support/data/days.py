@@ -1,4 +1,4 @@
-"""Training data with event times: a stream of days, some of them empty, in files that are cut anyhow."""
+"""Training data with event times: a sequence of days, some of them empty, in files split at arbitrary places."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ FIRST = datetime(2026, 11, 20)
 
 
 def day_table(rng: np.random.Generator, day: int, num_examples: int, num_keys: int = 20) -> pa.Table:
-    """Examples of one day, in the order of their times."""
+    """Examples of one day, in time order."""
     seconds = np.sort(rng.integers(0, 86_400, num_examples))
     times = [FIRST + timedelta(days=day, seconds=int(s)) for s in seconds]
     return make_table(rng, num_examples, num_keys).append_column("at", pa.array(times, pa.timestamp("us")))
 
 
 def write_days(root: Path, sizes: Sequence[int], seed: int = 0, row_group_size: int = 8) -> list[Path]:
-    """Write a file for each day of so many examples, `train-0.parquet` and so on, and one of validation data."""
+    """Write one file per day with these numbers of examples, `train-0.parquet` and so on, and one file of validation
+    data."""
     rng = np.random.default_rng(seed)
     root.mkdir(parents=True, exist_ok=True)
     files = [root / f"train-{day}.parquet" for day in range(len(sizes))]
@@ -35,8 +36,8 @@ def write_days(root: Path, sizes: Sequence[int], seed: int = 0, row_group_size: 
 
 
 def days_workflow(root: Path, **changes: Any) -> Workflow:
-    """The small workflow on such data, in days. `changes`: also `time`, `span` and `label_delay` of the data, and
-    `metrics`."""
+    """The small workflow on such data, with days as spans. `changes` may include the data's `time`, `span` and
+    `label_delay`, and `metrics`."""
     of_data = {"time": Time(name="at"), **{n: changes.pop(n) for n in ("time", "span", "label_delay") if n in changes}}
     settings = {f"data.{name}": value for name, value in of_data.items()}
     settings |= {f"metrics.{name}": value for name, value in changes.pop("metrics", {}).items()}

@@ -1,4 +1,5 @@
-"""Small logs for the doctor: columns that go with each other and with the label, and what a test changes in them."""
+"""Small logs for the doctor: columns correlated with each other and with the label, and changes that tests make to
+them."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ Log = dict[str, dict[str, Any]]
 
 
 def sound_log(seed: int = 0, files: Mapping[str, int] = FILES) -> Log:
-    """Columns of each file: users who live in cities, items, a price, a time that grows from row to row; and a label
-    that user and item make likelier or not."""
+    """Columns of each file: users who live in cities, items, a price, a time that increases from row to row, and a
+    label whose probability depends on user and item."""
     rng = np.random.default_rng(seed)
     log, begin = {}, 0
     for name, num in files.items():
@@ -44,7 +45,7 @@ def sound_log(seed: int = 0, files: Mapping[str, int] = FILES) -> Log:
 def examined(
     root: Path, log: Log, categories: tuple[str, ...] = ("user", "item", "city"), numbers: tuple[Number, ...] = (),
 ) -> Workflow:  # fmt: skip
-    """Write the log, and return its workflow. Files whose names begin with the name of a split are its."""
+    """Write the log, and return its workflow. A file belongs to the split whose name is a prefix of the file's name."""
     root.mkdir(parents=True, exist_ok=True)
     for name, columns in log.items():
         pq.write_table(pa.table(columns), root / f"{name}.parquet", row_group_size=1000)
@@ -65,7 +66,7 @@ def examined(
 
 
 def findings_of(root: Path, log: Log, *args: Any, **named: Any) -> list[Finding]:
-    """All findings without a run."""
+    """All findings for the log, without a run."""
     return diagnose(examined(root, log, *args, **named), None, lambda line: None)
 
 
@@ -76,7 +77,7 @@ def faults_of(root: Path, log: Log, *args: Any, **named: Any) -> list[tuple[str,
 
 
 def changed(log: Log, column: str, share: float, value: Any, seed: int = 1) -> None:
-    """Set a share of a column's rows, drawn at random. `value`: one value, or a function of a file's columns."""
+    """Set a random share of a column's rows. `value`: one value, or a function of a file's columns."""
     rng = np.random.default_rng(seed)
     for columns in log.values():
         rows = rng.random(len(columns["label"])) < share

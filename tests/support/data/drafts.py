@@ -1,4 +1,4 @@
-"""The command `init` without a trial of candidates, whose training takes seconds."""
+"""The command `init` without a trial of candidates, since training these takes seconds."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ CATEGORIES = (
 
 
 class Pooled(nn.Module):
-    """Mean of each item list, and its product with the candidate, weighted by the numbers if there are any."""
+    """Model that uses the mean of each item list, and its product with the candidate, weighted by the numbers if there
+    are any."""
 
     first_order = True
 
@@ -54,7 +55,8 @@ class Pooled(nn.Module):
 
 
 def table_with_histories(rng: np.random.Generator, num_examples: int, num_keys: int) -> pa.Table:
-    """The columns of `make_table` and lists: of one length in an example, some empty or null, some longer than 4."""
+    """The columns of `make_table`, and lists of equal lengths within an example, some empty or null, some longer than
+    4."""
 
     def lists(draw: Any, lengths: list[int], nulls: bool) -> list[Any]:
         return [None if nulls and n == 0 and rng.random() < 0.5 else [draw() for _ in range(n)] for n in lengths]

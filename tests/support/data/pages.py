@@ -1,4 +1,4 @@
-"""Tables of pages on disk for tests, and what a lookup in them must give."""
+"""Tables of pages on disk for tests, and the expected results of lookups."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from pipeline.serving.pages import pack_part, part_file
 
 
 def as_stored(format, weights_NC):
-    """Weights as a table of this precision has them."""
+    """Weights as a table of this precision stores them."""
     if format.precision == "float16":
         return weights_NC.astype(np.float16).astype(np.float32)
     if format.precision == "int8":
@@ -21,7 +21,7 @@ def as_stored(format, weights_NC):
 
 
 def write_table(folder, format, keys_N, weights_NC, begins=()):
-    """Write a table whose parts begin with the first row and with rows `begins`. Returns its fences part by part."""
+    """Write a table whose parts start at the first row and at rows `begins`. Returns its fences part by part."""
     bounds = [0, *begins, len(keys_N)]
     fences = []
     for number, (begin, end) in enumerate(pairwise(bounds)):

@@ -1,4 +1,4 @@
-"""Helpers for the tests of this folder: write small Parquet files, and split up the examples that were read."""
+"""Helpers that write small Parquet files and split up the examples read from them."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,8 @@ def blocks_of(total, batch_size, batches, split="train", epoch=0):
 
 
 def examples_in(source, read):
-    """Labels, numbers and one tuple of keys per field of each example, read by the layout that records.py states."""
+    """Labels, numbers and one tuple of keys per field for each example, decoded by the layout documented in
+    records.py."""
     out, layout = [], source.layout
     for b in range(read.block.num_batches):
         begin, end = read.block.batch_bounds(b)

@@ -9,7 +9,7 @@ WORDS = 8
 
 
 def made_rows(keys, fill):
-    """Rows with these keys, followed by `fill` + the row's number."""
+    """Rows with these keys, each followed by words of value `fill` + row number."""
     rows = np.empty((len(keys), WORDS), np.uint32)
     rows[:, :2] = np.array(keys, np.uint64).reshape(-1, 1).view(np.uint32)
     rows[:, 2:] = fill + np.arange(len(keys), dtype=np.uint32)[:, None]

@@ -25,7 +25,7 @@ CASES = {
          *map(str, made.LIBFFM_NUMBERS)),
     ),
 }  # fmt: skip
-"""Maker of lines for each raw format, and the options of the command line for it."""
+"""Function that makes lines of each raw format, and the format's command-line options."""
 
 
 def write_lines(path, format, count, seed=0):
@@ -55,12 +55,12 @@ def start(format, source, out, *more):
 
 
 def wait_for(process, out, pattern, count=1):
-    """Wait until the output has so many files of the pattern, or the process has ended."""
+    """Wait until the output has `count` files that match the pattern, or the process has ended."""
     while len(list(out.glob(pattern))) < count and process.poll() is None:
         time.sleep(0.002)
 
 
 def contents(out):
-    """Bytes of every file of an output, by name; without the name of the workflow, which is the folder's."""
+    """Contents of every file of an output, by name, without the workflow's name, which is that of the folder."""
     found = {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
     return {name: re.sub(rb'\n    name=".*",', b"", text) if name == STUB else text for name, text in found.items()}

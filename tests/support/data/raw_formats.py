@@ -1,4 +1,4 @@
-"""Helpers for the tests of this folder: every raw format with lines for it, and reading of a file into rows."""
+"""Helpers: every raw format with sample lines, and reading a file into rows."""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ from pipeline.prepare.read import parts
 
 @dataclass
 class Raw:
-    """A format, a maker of its lines, a line that it refuses, and a part of the reason."""
+    """A format, a function that makes lines of it, a line that it rejects, and a part of the reason."""
 
     format: formats.Format
     lines: object
@@ -50,7 +50,7 @@ def table_of(path, format, piece_bytes=BIG, skip=None):
 
 
 def skipped_of(path, format, share=1.0, piece_bytes=BIG):
-    """Rows that are read, and the number of lines that are skipped."""
+    """Rows read, and number of lines skipped."""
     found = parts_of(path, format, piece_bytes, share)
     return pa.concat_tables(part.table for part in found), sum(part.num_skipped for part in found)
 

@@ -1,4 +1,5 @@
-"""Makers of lines of each raw format, reproducible by seed: skewed values, empty fields, quotes, negative counts."""
+"""Functions that make lines of each raw format, reproducible by seed: skewed values, empty fields, quotes, negative
+counts."""
 
 import numpy as np
 
@@ -18,7 +19,7 @@ LIBSVM_NUMBERS = (7,)
 
 
 def _texts(rng, n, values, empty=0.1):
-    """Random picks of the values, skewed to the first ones; some are empty."""
+    """Random picks from the values, skewed towards the first ones; some are empty."""
     picks = np.array(values)[(len(values) * rng.random(n) ** 3).astype(np.int64)]
     return np.where(rng.random(n) < empty, "", picks)
 
@@ -75,7 +76,7 @@ def csv_lines(n, seed=0):
 
 
 def libsvm_lines(n, seed=0):
-    """Lines with labels of either kind, lists of any length, and values other than 1 for index 7 of LIBSVM_NUMBERS."""
+    """Lines with both kinds of labels, lists of any length, and values other than 1 for index 7 of LIBSVM_NUMBERS."""
     rng = np.random.default_rng(seed)
     lines = []
     for label, count in zip(rng.integers(0, 4, n), rng.integers(0, 12, n), strict=True):

@@ -1,4 +1,4 @@
-"""A made-up machine and workflow, whose costs are round numbers."""
+"""A made-up machine and workflow with round numbers as costs."""
 
 from pipeline.planner.machine import Machine
 from pipeline.planner.timing import Cost

@@ -1,4 +1,4 @@
-"""An unfinished output of a preparation, and the ways in which a test alters a file of it."""
+"""Unfinished output of a preparation, and the ways in which tests alter its files."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ OPTIONS = ("--piece-size", "4 KiB", *preparing.SPLIT)
 
 
 class Inline:
-    """Runner of tasks one after another in this thread; it stops before the task with number `ends_at`."""
+    """Runs tasks one after another in this thread, and stops before the task with number `ends_at`."""
 
     num_threads = 1
 
@@ -54,7 +54,7 @@ def nest(path, rng, out):
 
 
 def garble(path, rng, out):
-    """Insert a value after a delimiter of JSON, or at the beginning of a file that has none."""
+    """Insert a value after a JSON delimiter, or at the start of a file without one."""
     content = path.read_bytes()
     values = (b"null", b"-1", b"1e999", b'"\xff"', b"{}", b"[]", b"9" * 5000, b'"../../x"', b"true")
     place = rng.choice([at for at, byte in enumerate(content) if byte in b':,"'] or [0])
@@ -74,7 +74,7 @@ def be_folder(path, rng, out):
 
 
 def be_link(path, rng, out):
-    """Replace the file by a link to it outside of the output."""
+    """Move the file out of the output, and replace it with a link."""
     outside = out.parent / "outside" / path.name
     shutil.move(path, outside)
     path.symlink_to(outside)

@@ -1,4 +1,4 @@
-"""Changes of anything in a run directory, with checksums corrected afterwards, and the outcome of a run on it."""
+"""Changes to any part of a run directory, with checksums corrected afterwards, and the outcome of a run on it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ VALUES: tuple[Any, ...] = (
     "payload.X", "os.path.join", "best", "train", [], {}, [[]], [0, 1], {"a": 1}, "0" * 16, "g" * 16, "a" * 100_000,
 )  # fmt: skip
 RAW = ("NaN", "Infinity", DEEP, "1" * 5000, "nul")
-"""Texts inserted in place of a JSON value that are invalid, or too large or too deep to be represented."""
+"""Replacements of a JSON value that are invalid, or too large or too deep to be represented."""
 
 
 class Forger:
-    """Random changes of a run directory, one at a time, drawn from one generator."""
+    """Random changes to a run directory, one at a time, drawn from one generator."""
 
     def __init__(self, run_dir: Path, rng: random.Random) -> None:
         self.run_dir, self.rng = run_dir, rng
@@ -41,7 +41,7 @@ class Forger:
         return str(getattr(self, kind)())
 
     def manifest(self) -> str:
-        """Change a manifest, the newest more often than older ones."""
+        """Change a manifest; the newest one more often than older ones."""
         file = self.manifests[-1] if self.rng.random() < 0.8 else self.rng.choice(self.manifests)
         if self.rng.random() < 0.1:
             return f"{file.name}: {self.bytes_of(file)}"
@@ -51,8 +51,8 @@ class Forger:
         return f"{file.name}: {said}"
 
     def dense(self) -> str:
-        """Change a file of the dense part. Any data of the right shape would be valid, so only its header is changed
-        with a correct checksum."""
+        """Change a file of the dense part. Any data of the right shape would be valid, so with a correct checksum only
+        the header is changed."""
         file = self.manifests[-1].with_suffix(".safetensors")
         content = file.read_bytes()
         length = 8 + int.from_bytes(content[:8], "little")
@@ -69,7 +69,7 @@ class Forger:
         return f"{file.name}: {said}"
 
     def rows(self) -> str:
-        """Change rows, but not their tags: with a correct tag it would be a valid row."""
+        """Change rows, but not their tags: with a correct tag, the row would be valid."""
         return self.chunk("rows", 2)
 
     def keys(self) -> str:
@@ -111,7 +111,7 @@ class Forger:
         file = self.run_dir / "result.json"
         if self.rng.random() < 0.3:
             return self.bytes_of(file)
-        # A finished run is not computed again: the same command believes a fingerprint with a right checksum.
+        # A finished run is not recomputed: the same command trusts a fingerprint with a correct checksum.
         said, text = self.values(json.loads(file.read_bytes()), {"data": 0.1, "fingerprint": 0})
         with contextlib.suppress(ValueError, RecursionError, AttributeError):
             result = json.loads(text)
@@ -130,8 +130,8 @@ class Forger:
         return said
 
     def values(self, tree: Any, shares: dict[str, float]) -> tuple[str, str]:
-        """Change one value anywhere in a tree of JSON values; return a description and the tree as text. `shares`:
-        probability of a change within the named branches, which have most of the values."""
+        """Change one value anywhere in a tree of JSON values; return a description, and the tree as text. `shares`:
+        probability of a change within the named branches, which contain most of the values."""
         mark, at, path = "\x00here\x00", tree, []
         while True:
             names = list(at) if isinstance(at, dict) else list(range(len(at)))
@@ -185,7 +185,7 @@ class Forger:
         return "a link to a file outside"
 
     def follow(self, update: Callable[[dict[str, Any]], None]) -> None:
-        """Update all manifests to the present state of a file, with correct checksums."""
+        """Update all manifests to the current state of a file, with correct checksums."""
         for file in self.manifests:
             commit = json.loads(file.read_bytes())["commit"]
             update(commit)
@@ -205,7 +205,7 @@ KINDS = ("manifest", "dense", "rows", "keys", "zarr", "workflow", "metrics", "mo
 
 
 class Imports(MetaPathFinder):
-    """Import finder that finds nothing, but records the names of the modules looked for."""
+    """Import finder that finds nothing but records the names of the requested modules."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -215,8 +215,8 @@ class Imports(MetaPathFinder):
 
 
 class Watched:
-    """Recorder of the modules that this process imports, and of the files outside of a folder that it changes, within a
-    `with` block."""
+    """Records the modules that this process imports, and the files outside a folder that it changes, within a `with`
+    block."""
 
     EVENTS = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.symlink", "os.link", "os.truncate", "os.chmod",
               "shutil.rmtree", "subprocess.Popen", "os.system")  # fmt: skip
@@ -225,7 +225,7 @@ class Watched:
         self.inside: Path | None = None
         self.touched: list[str] = []
         self.imports = Imports()
-        # An audit hook cannot be removed; it does nothing outside of `watching`.
+        # An audit hook cannot be removed; this one does nothing outside `watching`.
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
@@ -234,14 +234,14 @@ class Watched:
         writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         if (writes or event in self.EVENTS) and isinstance(args[0], (str, bytes, os.PathLike)):
             path = Path(os.path.realpath(Path(os.fsdecode(args[0])).parent)) / Path(os.fsdecode(args[0])).name
-            # A kernel that is compiled for the first time writes to its cache.
+            # A kernel that is compiled for the first time is written to the cache.
             allowed = (self.inside, config.CACHE_DIR, "/dev/null")
             if not any(path.is_relative_to(folder) for folder in allowed):
                 self.touched.append(f"{event} {path}")
 
     @contextlib.contextmanager
     def watching(self, inside: Path) -> Iterator[None]:
-        """Record until the end of the block; changes below `inside` are allowed."""
+        """Record until the end of the `with` block; changes below `inside` are allowed."""
         self.touched.clear()
         self.imports.names.clear()
         sys.meta_path.insert(0, self.imports)

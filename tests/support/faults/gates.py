@@ -1,4 +1,4 @@
-"""An executor that forces one bad order: a task can be held at its gate until other tasks have finished."""
+"""Executor that forces an adverse order: a task can be held at its gate until other tasks have finished."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pipeline.workflow import Workflow
 
 Edges = Callable[[str, int, int], list[Task]]
 Gate = Callable[[Task], list[Task]]
-"""Function that returns the tasks for which a task is held, in addition to its edges; unknown tasks are ignored."""
+"""Returns the tasks that a task waits for in addition to its edges; unknown tasks are ignored."""
 
 
 class GatedExecutor:
-    """Executor that runs each task in its own thread, once its edges allow it and the tasks of its gate have
+    """Executor that runs each task in its own thread when its edges allow it and the tasks of its gate have
     finished."""
 
     def __init__(self, call: Callable[[str, int], StageResult], blocks: range, gate: Gate) -> None:
@@ -78,14 +78,14 @@ def outcome(
     blocks = list(driver.agenda.blocks(workflow.schedule.block_batches))
     numbers = range(len(blocks))
     look_ahead = workflow.schedule.look_ahead
-    # Prevent commits in between, so that all blocks are one stretch.
+    # Prevent intermediate commits, so that all blocks form one stretch.
     driver.crew.worker.tiers.places.chunks.allowance = 1 << 30
     driver.crew.worker.tiers.places.caps = replace(driver.crew.worker.tiers.places.caps, disk_chunks=1 << 40)
     driver.crew.worker.stages.start(blocks, look_ahead, rings)
     if not check_order:
         driver.crew.worker.stages._expect = lambda stage, number: None  # type: ignore[method-assign]
     executor = GatedExecutor(driver.crew.worker.stages.run, numbers, gate)
-    # As if the device had its own memory: with `upload`.
+    # Include `upload`, as if the device had separate memory.
     names = {*driver.crew.worker.stages.names, "upload"}
     stages = [stage for stage in STAGES if stage in names]
     schedule = BlockSchedule(numbers, look_ahead, stages, executor, _ignore, edges)

@@ -1,4 +1,5 @@
-"""A run whose names, of columns, labels, the run and its folder, are markup of every document that they get into."""
+"""A run with hostile names: its columns, labels, name and folder contain markup of every kind of document that they
+appear in."""
 
 import json
 
@@ -19,12 +20,12 @@ NAMES = (
     "=1+1",
 )
 FOLDER = "h <img src=x onerror=alert(6)> $$\\href{javascript:alert(7)}{x}$$ [bold] \x1b[2J"
-"""Name of a folder, which has no slash and no zero byte."""
+"""Name of a folder, so without slashes and zero bytes."""
 ALL = " ".join(NAMES)
 
 
 def write_hostile(parent, number=0):
-    """Write the run, and return its folder. `number`: other than 0 for a run with other settings."""
+    """Write the run, and return its folder. `number`: a nonzero value gives a run with other settings."""
     folder = parent / f"{FOLDER} {number}"
     run = FakeRun(epochs=2, fields=len(NAMES), labels=NAMES).say(ALL).begin().train().evaluate("test").commit(ALL)
     run.end(text=ALL)

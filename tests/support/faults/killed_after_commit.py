@@ -11,11 +11,11 @@ SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
 class Killed(BaseException):
-    """Simulated kill: for its files, the run ends between two instructions."""
+    """Simulated kill: as far as its files are concerned, the run ends between two instructions."""
 
 
 def changed(workflow, **changes):
-    """Copy of a workflow with changed fields, given as section__field=value."""
+    """Copy of a workflow with fields changed, given as section__field=value."""
     for path, value in changes.items():
         section, _, field = path.partition("__")
         inner = getattr(workflow, section).model_copy(update={field: value}) if field else value
@@ -24,7 +24,7 @@ def changed(workflow, **changes):
 
 
 def kill_after(commits, workflow, run_dir, monkeypatch, client=None, **sizes):
-    """Run until this number of commits are published."""
+    """Run until `commits` commits are published."""
     run_dir.mkdir(exist_ok=True)
     commit, num = Committer.commit, iter(range(1, 1000))
 

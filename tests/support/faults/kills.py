@@ -11,11 +11,11 @@ from pipeline.storage.files import Files
 
 
 class Killed(BaseException):
-    """Simulated kill. It is a BaseException, so code that catches Exception does not go on after it."""
+    """Simulated kill. A BaseException, so that code that catches Exception does not continue after it."""
 
 
 class Dying:
-    """System calls of a process that is killed at its n-th call: from then on no call has an effect."""
+    """System calls of a process that is killed at call `dies_at`: from then on, no call has any effect."""
 
     def __init__(self, dies_at):
         self.num_calls, self._dies_at = 0, dies_at
@@ -48,8 +48,8 @@ class DyingFile(io.FileIO):
 
 
 def killed_anywhere(tmp_path, work):
-    """Call work(folder) repeatedly, each time in a new folder and killed one system call later, then once more in the
-    same folder without a kill. Yields the folders; ends with the first run that finishes before its kill."""
+    """Call work(folder) repeatedly, each time in a new folder and killed one system call later than before, then again
+    in the same folder without a kill. Yields the folders; ends with the first call that finishes before its kill."""
     for dies_at in count(1):
         folder = tmp_path / f"killed-{dies_at}"
         folder.mkdir()

@@ -1,7 +1,7 @@
-"""A stand-in for Linux's asynchronous reads and libc's pread, for kernels that are loaded in a process of their own.
+"""A stand-in for Linux asynchronous reads and libc's pread, for kernels loaded in a separate process.
 
-A test file that is run as a script calls `run_checks`, which puts a system of the check's own beneath the kernels; as a
-test it calls `outcomes`, which runs that script.
+A test file, run as a script, calls `run_checks`, which lets each check replace the system calls beneath the kernels.
+Run as a test, it calls `outcomes`, which runs the script.
 """
 
 import ctypes
@@ -23,9 +23,9 @@ CURRENT = []
 
 
 class System:
-    """Reads of `content` that take at most `takes` requests at a time and none after `refuses_after`, interrupt waiting
-    `interrupts` times, finish in reverse, and have `results` in place of the length of the reads that begin at these
-    pages."""
+    """Reads of `content`. Accepts at most `takes` requests per call and none after `refuses_after`, interrupts waiting
+    `interrupts` times, and completes reads in reverse order. `results`: results, instead of lengths, of the reads that
+    start at these pages."""
 
     def __init__(self, content, takes=1000, refuses_after=1000, interrupts=0, results=()):
         self.content = content
@@ -69,12 +69,12 @@ class System:
 
 
 def put_beneath(system):
-    """Let the kernels of this process, which `run_checks` loaded, read from this system."""
+    """Make this process's kernels, which `run_checks` loaded, read from this system."""
     CURRENT[:] = [system]
 
 
 def run_checks(checks):
-    """Call functions by name and print what became of each; their kernels must not have been loaded before."""
+    """Call each check and print its name and outcome. The kernels must not have been loaded before."""
     from llvmlite.binding import add_symbol
 
     syscall = SYSCALL(lambda *call: CURRENT[0].call(*call))
@@ -90,7 +90,7 @@ def run_checks(checks):
 
 
 def outcomes(script):
-    """Run a test file as a script and return what became of each of its checks, by name."""
+    """Run a test file as a script, and return the outcome of each of its checks, by name."""
     here = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),

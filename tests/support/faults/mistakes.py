@@ -1,5 +1,5 @@
-"""Mistakes that users make in a workflow file or with --set, drawn by seed, and how each is repaired from the message
-that it causes."""
+"""User mistakes in a workflow file or with --set, drawn by seed, and the repair of each from the message that it
+causes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ COLUMNS = ("clicked", "age", "price", "user", "movie", "genres")
 
 @dataclass(frozen=True)
 class Case:
-    """Text of a workflow file and arguments of --set, as a user runs them."""
+    """Text of a workflow file and arguments of --set."""
 
     text: str
     settings: tuple[str, ...] = ()
@@ -78,14 +78,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake: what a good message about it must contain, and its repair, which knows no more than the message."""
+    """One mistake: what a good message about it must contain, and its repair, which uses only the message."""
 
     name: str
     make: Callable[[Case], Case]
     expected: tuple[str, ...]
     repair: Callable[[Case, str], Case]
     line: int | None = None
-    """Line of the file that it changes; None: it is in --set."""
+    """Line of the file with the mistake; None: the mistake is in --set."""
 
 
 def write_data(folder: Path) -> None:
@@ -102,7 +102,7 @@ def good(folder: Path) -> Case:
 
 
 def draw(seed: int, folder: Path) -> list[Mistake]:
-    """One mistake, and for every fifth seed a second one on another line."""
+    """Draw a mistake and, for every fifth seed, a second one on another line."""
     rng = random.Random(seed)
     text = good(folder).text
     kinds = (field_name, value, missing, column, size, model, argument, setting, whole_setting)
@@ -131,7 +131,7 @@ def typo(rng: random.Random, word: str) -> str:
 
 
 def field_name(rng: random.Random, text: str) -> Mistake:
-    """A misspelt field, or argument of a class."""
+    """A misspelt field or argument of a class."""
     found = [
         (number, name)
         for number, line in enumerate(text.splitlines(), 1)
@@ -170,18 +170,18 @@ VALUES = (
     ('name="user"', "name=5", "write '5'"),
     ("seed=7", "seed=None", "a whole number"),
 )  # fmt: skip
-"""Right text, wrong text, and the advice that repairs it."""
+"""Right text, wrong text, and the advice that leads to the repair."""
 
 
 def value(rng: random.Random, text: str) -> Mistake:
-    """A value of the wrong type, or out of its range."""
+    """A value of the wrong type or out of range."""
     right, wrong, advice = rng.choice(VALUES)
     line = _line_of(text, right)
     return _in_line(f"value {wrong}", line, right, wrong, (f"line {line}", advice), lambda _: right)
 
 
 def missing(rng: random.Random, text: str) -> Mistake:
-    """A required field that is left out; the line named is that of the class."""
+    """An omitted required field; the message names the line of the class."""
     name, kind = rng.choice([
         ("name", "Workflow"), ("train", "Data"), ("labels", "Data"), ("kind", "Model"), ("device", "Storage"),
         ("host", "Storage"), ("disk", "Storage"), ("batch_size", "Schedule"),
@@ -194,7 +194,7 @@ def missing(rng: random.Random, text: str) -> Mistake:
 
 
 def column(rng: random.Random, text: str) -> Mistake:
-    """A misspelt column, or one that the file does not have."""
+    """A misspelt column, or one that is not in the file."""
     name = rng.choice(COLUMNS)
     wrong = typo(rng, name)
     line = _line_of(text, f'"{name}"')
@@ -213,7 +213,7 @@ SMALL = ("0 B", "1 KiB", "20 KiB")
 
 
 def size(rng: random.Random, text: str) -> Mistake:
-    """A size that is none, or far too small."""
+    """A malformed size, or one that is far too small."""
     name, right = rng.choice([("device", "1 MiB"), ("host", "2 MiB"), ("disk", "64 MiB"), ("map", "1 MiB")])
     line = _line_of(text, f'{name}="{right}"')
     if rng.random() < 0.5:
@@ -264,7 +264,7 @@ PATHS = (
 
 
 def setting(rng: random.Random, text: str) -> Mistake:
-    """A misspelt path of --set, in one of its parts."""
+    """A path of --set with one part misspelt."""
     path, content = rng.choice(PATHS)
     parts = path.split(".")
     at = rng.randrange(len(parts))
@@ -296,7 +296,7 @@ WHOLE = (
     ("data.categories.0.name=user", "set data.categories as a whole", None),
     ("data.synthetic.seed=3", "set data.synthetic as a whole", None),
 )  # fmt: skip
-"""Wrong argument of --set, the advice, and the right one; None: leave it out."""
+"""Wrong argument of --set, the advice, and the right argument; None: omit it."""
 
 
 def whole_setting(rng: random.Random, text: str) -> Mistake:

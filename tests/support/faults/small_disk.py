@@ -17,7 +17,7 @@ def need_namespaces():
 
 
 class Disk:
-    """A disk mounted in a namespace; other processes reach it through the process that holds the namespace."""
+    """A disk mounted in a namespace. Other processes reach it through the process that keeps the namespace alive."""
 
     def __init__(self, folder, size):
         folder.mkdir()
@@ -48,7 +48,7 @@ class Disk:
         return self.run(sys.executable, "-m", "pipeline", "prepare", *argv, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
     def remount(self, how):
-        """Remount the disk "ro" or "rw". It is retried, since "ro" fails while a file is open for writing."""
+        """Remount the disk "ro" or "rw". Retries, since "ro" fails while a file is open for writing."""
         script = 'until mount -o "remount,$0" "$1" 2> /dev/null; do :; done'
         process = self.run("timeout", "20", "sh", "-c", script, how, str(self.folder))
         _, err = process.communicate()

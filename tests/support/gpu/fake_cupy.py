@@ -1,4 +1,4 @@
-"""Replacement of the part of CuPy that `pipeline.device.gpu.Gpu` calls: in RAM, and synchronous. Tests on a GPU use
+"""Replacement for the part of CuPy that `pipeline.device.gpu.Gpu` calls: in RAM, and synchronous. Tests on a GPU use
 CuPy itself."""
 
 import ctypes
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Array(np.ndarray):
-    """Array whose address is found where CuPy has it."""
+    """Array with its address in the attribute where CuPy has it."""
 
     @property
     def data(self):

@@ -1,4 +1,4 @@
-"""Small grids for the simulator, in which every thread is a Python thread. A kernel's result does not depend on its
+"""Small grids for the simulator, in which every GPU thread is a Python thread. A kernel's result does not depend on its
 grid."""
 
 import functools
@@ -38,8 +38,8 @@ SHARED = [
     *((absent_adam, name) for name in ("stands_still", "adam_rest", "adam_weight")),
     *((catch_up, name) for name in ("shrinkage", "adagrad_absent", "rowwise_absent", "adam_absent")),
 ]  # fmt: skip
-"""Functions of both targets that the simulator must call uncompiled: they take its arrays, or return NumPy scalars,
-which compiled code would turn into Python numbers."""
+"""Functions of both targets that the simulator must call uncompiled: they take the simulator's arrays, or return NumPy
+scalars, which compiled code would turn into Python numbers."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -79,21 +79,21 @@ def compile_what_calls_them():
 
 
 def both(array):
-    """The array, and a read-only copy."""
+    """The array and a read-only copy of it."""
     frozen = array.copy()
     frozen.flags.writeable = False
     return array, frozen
 
 
 def as_argument(value):
-    """Wrap an array as one of the simulator's own, since it copies NumPy arrays there and back."""
+    """Wrap an array as a simulator array, since the simulator copies NumPy arrays back and forth."""
     return within_bounds()(np.asarray(value)) if isinstance(value, np.ndarray) else value
 
 
 @functools.cache
 def within_bounds():
-    """Return a class of the simulator's arrays that refuses indices and slices that NumPy takes and a GPU does not
-    check: negative ones, and slices that go beyond the end."""
+    """Return a class of simulator arrays that rejects indices and slices that NumPy accepts but a GPU does not check:
+    negative ones, and slices beyond the end."""
 
     class WithinBounds(FakeCUDAArray):
         def __getitem__(self, index):
@@ -109,7 +109,8 @@ def within_bounds():
 
 
 def check_index(index, shape):
-    """Raise IndexError unless each part of an index lies within the array; NumPy looks for single ones too large."""
+    """Raise IndexError unless each part of an index is within the array. NumPy itself checks for single indices that
+    are too large."""
     for part, size in zip(index if type(index) is tuple else (index,), shape, strict=False):
         bounds = (part.start or 0, size if part.stop is None else part.stop) if type(part) is slice else (part, 0)
         if min(bounds) < 0 or max(bounds) > size:

@@ -1,6 +1,7 @@
 """A simulated GPU whose streams do their work as late as possible, in any order that its events allow.
 
-Work that no event and no wait orders may happen in the other order on a real GPU some day; here it does in every run.
+On a real GPU, work that is not ordered by an event or a wait may occasionally run in the wrong order; here it does so
+in every run.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from pipeline.device.device import STREAMS
 from pipeline.records import StageCall
 
 GARBAGE = 0xFF
-"""Byte that fills new and released memory: as a float NaN, as an index invalid."""
+"""Byte that fills new and released memory: NaN as a float, invalid as an index."""
 
 
 class There(np.ndarray):
-    """Array in the memory of the GPU; kernels distinguish it from a host array by its type."""
+    """Array in GPU memory; kernels distinguish it from a host array by its type."""
 
 
 class Memory:
-    """Memory that is overwritten as soon as no array of it is referenced, even if streams still have work on it."""
+    """Memory that is overwritten as soon as none of its arrays is referenced, even if streams still have work that uses
+    it."""
 
     def __init__(self, num_bytes, keep, live):
         if num_bytes < 0:
@@ -48,14 +50,14 @@ def release_memory(raw, num_bytes, live):
 
 
 class At:
-    """Reference to an array by its address alone."""
+    """Reference to an array by its address only."""
 
     def __init__(self, array):
         self.__array_interface__ = {**array.__array_interface__, "strides": array.strides}
 
 
 def borrowed(value):
-    """The same value, but its device arrays are replaced by views that do not keep their memory alive."""
+    """The same value, with device arrays replaced by views that do not keep the memory alive."""
     if isinstance(value, There):
         return np.asarray(At(value)).view(There)
     if isinstance(value, tuple):
@@ -90,7 +92,7 @@ class LateStream:
         assert source.nbytes == into.nbytes
         host = into if isinstance(source, There) else source
         assert self.gpu.is_pinned(host), "the GPU would wait for a copy of memory that is not pinned"
-        # By address, like all pending work: it keeps no memory alive.
+        # By address: like all pending work, the copy keeps no memory alive.
         self._give(lambda a=into.ctypes.data, b=source.ctypes.data, n=source.nbytes: ctypes.memmove(a, b, n))
 
     def record(self):
@@ -109,9 +111,9 @@ class LateStream:
 
 
 class LateGpu:
-    """The simulated GPU. `eager`: streams that run ahead as far as they may. `seed`: if given, streams make random
-    progress. `left_out`: pairs (waiting stream, stream of the event) whose waits are skipped; the first is "host" for a
-    wait of the host."""
+    """The simulated GPU. `eager`: streams that run ahead as far as events allow. `seed`: if given, streams make random
+    progress. `left_out`: pairs (waiting stream, stream of the event) whose waits are skipped; "host" as the first one
+    means a wait of the host."""
 
     name, model, on_gpu = "simulated", "simulated", True
 
@@ -138,7 +140,7 @@ class LateGpu:
 
     @property
     def allocated(self):
-        """Bytes on the device that are referenced."""
+        """Referenced bytes on the device."""
         return self._live[0]
 
     def is_pinned(self, array):
@@ -157,7 +159,7 @@ class LateGpu:
         return 1 << 30
 
     def release_memory(self):
-        """Do nothing: memory is released as soon as it is not referenced."""
+        """Do nothing: memory is released as soon as it is no longer referenced."""
 
     @contextmanager
     def timed(self, name, number, stream):
@@ -173,7 +175,7 @@ class LateGpu:
         return [StageCall(f"gpu {name}", number, 0.0, 1.0, 0.0) for name, number, *_ in timed]
 
     def finish(self, event):
-        """Do the work that must precede the event, and no more."""
+        """Do only the work that must precede the event."""
         with self.lock:
             while not event.done:
                 if self.error:
@@ -181,7 +183,7 @@ class LateGpu:
                 self._step(event.stream)
 
     def step_alone(self, stream):
-        """Do one piece of a stream's work in a thread that is no stage's; an error is raised by the next wait."""
+        """Do one piece of a stream's work in a thread that belongs to no stage. The next wait raises its error."""
         try:
             self._step(stream)
         except Exception as error:

@@ -10,8 +10,8 @@ PATIENCE_SECONDS = 30.0
 
 
 class LateGpus:
-    """Several late GPUs. A collective is work of a stream, which a real GPU reaches by itself, whatever its host waits
-    for. So when one of these GPUs has reached a collective, the others work until they have reached it, too."""
+    """Several late GPUs. A collective is part of a stream's work, and a real GPU reaches it regardless of what the host
+    waits for. So when one of these GPUs has reached a collective, the others work until they have reached it, too."""
 
     def __init__(self, devices):
         self.devices = devices
@@ -37,7 +37,7 @@ class LateGpus:
 
 
 def come(device, begun, rank, number):
-    """Do the present and coming work of the stream `train` up to the collective with this number."""
+    """Do the current and future work of the stream `train`, up to the collective with this number."""
     until = time.monotonic() + PATIENCE_SECONDS
     while begun[rank] < number and device.error is None and time.monotonic() < until:
         with device.lock:

@@ -1,5 +1,5 @@
-"""Checks that every CUDA twin gives the bits of the CPU's twin, at any size. `gpu.to_device` copies arrays to the
-device and `gpu.back` copies them back; the simulator and a real GPU run the same checks."""
+"""Checks that every CUDA twin produces the bits of its CPU twin, at any size. `gpu.to_device` copies arrays to the
+device, and `gpu.back` copies them back. The simulator and a real GPU run the same checks."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ from pipeline.records import RESERVED, TILE
 
 
 def same(gpu, operation, args, changed):
-    """Run both twins on copies of the same arguments; afterwards those at the indices `changed` must have the same
+    """Run both twins on copies of the same arguments. Afterwards, the arguments at indices `changed` must have the same
     bits."""
     here = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
     there = [gpu.to_device(a) if isinstance(a, np.ndarray) else a for a in args]
@@ -54,13 +54,13 @@ def check_rows(gpu, rng, slots, rows, words):
 
 
 def check_narrow(gpu, rng, slots, rows, width):
-    """Values of all sizes and any bits of float32, in each format, from the slab and from staging."""
+    """Check values of all magnitudes and arbitrary float32 bits, in each format, from the slab and from staging."""
     for number_format in (FULL_WORD, BFLOAT16, FLOAT16_WORD):
         parts = np.array([[FULL_WORD, 0, 2, 0], [number_format, 2 if number_format == FULL_WORD else 4, width, 2]])
         slab, staged = rng.integers(0, 2**32, (2, slots, 2 + width), np.uint32)
         for stored in (slab, staged):
             halves = stored.view(np.uint16)
-            halves[halves & 0x7C00 == 0x7C00] &= 0xFC00  # NaNs of one kind alone are stored.
+            halves[halves & 0x7C00 == 0x7C00] &= 0xFC00  # Only one kind of NaN is stored.
         wide = rng.integers(0, 2**32, (rows, 2 + width), np.uint32)
         wide.view(np.float32)[::2, 2:] = np.ldexp(1 + rng.random(width), rng.integers(-45, 17, width))
         at = rng.permutation(slots)[:rows].astype(np.int32)
@@ -92,7 +92,7 @@ def check_pool(gpu, rng, batch, dim, first_order):
 
 
 def check_segment_sum(gpu, rng, batch, dim, first_order, mean, sources=None):
-    """Check the sum by key. `sources`: those of the batch, if the plain reference would take too long."""
+    """Check the sum by key. `sources`: those of the batch, given if the plain reference would take too long."""
     source, starts = sources or batch.sources()
     grads = rng.standard_normal((batch.num_examples * batch.num_fields, dim)).astype(np.float32)
     first = rng.standard_normal(len(grads) if first_order else 0).astype(np.float32)
@@ -151,7 +151,8 @@ def check_catch_up(gpu, rng, kind, slots, rows, width):
 
 
 def random_table(rng, kind, slots, width):
-    """Rows last trained at some step up to 320; rates that change on the way, and a range of steps without L2."""
+    """Table with rows last trained at some step up to 320, rates that change over the steps, and a range of steps
+    without L2."""
     table = Table(
         kind, np.float32, slots, width - 1, True, lambda t: (0.1 / (1 + t // 100), 1e-3 * (t < 150 or t > 260)), 320,
         eps=1e-8, ftrl=(1.0, 1e-3, 0.1),
@@ -165,7 +166,7 @@ def random_table(rng, kind, slots, width):
 
 
 def check_clear_unused(gpu, rng, slots, rows):
-    """Weights of 32 and of 16 bits; half of the rows were never trained."""
+    """Check weights of 32 and of 16 bits; half of the rows were never trained."""
     words = rng.integers(1, 2**32, (slots, 6), np.uint32)
     words[:, 5] *= rng.integers(0, 2, slots, np.uint32)
     args = rng.permutation(slots)[:rows].astype(np.int32), rng.integers(0, 4, rows).astype(np.int32)
@@ -185,7 +186,7 @@ def check_count_examples(gpu, batch):
 
 
 def check_unique(gpu, keys, limit):
-    """Check against the plain reference; with more than `limit` keys, only that the count exceeds the limit."""
+    """Check against the plain reference. With more than `limit` keys, check only that the count exceeds the limit."""
     expected, inverse = unique_keys_reference(keys) if len(keys) < 10_000 else by_first_appearance(keys)
     slots = 1 << (2 * limit - 1).bit_length()
     table, first, position, unique, count = map(
@@ -213,7 +214,7 @@ def by_first_appearance(keys):
 
 
 def check_index(gpu, batch, shift):
-    """Check that the index of a batch, whose keys are numbered from `shift` in its block, is that of the CPU's
+    """Check that the index of a batch, whose keys are numbered from `shift` in its block, equals that of the CPU
     kernels."""
     size, limit = len(batch.inverse_V), batch.num_unique + shift
     position = (batch.inverse_V[::-1] + shift).astype(np.int32) if size else batch.inverse_V
@@ -240,7 +241,7 @@ def fast_sources(batch):
 
 
 def zipf_keys(rng, size, num_keys):
-    """Keys with any bits but the reserved key's; some occur very often."""
+    """Keys with arbitrary bits, except the reserved key; some occur very often."""
     ranks = np.minimum(rng.zipf(1.3, size), num_keys).astype(np.uint64)
     keys = ranks * np.uint64(0x9E3779B97F4A7C15)
     return np.where(keys == RESERVED, np.uint64(1), keys)
@@ -255,6 +256,6 @@ def small_batches(rng):
 
 
 def batches_with_lists(rng):
-    """Batches with sequences: few and many values, and more than a tile of them."""
+    """Batches with sequences: with few values, many, and more than a tile."""
     for num_examples, longest in ((1, 2), (5, 3), (TILE + 3, 5)):
         yield make_batch(int(rng.integers(2**31)), num_examples, 1, 1, 9, longest, num_lists=2)

@@ -1,4 +1,4 @@
-"""Servables that are a single file: scores are a function of version and rows, so each answer can be recomputed."""
+"""Servables that consist of one file. Scores are a function of version and rows, so each response can be recomputed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TABLE = pa.table({
     "history": pa.array([[-(2**63), None, 2**53 + 1], None, []], pa.list_(pa.int64())),
     "tags": pa.array([[], ["a", "", None], ["\U0001f600"]], pa.list_(pa.string())),
 })  # fmt: skip
-"""Every kind of column, with nulls and values that are easily changed."""
+"""Every kind of column, with nulls and values that are easily corrupted."""
 
 
 def arrow_type(spec):
@@ -49,14 +49,15 @@ def arrow_type(spec):
 
 
 def scores_of(version, table):
-    """Logits and probabilities [B]: from the number in the version and what each row looks like in Python."""
+    """Logits and probabilities [B], computed from the number in the version and the Python representation of each
+    row."""
     rows = [repr(row).encode() for row in zip(*map(plain, table.columns), strict=True)]
     logits = np.array([(sum(row) * 31 + len(row)) % 1009 / 16 for row in rows], np.float32) + np.float32(int(version))
     return {OUTPUTS[0]: logits, OUTPUTS[1]: np.float32(1) / (1 + np.exp(-logits / 1009))}
 
 
 def plain(column):
-    """Values of a column in Python; texts are strings, whether they came as text or as bytes."""
+    """Values of a column as Python objects; texts are strings, whether they arrived as text or as bytes."""
     return [text_of(value) for value in column.to_pylist()]
 
 
@@ -67,7 +68,7 @@ def text_of(value):
 
 
 class Fake:
-    """A servable as the server sees it. `seconds` is what predicting takes."""
+    """A servable as the server sees it. `seconds`: duration of a prediction."""
 
     def __init__(self, version="1", inputs=COLUMNS, name="fake", features="f", seconds=0.0, work=None):
         self.name, self.version, self.inputs, self.features = name, version, tuple(inputs), features
@@ -76,7 +77,7 @@ class Fake:
         self.tables = []
         """Tables of the requests so far."""
         self.work = work
-        """Called with each table; its exception is that of `predict`."""
+        """Called with each table; `predict` raises its exceptions."""
         self.closed = False
         self.users = 0
         self._lock = threading.Lock()
@@ -116,7 +117,7 @@ class Fake:
 
 
 def write_fake(folder: Path, version="1", **fields):
-    """Write a servable; its manifest says what `open_fake` makes."""
+    """Write a servable; its manifest determines what `open_fake` makes."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SERVABLE_MANIFEST).write_text(json.dumps({"version": version, **fields}))
     return folder
@@ -139,7 +140,7 @@ def fail(table):
 
 @contextmanager
 def api_of(folder: Path, fake: Fake, max_requests=16, max_bytes=1 << 20, deadline=5.0, threads=2):
-    """An application around this servable, without a server; ends without a thread left."""
+    """Application around this servable, without a server. Leaves no threads behind."""
     current = Current(write_fake(folder), lambda folder: fake, probe)
     with ThreadPoolExecutor(threads) as pool:
         yield Api(current, Admission(max_requests, max_bytes), pool, deadline)
@@ -148,7 +149,7 @@ def api_of(folder: Path, fake: Fake, max_requests=16, max_bytes=1 << 20, deadlin
 
 
 def publish(folder: Path, name: str):
-    """Name the servable to serve, by a rename."""
+    """Name the servable to serve, with an atomic rename."""
     (folder / "partial").write_text(f"{name}\n")
     os.rename(folder / "partial", folder / CURRENT_FILE)
 

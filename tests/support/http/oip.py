@@ -1,4 +1,4 @@
-"""A client of the Open Inference Protocol: requests from tables, and an application called without a socket."""
+"""Client of the Open Inference Protocol: builds requests from tables, and calls an application without a socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def json_request(table, inputs, **more):
 
 
 def to_bytes(datatype, values):
-    """Binary data of a tensor; a null is zero, or the empty text."""
+    """Binary data of a tensor; a null becomes zero or the empty string."""
     if datatype == "BYTES":
         texts = [v.encode() if isinstance(v, str) else v or b"" for v in values]
         return b"".join(struct.pack("<I", len(text)) + text for text in texts)
@@ -42,7 +42,7 @@ def to_bytes(datatype, values):
 
 
 def binary_request(table, inputs, **more):
-    """The body, and the length of its JSON."""
+    """Body of a request, and the length of its JSON."""
     described, data = [], []
     for name, datatype, values in tensors_of(table, inputs):
         tensors = [(name, datatype, values)]
@@ -69,8 +69,8 @@ class Reply:
 
 
 async def call(app, method, path, body=b"", headers=None, pieces=None, replies=None):
-    """Call an ASGI application. `pieces`: a body without Content-Length, as an asynchronous iterable. The reply is
-    appended to `replies`, too, if the application raises an exception."""
+    """Call an ASGI application. `pieces`: a body without Content-Length, as an asynchronous iterable. The reply is also
+    appended to `replies`, even if the application raises an exception."""
     headers = {"content-length": str(len(body))} | (headers or {}) if pieces is None else headers or {}
     reply = Reply()
     replies = [] if replies is None else replies

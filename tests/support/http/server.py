@@ -1,4 +1,4 @@
-"""A server of a made-up servable on a socket, in a thread of the tests, and plain clients of it."""
+"""A server of a made-up servable on a socket, in a thread of the test process, and plain clients."""
 
 import http.client
 import os
@@ -24,7 +24,7 @@ BODY = json_request(TABLE, COLUMNS)
 
 @contextmanager
 def running(folder, opener=open_fake, max_requests=16, max_bytes=1 << 20, deadline=5.0, threads=2):
-    """Port of a server in a thread, which leaves no thread behind."""
+    """Yield the port of a server in a thread. Leaves no threads behind."""
     before = set(threading.enumerate())
     current = Current(folder, opener, probe)
     bound, ready = bind("127.0.0.1", 0), threading.Event()
@@ -51,7 +51,8 @@ def post(port, body=BODY, path=INFER, **headers):
 
 
 def raw(port, sent, shut=True):
-    """All that the server answers to these bytes until it closes the connection. `shut`: end the request."""
+    """Everything that the server sends in response to these bytes until it closes the connection. `shut`: close the
+    sending side after the request."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(sent)
         if shut:
@@ -60,7 +61,8 @@ def raw(port, sent, shut=True):
 
 
 def child(folder, *flags, **options):
-    """Process of the command with servables of tests, and its port once it is ready."""
+    """Start the command, with the tests' servables, in a process. Returns the process and, when it is ready, its
+    port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "support.http.file_servables", str(folder), "--port", "0", *flags],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

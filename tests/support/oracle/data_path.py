@@ -28,7 +28,7 @@ WORDS = ROW.num_words
 
 
 class Unsynced:
-    """System calls without fsync: nothing waits for the disk."""
+    """System calls without fsync, so that nothing waits for the disk."""
 
     def __getattr__(self, name):
         return (lambda *args: None) if name == "fsync" else getattr(os, name)
@@ -41,12 +41,12 @@ def make_log(path, chunk_rows, checksums=None, row=ROW, shards=ONE_SHARD):
 
 
 def take(slots, keys):
-    """Slots for new rows of these keys."""
+    """Take slots for new rows with these keys."""
     return slots.take(np.array(keys, np.uint64), Uses.none(len(keys)))
 
 
 class Machine:
-    """A process that has some shards of a table open. It turns the numbers it is given into keys of these shards."""
+    """A process that has some shards of a table open. Converts the numbers passed to it to keys of these shards."""
 
     def __init__(
         self, path, device_rows, host_rows, chunk_rows=4, disk_chunks=1 << 20, multiple=2.0, growth=1.0,
@@ -58,11 +58,11 @@ class Machine:
         self.log = make_log(path, chunk_rows, shards=shards)
         self.chunk_RW = np.empty((chunk_rows, WORDS), np.uint32)
         self.rows = {}
-        """Words of every row, without its tag."""
+        """Words of every row, without the tag."""
         self.blocks = 0
 
     def train(self, keys):
-        """Change the words of these keys' rows; return the refusal if `plan` refuses them."""
+        """Change the words of these keys' rows. Returns the refusal if `plan` refuses them."""
         keys = [in_shards(key, self.log.shards) for key in keys]
         block = Block(self.blocks, "train", 0, 0, 1, 0, 1, 1, 0, False)
         keys_U = np.array(keys, np.uint64)
@@ -82,7 +82,7 @@ class Machine:
         return None
 
     def commit(self, number=1, forget=True):
-        """Flush, and return the manifest; chunks that it does not name are deleted."""
+        """Flush, and return the manifest. Chunks that it does not name are deleted."""
         self.flushed = flush(self.places, self.device, self.host, self.log, self.chunk_RW)
         chunks = self.places.chunks
         live = chunks.live().tolist()
@@ -108,7 +108,7 @@ def init_rows(keys_U, out_UW):
 
 
 def read(path, manifest):
-    """Read the table from the files and the manifest alone: words of each key, and its position."""
+    """Read the table using only the files and the manifest. Returns the words and the position of each key."""
     rows, at = {}, {}
     for chunk in manifest.chunks:
         own, shard = divmod(chunk.number, manifest.num_shards)

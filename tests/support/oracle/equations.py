@@ -1,4 +1,5 @@
-"""The models' equations from the papers in plain NumPy, float64: one function per model, with parameters by name."""
+"""The models' equations from the papers, in plain NumPy with float64: one function per model, with parameters by
+name."""
 
 import math
 
@@ -30,8 +31,8 @@ def softmax(x):
 
 
 def mlp(p, x, activation="relu", name="mlp"):
-    """Multi-layer perceptron, layers in the order of the parameters' numbers; the last is linear if it has one
-    output."""
+    """Multi-layer perceptron with layers in the order of the parameters' numbers. The last layer is linear if it has
+    one output."""
     numbers = sorted({int(key.split(".")[1]) for key in p if key.startswith(f"{name}.")})
     linears = [n for n in numbers if p[f"{name}.{n}.weight"].ndim == 2]
     for n in linears:
@@ -141,7 +142,7 @@ def auto_int(p, numbers, embeddings, first):
 
 
 def shared_bottom(p, numbers, embeddings, first):
-    """[B, T] logits of the towers, each an MLP on the last layer of the shared one; [B] of a single tower."""
+    """[B, T] logits of the towers, each an MLP on top of the shared MLP; [B] with a single tower."""
     shared = mlp(p, inputs(numbers, embeddings), name="bottom")
     numbers_of_towers = sorted({int(key.split(".")[1]) for key in p if key.startswith("towers.")})
     towers = [
@@ -152,12 +153,12 @@ def shared_bottom(p, numbers, embeddings, first):
 
 
 def part(p, name):
-    """Parameters whose names begin with this one, without it."""
+    """Parameters with this prefix, by name without the prefix."""
     return {key.removeprefix(f"{name}."): value for key, value in p.items() if key.startswith(f"{name}.")}
 
 
 def stack(p, name, x):
-    """An MLP whose parameters begin with `name`."""
+    """An MLP whose parameter names start with `name`."""
     return mlp({f"mlp.{key}": value for key, value in part(p, name).items()}, x)
 
 
@@ -251,7 +252,7 @@ def ple(p, numbers, embeddings, first):
 
 
 def esmm(p, numbers, embeddings, first):
-    """The second label's logit is that of the product of both towers' probabilities."""
+    """The second logit is that of the product of both towers' probabilities."""
     click, after = (stack(p, f"towers.{t}", inputs(numbers, embeddings))[:, 0] for t in range(2))
     both = sigmoid(click) * sigmoid(after)
     return np.stack([click, np.log(both / (1 - both))], 1)

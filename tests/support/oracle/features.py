@@ -1,4 +1,4 @@
-"""What features make of one example after the other: plain values, dictionaries and loops."""
+"""Features computed one example after another, with plain values, dictionaries and loops."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
 def number(value):
-    """The number that a feature reads; None for null and NaN."""
+    """The number that a feature reads; None if null or NaN."""
     if value is None or value != value:
         return None
     return float(value) if value == int(value) else float(np.float32(value))
@@ -86,7 +86,7 @@ MADE = {"bucket": bucket, "standardize": standardize, "cross": cross, "calendar"
 
 
 def with_made(data, examples):
-    """Add what the features make to each example, a dict of its values."""
+    """Add the features' columns to each example, a dict of its values."""
     for example in examples:
         for feature in data.features:
             if feature.kind == "lookup":
@@ -97,7 +97,7 @@ def with_made(data, examples):
 
 
 class RareValues:
-    """The values of each category that have no key of their own."""
+    """The values of each category that do not have a separate key."""
 
     def __init__(self, data):
         self.rules = {}
@@ -107,7 +107,7 @@ class RareValues:
                 self.rules[feature.column] = feature, {row["value"]: row["count"] for row in table}
 
     def shares(self, value, column):
-        """True if the value has the key that rare ones share."""
+        """True if the value has the key that rare values share."""
         if column not in self.rules:
             return False
         feature, counts = self.rules[column]

@@ -1,4 +1,4 @@
-"""A small model with every oddity that a model may have, and replicas of it that train in threads."""
+"""A small model with every oddity that a model may have, and replicas that train in threads."""
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ STEPS_OF_EPOCH = 7
 
 
 class Odd(nn.Module):
-    """Model with parameters whose lengths are no multiple of a vector, an unused and a frozen one, and buffers."""
+    """Model with parameters whose lengths are not multiples of a vector, an unused and a frozen parameter, and
+    buffers."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +40,7 @@ def float_buffers(model):
 
 
 def sizes(model):
-    """Lengths of the vectors of all parameters and of all buffers, in the form in which they are sent."""
+    """Lengths of the vectors of all parameters and of all buffers, as sent between workers."""
     parameters = sum(-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in parameters_of(model))
     return parameters, -(-sum(buffer.numel() for buffer in float_buffers(model)) // ALIGNED) * ALIGNED
 
@@ -61,8 +62,7 @@ def take_step(dense, step, gradients):
 
 
 def made_up(model, step, worker):
-    """Add values to the gradients and the buffers that depend on step and worker alone. The last parameter is left
-    out."""
+    """Add values that depend only on step and worker to the gradients and buffers. The last parameter is omitted."""
     rng = np.random.default_rng((step, worker))
     for parameter in parameters_of(model)[1:]:
         parameter.grad += torch.from_numpy(

@@ -1,4 +1,4 @@
-"""Every row optimizer, in both semantics, with its options."""
+"""Every row optimizer with its options, in both semantics."""
 
 from pipeline.settings.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 
@@ -31,7 +31,7 @@ EXACT = {
         rows=RowWiseAdagrad(lr=0.05, semantics="dense", storage="bfloat16"), dense=DENSE
     ),
 }
-"""Optimizers whose catch-up goes step by step, so the plain loop, which moves every row at every step, has the same
+"""Optimizers that catch up step by step, so that the plain loop, which moves every row at every step, has the same
 bits."""
 
 POWERS = {
@@ -39,4 +39,4 @@ POWERS = {
     "dense adagrad with L2": Optimizer(rows=Adagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
     "dense row-wise with L2": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
 }
-"""Optimizers whose catch-up replaces many steps by powers."""
+"""Optimizers that catch up by replacing many steps with powers."""

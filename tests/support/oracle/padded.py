@@ -1,5 +1,5 @@
-"""The equations of the models of sequences in plain torch, on input that is padded to the longest example: [B, L, E]
-with a mask [B, L]. Parameters are given by name."""
+"""The equations of the sequence models in plain torch, on input padded to the longest example: [B, L, E] with a mask
+[B, L]. Parameters are given by name."""
 
 import torch
 from torch.nn import functional as F
@@ -10,7 +10,7 @@ def linear(p, name, x):
 
 
 def dice(p, name, x, real, training):
-    """`real`: which rows of x [..., I] are values; statistics are over these alone."""
+    """`real`: mask of the rows of x [..., I] that are values. Statistics include only these."""
     mean, variance = p[f"{name}.running_mean"], p[f"{name}.running_var"]
     if training and real.sum() > 1:
         values = x[real]
@@ -29,7 +29,7 @@ def mlp(p, name, x, real=None, training=False, activation=torch.relu):
 
 
 def softmax(scores, real):
-    """Over the real places of [..., L]; zeros where there are none."""
+    """Softmax over the real positions of [..., L]; zeros where there are none."""
     return scores.masked_fill(~real, -torch.inf).softmax(-1).nan_to_num(0.0)
 
 
@@ -95,7 +95,7 @@ def norm(p, name, x):
 
 
 def bst(p, name, given, training, pooling="target", heads=2, layers=1, layer_norm=False):
-    """Padded in front, so that the candidate comes last in every example."""
+    """Pad at the front, so that the candidate comes last in every example."""
     e, real, q = given["items"], given["real"], given["candidate"]
     if f"{name}.of_numbers.weight" in p:
         e = e + linear(p, f"{name}.of_numbers", given["numbers"])
@@ -134,7 +134,7 @@ def sas_rec(p, name, given, training, heads=1, layers=2):
 
 
 def logits(pool, p, numbers, embeddings, padded, training=False, **args):
-    """Logits [B] of numbers [B, X], embeddings [B, F, D], and of each sequence `items` [B, L, E], `numbers` [B, L, N],
-    `candidate` [B, E] and `real` [B, L]."""
+    """Logits [B] from numbers [B, X], embeddings [B, F, D] and, for each sequence, `items` [B, L, E], `numbers` [B, L,
+    N], `candidate` [B, E] and `real` [B, L]."""
     pooled = [pool(p, f"pools.{n}", given, training, **args) for n, given in enumerate(padded)]
     return mlp(p, "mlp", torch.cat([embeddings.flatten(1), numbers, *pooled], 1)).squeeze(1)

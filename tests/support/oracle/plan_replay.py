@@ -1,5 +1,5 @@
-"""Plans and commits replayed on dictionaries, to check where each row is, and that none leaves while the window needs
-it."""
+"""Replay of plans and commits on dictionaries, to check where each row is, and that no row leaves while the window
+needs it."""
 
 from dataclasses import dataclass, field
 
@@ -44,12 +44,12 @@ def make_places(
 
 
 def state_of(places):
-    """All state that a plan may change: by attribute, arrays as bytes."""
+    """All state that a plan may change, by attribute, with arrays as bytes."""
     return {name: contents(getattr(places, name)) for name in ("map", "chunks", "device", "host", "trained")}
 
 
 def contents(value):
-    """What an object holds, however its attributes are called."""
+    """Contents of an object, whether its attributes are in __slots__ or __dict__."""
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, list | tuple):
@@ -70,9 +70,9 @@ class Tiers:
     live: dict = field(default_factory=dict)
     """key -> (tier, row)"""
     moved_by: dict = field(default_factory=dict)
-    """key -> block whose `write_back` moved the row to its present place"""
+    """key -> block whose `write_back` moved the row to its current place"""
     copies: dict = field(default_factory=dict)
-    """key -> position of the log with an unchanged copy of a row that is in a slab"""
+    """key -> log position of an unchanged copy of a row that is in a slab"""
     since: int = 0
     """Number of chunks at the last commit."""
     deleted: set = field(default_factory=set)
@@ -81,7 +81,7 @@ class Tiers:
         return {key for key, (its_tier, _) in self.live.items() if its_tier == tier}
 
     def live_in_chunks(self, without=()):
-        """chunk -> number of live rows in it, without the keys in `without`"""
+        """chunk -> number of its live rows, excluding the keys in `without`"""
         count = dict.fromkeys(sorted(self.chunks), 0)
         for key, (tier, row) in self.live.items():
             position = row if tier == DISK else self.copies.get(key)
@@ -99,7 +99,7 @@ class Tiers:
 
 
 def check_plan(p, window, tiers, places, room):
-    """Replay one plan of a training block, in the order of the stages, and check every promise."""
+    """Replay the plan of one training block, in the order of the stages, and check every promise."""
     keys = window[0].keys_U.tolist()
     needed = {key for unique in window for key in unique.keys_U.tolist()}
     host_before = tiers.tier_keys(HOST)
@@ -119,7 +119,7 @@ def check_plan(p, window, tiers, places, room):
     assert [tiers.device[slot] for slot in p.rows_U.tolist()] == keys
     assert len(set(p.rows_U.tolist())) == len(keys)
 
-    # write_back: the host's victims and the device's last ones go to the log, the others to the host.
+    # write_back: the host's victims and the device's last victims go to the log, the others to the host.
     for slot in p.arrival_host_slots.tolist():
         del tiers.host[slot]
     host_victims = [tiers.host.pop(slot) for slot in p.host_victim_slots.tolist()]
@@ -158,8 +158,8 @@ def shard_by_shard(p, host_victims, device_victims):
 
 
 def check_dropped(dropped, tiers, places):
-    """Check that victims whose unchanged copy is on disk are not written. Returns those of the host; `dropped` are the
-    device's."""
+    """Check that victims with an unchanged copy on disk are not written. Returns those of the host; `dropped`: those of
+    the device."""
     keys = np.array(list(tiers.host.values()), np.uint64)
     on_disk = tier_of(places.map.find(keys)) == DISK
     left = [slot for slot, is_left in zip(tiers.host, on_disk.tolist(), strict=True) if is_left]
@@ -169,7 +169,7 @@ def check_dropped(dropped, tiers, places):
 
 
 def check_arrivals(p, unique, tiers, look_ahead):
-    """Check that each key that is not on the device arrives once, from its place: new, from the host, or from disk."""
+    """Check that each key that is not on the device arrives once, from the right place: new, host, or disk."""
     arrivals = p.arrival_keys_A.tolist()
     num_new, num_host = p.num_new, len(p.arrival_host_slots)
     new, host, disk = arrivals[:num_new], arrivals[num_new : num_new + num_host], arrivals[num_new + num_host :]
@@ -185,8 +185,8 @@ def check_arrivals(p, unique, tiers, look_ahead):
 
 
 def check_log_positions(p, to_disk, tiers, places):
-    """Check that positions are used once, in each shard from the end of its own arrays, in chunks with rows of no other
-    block."""
+    """Check that positions are used once, from the end of each shard's arrays, in chunks without rows of other
+    blocks."""
     at = [position for write in p.disk_writes for position in write.at_N.tolist()]
     assert not {position // CHUNK for position in at} & tiers.chunks
     num = places.chunks.shards.num
@@ -218,7 +218,7 @@ def check_moves(p, keys, arrivals, victims, to_host, host_victims, host_dropped)
 
 
 def check_places(places, tiers):
-    """Check that map, slots and the log's end agree with the replayed tiers, and that the caps are kept."""
+    """Check that map, slots and the log's end agree with the replayed tiers, and that the caps are respected."""
     known = [*tiers.live]
     found = places.map.find(np.array(known, np.uint64))
     rows, on_disk = row_of(found), tier_of(found) == DISK
@@ -240,7 +240,7 @@ def check_places(places, tiers):
 
 
 def check_evaluation(p, unique, tiers, look_ahead):
-    """Check that evaluation uses rows from the device or from staging, and moves none."""
+    """Check that evaluation uses rows from the device or from staging, and moves no rows."""
     arrivals = check_arrivals(p, unique, tiers, look_ahead)
     rows = [tiers.device[row] if row >= 0 else arrivals[-1 - row] for row in p.rows_U.tolist()]
     assert rows == unique.keys_U.tolist()
@@ -252,7 +252,7 @@ def check_evaluation(p, unique, tiers, look_ahead):
 
 
 def check_refusal(refusal, window, tiers, places, room):
-    """Check that a refusal is due, and that its numbers are those of the replayed tiers."""
+    """Check that a refusal is due, and that its numbers agree with the replayed tiers."""
     keys, on_device = set(window[0].keys_U.tolist()), tiers.tier_keys(DEVICE)
     needed = {key for unique in window for key in unique.keys_U.tolist()}
     arrivals, pinned = len(keys - on_device), len(needed & on_device)
@@ -274,7 +274,8 @@ def check_refusal(refusal, window, tiers, places, room):
 
 
 def due_refusal(window, tiers, places):
-    """Refusal due for this block by the replayed tiers alone: its kind, the chunks needed, and the chunks there are."""
+    """Refusal due for this block according to the replayed tiers: its kind, the chunks needed, and the chunks
+    available."""
     keys = set(window[0].keys_U.tolist())
     needed = {key for unique in window for key in unique.keys_U.tolist()}
     on_host, chunks = tiers.tier_keys(HOST), places.chunks
@@ -295,13 +296,13 @@ def due_refusal(window, tiers, places):
 
 
 def max_chunks(num_rows, chunks):
-    """Maximum number of chunks: one row in each shard, the others in full chunks."""
+    """Maximum number of chunks for these rows: one row in each shard, the other rows in full chunks."""
     begun = min(num_rows, len(chunks.shards.owned))
     return begun + (num_rows - begun) // CHUNK
 
 
 class Keys:
-    """Tier whose rows consist of their keys alone."""
+    """Tier whose rows consist only of keys."""
 
     chunk_rows = CHUNK
 
@@ -347,7 +348,7 @@ def commit(tiers, places, at_least=0):
 
 def replay(trace, splits, look_ahead, places, room, commits=()):
     """Plan all blocks, with a commit before each of the blocks in `commits`, and return the result of `plan` for each.
-    A refused block is left out, unless a commit makes room for it."""
+    A refused block is skipped unless a commit makes room for it."""
     shards = places.chunks.shards
     trace = [[in_shards(key, shards) for key in keys] for keys in trace]
     uniques = [make_unique(n, keys, split) for n, (keys, split) in enumerate(zip(trace, splits, strict=True))]

@@ -1,7 +1,7 @@
 """The plain trainer that every run must equal, bit for bit: one dictionary of rows, no pipeline, no tiers.
 
-It reads the files by itself, one batch after another, and uses the slow twins of the kernels. It shares only the model,
-the dense optimizer, the order of examples and the definition of a fingerprint with the product.
+It has its own code for reading the files, processes one batch after another, and uses the slow twins of the kernels. It
+shares only the model, the dense optimizer, the order of examples and the definition of a fingerprint with the product.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def gradient(leaf: torch.Tensor) -> np.ndarray:
 
 
 def has_label(data, example: dict[str, object], label: str) -> bool:
-    """True if an example has a label: it is not null, and the label that its task names is 1."""
+    """True if an example has a label: the value is not null, and the label named by the task's `where`, if any, is
+    1."""
     where = {task.label: task.where for task in data.tasks}.get(label)
     value = example[label]
     return (value is not None and value == value) and (
@@ -86,7 +87,7 @@ Groups = list[list[dict[str, object]]]
 
 
 def spans_of(data) -> list[tuple[str, Groups]]:
-    """Name and examples of each span of the training data, in order, as parts of row groups; by plain loops."""
+    """Name and examples of each span of the training data, in order, as parts of row groups, found by plain loops."""
     spans: list[tuple[str, Groups]] = []
     files = [f for pattern in data.train for f in sorted(Path(data.root).glob(pattern))]
     for file in files:
@@ -121,7 +122,7 @@ def name_of_span(data, file: Path, in_path: dict[str, str], example: dict[str, o
 
 
 def end_of(name: str) -> datetime | None:
-    """End of a day or an hour; None for a span of another kind."""
+    """End of a day or an hour; None for other kinds of spans."""
     for form, length in (("%Y-%m-%d", timedelta(days=1)), ("%Y-%m-%dT%H", timedelta(hours=1))):
         with suppress(ValueError):
             return datetime.strptime(name, form) + length
@@ -133,7 +134,8 @@ def delay_of(text: str | None) -> timedelta | None:
 
 
 class Reference:
-    """Plain trainer: `train()` runs every epoch; `fingerprint` and `scores` are then those that the run must have."""
+    """Plain trainer: `train()` runs all epochs; afterwards, `fingerprint` and `scores` are those that a run must
+    have."""
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
@@ -172,7 +174,8 @@ class Reference:
     def shuffled(
         self, groups: list[list[dict[str, object]]], epoch: int, span: int | None = None
     ) -> list[dict[str, object]]:
-        """Examples of the row groups, or of their parts in a span, in the order in which a pass trains on them."""
+        """Examples of the row groups, or of their parts in a span, in the order in which a pass trains on the
+        examples."""
         data, seed = self.workflow.data, self.workflow.seed
         if not order.is_shuffled("train", data.shuffle_window):
             return [example for group in groups for example in group]
@@ -196,7 +199,7 @@ class Reference:
         return self
 
     def train_spans(self, epochs: int) -> Reference:
-        """Each span is scored when it comes; then those are trained on whose labels are known by its end."""
+        """Score each span when it arrives, then train on the spans whose labels are known by its end."""
         spans = spans_of(self.workflow.data)
         ends = [end_of(name) for name, _ in spans]
         delay = delay_of(self.workflow.data.label_delay)
@@ -224,7 +227,7 @@ class Reference:
         size = self.workflow.schedule.batch_size
         batches = [examples[first : first + size] for first in range(0, len(examples), size)]
         if trains and len(batches) > 1 and len(batches[-1]) == 1 and has_batch_norm(self.model):
-            # Batch norm needs two examples, so a last one joins the batch before.
+            # Batch norm needs two examples, so a last batch of one is merged into the previous batch.
             batches[-2:] = [batches[-2] + batches[-1]]
         return batches
 
@@ -273,7 +276,7 @@ class Reference:
         row = {"w": weights, "state": np.zeros(shape, np.float32)}
         self.store(row, key, 0)
         if self.moves_absent_rows:
-            # A new row is treated as if it existed from before the first step.
+            # A new row is treated as if it had existed since before the first step.
             for step in range(1, self.step + (not create)):
                 self.move(row, np.zeros(width, np.float32), step)
         if create:
@@ -304,7 +307,7 @@ class Reference:
         step_reference(RULE_NUMBERS[o.kind], row["w"], row["state"], grad, rates, settings, dim, clip, count)
 
     def store(self, row: dict[str, np.ndarray], key: int, step: int) -> None:
-        """Round a row to what its formats hold. The places of values are those of a row of 32-bit words."""
+        """Round a row to the precision of its formats. The positions of values are those of a row of 32-bit words."""
         for part, number_format in enumerate(self.row.formats):
             values = row["w"] if part == 0 else row["state"][part - 1]
             for c in range(len(values)):
@@ -457,7 +460,7 @@ class Reference:
         return found
 
     def note_clip(self, weights: np.ndarray, grad: np.ndarray, count: int) -> None:
-        """Record whether a row's gradient is clipped, by CowClip's definition in float64."""
+        """Record whether a row's gradient is clipped, by the definition of CowClip in float64."""
         rows, dim = self.workflow.optimizer.rows, self.row.embedding_dim
         if clip := getattr(rows, "clip", None):
             own, whole = weights[:dim].astype(np.float64), (grad + rows.l2 * weights)[:dim].astype(np.float64)
@@ -475,7 +478,7 @@ class Reference:
         self.factors[-1] = np.float32(factor.item())
 
     def words(self, key: int) -> list[int]:
-        """Words of the row's record, without its tag."""
+        """Words of the row's record, without the tag."""
         row = self.rows[key]
         num_state = self.row.wide.last_step_at - 2 - self.row.num_weights
         floats = np.concatenate([row["w"], row["state"].reshape(-1)[:num_state]]).astype(np.float32)

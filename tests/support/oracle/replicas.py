@@ -1,6 +1,6 @@
 """k-step Adam by its definition: replicas in one process, one tensor at a time, in plain loops.
 
-It shares no code with the product. `x[w][p]` is parameter p of worker w.
+Shares no code with the product. `x[w][p]` is parameter p of worker w.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def zeros(like: Tensors) -> Tensors:
 
 
 class Replicas:
-    """Replicas of a model. `adam` and `merge` are settings; `machine` is the number of workers of one machine."""
+    """Replicas of a model. `adam`, `merge`: settings; `machine`: number of workers per machine."""
 
     def __init__(self, x: Tensors, buffers: Tensors, num_workers: int, adam, merge, machine: int = 1) -> None:
         self.adam, self.merge, self.machine, self.workers = adam, merge, machine, range(num_workers)
@@ -71,7 +71,8 @@ class Replicas:
                 self.average(self.x, range(first, first + self.machine))
 
     def own_gradient(self, shares: list[Tensors], w: int, p: int) -> Tensor:
-        """Gradient of the worker's own examples; if gradients are summed within a machine, of its machine's."""
+        """Gradient of the worker's own examples or, if gradients are summed within a machine, of its machine's
+        examples."""
         if self.merge.inner != 1:
             return shares[w][p] * len(shares)
         first = w - w % self.machine
@@ -79,7 +80,8 @@ class Replicas:
         return total * (len(shares) // self.machine)
 
     def average(self, values: list[Tensors], workers: range | None = None) -> None:
-        """Average the values of these workers, or of all: summed within each machine first, then over machines."""
+        """Average the values of these workers, or of all workers. Sums are taken first within each machine, then over
+        machines."""
         workers = workers or self.workers
         machines = [workers[at : at + self.machine] for at in range(0, len(workers), self.machine)]
         for p in range(len(values[0])):

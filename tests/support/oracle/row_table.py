@@ -1,4 +1,4 @@
-"""A table in memory for the row kernels, in either precision, and the same table updated by a plain dense loop."""
+"""In-memory table for the row kernels, in either precision, and the same table updated by a plain dense loop."""
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class Table:
 
 
 class Plain:
-    """The same rows, updated one after another; in dense semantics each row moves at every step."""
+    """The same rows, updated one after another; with dense semantics, each row moves at every step."""
 
     def __init__(self, table):
         self.table = table

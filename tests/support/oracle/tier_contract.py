@@ -17,7 +17,7 @@ def made_rows(num_rows, num_words, seed=0):
 def check_tier(make_tier, num_rows, num_words, number_type, chunk_rows=1):
     """Check a tier. `make_tier()` returns an empty tier for `num_rows` rows, indexed by numbers of `number_type`.
 
-    `chunk_rows`: rows of a chunk, if the tier only appends and so takes rows from the first of a chunk on; else 1.
+    `chunk_rows`: rows per chunk if the tier is append-only and takes rows only from the start of a chunk, else 1.
     """
     rows = made_rows(num_rows, num_words)
     tier = make_tier()
@@ -58,7 +58,7 @@ def _check_gather_in_any_order(tier, rows, number_type):
 
 
 def _check_buffers_of_the_caller(tier, rows, number_type):
-    """Check that `gather` writes only the rows asked for, and that they are copies."""
+    """Check that `gather` writes only the requested rows, and that they are copies."""
     around_UW = np.full((4, rows.shape[1]), 7, np.uint32)
     tier.gather(np.array([1, 0], number_type), around_UW[1:3])
     np.testing.assert_array_equal(around_UW[1:3], rows[[1, 0]])

@@ -1,4 +1,4 @@
-"""A schedule whose tasks take given times on their own clock: nothing runs, and nothing is measured."""
+"""A schedule whose tasks take given times on a virtual clock: nothing runs, and nothing is measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def block_of(number: int, split: str = "train") -> Block:
 
 
 class Virtual:
-    """Each stage has its own thread, which begins a task as soon as it may."""
+    """Executor with one thread per stage, which starts each task as soon as possible."""
 
     def __init__(self, takes: Takes, parts: Parts, begins: float) -> None:
         self._takes, self._parts, self._begins = takes, parts, begins
@@ -42,7 +42,7 @@ class Virtual:
 
 
 class InTurn(Virtual):
-    """One thread does all."""
+    """Executor with a single thread."""
 
     def _start(self, after: list[float]) -> float:
         return self.now
@@ -52,7 +52,7 @@ def waits_of(
     blocks: Iterable[Block], takes: Takes, look_ahead: int = 2, parts: Parts = lambda stage, number: (),
     stages: tuple[str, ...] = ON_HOST, in_turn: bool = False, begins: float = 100.0,
 ) -> tuple[Waits, float]:  # fmt: skip
-    """Attribute a stretch of these blocks. Returns the waits, and the moment at which the stretch ended."""
+    """Attribute the time of a stretch of these blocks. Returns the waits, and the time at which the stretch ended."""
     blocks = list(blocks)
     waits = Waits(edges, STAGES, not in_turn, on_gpu=False, now=begins)
     waits.begin_stretch(blocks, look_ahead, begins)

@@ -31,7 +31,7 @@ class Squared(nn.Module):
 
 
 class FirstOrder(Squared):
-    """Model of the rows' first-order weights alone, which FTRL initializes to zero."""
+    """Model that uses only the rows' first-order weights, which FTRL initializes to zero."""
 
     first_order = True
 

@@ -1,4 +1,4 @@
-"""Property of any run: small batches and tiers, drawn by Hypothesis, have the plain trainer's fingerprint."""
+"""Property of any run: with small batches and tiers, drawn by Hypothesis, it has the plain trainer's fingerprint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ SCHEDULES = st.fixed_dictionaries({
 
 
 def sizes_for(largest: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Sizes so small that rows go to disk, and windows sometimes do not fit. `largest`: keys of a batch at most."""
+    """Sizes so small that rows go to disk and windows sometimes do not fit. `largest`: maximum number of keys of a
+    batch."""
     return st.fixed_dictionaries({
         "device_rows": st.integers(largest, 4 * largest),
         "host_rows": st.sampled_from([0, 1, 2, 9, 40]),

@@ -1,4 +1,4 @@
-"""A real browser without a window, through its DevTools port: https://chromedevtools.github.io/devtools-protocol."""
+"""A real headless browser, controlled through its DevTools port: https://chromedevtools.github.io/devtools-protocol."""
 
 import asyncio
 import base64
@@ -14,7 +14,7 @@ from tornado.websocket import websocket_connect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE = 120.0
-"""Seconds after which what a page should show counts as not coming."""
+"""Time limit in seconds for a page to show what it should."""
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
@@ -49,7 +49,7 @@ DRAWN = "document.readyState == 'complete' && window.Bokeh && Bokeh.documents.le
 
 
 class Browser:
-    """A browser process; `tab` opens a page in it. Also a context manager, which ends it."""
+    """A browser process, in which `tab` opens a tab. As a context manager, ends the process."""
 
     def __init__(self, folder):
         self._folder, self._loop = Path(folder), asyncio.new_event_loop()
@@ -87,7 +87,7 @@ class Browser:
 
 
 class Tab:
-    """A tab: what it shows, what it asked the network for, and what went wrong in it."""
+    """A tab: its content, its network requests, and its errors."""
 
     def __init__(self, loop, socket, width, height, dark):
         self._loop, self._socket, self._number, self._pending = loop, socket, 0, None
@@ -109,7 +109,7 @@ class Tab:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def call(self, method, **values):
-        """Call a method of the protocol, and return its result."""
+        """Call a method of the protocol and return its result."""
         self._number += 1
         number = self._number
         message = json.dumps({"id": number, "method": method, "params": values})
@@ -158,14 +158,14 @@ class Tab:
                 self.requests.append(values["request"]["url"])
 
     def rest(self, seconds):
-        """Let the page go on for some time."""
+        """Let the page run for some seconds."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self._read(left)
 
     def open(self, url):
-        """Open a page, and wait until Bokeh has drawn it."""
-        # What the page before says of its own end is not of this one.
+        """Open a page and wait until Bokeh has drawn it."""
+        # Messages of the previous page about its own end do not count for this one.
         self.call("Page.navigate", url="about:blank")
         self.rest(0.2)
         self.errors.clear()
@@ -189,19 +189,19 @@ class Tab:
         return self.value(FIGURES)
 
     def text(self):
-        """All text of the page, that of its shadow trees too."""
+        """All text of the page, including shadow trees."""
         return self.value(TEXT)
 
     def elements(self):
-        """Names of all elements of the page, those of its shadow trees too."""
+        """Names of all elements of the page, including shadow trees."""
         return self.value(ELEMENTS)
 
     def overflow(self):
-        """Pixels by which the page is wider than its window."""
+        """Number of pixels by which the page is wider than its window."""
         return self.value("document.documentElement.scrollWidth - window.innerWidth")
 
     def screenshot(self, path):
-        """Save a picture of the whole page."""
+        """Save a screenshot of the whole page."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
@@ -213,7 +213,7 @@ class Tab:
 
 
 def wait_for(is_there, what, pause=time.sleep, seconds=PATIENCE):
-    """Wait until `is_there` returns something true, and return that."""
+    """Wait until `is_there` returns a true value, and return the value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := is_there():

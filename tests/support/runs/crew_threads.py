@@ -1,6 +1,6 @@
-"""Several workers in one process: each stage of each worker in its own thread, collectives over loopback.
+"""Several workers in one process: each stage of each worker runs in its own thread, and collectives use loopback.
 
-All code but `pipeline.cluster` is the product's: futures of threads replace Dask's."""
+All code except `pipeline.cluster` is the product's: futures of threads replace those of Dask."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from pipeline.workflow import Workflow
 
 NUM_SHARDS = 6
 ONE = 0
-"""Stands for a number of workers: a single worker in the driver's process, as in a run without others."""
+"""Special number of workers: a single worker in the driver's process, as in a run without others."""
 
 
 class ThreadCrew:
-    """Crew of workers in threads. `sizes`: arguments of harness.sizes_of, for each worker."""
+    """Crew of workers in threads. `sizes`: arguments of harness.sizes_of for each worker."""
 
     dashboard = None
     page = None
@@ -68,7 +68,7 @@ class ThreadCrew:
             next(int(rank) for rank in owned if shard in owned[rank]) for shard in range(NUM_SHARDS)
         )
         on_gpus = self._gpus.groups() if self._gpus else [None] * self.world
-        # One after another: initial weights are drawn from the process's only random generator.
+        # Open them one after another: initial weights are drawn from the only random generator of the process.
         self.workers = [
             self._open_worker(kept, group, for_keys, for_steps, owned[str(rank)])
             for rank, (group, for_keys, for_steps) in enumerate(
@@ -132,8 +132,8 @@ class ThreadCrew:
 
 
 class ThreadsExecutor:
-    """Executor that runs each task of the schedule on every worker. A stage follows itself, so one thread per stage and
-    worker is enough."""
+    """Executor that runs each task of the schedule on every worker. Calls of a stage run one after another, so one
+    thread per stage and worker is enough."""
 
     def __init__(
         self, crew: ThreadCrew, stages: Sequence[str], together: Callable[[Sequence[StageResult]], StageResult]
@@ -169,8 +169,8 @@ def make_crew_driver(
     workflow: Workflow, run_dir: Path, world: int, of_each: Sequence[Mapping[str, int]] = (), gpus: Any = None,
     **sizes: int,
 ) -> Driver:  # fmt: skip
-    """Make a driver of `world` workers with `sizes` for all of them, or `of_each` for each; if `world` is ONE, a driver
-    of a single worker. `gpus`: see `ThreadCrew`."""
+    """Make a driver of `world` workers, with the same `sizes` for all or individual ones in `of_each`; if `world` is
+    ONE, a driver of a single worker. `gpus`: see `ThreadCrew`."""
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": NUM_SHARDS})})
     source = Source(workflow.data, workflow.seed, metrics=workflow.metrics)
     setup = setup_of(workflow, source, max(1, world), **sizes)
@@ -184,7 +184,7 @@ def make_crew_driver(
 
 @contextmanager
 def crew_driver(workflow: Workflow, run_dir: Path, world: int, **sizes: Any) -> Iterator[Driver]:
-    """Driver whose workers can be inspected until the end of the `with` block."""
+    """Yield a driver whose workers can be inspected until the end of the `with` block."""
     driver = make_crew_driver(workflow, run_dir, world, **sizes)
     try:
         yield driver
@@ -194,7 +194,7 @@ def crew_driver(workflow: Workflow, run_dir: Path, world: int, **sizes: Any) -> 
 
 
 def train(driver: Driver) -> None:
-    """Train the whole run; its workers stay open, and their rows are in the logs."""
+    """Train the whole run. Afterwards the workers are still open, and their rows are in the logs."""
     driver.begin()
     with driver.progress:
         assert driver.train() is None

@@ -24,7 +24,7 @@ class EvaluatedRun:
     run_dir: Path
     result: dict[str, Any]
     logits_NT: np.ndarray
-    """Logits of the test split, as the run's last evaluation had them."""
+    """Logits of the test split from the run's last evaluation."""
 
     @property
     def test(self) -> pa.Table:

@@ -1,10 +1,10 @@
-"""Stand-ins for what Dask's scheduler and futures say, where no cluster is needed."""
+"""Stand-ins for answers of Dask's scheduler and futures, for tests that need no cluster."""
 
 from types import SimpleNamespace
 
 
 def client_of(*addresses, status="running", **more):
-    """A client whose scheduler has these workers, none of which ever runs a task, or sends a second heartbeat."""
+    """A client whose scheduler has these workers. None of them ever runs a task or sends a second heartbeat."""
     workers = {
         address: SimpleNamespace(last_seen=1.0, name=address, status=SimpleNamespace(name=status), executing={})
         for address in addresses
@@ -18,7 +18,7 @@ def client_of(*addresses, status="running", **more):
 
 
 class Pending:
-    """A future that ends only if it has an error from the beginning."""
+    """A future that ends only if it has an error from the start."""
 
     def __init__(self, error=None):
         self.key, self.status, self._error = "train-3-0-abc", "error" if error else "pending", error

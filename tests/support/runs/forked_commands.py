@@ -1,5 +1,5 @@
-"""Commands in processes that begin with every module imported, since a server that has them forks each process: a kill
-at any instant is one of the command's work."""
+"""Commands in processes that start with all modules imported, since they are forked from a server that has imported
+them: a kill at any instant interrupts the command's work, not its imports."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from support.depth import PROVES, deep
 
 CONTEXT = multiprocessing.get_context("forkserver")
 EXPORTERS = ["torch._dynamo", "torch.export._trace", "torch.onnx._internal.exporter._core", "onnx", "onnxscript"]
-"""What torch imports when it exports a model, as only proofs do here."""
+"""Modules that torch imports when it exports a model; only proofs export one."""
 CONTEXT.set_forkserver_preload([
     "pipeline.serving.commit", "pipeline.serving.exporting", "pipeline.serving.scoring", *(EXPORTERS * PROVES),
 ])  # fmt: skip
-"""A module that is not installed is left out."""
+"""Modules that are not installed are ignored."""
 
 Main = Callable[[Sequence[str]], int]
 
@@ -41,7 +41,7 @@ def finished(main: Main, *argv: object) -> None:
 
 
 def killed_and_finished(main: Main, argv: Sequence[object], folder: Path, seed: int) -> list[Path]:
-    """Outputs of a command that was killed at random instants, five times or more, and was then called once more."""
+    """Outputs of a command that was killed at random instants, at least five times, and then called again."""
     begun = time.monotonic()
     finished(main, *argv, "--out", folder / "measured")
     takes = time.monotonic() - begun

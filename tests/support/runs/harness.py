@@ -1,4 +1,4 @@
-"""Runs of a workflow with slabs of a given number of rows, whatever their bytes."""
+"""Runs of a workflow with slabs of a given number of rows, regardless of their bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sizes_of(
 
 
 def scaled(sizes: Sizes, before: Storage, storage: Storage) -> Sizes:
-    """The sizes, of which each follows from one cap, with other caps."""
+    """The sizes scaled to other caps, when each size depends on only one cap."""
     device, host, disk, read, map_share = (
         getattr(storage, name) / getattr(before, name) for name in ("device", "host", "disk", "read", "map")
     )
@@ -84,7 +84,7 @@ def make_driver(
     workflow: Workflow, run_dir: Path, client: Any = None, files: Files | None = None, device: Device | None = None,
     shards: Shards | None = None, extend: tuple[str, ...] = (), **sizes: int,
 ) -> Driver:  # fmt: skip
-    """Open driver of a run, which goes on from the commits in its folder if it has spans."""
+    """Open driver of a run. A run with spans continues from the commits in its folder."""
     num_shards = shards.num if shards else None
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": num_shards})})
     begun = replace(begun_of(run_dir), extend=extend) if workflow.data.spans_by else None

@@ -12,7 +12,7 @@ BINS = 64
 
 
 def moved(at):
-    """Counts of moves after `at` seconds: a cold start, then more and more hits."""
+    """Counts of moves after `at` seconds: a cold start, then an increasing share of hits."""
     keys = 60_000 * at
     warm = 1 - math.exp(-at / 20)
     new = 400_000 * warm
@@ -27,7 +27,7 @@ def moved(at):
 
 
 def curve(label, rate=0.2, spread=1.4):
-    """A curve that is nearly calibrated, of predictions around a rate of clicks."""
+    """A nearly calibrated curve of predictions around a click rate."""
     edges = [-8 + 16 * (n + 0.5) / BINS for n in range(BINS)]
     middle = math.log(rate / (1 - rate))
     weight = [1e5 * math.exp(-(((x - middle) / spread) ** 2) / 2) for x in edges]
@@ -41,7 +41,7 @@ def curve(label, rate=0.2, spread=1.4):
 
 
 def spans(number, start, workers):
-    """Times of one block, which the blocks before and after it overlap."""
+    """Times of one block, which overlap those of the previous and the next block."""
     took = {"read": 0.12, "dedup": 0.09, "plan": 0.05, "prefetch": 0.21, "train": 0.3, "write_back": 0.07}
     took |= {"unite": 0.03} if workers > 1 else {}
     found, before, now = [], ("", 0.0), start
@@ -54,7 +54,7 @@ def spans(number, start, workers):
 
 @dataclass
 class FakeRun:
-    """A run that writes lines; `seconds` of each of its `sessions`."""
+    """A run that writes lines. `seconds`: duration of each of its `sessions`."""
 
     epochs: int = 2
     fields: int = 10
@@ -84,7 +84,7 @@ class FakeRun:
         return self
 
     def begin(self, back=0.0):
-        """Begin a session; `back`: share of the examples that a commit before did not have."""
+        """Begin a session. `back`: share of the examples lost because the last commit did not contain them."""
         self.done = int(self.done * (1 - back))
         self.session, self.waits, self.stages = 0.0, dict.fromkeys(("train", *CAUSES), 0.0), {}
         return self.add(
@@ -109,7 +109,7 @@ class FakeRun:
         return self
 
     def tick(self):
-        """Train for one more step of the clock."""
+        """Train for one clock step."""
         rate = self.rate * (1 + 0.12 * math.sin(self.trained_for) + 0.05 * math.sin(7.3 * self.trained_for))
         self.now, self.session, self.trained_for = (
             self.now + self.step,
@@ -212,11 +212,11 @@ class FakeRun:
 
 
 def quickstart(**changes):
-    """A finished run of a minute."""
+    """A finished run that took a minute."""
     run = FakeRun(**changes).say("dashboard: http://127.0.0.1:41234/status").begin().train().evaluate("test")
     return run.commit(None).end()
 
 
 def resumed(**changes):
-    """A run that was killed in its middle and has been resumed, without an end."""
+    """A run that was killed halfway and resumed, and has not ended."""
     return FakeRun(**changes).begin().train(0.4).begin(back=0.1).train(0.8)

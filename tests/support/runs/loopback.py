@@ -26,14 +26,14 @@ def make_groups(
 
 
 def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Make these calls, each in its own thread, and return their results; an error is raised once all have
+    """Make these calls, each in its own thread, and return their results. Errors are raised after all calls have
     ended."""
     with ThreadPoolExecutor(len(calls)) as threads:
         return outcomes([threads.submit(call) for call in calls])
 
 
 def outcomes(futures: Sequence[Future[Any]]) -> list[Any]:
-    """Results of all futures. Raises a worker's own error rather than those that it caused on others."""
+    """Results of all futures. Raises the original error of a worker rather than the errors that it caused on others."""
     wait(futures)
     errors = [error for future in futures if (error := future.exception())]
     for error in sorted(errors, key=lambda error: isinstance(error, LostTouch)):

@@ -1,4 +1,4 @@
-"""Runs and their replays, to be compared."""
+"""Runs and their replays, for comparison."""
 
 from support.oracle.data_path import Unsynced
 from support.runs.crew_threads import NUM_SHARDS, ONE, make_crew_driver
@@ -18,7 +18,7 @@ from pipeline.storage.shards import ONE_SHARD, Shards
 
 
 def with_settings(workflow, policies=("clock", "clock"), **commit):
-    """The workflow with these policies, and these settings of commits; by default none is taken by time."""
+    """The workflow with these policies and commit settings; by default, without commits by time."""
     commit = {"every_minutes": None} | commit
     return workflow.with_settings(
         {
@@ -37,10 +37,10 @@ def trace_of(workflow, world=1, num_shards=1):
 
 
 class BatchTrace:
-    """Trace of batches given as arrays, the same in every epoch: an example is a batch."""
+    """Trace of batches given as arrays, the same in every epoch; each batch counts as one example."""
 
     def __init__(self, splits, epochs=1, shards=(ONE_SHARD,)):
-        """`splits`: keys of each batch of "train", "validation" and "test"; a key may come more than once."""
+        """`splits`: keys of each batch of "train", "validation" and "test"; a key may occur more than once."""
         self.agenda, self.shards = Agenda({split: len(batches) for split, batches in splits.items()}, 1, epochs), shards
         self._splits, self._divide, self._table = splits, Divide(shards), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
         self.keys = Recent(self._keys)
@@ -51,7 +51,7 @@ class BatchTrace:
 
 
 def simulate(trace, capacities, policies, *pace, **more):
-    """Totals of a run that is simulated to its end; arguments as those of `Simulation`."""
+    """Totals of a run simulated to its end. Arguments are as for `Simulation`."""
     simulation = Simulation(trace, capacities, policies, *pace, **more)
     for _ in simulation.steps():
         pass
@@ -71,7 +71,8 @@ def simulated(workflow, world=1, num_shards=NUM_SHARDS, **sizes):
 
 
 def trained(workflow, run_dir, **sizes):
-    """The driver of a run that has ended, its workers closed, and the refusal that ended it."""
+    """Train a run to its end. Returns its driver, with the workers closed, and the refusal that ended the run, if
+    any."""
     driver = opened(workflow, run_dir, **sizes)
     return driver, to_the_end(driver)
 
@@ -89,7 +90,7 @@ def opened(workflow, run_dir, world=ONE, **sizes):
 
 
 def to_the_end(driver):
-    """Train all that is left, and close the workers. Returns the refusal that ended it, if any."""
+    """Train the rest of the run, and close the workers. Returns the refusal that ended the run, if any."""
     driver.begin()
     try:
         with driver.progress:
@@ -104,7 +105,7 @@ class Killed(Exception):
 
 
 class Stop(Observer):
-    """Ends a session after so many trained blocks: by a signal, or as a kill does."""
+    """Ends a session after `blocks` trained blocks: by a signal, or by a simulated kill."""
 
     def __init__(self, driver, blocks, kills):
         self._driver, self._left, self._kills = driver, blocks, kills
@@ -118,7 +119,7 @@ class Stop(Observer):
 
 
 def replayed(workflow, run_dir):
-    """Totals of the replay of a run by its record."""
+    """Totals of the replay of a run from its record."""
     reader, schedule = KeyReader(workflow.data, workflow.seed), workflow.schedule
 
     def trace_of(opened):

@@ -1,4 +1,4 @@
-"""Lines of live.jsonl of sessions that never were: stages that overlap as the schedule lets them."""
+"""Lines of live.jsonl of fictitious sessions, with stages that overlap as the schedule allows."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def begin(at=BEGAN, examples=0, **changes):
 
 
 def tick(seconds, trained, at=BEGAN, **changes):
-    """The state after so many seconds of a session that began at `at`."""
+    """The state `seconds` after the start of a session at time `at`."""
     moves = {
         "keys": 10 * trained, "device_hits": 6 * trained, "host_hits": 2 * trained, "disk_hits": trained,
         "new": trained, "device_to_host": trained, "device_to_disk": 0, "host_to_disk": trained, "unchanged": 0,
@@ -36,7 +36,7 @@ def tick(seconds, trained, at=BEGAN, **changes):
 
 
 def spans(rng, num_blocks, look_ahead=1, start=0.0):
-    """Spans of consecutive blocks, each stage after those that it must wait for, for lengths drawn at random."""
+    """Spans of consecutive blocks: each stage follows those that it must wait for, and takes a random time."""
     stops, blocks = {}, {}
     for i in range(num_blocks + 2 * look_ahead + 1):
         for stage in STAGES_HERE:
@@ -52,7 +52,7 @@ def _place(rng, stage, i, look_ahead, start, stops, blocks):
         return
     before = []
     for other, block in edges(stage, i, look_ahead):
-        # The stages that are left out pass on what they would wait for.
+        # Replace each omitted stage by the one that it would wait for.
         other = {"upload": "prefetch", "unite": "dedup"}.get(other, other)
         if other in STAGES_HERE and block >= 0:
             _place(rng, other, block, look_ahead, start, stops, blocks)
@@ -89,7 +89,7 @@ def fields(seconds, block, at=BEGAN):
 
 
 def two_sessions(seed=0):
-    """A session that was killed a while after a commit, and the one that went on from there and ended."""
+    """A session killed some time after a commit, and the session that resumed from the commit and ended."""
     rng = np.random.default_rng(seed)
     later = BEGAN + 86_400
     return [
@@ -118,7 +118,7 @@ def append(folder, lines):
 
 
 def write_run(folder, lines, result=None):
-    """A folder as a run leaves it, as far as readers of live.jsonl look."""
+    """Write a folder as a run leaves it, as far as readers of live.jsonl are concerned."""
     (folder / "commits").mkdir(parents=True)
     append(folder, lines)
     return folder

@@ -1,4 +1,4 @@
-"""Tables of several shards, of which a process has all or only some open."""
+"""Tables of several shards, all or only some of which a process has open."""
 
 from pipeline.storage.shards import ONE_SHARD, Shards
 
@@ -7,6 +7,6 @@ TABLES = [ONE_SHARD, SOME, Shards.all(3)]
 
 
 def in_shards(number, shards):
-    """Key of an owned shard, distinct for each `number`; in a table of one shard the number itself."""
+    """Key of an owned shard, distinct for each `number`; in a table of one shard, the number itself."""
     shard = shards.owned[number % len(shards.owned)]
     return -(-(shard << 32) // shards.num) << 32 | number

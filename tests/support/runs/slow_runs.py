@@ -17,7 +17,7 @@ from conftest import make_workflow, write_data
 
 ROOT = Path(__file__).parents[3]
 ENDS_SECONDS = 400.0
-"""Time within which a run ends by itself, whatever happens to it."""
+"""Time limit in seconds for a run to end by itself."""
 EPOCHS = 12
 
 WORKFLOW = '''
@@ -76,7 +76,7 @@ class Job:
 
 
 class Run:
-    """A process of `pipeline.run` and its children. None is left behind."""
+    """A process of `pipeline.run` and its children. Leaves no process behind."""
 
     def __init__(self, file: Path, run_dir: Path, flags: tuple[str, ...], env: dict[str, str]) -> None:
         self.run_dir, self._log = run_dir, run_dir.with_suffix(f".{time.time_ns()}.log")
@@ -103,7 +103,7 @@ class Run:
         return self.process.poll() is not None
 
     def says(self, text: str) -> None:
-        """Wait until the run has printed the text; it may have ended by then."""
+        """Wait until the run has printed the text. The run may have ended by then."""
         until(f"it did not say {text!r}", lambda: text in self.said or self.ended(), self)
 
     def end(self) -> int:

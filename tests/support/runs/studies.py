@@ -1,4 +1,5 @@
-"""Studies of a tiny workflow: with trainings that are a function of their order, or that run in the test's process."""
+"""Studies of a tiny workflow, with trainings that are either computed as a function of their order or run in the test's
+process."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ class Ended:
 
 
 def run_here(patch: pytest.MonkeyPatch) -> None:
-    """Have trainings run in this process, one after the other."""
+    """Make trainings run in this process, one after another."""
 
     def verdict(order: Order, record: Record) -> Verdict | None:
-        # A process's output goes to a file.
+        # The output of a separate process would go to a file.
         with redirect_stdout(StringIO()):
             return verdict_of(order, record)
 
@@ -39,7 +40,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
 
 
 def make_up(patch: pytest.MonkeyPatch) -> None:
-    """Have a training take no time: its reports are a function of its settings, and its bounds prune it."""
+    """Make trainings take no time: their reports are a function of their settings, and their bounds prune them."""
     start_with(patch, lambda order, record: made_up(order))
 
 
@@ -68,7 +69,7 @@ def made_up(order: Order) -> Verdict:
 
 
 def trials_of(out: Path) -> list[Any]:
-    """All of the trials of a study but their times."""
+    """All data of a study's trials except times."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend

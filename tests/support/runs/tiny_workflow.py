@@ -40,7 +40,7 @@ def make_columns(num_examples: int = 40) -> dict[str, Any]:
 
 
 def write_tiny(folder: Path) -> Path:
-    """Write the data and the workflow file; returns the file."""
+    """Write the data and the workflow file. Returns the file's path."""
     for split in SPLITS:
         pq.write_table(pa.table(make_columns()), folder / f"{split}.parquet")
     path = folder / "tiny.py"

@@ -1,4 +1,4 @@
-"""Runs in separate processes, which can wait at a given call until a test has acted on them."""
+"""Runs in separate processes that can wait at a given call until a test has acted on them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ sys.exit(import_module(command).main(argv))
 
 
 def make_run(root: Path, **storage: object) -> Workflow:
-    """Workflow of a hundred blocks with a commit every ten; most rows are on disk."""
+    """Workflow of a hundred blocks with a commit every ten blocks; most rows are on disk."""
     write_data(root, num_train=5000, num_keys=4000)
     small = {"device": "320 KiB", "host": "260 KiB", "disk": "48 MiB", "map": "8 MiB"}
     workflow = make_workflow(root, batch_size=100, block_batches=1, shuffle_window=1000, storage=small | storage)
@@ -60,7 +60,8 @@ def of_run(*argv: str) -> list[str]:
 def gated(
     place: str, number: int, argv: list[str], before: list[str] | None = None, command: str = "pipeline.run"
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run, or another command, that waits at that call, and goes on after the `with` block, unless it is killed."""
+    """Run (or another command) that waits at call `number` of `place`, and continues after the `with` block unless it
+    is killed."""
     process = started([sys.executable, "-c", GATED, command, place, str(number), *argv], before)
     assert process.stdout
     assert process.stdin
@@ -81,7 +82,7 @@ def finished(argv: list[str], before: list[str] | None = None) -> str:
 
 
 def message_of(process: subprocess.Popen[str], *codes: int) -> str:
-    """The single message with which a run ended."""
+    """The single error message with which a run ended."""
     out, err = process.communicate(timeout=600)
     assert process.returncode in codes, f"{process.returncode}: {err}"
     assert "Traceback" not in out + err

@@ -1,4 +1,4 @@
-"""A proxy in front of a store's server: latency, bandwidth, and faults at chosen requests."""
+"""A proxy in front of a store's server that adds latency, limits bandwidth, and injects faults at chosen requests."""
 
 import asyncio
 import signal
@@ -12,22 +12,22 @@ UNAVAILABLE = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close
 
 
 class Proxy:
-    """Passes requests on to a server. `fault(number, method, path)` is called for each request, from 1 on, before it is
-    passed on; it returns None or one of "503", "cut" (the connection ends before the request is passed on), "late cut"
-    (half of the answer comes) and "stall" (no byte of an answer comes)."""
+    """Forwards requests to a server. `fault(number, method, path)` is called for each request, numbered from 1, before
+    it is forwarded; it returns None or one of "503", "cut" (the connection ends before the request is forwarded), "late
+    cut" (only half of the response arrives) and "stall" (no byte of a response arrives)."""
 
     def __init__(self, server_port, latency=0.0, bytes_per_second=None, fault=lambda number, method, path: None):
         self.fault, self.requests = fault, []
         self._server_port, self._latency, self._rate = server_port, latency, bytes_per_second
         self._tasks = []
-        """The event loop itself keeps no task alive."""
+        """References that keep the tasks alive, since the event loop does not."""
         self.answered = self.most = self._now = 0
-        """Bytes of bodies of answers; largest number of requests at a time, and their number now."""
+        """Bytes of response bodies; maximum and current number of concurrent requests."""
         self._free_at = 0.0
-        """Time at which the line, which all connections share, is free again."""
+        """Time at which the line, shared by all connections, is free again."""
 
     async def run(self, ready):
-        """Serve until `stop` is called. `ready`: called once `port` is known."""
+        """Serve until `stop` is called. `ready`: called when `port` is known."""
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
         async with await asyncio.start_server(self._serve, "127.0.0.1", 0) as server:
             self.port = server.sockets[0].getsockname()[1]
@@ -49,7 +49,7 @@ class Proxy:
                 writer.close()
 
     async def _exchange(self, reader, writer, from_server, to_server):
-        """Pass on one request and its answer. Returns False if the connection ends."""
+        """Forward one request and its response. Returns False if the connection ends."""
         head = await reader.readuntil(b"\r\n\r\n")
         self._now += 1
         self.most = max(self.most, self._now)
@@ -113,7 +113,7 @@ def _length(head):
 
 @contextmanager
 def proxying(server_port, **settings):
-    """A proxy in a thread of this process."""
+    """Run a proxy in a thread of this process."""
     proxy, ready = Proxy(server_port, **settings), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(proxy.run(ready.set)))
     thread.start()
@@ -126,8 +126,9 @@ def proxying(server_port, **settings):
 
 
 if __name__ == "__main__":
-    # python -m support.stores.faulty_proxy SERVER_PORT SECONDS BYTES_PER_SECOND: prints its port, and serves until
-    # SIGTERM; then it prints the number of requests, of bytes in answers, and the largest number of requests at a time.
+    # python -m support.stores.faulty_proxy SERVER_PORT SECONDS BYTES_PER_SECOND: prints its port and serves until
+    # SIGTERM, then prints the number of requests, the bytes of response bodies, and the maximum number of concurrent
+    # requests.
     alone = Proxy(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
     signal.signal(signal.SIGTERM, lambda *_: alone.stop())
     asyncio.run(alone.run(lambda: print(alone.port, flush=True)))

@@ -1,4 +1,4 @@
-"""A real S3 server on loopback: `rclone serve s3` of a folder, whose folders are its buckets."""
+"""A real S3 server on loopback: `rclone serve s3` on a folder, with a bucket for each subfolder."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from pathlib import Path
 
 KEY, SECRET = "AKIDOFTHETESTS", "planted-secret-7f3c91"
 CACHE_SECONDS = 0.05
-"""Time after which the server sees what a test has written into the folder."""
+"""Time until the server sees what a test has written to the folder."""
 RCLONE = Path(sys.executable).parent / "rclone"
 
 
@@ -23,8 +23,8 @@ def free_port():
 
 @contextmanager
 def serving_s3():
-    """Folder of the bucket `b`, and the port of its server, which asks for the keys of this module. The folder is in
-    memory: the server makes each object durable, which takes seconds on a busy disk."""
+    """Yield the folder of bucket `b`, and the port of its server, which requires the keys of this module. The folder is
+    in memory: the server makes each object durable, which takes seconds on a busy disk."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         (Path(folder) / "b").mkdir()
@@ -54,7 +54,7 @@ def _serving(folder):
 
 
 def environment(port):
-    """What a command needs in its environment to use the server at this port, its own or a proxy's."""
+    """Environment variables with which a command uses the server at this port, directly or through a proxy."""
     return {
         "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
