@@ -176,7 +176,7 @@ def whole(log, tmp_path_factory):
     return contents(out)
 
 
-@pytest.mark.parametrize(("workers", "memory"), some([(2, "128 MiB"), (4, "2GB")], (2, "128 MiB"), several=True))
+@pytest.mark.parametrize(("workers", "memory"), some([(2, "128 MiB"), (4, "2 GiB")], (2, "128 MiB"), several=True))
 def test_threads_and_memory_change_no_byte_of_histories(tmp_path, log, whole, workers, memory):
     argv = (*PIECES, "--workers", workers, "--memory", memory, "--split", "last")
     assert prepare("sequences", log, tmp_path / "out", *argv) == 0
