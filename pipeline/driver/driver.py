@@ -152,8 +152,7 @@ class Driver:
 
     def _go_on(self) -> dict[str, Any] | None:
         """Train and finish; if a worker is lost, restart from the last commit. Returns the result, if any. Raises
-        CapTooSmall if a block does not fit, and WorkerLost if workers were lost too often without a commit in
-        between."""
+        CapTooSmall, and WorkerLost if workers were lost too often without a commit in between."""
         while True:
             try:
                 stopped = self.train()
@@ -233,8 +232,7 @@ class Driver:
         return epoch
 
     def test_best(self, epoch: int) -> None:
-        """Score the test split with the open weights, which are those of `epoch`. Raises CapTooSmall if a block does
-        not fit."""
+        """Score the test split with the open weights, those of `epoch`. Raises CapTooSmall if a block does not fit."""
         self.pauses.go_on(commits_follow=False)
         if self.committer.position != self.agenda.end:
             self.runner.say(self.best.why_early(self.history))
