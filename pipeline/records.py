@@ -203,7 +203,7 @@ class BatchIndex:
     ordered by tile of `TILE` examples, then by field, then by example. Those of sequences follow in the order of the
     values: value q of the batch's item lists is B * F + q. The order depends only on the batch."""
     parts_W: tuple[int, ...] = ()
-    """With several workers, number of unique keys of each owner; the keys are then in the order of their owners."""
+    """Number of unique keys of each owner, with several workers; the keys are then in the order of their owners."""
     lists_LB: I32 | None = None
     """[L, B + 1] starts of the item lists of sequences, as in `Examples.bags`; None without sequences."""
 
@@ -476,6 +476,6 @@ class BlockResult:
     scores_NT: F32 | None = None
     """[N, T] logits of the block's examples; only when scoring."""
     curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
-    """With `metrics`: see `Evaluation.curve_T3C`."""
+    """Curves, set if `metrics` is (see `Evaluation.curve_T3C`)."""
     slices: tuple[SliceFigures, ...] = ()
-    """With `metrics`: worst slices of each column of `metrics.slices`, for each binary label."""
+    """Worst slices of each column of `metrics.slices`, for each binary label; set if `metrics` is."""

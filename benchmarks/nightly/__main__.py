@@ -54,7 +54,7 @@ VW = [
     *(f"-l {lr} --interactions ::" for lr in (0.1, 0.25)),
     *(f"-l {lr} --l2 1e-4 --lrq PAIR8" for lr in (0.05, 0.1)),
 ]
-"""Arguments. PAIR stands for the first letters of the names of the user's and the item's field."""
+"""Arguments. PAIR is replaced by the first letters of the names of the user's and the item's field."""
 RIVER = [
     *({"model": "lr", "optimizer": "ftrl", "lr": lr} for lr in (0.1, 0.2, 0.4)),
     *({"model": "lr", "optimizer": "adagrad", "lr": lr} for lr in (0.1, 0.2, 0.4, 0.8)),

@@ -133,7 +133,7 @@ def send_at_once(sender: BatchedSend) -> None:
 
 class DaskExecutor:
     """Runs all stages on one Dask worker, since they share its tiers. Each stage has its own thread. Results stay in
-    this process: Dask is told only that a task has ended."""
+    this process: Dask learns only that a task has ended."""
 
     def __init__(self, client: Client, call: Callable[[str, int], StageResult]) -> None:
         self._call, self._here = call, InProcessCluster(client)

@@ -60,7 +60,7 @@ class SavedSums(Strict):
     checksum: Digest
     group: str | None
     progressive: bool
-    """With `group`: the metric settings that produced the sums."""
+    """Metric settings that produced the sums, with `group`."""
 
 
 class RunState(Strict):

@@ -176,7 +176,7 @@ def _completed(workflow: Mapping[str, Any]) -> Mapping[str, Any]:
     """Fill in the defaults of fields that were added to the package after a commit's workflow was written. Raises
     ValueError if it is not a valid workflow.
 
-    Validation would import the class that `model.kind` names, so another class stands in for it.
+    Validation would import the class that `model.kind` names, so a placeholder class replaces it.
     """
     model = workflow.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):

@@ -63,7 +63,7 @@ class Stretched(Strict):
     split: str
     epoch: Count
     first_batch: Count
-    """With `split` and `epoch`: position of the first block."""
+    """Position of the first block, with `split` and `epoch`."""
     span: Count | None = None
     number: Count
     """Number of the first block."""

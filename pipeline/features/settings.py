@@ -181,7 +181,7 @@ class Lookup(SeveralColumns):
 
 class Rare(Feature):
     """Values of a category, or of its lists, that occur fewer than `at_least` times in the training data share one key
-    per table. A file of counts, made by `pipeline prepare statistics`, tells which values these are."""
+    per table. A file of counts, made by `pipeline prepare statistics`, says which values these are."""
 
     kind: Literal["rare"] = "rare"
     side_field: ClassVar[str] = "counts"

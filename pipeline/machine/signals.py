@@ -47,7 +47,7 @@ def discard_output() -> str:
 
 
 def interruption(name: str) -> BaseException:
-    """Make the exception that stands for a signal: KeyboardInterrupt for SIGINT, else SystemExit."""
+    """Make the exception that represents a signal: KeyboardInterrupt for SIGINT, else SystemExit."""
     return KeyboardInterrupt() if name == "SIGINT" else SystemExit(exit_code(name))
 
 

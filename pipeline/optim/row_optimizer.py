@@ -78,7 +78,7 @@ class RowOptimizer:
         return self._rule == ADAM or self.rates.l2 > 0 or self.rates.had_l2
 
     def clear_unused(self, rows_P: I32, widths_P: I32) -> None:
-        """In rows that were never trained, set the weights that the row's field does not use to zero, before the rows
+        """Set to zero, in rows that were never trained, the weights that the row's field does not use, before the rows
         are caught up (see `pipeline.training.widths`). `widths_P`: number of embedding weights that the field uses."""
         self._threads.split(len(rows_P), lambda a, b: self._slab_rows.clear_unused(rows_P[a:b], widths_P[a:b]))
 

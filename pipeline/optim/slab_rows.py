@@ -48,7 +48,7 @@ class SlabRows(ABC):
         self._last_at = row.wide.last_step_at
 
     def clear_unused(self, rows_P: I32, widths_P: I32) -> None:
-        """In rows that were never trained, set the weights that the row's field does not use to zero. `widths_P`:
+        """Set to zero, in rows that were never trained, the weights that the row's field does not use. `widths_P`:
         number of embedding weights that the field uses."""
         weights, words_SW = self.row.parts[0], self._slab.words_SW
         values_SX = words_SW if weights.number_format == "float32" else words_SW.view(np.uint16)

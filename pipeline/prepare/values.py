@@ -16,7 +16,7 @@ from pipeline.prepare.times import DAYS, micros_of
 
 Bools = NDArray[np.bool_]
 JSON = "json"
-"""Separator that stands for lists in JSON or Python notation."""
+"""Separator that denotes lists in JSON or Python notation."""
 
 
 def bad_values(table: pa.Table, fields: Sequence[Field]) -> tuple[Bools, str] | None:

@@ -18,7 +18,7 @@ T = TypeVar("T", bound=Strict)
 
 
 class Seal(NamedTuple):
-    """Form of a file that contains a JSON text and its checksum: the bytes before and after the text. `%s` stands for
+    """Form of a file that contains a JSON text and its checksum: the bytes before and after the text. `%s` marks
     the checksum."""
 
     before: bytes

@@ -50,7 +50,7 @@ def _of_index(unique: Unique, layout: FieldLayout, ends: I64) -> tuple[U64, I32]
     source_P = index.source_V[index.starts_P[:-1]]
     field_P: I32 = source_P % layout.num_fields
     if layout.num_lists:
-        # Number 0 stands for the occurrences of fields.
+        # Number 0 denotes the occurrences of fields.
         list_P = np.searchsorted(ends, source_P, side="right")
         field_P = np.where(list_P > 0, np.array([0, *layout.candidates_L], np.int32)[list_P], field_P)
     return unique.keys_U[index.unique_P], field_P

@@ -188,7 +188,7 @@ class Ended(Strict):
     parts: dict[str, float]
     """Seconds of parts of the stages, such as "disk", whether or not training waited for them."""
     text: str
-    """What limited the speed of the run and what would change it; after a failure, its message."""
+    """Cause that limited the speed of the run, and its remedy; after a failure, its message."""
 
 
 LiveLine = Begin | Tick | Fields | Evaluated | CommitDone | Said | Ended

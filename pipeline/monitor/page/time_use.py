@@ -38,7 +38,7 @@ def time_use_legend(story: Story) -> str:
 
 
 def binding(story: Story) -> str:
-    """What limits the speed, in the sentence that a run prints at its end, and how busy each stage was, as HTML."""
+    """HTML of the sentence that a run prints at its end on what limits its speed, and of how busy each stage was."""
     spent, seconds, stages = _lately(story)
     if not seconds:
         return Nothing("No block is done yet.")
