@@ -36,7 +36,6 @@ GROUPS = {
         "score": ("pipeline.serving.score", "score Parquet files with a trained model"),
         "export": ("pipeline.serving.export", "write a folder with everything that scoring needs, without the run"),
         "serve": ("pipeline.serving.serve", "answer requests over HTTP with an exported model"),
-        "why": ("pipeline.serving.why", "show what a run learned about one value of a column"),
     },
     "shell": {"completion": ("pipeline.__main__", "print a script with which bash completes commands and options")},
 }

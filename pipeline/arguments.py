@@ -372,21 +372,6 @@ def serve_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def why_arguments() -> argparse.ArgumentParser:
-    parser = command_parser(
-        "why",
-        "Show what each kept commit of a run stores for one value of a column: how often and when last the value was "
-        "trained, the norm of its weights, and where they are.",
-    )
-    add_run(parser)
-    parser.add_argument(
-        "value", metavar="COLUMN=VALUE", help="a categorical column and a value of it; null means a missing value, "
-        'COLUMN=\'"null"\' the text',
-    )  # fmt: skip
-    add_json(parser, "print the same, and the weights, as JSON")
-    return parser
-
-
 def verify_arguments() -> argparse.ArgumentParser:
     parser = command_parser("verify", "Check every bit that a run has committed, or every bit of a servable.")
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run or of a servable")
