@@ -19,7 +19,7 @@ MAX_RUNS = 8
 REPORT = "report.html"
 TRACE = "trace.json"
 SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its subfolder _scoring"
-SERVABLE = "folder for the servable, or the Parquet files; unfinished files are in its subfolder _exporting"
+SERVABLE = "folder for the servable; unfinished files are in its subfolder _exporting"
 
 BAD_VALUES = ("clip", "null", "refuse")
 
@@ -306,10 +306,6 @@ def export_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=SERVABLE)
     add_fresh(parser, "what is in DIR")
     add_commit(parser)
-    parser.add_argument(
-        "--format", choices=("servable", "parquet"), default="servable",
-        help="parquet: only the embeddings, as (table, value, vector), for other programs (default: %(default)s)",
-    )  # fmt: skip
     parser.add_argument(
         "--precision", choices=("float32", "float16", "int8"), default="float32",
         help="number format of the embeddings (default: %(default)s)",

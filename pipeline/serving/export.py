@@ -33,8 +33,6 @@ def export_command(args: argparse.Namespace) -> str:
     from pipeline.serving.servable import CURRENT_FILE
     from pipeline.storage.lock import RunLock
 
-    if args.format == "parquet" and (args.publish or args.precision != "float32" or args.prior_correction != 1):
-        raise ValueError("--format parquet does not take --publish, --precision or --prior-correction; remove them")
     refuse_remote("--out", args.out, way="name a folder here, and send it with --publish s3://BUCKET/FOLDER")
     if isinstance(args.publish, str):
         # Fail early if the folder cannot be reached.
@@ -44,7 +42,6 @@ def export_command(args: argparse.Namespace) -> str:
     opened = open_commit(args.run, args.commit, args.workflow)
     # These imports take even longer; a wrong path is reported before them.
     from pipeline.serving.exporting import ExportSettings, export, publish
-    from pipeline.serving.parquet_export import export_parquet
     from pipeline.serving.sending import publish_in_store
 
     heed_interrupts()
@@ -54,9 +51,6 @@ def export_command(args: argparse.Namespace) -> str:
         if args.fresh and (moved := move_output_aside(args.out, args.run)):
             print(moved)
         settings = ExportSettings(precision=args.precision, negatives=args.prior_correction, memory=args.memory)
-        if args.format == "parquet":
-            num_rows, num_unknown = export_parquet(opened, args.out, settings)
-            return f"{num_rows:,} rows, {num_unknown:,} of values not in the training data: {args.out}"
         manifest = export(opened, args.out, settings)
     if isinstance(args.publish, Path):
         publish(args.publish, args.out.name)
