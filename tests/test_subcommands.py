@@ -84,7 +84,7 @@ echo "${{COMPREPLY[@]}}"
 
 
 def test_an_unknown_command_is_named_with_the_known_ones(capsys):
-    assert main(["trian"]) == 2
+    assert main(["scroe"]) == 2
     assert "did you mean" in capsys.readouterr().err
     assert main(["tran"]) == 2
     said = capsys.readouterr().err
