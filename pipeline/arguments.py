@@ -262,7 +262,7 @@ def score_arguments() -> argparse.ArgumentParser:
     )
     add_run(parser)
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet files, folders, or patterns")
-    parser.add_argument("--out", type=path_or_uri, required=True, metavar="DIR", help=SCORES)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=SCORES)
     add_commit(parser)
     parser.add_argument(
         "--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy next to the scores"
@@ -293,10 +293,7 @@ def export_arguments() -> argparse.ArgumentParser:
         help="share of the negative examples that the training data kept; scores are corrected to all negatives",
     )  # fmt: skip
     parser.add_argument(
-        "--publish",
-        type=path_or_uri,
-        metavar="FOLDER",
-        help="switch servers of FOLDER, which must contain DIR, to DIR; or copy DIR to a folder in an object store",
+        "--publish", type=Path, metavar="FOLDER", help="switch servers of FOLDER, which must contain DIR, to DIR"
     )
     add_workflow(parser)
     parser.add_argument(
