@@ -26,12 +26,11 @@ from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import PipelineError
+from pipeline.errors import COPY_IT, PipelineError, refuse_remote
 from pipeline.features.settings import Bucket, Calendar, Cross, Lookup, Rare, Standardize
 from pipeline.machine.allocator import keep_freed_memory, share_one_arena
 from pipeline.machine.signals import interruption
 from pipeline.machine.stuck import watched
-from pipeline.messages.uris import path_or_uri
 from pipeline.monitor.observer import Observer
 from pipeline.optim.scaling import scale_batch
 from pipeline.run import say
@@ -235,10 +234,11 @@ def score(
     from pipeline.serving.scoring import ScoringOrder
     from pipeline.serving.scoring import score as score_files
 
+    refuse_remote("out", out, way=COPY_IT)
     files = [data] if isinstance(data, str) else [*map(str, data)]
     opened = open_commit(Path(run), commit, _file_or_value(workflow))
     with opened.held:
-        found = score_files(opened, ScoringOrder(files, path_or_uri(out), [*keep], workers, bad_values, fresh))
+        found = score_files(opened, ScoringOrder(files, Path(out), [*keep], workers, bad_values, fresh))
     if found is None:
         raise KeyboardInterrupt
     return found
@@ -246,24 +246,22 @@ def score(
 
 def export(
     run: str | Path, out: str | Path, *, commit: str | int | None = None, precision: Precision = "float32",
-    negatives: float = 1.0, memory: str | int = "1 GiB", publish: bool | str = False,
+    negatives: float = 1.0, memory: str | int = "1 GiB", publish: bool = False,
     workflow: AnyWorkflow | None = None,
 ) -> ServableManifest:  # fmt: skip
     """Write a servable of a run to the folder `out`: everything that scoring needs, without the run. Resumes an
     interrupted call, and does nothing if the servable exists.
 
     `negatives`: share of the negative examples that the training data kept; scores are corrected to all negatives.
-    `memory`: for sorting rows. `publish`: True names the servable in the file `current` of the folder that contains
-    `out`, which servers read; an address of a folder in an object store copies the servable to it. `commit`,
-    `workflow`: see `score`. Raises ValueError if an argument does not fit the run or `out` contains something else, and
-    Damaged if the commit is damaged.
+    `memory`: for sorting rows. `publish`: name the servable in the file `current` of the folder that contains `out`,
+    which servers read. `commit`, `workflow`: see `score`. Raises ValueError if an argument does not fit the run or
+    `out` contains something else, and Damaged if the commit is damaged.
     """
     from pipeline.messages.sizes import bytes_of_memory
     from pipeline.serving.commit import open_commit
     from pipeline.serving.exporting import ExportSettings
     from pipeline.serving.exporting import export as export_commit
     from pipeline.serving.exporting import publish as name_current
-    from pipeline.serving.sending import publish_in_store
     from pipeline.storage.lock import RunLock
 
     out = Path(out).absolute()
@@ -271,9 +269,7 @@ def export(
     with opened.held, RunLock(out):
         settings = ExportSettings(precision=precision, negatives=negatives, memory=bytes_of_memory(memory))
         manifest = export_commit(opened, out, settings, lambda line: None)
-    if isinstance(publish, str):
-        publish_in_store(out, publish)
-    elif publish:
+    if publish:
         name_current(out.parent, out.name)
     return manifest
 

@@ -17,9 +17,8 @@ MAX_BODY_BYTES = (1 << 31) - 1
 MAX_RUNS = 8
 """Maximum number of runs that `compare` shows: the number of colours that are easy to distinguish."""
 REPORT = "report.html"
-TRACE = "trace.json"
 SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its subfolder _scoring"
-SERVABLE = "folder for the servable, or the Parquet files; unfinished files are in its subfolder _exporting"
+SERVABLE = "folder for the servable; unfinished files are in its subfolder _exporting"
 
 BAD_VALUES = ("clip", "null", "refuse")
 
@@ -80,6 +79,11 @@ def train_arguments() -> argparse.ArgumentParser:
         "--no-baselines", action="store_true",
         help="do not compare a first run with logistic regression and with the rates of single columns, which takes "
         "some seconds (and is never done with more than a million training rows)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--track", choices=("mlflow", "tensorboard"),
+        help="log settings, metrics and speed while the run trains, to MLflow (MLFLOW_TRACKING_URI) or into the folder "
+        "tensorboard of the run",
     )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true",
@@ -250,32 +254,6 @@ def compare_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def trace_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("trace", "Write a timeline of a run, for https://ui.perfetto.dev.")
-    add_run(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help=f"file to write (default: RUN/{TRACE})")
-    return parser
-
-
-def tensorboard_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("to-tensorboard", "Write the curves of a run for TensorBoard.")
-    add_run(parser)
-    add_follow(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: RUN/tensorboard)")
-    return parser
-
-
-def mlflow_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("to-mlflow", "Log the settings, metrics and results of a run to MLflow.")
-    add_run(parser)
-    add_follow(parser)
-    parser.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI, or MLflow's own default")
-    parser.add_argument(
-        "--experiment", metavar="NAME", help="default: MLFLOW_EXPERIMENT_NAME, or the name of the workflow"
-    )
-    return parser
-
-
 def score_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "score",
@@ -284,7 +262,7 @@ def score_arguments() -> argparse.ArgumentParser:
     )
     add_run(parser)
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet files, folders, or patterns")
-    parser.add_argument("--out", type=path_or_uri, required=True, metavar="DIR", help=SCORES)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=SCORES)
     add_commit(parser)
     parser.add_argument(
         "--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy next to the scores"
@@ -307,10 +285,6 @@ def export_arguments() -> argparse.ArgumentParser:
     add_fresh(parser, "what is in DIR")
     add_commit(parser)
     parser.add_argument(
-        "--format", choices=("servable", "parquet"), default="servable",
-        help="parquet: only the embeddings, as (table, value, vector), for other programs (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
         "--precision", choices=("float32", "float16", "int8"), default="float32",
         help="number format of the embeddings (default: %(default)s)",
     )  # fmt: skip
@@ -319,10 +293,7 @@ def export_arguments() -> argparse.ArgumentParser:
         help="share of the negative examples that the training data kept; scores are corrected to all negatives",
     )  # fmt: skip
     parser.add_argument(
-        "--publish",
-        type=path_or_uri,
-        metavar="FOLDER",
-        help="switch servers of FOLDER, which must contain DIR, to DIR; or copy DIR to a folder in an object store",
+        "--publish", type=Path, metavar="FOLDER", help="switch servers of FOLDER, which must contain DIR, to DIR"
     )
     add_workflow(parser)
     parser.add_argument(
@@ -369,21 +340,6 @@ def serve_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     add_bad_values(parser)
     add_workflow(parser)
-    return parser
-
-
-def why_arguments() -> argparse.ArgumentParser:
-    parser = command_parser(
-        "why",
-        "Show what each kept commit of a run stores for one value of a column: how often and when last the value was "
-        "trained, the norm of its weights, and where they are.",
-    )
-    add_run(parser)
-    parser.add_argument(
-        "value", metavar="COLUMN=VALUE", help="a categorical column and a value of it; null means a missing value, "
-        'COLUMN=\'"null"\' the text',
-    )  # fmt: skip
-    add_json(parser, "print the same, and the weights, as JSON")
     return parser
 
 
@@ -465,12 +421,6 @@ def add_bad_values(parser: argparse.ArgumentParser) -> None:
         help="what to do with a number that its column cannot hold, such as infinity: use the nearest one that it can "
         "hold, give the row no score, or refuse all rows (default: %(default)s); such numbers are counted and reported",
     )  # fmt: skip
-
-
-def add_follow(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--follow", action="store_true", help="continue while the run trains, until it ends or Ctrl-C is pressed"
-    )
 
 
 def size_argument(text: str) -> int:

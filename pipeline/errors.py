@@ -30,6 +30,10 @@ REMOTE = re.compile(r"(s3a?|gs|gcs|abfss?|az|hdfs|https?|ftp):/")
 """Prefix of a place that is not a folder. A `Path` of `s3://bucket` keeps only one slash."""
 
 
+COPY_IT = "name a folder here, and copy it with `aws s3 sync` or `rclone copy`"
+"""Way to write to an object store."""
+
+
 def error_text(error: Exception, lower: str = "storage's caps") -> str:
     """User-facing text of an error. `lower`: what takes memory and can be set lower."""
     if isinstance(error, MemoryError):

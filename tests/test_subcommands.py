@@ -84,7 +84,7 @@ echo "${{COMPREPLY[@]}}"
 
 
 def test_an_unknown_command_is_named_with_the_known_ones(capsys):
-    assert main(["trian"]) == 2
+    assert main(["scroe"]) == 2
     assert "did you mean" in capsys.readouterr().err
     assert main(["tran"]) == 2
     said = capsys.readouterr().err
@@ -104,7 +104,9 @@ REMOTE = "s3://bucket/log"
         (["init", "workflows", "--out", REMOTE + ".py"], "--out"),
         (["prepare", "criteo", "workflows", "--out", REMOTE], "--out"),
         (["score", REMOTE, "data", "--out", "none"], "the run"),
+        (["score", "runs/none", "data", "--out", REMOTE], "--out"),
         (["export", "runs/none", "--out", REMOTE], "--out"),
+        (["export", "runs/none", "--out", "none", "--publish", REMOTE], "--publish"),
         (["serve", REMOTE], "the folder"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,

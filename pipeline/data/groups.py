@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.ahead import Pieces, ReadAhead, ranges_of, stamp_of
 from pipeline.data.decode import dictionary_keys
 from pipeline.data.files import InputColumn, SchemaCheck, convert
-from pipeline.data.identity import FileIdentity, file_difference, look_at
+from pipeline.data.identity import FileIdentity, file_difference, look_at, stamp_of
 from pipeline.data.plain import plain
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile, open_file
-from pipeline.files.stores import Stamp, StoredFile
+from pipeline.files.stores import Stamp
 from pipeline.files.types import has_no_values, is_list, kind_of
 from pipeline.messages.uris import is_remote
 from pipeline.records import U64
@@ -36,9 +35,7 @@ class RowGroup:
     """Number of values in all list columns of the row group. An upper bound: a null or empty list counts as one."""
     read_bytes: int
     """Predicted memory in bytes while the row group is read and kept: its arrays, and one column chunk as stored in the
-    file."""
-    pieces: Pieces | None = None
-    """Parts to fetch if the file is in a store."""
+    file; all of its column chunks if the file is in a store, since these are fetched together."""
 
     def __str__(self) -> str:
         return f"{self.file}: row group {self.index}"
@@ -69,14 +66,13 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
             _refuse_floats(path, file, check)
         identity = look_at(path, name, file, check.trained, check.targets)
         types = {c.name: schema.field(c.name).type for c in check.columns if c.name in schema.names}
-        stored = file.stored if is_remote(path.place) else None
         # A column that is both a category and the metrics group is read once.
         read = [schema.field(name) for name in file.inputs(types) if name in schema.names]
         kept = {c.name: c.max_length for c in check.columns if c.sequence}
         places = [(f.type, place, kept.get(f.name)) for f in read if (place := file.leaf(f.name)) is not None]
         empty = {c.name for c in check.columns if c.name not in types or has_no_values(types[c.name])}
         num_made = sum(file.leaf(name) is None for name in {c.name for c in check.columns})
-        groups = [_describe(path, stored, metadata, g, places, num_made) for g in range(metadata.num_row_groups)]
+        groups = [_describe(path, metadata, g, places, num_made) for g in range(metadata.num_row_groups)]
         return identity, groups, frozenset(empty)
 
 
@@ -94,14 +90,13 @@ def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
 
 
 def _describe(
-    path: DataFile, stored: StoredFile | None, metadata: pq.FileMetaData, group: int,
-    places: list[tuple[pa.DataType, int, int | None]], num_made: int,
+    path: DataFile, metadata: pq.FileMetaData, group: int, places: list[tuple[pa.DataType, int, int | None]],
+    num_made: int,
 ) -> RowGroup:  # fmt: skip
-    """Row group of a file. `stored`: the file, if it is in a store. `places`: type and column chunk of each column and,
-    for a sequence, the number of values kept per list. `num_made`: number of columns without a column chunk."""
+    """Row group of a file. `places`: type and column chunk of each column and, for a sequence, the number of values
+    kept per list. `num_made`: number of columns without a column chunk."""
     row_group = metadata.row_group(group)
     in_lists, kept, in_file = 0, 0, [0]
-    ranges: list[tuple[int, int]] = []
     for kind, place, most in places:
         chunk = row_group.column(place)
         kept += chunk.num_values * WIDTHS.get(chunk.physical_type, 8) + row_group.num_rows // 8
@@ -112,11 +107,9 @@ def _describe(
             in_lists += min(chunk.num_values, row_group.num_rows * (most or chunk.num_values))
             kept += 4 * row_group.num_rows
         in_file.append(chunk.total_compressed_size + chunk.total_uncompressed_size)
-        begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-        ranges.append((begin, begin + chunk.total_compressed_size))
+        kept += chunk.total_compressed_size if is_remote(path.place) else 0
     kept += 8 * row_group.num_rows * num_made
-    pieces = Pieces(stored, ranges_of(ranges)) if stored else None
-    return RowGroup(path, group, row_group.num_rows, in_lists, kept + max(in_file), pieces)
+    return RowGroup(path, group, row_group.num_rows, in_lists, kept + max(in_file))
 
 
 class GroupReader:
@@ -131,58 +124,55 @@ class GroupReader:
         self.group: RowGroup | None = None
         """The row group that is kept in memory."""
         self._chunks: dict[str, list[Chunk]] = {}
-        self.ahead = ReadAhead()
 
-    def read(self, group: RowGroup, coming: Iterable[RowGroup] = ()) -> dict[str, list[Chunk]]:
-        """Chunks of each column of the row group. `coming`: the row groups to be read next, the first of which are
-        fetched ahead from object stores. Raises ValueError, with file and row group, if the file is damaged or has
-        changed."""
+    def read(self, group: RowGroup) -> dict[str, list[Chunk]]:
+        """Chunks of each column of the row group. Raises ValueError, with file and row group, if the file is damaged or
+        has changed."""
         if group != self.group:
             # Free the old row group before reading the new one: the read cap counts only one.
             self.group, self._chunks = None, {}
-            self._chunks = self._read(group, (later.pieces for later in coming if later.pieces))
+            self._chunks = self._read(group)
             self.group = group
         return self._chunks
 
     def close(self) -> None:
-        self.ahead.close()
         for file, _ in self._files.values():
             file.close()
         self._files.clear()
         self.group, self._chunks = None, {}
 
-    def _read(self, group: RowGroup, coming: Iterable[Pieces]) -> dict[str, list[Chunk]]:
-        names, pieces = [c.name for c in self._columns], group.pieces
-        file = self._open(group.file, pieces.file if pieces else None)
+    def _read(self, group: RowGroup) -> dict[str, list[Chunk]]:
+        file = self._open(group.file)
         try:
-            if pieces:
-                pieces.file.held = self.ahead.take(pieces, coming)
-            table = file.read_row_group(group.index, columns=names, use_threads=False)
-        except OSError as error:
-            raise ValueError(f"{group}: cannot be read ({error})") from error
+            table = file.read_row_group(group.index, columns=[c.name for c in self._columns], use_threads=False)
         finally:
-            if pieces:
-                pieces.file.held = []
+            # If an object is replaced while its row group is fetched, the pieces are of both versions.
+            if file.stored and (now := stamp_of(group.file)) != (was := file.stored.stamp):
+                raise ValueError(
+                    f"{group.file} was changed during the run: its ETag was {was.version}, is {now.version}; restore "
+                    "the original file"
+                )
         kinds = self._check.kinds
         return {
             c.name: chunks_of(plain(table.column(c.name), c, kinds.get(c.name), str(group)), c) for c in self._columns
         }
 
-    def _open(self, path: DataFile, stored: StoredFile | None) -> FlatFile:
-        """Raises ValueError if a local file has changed since the run began."""
-        stamp = stored.stamp if stored else stamp_of(path)
+    def _open(self, path: DataFile) -> FlatFile:
+        """Raises ValueError if the file has changed since the run began."""
+        in_store = self._files[path][0].stored if path in self._files else None
+        stamp = in_store.stamp if in_store else stamp_of(path)
         if path in self._files and self._files[path][1] != stamp:
             self._files.pop(path)[0].close()
         if path not in self._files:
             if len(self._files) >= MAX_OPEN:
                 self._files.popitem(last=False)[1][0].close()
-            with open_file(path, stored=stored) as file:
+            with open_file(path) as file:
                 was = self._identities[path]
                 found = look_at(path, was.path, file, self._check.trained, self._check.targets)
                 if said := file_difference(was, found, was.types, found.types):
                     raise ValueError(f"{path} was changed during the run: {said}; restore the original file")
                 texts = self._texts_with_dictionary(file)
-            self._files[path] = open_file(path, stored=stored, read_dictionary=texts), stamp
+            self._files[path] = open_file(path, stored=file.stored, read_dictionary=texts), stamp
         self._files.move_to_end(path)
         return self._files[path][0]
 

@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.data.agenda import Position
+from pipeline.files import stores
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
-from pipeline.files.stores import is_remote, open_to_read
+from pipeline.files.stores import Stamp, is_remote, open_to_read
 from pipeline.messages.uris import cut, name_below, uri_of
 from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.spans.calendar import Calendar
@@ -120,6 +121,16 @@ class Begun:
     @property
     def places(self) -> list[tuple[str, int | None]]:
         return [file for split in self.splits for file in self.files(split)]
+
+
+def stamp_of(file: DataFile | Path) -> Stamp:
+    """Stamp of a file; it changes with the content. Raises ValueError if the file is gone."""
+    try:
+        return stores.stamp_of(str(file))
+    except OSError as error:
+        raise ValueError(
+            f"{file} existed when the run began, and is gone ({error}); put it back, and resume"
+        ) from error
 
 
 def look_at(

@@ -88,16 +88,6 @@ class PassOrder:
             start, (group, row, stop) = int(starts[place]), parts[turn[place]]
             yield group, row + max(0, begin - start), min(stop, row + end - start)
 
-    def after(self, leg: Leg) -> Iterator[Part]:
-        """Row groups of the pass that usually follows this one."""
-        following = Leg("train", leg.epoch + 1, leg.span)
-        if leg.span is not None:
-            following = Leg("train", 0, leg.span) if leg.split == SPAN else Leg(SPAN, 0, leg.span + 1)
-        elif leg.split == "train" and self.num_rows(Leg("validation", leg.epoch)):
-            following = Leg("validation", leg.epoch)
-        if leg.split != "test":
-            yield from self.slices(following, 0, self.num_rows(following))
-
 
 def _key(leg: Leg) -> tuple[str, int | None]:
     """Key in `_parts`. A span is scored in file order, but its rows are the same as in training."""

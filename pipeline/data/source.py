@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.ahead import bytes_in_stores
 from pipeline.data.batches import BatchWriter, widths_of
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import SchemaCheck, columns_of
@@ -110,9 +108,6 @@ class Source:
         self._in_order = False
         """True if the window is already shuffled."""
         self._writer = BatchWriter(self._widths)
-        stored = [(g.pieces, g.num_rows) for groups in self._groups.values() for g in groups if g.pieces]
-        self._fetched_bytes, self._ahead_bytes = bytes_in_stores(stored, self._window_examples)
-        self._reader.ahead.most_bytes = self._fetched_bytes
 
     @property
     def calendar(self) -> Calendar | None:
@@ -176,8 +171,7 @@ class Source:
         return self._widths.array_bytes(sizes) + 8 * values
 
     def window_bytes(self, batch_size: int = 0) -> int:
-        """Predicted bytes of the window, the largest row group, the lists of the batch being written, and the data
-        fetched ahead from object stores."""
+        """Predicted bytes of the window, the largest row group, and the lists of the batch being written."""
         w, size = self._widths, self._window_examples
         floats = 4 * (w.num_labels + w.weighted + w.num_numbers)
         # The window also has a spare row per bank (see Bank), the order, and the offsets of each list field.
@@ -186,14 +180,7 @@ class Source:
         window = size * (floats + spare + 8 * w.num_single + 8 + 8 * num_lists + 16 * (w.grouped + w.num_slices))
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * num_lists * batch_size
         kept = max(g.read_bytes for groups in self._groups.values() for g in groups)
-        # The row group being read is in memory as fetched, as are those fetched ahead.
-        return window + lists + kept + self._fetched_bytes + self._reader.ahead.most_bytes
-
-    def read_ahead(self, most_bytes: int, batch_size: int) -> None:
-        """Let the reader fetch the next window from object stores while the current one is used, as far as this keeps
-        `window_bytes` below `most_bytes`."""
-        room = most_bytes - self.window_bytes(batch_size) + self._reader.ahead.most_bytes
-        self._reader.ahead.most_bytes = max(0, min(self._ahead_bytes, room))
+        return window + lists + kept
 
     def close(self) -> None:
         self._threads.close()
@@ -226,14 +213,10 @@ class Source:
             return
         self._in_window, self._in_order = None, False
         self._window.clear()
-        begin, num_rows = number * self._window_examples, self._passes.num_rows(leg)
-        end = min(begin + self._window_examples, num_rows)
+        begin = number * self._window_examples
+        end = min(begin + self._window_examples, self._passes.num_rows(leg))
         for group, first, stop in self._passes.slices(leg, begin, end):
-            begin += stop - first
-            coming = chain(self._passes.slices(leg, begin, num_rows), self._passes.after(leg))
-            self._window.append(
-                str(group), self._reader.read(group, (later for later, _, _ in coming)), first, stop, self._outside
-            )
+            self._window.append(str(group), self._reader.read(group), first, stop, self._outside)
         self._in_window = leg, number
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from pipeline.files.find import DataFile
 from pipeline.files.partitions import check_equal, column_of
-from pipeline.files.stores import StoredFile
+from pipeline.files.stores import StoredFile, retried
 from pipeline.files.types import WIDE, concatenated, is_list, plain_type, to_plain, unified
 from pipeline.messages.uris import is_remote
 
@@ -79,14 +79,19 @@ class FlatFile(pq.ParquetFile):
     """Parquet file with flat columns in plain types, plus the columns named in its path and those derived by features.
     A requested column that is missing is null."""
 
-    def __init__(self, source: Any, file: DataFile, is_flat: bool = True, **options: Any) -> None:
-        """`source`: an open file, or its path. `file`: the file, whose path may name columns. `is_flat`: False for the
-        columns and types as stored in the file."""
-        super().__init__(source, **options)
-        self._file, self._is_flat = file, is_flat
+    def __init__(
+        self, source: str | Path | StoredFile, file: DataFile, is_flat: bool = True, read_dictionary: Sequence[str] = ()
+    ) -> None:
+        """`source`: the path, or the open file if it is in a store. `file`: the file, whose path may name columns.
+        `is_flat`: False for the columns and types as stored in the file. `read_dictionary`: see `pq.ParquetFile`."""
+        self.stored = source if isinstance(source, StoredFile) else None
+        """The open file, if it is in a store."""
+        # From a store, the column chunks of a row group are requested together.
+        options = {"metadata": self.stored.metadata(), "pre_buffer": True} if self.stored else {}
+        options |= {"source": self.stored.file if self.stored else source, "read_dictionary": [*read_dictionary]}
+        super().__init__(**options)
+        self._file, self._is_flat, self._options = file, is_flat, options
         self._derived = self._file.derived if is_flat else None
-        self.stored: StoredFile | None = None
-        """The file's handle in its store, if it is in one."""
 
     @cached_property
     def _flat(self) -> Mapping[str, tuple[Place, pa.DataType]]:
@@ -140,8 +145,14 @@ class FlatFile(pq.ParquetFile):
         if they cannot be read."""
         if len(row_groups) > 1 and not self._read_whole.isdisjoint(self.inputs(columns)):
             return concatenated([self.read_row_groups([group], columns, **options) for group in row_groups])
+        read, inputs = super().read_row_groups, self.inputs(columns)
         with self._reading(row_groups):
-            table = super().read_row_groups(list(row_groups), columns=self.inputs(columns), **options)
+            table = retried(
+                "read its rows", self._file.place, lambda: read(list(row_groups), columns=inputs, **options)
+            )
+            if self.stored:
+                # Arrow keeps what it has fetched until the next row group is read, or the reader is gone.
+                super().__init__(**self._options)
             return self._chosen(table, columns)
 
     def iter_batches(self, batch_size: int, *, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
@@ -215,20 +226,14 @@ class FlatFile(pq.ParquetFile):
 
 
 def open_file(
-    path: DataFile | Path, is_flat: bool = True, stored: StoredFile | None = None, **options: Any
+    path: DataFile | Path, is_flat: bool = True, stored: StoredFile | None = None, read_dictionary: Sequence[str] = ()
 ) -> FlatFile:
-    """Open a Parquet file. `is_flat`: see `FlatFile`. `stored`: the same file, already open; its fetched pieces are
-    then read. Raises ValueError, with the cause, if the file is not Parquet or is damaged."""
+    """Open a Parquet file. `stored`: the same file, already open. Other arguments: see `FlatFile`. Raises ValueError,
+    with the cause, if the file is not Parquet or is damaged."""
     try:
         place, file = str(path), path if isinstance(path, DataFile) else DataFile(str(path))
-        if not is_remote(place):
-            return FlatFile(place, file, is_flat, **options)
-        found = stored or StoredFile(place)
-        # Without pieces, request the ranges of all columns of a row group at once.
-        options = {"metadata": found.metadata(), "pre_buffer": not stored, **options}
-        opened = FlatFile(stored or found.file, file, is_flat, **options)
-        opened.stored = found
-        return opened
+        source = (stored or StoredFile(place)) if is_remote(place) else place
+        return FlatFile(source, file, is_flat, read_dictionary)
     except (pa.ArrowException, OSError) as error:
         way = ", is it complete?"
         if path.suffix in TEXT_SUFFIXES:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -35,7 +32,7 @@ TRIES = 3
 PAUSES = (1.0, 4.0, 10.0)
 """Seconds before each of our own retries."""
 PIECE = 8 << 20
-"""Number of bytes sent or fetched per request."""
+"""Number of bytes per request of a file that is read in order."""
 TAIL = 1 << 16
 """Bytes read first, from the end of a Parquet file; most footers are shorter."""
 IN_VAIN = re.compile(
@@ -85,14 +82,12 @@ def _of_s3(options: dict[str, str]) -> dict[str, str]:
 @lru_cache
 def _s3(anonymous: str = "", **options: str) -> pafs.FileSystem:
     if options.get("endpoint_override"):
-        # Many S3-compatible stores refuse the trailing checksums that Amazon's library sends.
-        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
         if options["endpoint_override"].startswith("http://"):
             options.setdefault("scheme", "http")
         options["endpoint_override"] = re.sub("^https?://", "", options["endpoint_override"]).rstrip("/")
     return pafs.S3FileSystem(
         anonymous=is_true(anonymous), connect_timeout=CONNECT_SECONDS, request_timeout=REQUEST_SECONDS,
-        allow_delayed_open=True, retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=TRIES), **options,
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=TRIES), **options,
     )  # fmt: skip
 
 
@@ -134,7 +129,7 @@ def is_true(text: str) -> bool:
 
 
 def retried(what: str, place: str, call: Callable[[], T]) -> T:
-    """Result of a call that reads or writes at a place. In an object store, transient errors are reported on stderr and
+    """Result of a call that reads at a place. In an object store, transient errors are reported on stderr and
     retried. `what`: the call in a message, such as "read row group 3". Raises OSError."""
     for number, pause in enumerate((*PAUSES, None) if is_remote(place) else (None,), start=1):
         try:
@@ -198,49 +193,26 @@ def stamp_of(place: str, opened: pa.NativeFile | None = None) -> Stamp:
     return Stamp(file.size(), version)
 
 
-class StoredFile(io.RawIOBase):
-    """A Parquet file in a store; it is opened, and its footer read, only once.
-
-    As a Python file object, for one thread only, it reads from the pieces in `held`. `fetch` is thread-safe.
-    """
+class StoredFile:
+    """A Parquet file in a store, open to read; its footer is read only once."""
 
     def __init__(self, place: str) -> None:
         """Raises OSError if it cannot be read."""
-        self.place, self.file = place, open_to_read(place)
+        self.file = open_to_read(place)
         self.stamp = stamp_of(place, self.file)
-        size, self._at = self.stamp.size, 0
-        self.footer = self.fetch(max(0, size - TAIL), size)
+        size = self.stamp.size
+
+        def end(num_bytes: int) -> bytes:
+            return bytes(retried("read its end", place, lambda: self.file.read_at(num_bytes, size - num_bytes)))
+
+        self.footer = end(min(TAIL, size))
         """Footer, footer length and magic number, if it is a Parquet file."""
         length = min(size, int.from_bytes(self.footer[-8:-4], "little") + 8)
-        self.footer = self.footer[-length:] if length <= len(self.footer) else self.fetch(size - length, size)
-        self.held: list[tuple[int, bytes]] = []
-        """Offset and bytes of each fetched piece."""
+        self.footer = self.footer[-length:] if length <= len(self.footer) else end(length)
 
     def metadata(self) -> pq.FileMetaData:
         """Parse the footer. Raises ArrowException if this is not a Parquet file."""
         return pq.read_metadata(pa.BufferReader(self.footer))
-
-    def fetch(self, begin: int, end: int) -> bytes:
-        return bytes(retried("read it", self.place, lambda: self.file.read_at(end - begin, begin)))
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + (self._at if whence == os.SEEK_CUR else self.stamp.size if whence == os.SEEK_END else 0)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read_buffer(self, size: int) -> pa.Buffer:
-        """The next bytes: from a piece without a copy, otherwise from the store."""
-        begin, end = self._at, min(self._at + size, self.stamp.size)
-        self._at = end
-        for first, piece in self.held:
-            if first <= begin and end <= first + len(piece):
-                return pa.py_buffer(piece).slice(begin - first, end - begin)
-        return pa.py_buffer(self.fetch(begin, end))
 
 
 def is_file(place: str) -> bool:
@@ -262,19 +234,3 @@ def read_small(place: str) -> bytes | None:
             return bytes(retried("read it", place, file.readall))
     except FileNotFoundError:
         return None
-
-
-def send(content: Path | bytes, place: str) -> None:
-    """Write a local file, or these bytes, as an object. It appears only when complete. Raises OSError."""
-    system, path = file_system(place)
-
-    def copy() -> None:
-        # Not pyarrow's copy_files, which reports success if the last request to S3 fails.
-        with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source:
-            out = system.open_output_stream(path)
-            shutil.copyfileobj(source, out, PIECE)
-            out.close()
-
-    # In a thread, so that an interrupt does not stop it: a stream dropped half-way would create a truncated object.
-    with ThreadPoolExecutor(1) as thread:
-        retried("write it", place, lambda: thread.submit(copy).result())

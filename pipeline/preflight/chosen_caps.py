@@ -75,7 +75,6 @@ def choose_caps(c: Checked) -> Checked:
     if the memory is too small for one batch, and ValueError if the amount of memory is unknown."""
     needs = _Needs(c, budget_of(c), free_disk(c.run_dir) // c.world)
     schedule = c.workflow.schedule
-    c.source.read_ahead(needs.budget // 4, schedule.batch_size)
     steps = -(-needs.examples // schedule.batch_size)
     batches, ahead = min(schedule.block_batches, max(1, steps // BLOCKS_OF_EPOCH)), schedule.look_ahead
     # A small block costs more than a short look-ahead, but without look-ahead nothing overlaps.

@@ -31,8 +31,6 @@ def rehearse(c: Checked) -> Fit:
         num_examples = min(batches * schedule.batch_size, max(source.num_examples.values()))
         return source.block_bytes(-(-num_examples // world), batches)
 
-    ring_bytes = int(SLACK * (2 * most_ahead + 1) * block_bytes(most_batches))
-    source.read_ahead(storage.read - ring_bytes, schedule.batch_size)
     sums_bytes = epoch_bytes(c.workflow, source.num_examples["train"])
     # Dense parts: one per kept commit, one of the commit being written, one of "best", and model.safetensors.
     needs = Needs(

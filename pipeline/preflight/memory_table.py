@@ -31,7 +31,7 @@ def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Li
             f"at most; {sizes.disk_chunks:,} chunks of {sizes.chunk_rows:,} rows, with space for one whole commit",
         ),
         ("read ring", sizes.read_ring_bytes, f"at most; {2 * look_ahead + 1} buffers"),
-        ("shuffle window", sizes.window_bytes, "with the row group being read, and those fetched ahead from a store"),
+        ("shuffle window", sizes.window_bytes, "with the row group being read"),
         *([("known keys", sizes.known_bytes, "at most; keys of coming blocks")] if sizes.known_bytes else []),
         ("key map", sizes.map_bytes, f"at most; 12 to 16 bytes a key, so {sizes.map_bytes // 16:,} keys or more"),
         *others,

@@ -26,13 +26,6 @@ class Counts(NamedTuple):
     def size(self) -> int:
         return len(self.keys_U)
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.values_U.nbytes + self.keys_U.nbytes + self.counts_U.nbytes)
-
-    def slice(self, begin: int, end: int) -> Counts:
-        return Counts(self.values_U[begin:end], self.keys_U[begin:end], self.counts_U[begin:end])
-
     def take(self, at: NDArray[np.int64]) -> Counts:
         return Counts(self.values_U.take(pa.array(at)), self.keys_U[at], self.counts_U[at])
 

@@ -39,12 +39,10 @@ class OpenedCommit:
         return self.state.speed.of_disk
 
 
-def open_commit(
-    run_dir: Path, which: str | int | None = None, workflow: Path | Workflow | None = None, needs_class: bool = True
-) -> OpenedCommit:
+def open_commit(run_dir: Path, which: str | int | None = None, workflow: Path | Workflow | None = None) -> OpenedCommit:
     """Open a commit (see `hold`) for reading. `workflow`: the workflow or its file, needed if it defines the model
-    class and `needs_class` is true. Raises ValueError if there is no such commit or the file does not match it, and
-    Damaged if the commit is damaged."""
+    class. Raises ValueError if there is no such commit or the file does not match it, and Damaged if the commit is
+    damaged."""
     given = load(workflow) if isinstance(workflow, Path) else workflow
     held = hold(run_dir, which)
     try:
@@ -54,7 +52,7 @@ def open_commit(
                 "best (--keep-tables); name another run, or train this workflow again"
             )
         state = newest_state([held.manifest])
-        checked = checked_workflow(state.workflow, given, needs_class, state.code)
+        checked = checked_workflow(state.workflow, given, code=state.code)
         storage = checked.storage.model_copy(update={"chunk_rows": held.manifest.chunk_rows})
         checked = checked.model_copy(update={"storage": storage})
         layout = RowLayout.of(held.manifest.row)

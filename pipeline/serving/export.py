@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.arguments import export_arguments
-from pipeline.errors import refuse_remote
+from pipeline.errors import COPY_IT, refuse_remote
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.aside import move_output_aside
 from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
-from pipeline.messages.uris import join
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,24 +27,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def export_command(args: argparse.Namespace) -> str:
     """Export according to the arguments. Returns the last lines to print."""
     # These imports take seconds, and --help needs none of them.
-    from pipeline.files.stores import read_small
     from pipeline.serving.commit import open_commit
-    from pipeline.serving.servable import CURRENT_FILE
     from pipeline.storage.lock import RunLock
 
-    if args.format == "parquet" and (args.publish or args.precision != "float32" or args.prior_correction != 1):
-        raise ValueError("--format parquet does not take --publish, --precision or --prior-correction; remove them")
-    refuse_remote("--out", args.out, way="name a folder here, and send it with --publish s3://BUCKET/FOLDER")
-    if isinstance(args.publish, str):
-        # Fail early if the folder cannot be reached.
-        read_small(join(args.publish, CURRENT_FILE))
-    elif args.publish and args.out.absolute().parent != args.publish.absolute():
+    refuse_remote("--out", args.out, way=COPY_IT)
+    refuse_remote("--publish", args.publish, way=COPY_IT)
+    if args.publish and args.out.absolute().parent != args.publish.absolute():
         raise ValueError(f"--publish {args.publish}: --out {args.out} is not a folder directly below it; name one")
     opened = open_commit(args.run, args.commit, args.workflow)
     # These imports take even longer; a wrong path is reported before them.
     from pipeline.serving.exporting import ExportSettings, export, publish
-    from pipeline.serving.parquet_export import export_parquet
-    from pipeline.serving.sending import publish_in_store
 
     heed_interrupts()
     keep_freed_memory()
@@ -54,18 +45,12 @@ def export_command(args: argparse.Namespace) -> str:
         if args.fresh and (moved := move_output_aside(args.out, args.run)):
             print(moved)
         settings = ExportSettings(precision=args.precision, negatives=args.prior_correction, memory=args.memory)
-        if args.format == "parquet":
-            num_rows, num_unknown = export_parquet(opened, args.out, settings)
-            return f"{num_rows:,} rows, {num_unknown:,} of values not in the training data: {args.out}"
         manifest = export(opened, args.out, settings)
-    if isinstance(args.publish, Path):
+    if args.publish:
         publish(args.publish, args.out.name)
-    elif args.publish:
-        publish_in_store(args.out, args.publish)
-    here = args.publish if isinstance(args.publish, Path) else args.out
     return (
         f"servable {manifest.digest}: {manifest.num_rows:,} rows, {manifest.precision}, in {args.out}\n"
-        f"serve it: pipeline serve {shlex.quote(str(here))}\n"
+        f"serve it: pipeline serve {shlex.quote(str(args.publish or args.out))}\n"
         f"send an example: {curl_line(args.out, manifest.name)}"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,6 @@ class ExportSettings(Strict):
 class ExportRecord(ExportSettings):
     """Record of an unfinished export: everything that determines the bytes of its files."""
 
-    kind: Literal["servable", "parquet"] = "servable"
     source: str
     """Checksum of the commit's manifest."""
 
@@ -64,7 +63,7 @@ def export(
     Raises ValueError if the folder contains other files or the precision cannot represent a weight, and Damaged if the
     commit is damaged.
     """
-    files, record = Files(), record_of_export(opened, settings)
+    files, record = Files(), ExportRecord(source=checksum(opened.manifest.content()), **dict(settings))
     if (out / SERVABLE_MANIFEST).exists():
         made = read_servable(out)
         if (made.source, made.precision, made.negatives) != (record.source, record.precision, record.negatives):
@@ -120,12 +119,6 @@ def export(
     files.replace(out / SERVABLE_MANIFEST, [manifest.content])
     remove_unfinished(out)
     return manifest
-
-
-def record_of_export(
-    opened: OpenedCommit, settings: ExportSettings, kind: Literal["servable", "parquet"] = "servable"
-) -> ExportRecord:
-    return ExportRecord(kind=kind, source=checksum(opened.manifest.content()), **dict(settings))
 
 
 def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:

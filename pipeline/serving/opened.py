@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from tempfile import gettempdir
@@ -138,6 +139,12 @@ class OpenRun:
             "last_step": rows_NX[:, described["last_step"]],
             "count": rows_NX[:, described["count"]],
         })  # fmt: skip
+
+    def table_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of all tables, each once, sorted neither by key nor by table: `key` (uint64) and `weights`, as
+        in `rows`. Takes the memory of the key map (see `open_run`) and of one batch, a chunk of the log."""
+        for keys_N, weights_NC in self._open_rows().chunks():
+            yield pa.record_batch({"key": keys_N, "weights": vectors(weights_NC)})
 
     @property
     def metrics(self) -> pa.Table:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
+import numpy as np
+
+from pipeline.commits.flush import live_at
 from pipeline.commits.reading import HeldCommit
 from pipeline.commits.reopen import read_commit
 from pipeline.kernels.key_map import UNKNOWN
@@ -56,6 +60,19 @@ class CommitRows:
         rows_UW, known_U = self.stored(keys_U)
         weights_UC[:] = self._caught_up.catch_up(rows_UW)
         return known_U
+
+    def chunks(self) -> Iterator[tuple[U64, F32]]:
+        """Yield the keys [N] and the weights [N, C] of all rows, a chunk of the log at a time."""
+        chunk_RW: U32 = np.empty((self._log.chunk_rows, self._layout.num_words), np.uint32)
+        for chunk in self._places.chunks.live().tolist():
+            with self._held.explaining(), self._lock:
+                self._held.check()
+                at_N, keys_N = live_at(self._places, self._log, chunk)
+                rows_NW = chunk_RW[: len(at_N)]
+                self._log.gather(at_N, rows_NW)
+                check_keys(self._log, at_N, rows_NW, keys_N)
+                self._held.check()
+            yield keys_N, self._caught_up.catch_up(rows_NW).copy()
 
     def close(self) -> None:
         """Release the commit, and close the log's files when no call reads them."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pipeline.arguments import score_arguments
-from pipeline.errors import refuse_remote
+from pipeline.errors import COPY_IT, refuse_remote
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.command import run_command
 from pipeline.machine.signals import heed_interrupts
@@ -25,9 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def score_command(args: argparse.Namespace) -> str | None:
     """Score according to the arguments. Returns the last lines to print; None after an interrupt."""
     refuse_remote("the run", args.run)
-    if isinstance(args.out, Path):
-        refuse_remote("--out", args.out, way="name a folder here, or an address of s3, gs or abfs")
-    if not args.fresh and isinstance(args.out, Path):
+    refuse_remote("--out", args.out, way=COPY_IT)
+    if not args.fresh:
         # Check what the arguments alone can show, since what follows takes seconds.
         known = {"keep": tuple(args.keep), "workers": args.workers or 1, "bad_values": args.bad_values}
         refuse_another(args.out, known)

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.ahead import stamp_of
 from pipeline.data.files import InputColumn, with_derived
+from pipeline.data.identity import stamp_of
 from pipeline.data.outside import Outside
 from pipeline.features.derived import Derived
 from pipeline.files.find import DataFile, check_once, find

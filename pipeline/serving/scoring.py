@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,6 @@ from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.evaluate import check_truth, metrics_line
 from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields
 from pipeline.serving.scoring_record import RECORD, UNFINISHED, ScoringRecord, claim_output
-from pipeline.serving.sending import ScoresInStore
 from pipeline.storage.files import Files, checksum
 from pipeline.storage.folder import Folder
 from pipeline.storage.lock import RunLock
@@ -53,8 +52,7 @@ class ScoringOrder:
     """Arguments of scoring: the files, the output, and options."""
 
     data: Sequence[str]
-    out: Path | str
-    """Folder, or address of a folder in an object store."""
+    out: Path
     keep: Sequence[str] = ()
     workers: int | None = None
     bad_values: BadValues = "clip"
@@ -126,21 +124,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
     Raises ValueError, before anything runs, if an argument or the data do not match the commit; PipelineError if
     scoring fails.
     """
-    if isinstance(order.out, Path):
-        return _score(opened, order, order.out, lambda record, names: None)
-    store = ScoresInStore(order.out, order.fresh)
-    line = _score(opened, order, store.folder, store.claim)
-    if line is not None:
-        store.send()
-    return line
-
-
-def _score(
-    opened: OpenedCommit, order: ScoringOrder, out: Path, claim: Callable[[ScoringRecord, Sequence[str]], None]
-) -> str | None:
-    """Score into the folder `out`. `claim`: called with the record and the names of the output files, before anything
-    runs."""
-    kinds = opened.features.read_kinds
+    out, kinds = order.out, opened.features.read_kinds
     files = list_files(order.data, out, kinds, derived_of(opened.workflow.data, kinds))
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
@@ -167,7 +151,6 @@ def _score(
         setup = set_up_scoring(workflow, device, _say, scoring, source, opened.step, keys, world) if has_rows else None
         record = record_of(opened, order, source)
         claim_output(out, record)
-        claim(record, [file.out.relative_to(out).as_posix() for file in files])
         numbers = [column for column in columns_of(workflow.data) if column.number]
         outside = Outside(order.bad_values)
         stack.callback(lambda: print(*outside.lines(), sep="\n", end="\n" * bool(outside.counts), file=sys.stderr))

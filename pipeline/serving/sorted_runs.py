@@ -32,9 +32,6 @@ class SortedPart(NamedTuple):
     """Rows of a commit in a range of keys, sorted by key: the last version of each."""
 
     number: int
-    begin: int
-    end: int
-    """The range: from `begin` to `end`, exclusive."""
     keys_N: U64
     weights_NC: F32
 
@@ -59,7 +56,7 @@ def sorted_parts(
     for number, (begin, end) in enumerate(key_ranges(num_parts_of(opened.manifest.live_rows, row_bytes))):
         keys_N, weights_NC = runs.read(len(groups), begin, end)
         num_rows += len(keys_N)
-        yield SortedPart(number, begin, end, keys_N, weights_NC)
+        yield SortedPart(number, keys_N, weights_NC)
     check_num_rows(opened, num_rows)
 
 

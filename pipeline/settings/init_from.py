@@ -42,7 +42,7 @@ class FromParquet(Strict):
     table: Name | None = None
     """Table of the values; by default the table with the name of their column."""
     key: Name | None = None
-    """Column of keys instead of values, as written by `pipeline export --format parquet`."""
+    """Column of keys instead of values, such as `open_run(...).table_batches()` yields."""
     first_order: Name | None = None
     """Column of first-order weights; by default they are 0."""
 

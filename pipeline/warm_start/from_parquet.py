@@ -56,8 +56,7 @@ class ParquetOrigin:
             if given.key and schema.field(given.key).type not in (pa.uint64(), pa.int64()):
                 raise ValueError(
                     f"init_from: column {given.key!r} of {file} is {schema.field(given.key).type}; expected keys as "
-                    "64-bit integers, as `pipeline export --format parquet` writes them; for values name value= and "
-                    "table="
+                    "64-bit integers, as `open_run(RUN).table_batches()` yields them; for values name value= and table="
                 )
             kind = key_kind(schema.field(given.value).type) if given.value else None
             if given.value and kind not in ("integers", "text"):

@@ -62,7 +62,6 @@ class StageRunner:
     def __init__(self, workflow: Workflow, source: Source, tiers: Tiers, membership: Membership | None = None) -> None:
         self.source, self.tiers = source, tiers
         device, sizes = tiers.device, tiers.sizes
-        source.read_ahead(sizes.window_bytes, workflow.schedule.batch_size)
         self._owners = owners = KeyOwners(membership.owner_of_shard, membership.rank.world) if membership else None
         self._dedup_threads = Threads(share_of(workflow.schedule.threads), "dedup")
         work = Workspace(source.layout, self._dedup_threads, owners)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.data.parquet_files import data_of, epoch_of, write
 
-from pipeline.data.ahead import stamp_of
+from pipeline.data.identity import stamp_of
 from pipeline.data.source import Source
 from pipeline.workflow import Metrics, Number
 

@@ -1,6 +1,5 @@
-"""Object stores: what is in a real S3 server on loopback is read and written as on a disk, and its faults are named."""
+"""Object stores: what is in a real S3 server on loopback is read as on a disk, and its faults are named."""
 
-import json
 import re
 import time
 from secrets import token_hex
@@ -11,8 +10,6 @@ from support.stores.s3_server import CACHE_SECONDS, SECRET, environment, serving
 
 from pipeline.files import stores
 from pipeline.messages.uris import is_remote, join, name_below, parse, refuse_keys
-from pipeline.serving import sending
-from pipeline.serving.sending import ScoresInStore, publish_in_store
 
 CONTENT = bytes(range(256)) * 512
 
@@ -145,91 +142,3 @@ def test_a_key_that_is_wrong_is_refused_at_once(store, monkeypatch, capsys):
         list(stores.files_below("s3://b/list?scheme=http"))
     assert capsys.readouterr().err == ""
     assert SECRET[::-1] not in str(caught.value)
-
-
-def servable(folder, version):
-    (folder / "rows").mkdir(parents=True)
-    (folder / "rows/0000").write_bytes(f"rows {version}".encode() * 999)
-    (folder / "fences").write_bytes(f"fences {version}".encode())
-    (folder / "manifest.json").write_text(json.dumps({"version": version, "files": ["rows/0000", "fences"]}))
-    return folder
-
-
-def served(folder):
-    """Version that a reader finds; every file must be of it."""
-    name = (folder / "current").read_text().removesuffix("\n")
-    manifest = json.loads((folder / name / "manifest.json").read_text())
-    assert all(str(manifest["version"]).encode() in (folder / name / file).read_bytes() for file in manifest["files"])
-    return manifest["version"]
-
-
-def killed_at_each_request(proxy, call):
-    """Call again and again, the store cut off from the first, second, ... request on, until nothing is cut off. Yields
-    after each call."""
-    for dies_at in range(1, 99):
-        begun = len(proxy.requests)
-        last = begun + dies_at - 1
-        proxy.fault = lambda number, method, path, last=last: "cut" if number > last else None
-        try:
-            call()
-        except OSError:
-            yield dies_at
-            continue
-        proxy.fault = lambda number, method, path: None
-        yield dies_at
-        return
-    raise AssertionError("never ended")
-
-
-def test_a_servable_is_published_whole_or_not_at_all(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "PAUSES", ())
-    folder, proxy = store
-    publish_in_store(servable(tmp_path / "old", 1), "s3://b/servables")
-    new, seen = servable(tmp_path / "new", 2), []
-    for _ in killed_at_each_request(proxy, lambda: publish_in_store(new, "s3://b/servables")):
-        seen.append(served(folder / "servables"))
-    assert seen[-1] == 2
-    assert set(seen[:-1]) == {1}
-    assert len(seen) > 4
-    # Whoever was killed after the last request does it once more; another servable of that name is refused.
-    publish_in_store(new, "s3://b/servables")
-    with pytest.raises(ValueError, match="s3://b/servables/new holds another servable, which stays as it is"):
-        publish_in_store(servable(tmp_path / "other/new", 3), "s3://b/servables")
-    assert served(folder / "servables") == 2
-
-
-class Record:
-    """Record of a scoring, as far as it is written."""
-
-    def __init__(self, commit):
-        self.commit = commit
-
-    def model_dump(self):
-        return {"commit": self.commit}
-
-
-def test_scores_are_complete_when_their_last_object_is_there(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "PAUSES", ())
-    monkeypatch.setattr(sending, "cache_folder", lambda: tmp_path)
-    folder, proxy = store
-    names = ["a.parquet", "day=2/b.parquet"]
-
-    def scored():
-        scores = ScoresInStore("s3://b/scores", fresh=False)
-        scores.claim(Record(1), names)
-        for name in names:
-            (scores.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (scores.folder / name).write_bytes(name.encode())
-        scores.send()
-        return scores
-
-    for _ in killed_at_each_request(proxy, scored):
-        if (folder / "scores/_SUCCESS").exists():
-            assert json.loads((folder / "scores/_SUCCESS").read_text())["files"] == names
-            assert all((folder / "scores" / name).read_bytes() == name.encode() for name in names)
-    assert not scored().folder.exists()
-    for record, wanted in ((Record(2), names), (Record(1), names[:1])):
-        with pytest.raises(ValueError, match="s3://b/scores holds other files than those of this scoring"):
-            ScoresInStore("s3://b/scores", fresh=False).claim(record, wanted)
-    with pytest.raises(ValueError, match="--fresh moves folders of this machine aside"):
-        ScoresInStore("s3://b/scores", fresh=True)

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import make_workflow
+from support.depth import some
 from support.faults.small_disk import need_namespaces
+from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference, key_of
 from support.runs.evaluated_runs import bits_of, train_and_evaluate
 from test_stop import ROOT
@@ -206,6 +208,22 @@ def test_rows_are_those_of_the_plain_trainer(trained, opened):
             assert (row["last_step"], row["count"]) == reference.counts[key]
 
 
+@pytest.mark.parametrize("optimizer", some(("row-wise", "dense adam in bfloat16"), "dense adam in bfloat16"))
+def test_batches_have_each_row_of_the_table_once(data_root, tmp_path, optimizer):
+    workflow = make_workflow(data_root).model_copy(update={"optimizer": EXACT[optimizer]})
+    trained = train_and_evaluate(workflow, tmp_path)
+    with pipeline.open_run(trained.run_dir, "last") as opened:
+        batches = list(opened.table_batches())
+        table = pa.Table.from_batches(batches)
+        weights = dict(zip(table["key"].to_pylist(), table["weights"].to_pylist(), strict=True))
+        assert len(batches) > 9, "a batch is a chunk of the log"
+        assert table.schema.types == [pa.uint64(), pa.list_(pa.float32(), 4)]
+        assert len(weights) == table.num_rows == trained.result["rows"]
+        known = [row for row in opened.rows("item", range(60)).to_pylist() if row["known"]]
+        assert 0 < len(known) < 60
+        assert all(weights[row["key"]] == row["weights"] for row in known)
+
+
 @pytest.mark.parametrize(
     ("column", "values", "said"),
     [("price", [1], "not a categorical column; expected one of h"), ("item", ["a"], "are text, expected integers"),
@@ -298,9 +316,9 @@ with pipeline.open_run(run_dir, "last") as run:
     run.predict(table)
     run.evaluate(table)
     run.rows("item", range(60))
+    assert list(run.table_batches())
 assert score([run_dir, file, "--out", out + "/scored"]) == 0
 assert export([run_dir, "--out", out + "/servable"]) == 0
-assert export([run_dir, "--out", out + "/parquet", "--format", "parquet"]) == 0
 """
 """Program that reads a run in every way."""
 
@@ -313,7 +331,7 @@ def test_a_run_on_a_read_only_disk_is_read_in_every_way(trained, tmp_path):
     subprocess.run(
         ["unshare", "-rm", "sh", "-c", mounted, str(trained.run_dir), *program, str(tmp_path)], cwd=ROOT, check=True
     )
-    assert {path.name for path in tmp_path.iterdir()} >= {"scored", "servable", "parquet"}
+    assert {path.name for path in tmp_path.iterdir()} >= {"scored", "servable"}
 
 
 def test_a_class_that_only_the_run_names_is_never_imported(trained, tmp_path, monkeypatch):

@@ -21,7 +21,6 @@ from pipeline.serving.http.request import read_request
 from pipeline.serving.score import main as score_main
 from pipeline.serving.servable import ONNX_FILE, REQUEST_FILE, RESPONSE_FILE
 from pipeline.serving.served_model import open_served
-from pipeline.serving.value_history import value_history
 from pipeline.workflow import load
 
 MEMORY = 1 << 22
@@ -129,13 +128,14 @@ def test_keys_without_a_row_are_counted_by_list(given, servable):
         assert served.predict(unknown).unknown["viewed"] == 2
 
 
-def test_why_finds_the_row_of_a_value_of_a_list(run):
+def test_the_row_of_a_value_of_a_list_is_found(run, given):
     value = next(
         row[-1] for row in pq.read_table(run.workflow.data.root / "train-0.parquet")["viewed"].to_pylist() if row
     )
-    of_list, of_item = (value_history(run.run_dir, f"{name}={value}") for name in ("viewed", "item"))
-    assert of_list["key"] == of_item["key"]
-    assert of_list["commits"][-1]["known"]
+    with pipeline.open_run(run.run_dir, "last", workflow=given) as opened:
+        (of_list,), (of_item,) = (opened.rows(name, value).to_pylist() for name in ("viewed", "item"))
+    assert of_list == of_item
+    assert of_list["known"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
@@ -19,7 +20,7 @@ from support.oracle.reference import Reference, key_of
 from support.runs.crew_threads import crew_driver
 from support.runs.harness import make_driver, printed, run
 
-from pipeline.api import FM, FromParquet, FromRun, train
+from pipeline.api import FM, FromParquet, FromRun, open_run, train
 from pipeline.device.device import RAM
 from pipeline.driver.loop import DueCommit
 from pipeline.machine.threads import Whole
@@ -236,19 +237,15 @@ def test_pretrained_embeddings_are_found_by_their_values(data_root: Path, tmp_pa
     assert "1 rows had the key of a later one" in printed(driver)
 
 
-def test_an_export_of_embeddings_is_found_by_its_keys(
+def test_a_file_of_all_weights_is_found_by_its_keys(
     small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
 ) -> None:
-    from pipeline.serving.commit import open_commit
-    from pipeline.serving.exporting import ExportSettings
-    from pipeline.serving.parquet_export import export_parquet
-
     folder, reference = source_of(small_workflow(), tmp_path)
-    opened = open_commit(folder, "last")
-    with opened.held:
-        (tmp_path / "exported").mkdir()
-        export_parquet(opened, tmp_path / "exported" / "rows", ExportSettings(), lambda line: None)
-    given = FromParquet(files=(str(tmp_path / "exported" / "rows"),), key="key", first_order="first_order")
+    with open_run(folder, "last") as opened:
+        keys, weights = pa.Table.from_batches(opened.table_batches()).columns
+    columns = {"key": keys, "vector": pc.list_slice(weights, 0, 3), "first_order": pc.list_element(weights, 3)}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    given = FromParquet(files=(str(tmp_path / "rows.parquet"),), key="key", first_order="first_order")
     workflow = make_workflow(later_root).model_copy(update={"init_from": (given,)})
     assert run(workflow)["fingerprint"] == begun_from(workflow, reference, layers=False).train().fingerprint()
 

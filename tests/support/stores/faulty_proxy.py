@@ -1,10 +1,7 @@
-"""A proxy in front of a store's server that adds latency, limits bandwidth, and injects faults at chosen requests."""
+"""A proxy in front of a store's server that injects faults at chosen requests."""
 
 import asyncio
-import signal
-import sys
 import threading
-import time
 from contextlib import contextmanager, suppress
 
 PIECE = 1 << 16
@@ -16,15 +13,11 @@ class Proxy:
     it is forwarded; it returns None or one of "503", "cut" (the connection ends before the request is forwarded), "late
     cut" (only half of the response arrives) and "stall" (no byte of a response arrives)."""
 
-    def __init__(self, server_port, latency=0.0, bytes_per_second=None, fault=lambda number, method, path: None):
-        self.fault, self.requests = fault, []
-        self._server_port, self._latency, self._rate = server_port, latency, bytes_per_second
+    def __init__(self, server_port):
+        self.fault, self.requests = lambda number, method, path: None, []
+        self._server_port = server_port
         self._tasks = []
         """References that keep the tasks alive, since the event loop does not."""
-        self.answered = self.most = self._now = 0
-        """Bytes of response bodies; maximum and current number of concurrent requests."""
-        self._free_at = 0.0
-        """Time at which the line, shared by all connections, is free again."""
 
     async def run(self, ready):
         """Serve until `stop` is called. `ready`: called when `port` is known."""
@@ -51,20 +44,11 @@ class Proxy:
     async def _exchange(self, reader, writer, from_server, to_server):
         """Forward one request and its response. Returns False if the connection ends."""
         head = await reader.readuntil(b"\r\n\r\n")
-        self._now += 1
-        self.most = max(self.most, self._now)
-        try:
-            return await self._answer(head, reader, writer, from_server, to_server)
-        finally:
-            self._now -= 1
-
-    async def _answer(self, head, reader, writer, from_server, to_server):
         method, path = head.decode("latin-1").split(" ", 2)[:2]
         self.requests.append((method, path))
         fault = self.fault(len(self.requests), method, path)
         if fault == "cut":
             return False
-        await asyncio.sleep(self._latency)
         if fault == "stall":
             await reader.read()
             return False
@@ -94,16 +78,9 @@ class Proxy:
             left -= len(piece)
             if not piece or left <= stop:
                 return False
-            await self._line(len(piece))
             writer.write(piece)
             await writer.drain()
         return fault != "late cut"
-
-    async def _line(self, num_bytes):
-        self.answered += num_bytes
-        if self._rate:
-            self._free_at = max(self._free_at, time.monotonic()) + num_bytes / self._rate
-            await asyncio.sleep(self._free_at - time.monotonic())
 
 
 def _length(head):
@@ -112,9 +89,9 @@ def _length(head):
 
 
 @contextmanager
-def proxying(server_port, **settings):
+def proxying(server_port):
     """Run a proxy in a thread of this process."""
-    proxy, ready = Proxy(server_port, **settings), threading.Event()
+    proxy, ready = Proxy(server_port), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(proxy.run(ready.set)))
     thread.start()
     ready.wait()
@@ -123,13 +100,3 @@ def proxying(server_port, **settings):
     finally:
         proxy.stop()
         thread.join()
-
-
-if __name__ == "__main__":
-    # python -m support.stores.faulty_proxy SERVER_PORT SECONDS BYTES_PER_SECOND: prints its port and serves until
-    # SIGTERM, then prints the number of requests, the bytes of response bodies, and the maximum number of concurrent
-    # requests.
-    alone = Proxy(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
-    signal.signal(signal.SIGTERM, lambda *_: alone.stop())
-    asyncio.run(alone.run(lambda: print(alone.port, flush=True)))
-    print(len(alone.requests), alone.answered, alone.most, flush=True)
