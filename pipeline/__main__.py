@@ -28,9 +28,6 @@ GROUPS = {
         "watch": ("pipeline.monitor.page.watch", "serve a web page that shows a run, while it trains and afterwards"),
         "report": ("pipeline.monitor.page.report", "write everything about a run to one HTML file"),
         "compare": ("pipeline.monitor.page.compare", "write one HTML file that compares runs"),
-        "trace": ("pipeline.monitor.tools.trace", "write a timeline of a run, for Perfetto"),
-        "to-tensorboard": ("pipeline.monitor.tools.tensorboard", "write a run's curves for TensorBoard"),
-        "to-mlflow": ("pipeline.monitor.tools.mlflow", "log a run's settings, metrics and results to MLflow"),
     },
     "using a model": {
         "score": ("pipeline.serving.score", "score Parquet files with a trained model"),
@@ -41,7 +38,7 @@ GROUPS = {
 }
 """Commands by purpose: name, module with a `main(argv)`, and one line of help."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-PARSERS = {"run": "train_arguments", "to-tensorboard": "tensorboard_arguments", "to-mlflow": "mlflow_arguments"}
+PARSERS = {"run": "train_arguments"}
 """Functions of `pipeline.arguments` that are not named after the command."""
 BASH = """\
 _pipeline() {

@@ -17,7 +17,6 @@ MAX_BODY_BYTES = (1 << 31) - 1
 MAX_RUNS = 8
 """Maximum number of runs that `compare` shows: the number of colours that are easy to distinguish."""
 REPORT = "report.html"
-TRACE = "trace.json"
 SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its subfolder _scoring"
 SERVABLE = "folder for the servable; unfinished files are in its subfolder _exporting"
 
@@ -80,6 +79,11 @@ def train_arguments() -> argparse.ArgumentParser:
         "--no-baselines", action="store_true",
         help="do not compare a first run with logistic regression and with the rates of single columns, which takes "
         "some seconds (and is never done with more than a million training rows)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--track", choices=("mlflow", "tensorboard"),
+        help="log settings, metrics and speed while the run trains, to MLflow (MLFLOW_TRACKING_URI) or into the folder "
+        "tensorboard of the run",
     )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true",
@@ -246,32 +250,6 @@ def compare_arguments() -> argparse.ArgumentParser:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=f"folders of 2 to {MAX_RUNS} runs")
     parser.add_argument(
         "--out", type=Path, default=Path("compare.html"), metavar="FILE", help="file to write (default: %(default)s)"
-    )
-    return parser
-
-
-def trace_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("trace", "Write a timeline of a run, for https://ui.perfetto.dev.")
-    add_run(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help=f"file to write (default: RUN/{TRACE})")
-    return parser
-
-
-def tensorboard_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("to-tensorboard", "Write the curves of a run for TensorBoard.")
-    add_run(parser)
-    add_follow(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: RUN/tensorboard)")
-    return parser
-
-
-def mlflow_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("to-mlflow", "Log the settings, metrics and results of a run to MLflow.")
-    add_run(parser)
-    add_follow(parser)
-    parser.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI, or MLflow's own default")
-    parser.add_argument(
-        "--experiment", metavar="NAME", help="default: MLFLOW_EXPERIMENT_NAME, or the name of the workflow"
     )
     return parser
 
@@ -446,12 +424,6 @@ def add_bad_values(parser: argparse.ArgumentParser) -> None:
         help="what to do with a number that its column cannot hold, such as infinity: use the nearest one that it can "
         "hold, give the row no score, or refuse all rows (default: %(default)s); such numbers are counted and reported",
     )  # fmt: skip
-
-
-def add_follow(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--follow", action="store_true", help="continue while the run trains, until it ends or Ctrl-C is pressed"
-    )
 
 
 def size_argument(text: str) -> int:

@@ -64,6 +64,10 @@ def train_command(args: argparse.Namespace) -> int:
     """Train according to the arguments. Returns the exit code."""
     with ExitStack() as stack:
         try:
+            if args.track:
+                from pipeline.monitor.command import check_extra
+
+                check_extra(args.track, "track")
             not_scored = ["metrics.score_spans=false"] if args.no_score else []
             workflow = override(load(args.workflow), [*args.set, *not_scored])
             # These imports take seconds, and a mistake in the workflow is reported without them.
@@ -90,6 +94,10 @@ def train_command(args: argparse.Namespace) -> int:
                 print("\n".join(lines))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
+            if args.track:
+                from pipeline.monitor.track import Tracker
+
+                driver.runner.observers.append(Tracker(args.track, session.run_dir))
             if not args.no_baselines and driver.committer.newest is None:
                 driver.compare = partial(baselines_of, session.checked.workflow)
         except BrokenPipeError:

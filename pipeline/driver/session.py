@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +99,6 @@ def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)
         keep_side_files(session.checked.workflow.data, session.run_dir / FOLDER, Files())
-        if find_spec("prometheus_client"):
-            from pipeline.monitor.tools.prometheus import metrics_of
-
-            stack.enter_context(metrics_of(session.run_dir))
         arguments = setup, session.checked.source, session.run_dir
         if spec:
             pool = pool or stack.enter_context(open_pool(spec))

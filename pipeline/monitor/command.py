@@ -21,7 +21,7 @@ def check_run(run_dir: Path) -> None:
     raise ValueError(f"{run_dir} holds no run: it has no {LIVE}; name the folder that a run has written")
 
 
-def check_extra(package: str) -> None:
-    """Raises ValueError, with the install command, if a package is not installed."""
+def check_extra(package: str, extra: str) -> None:
+    """Raises ValueError, with the command that installs the extra, if a package is not installed."""
     if find_spec(package) is None:
-        raise ValueError(f"the package {package} is not installed: pip install 'ctr-pipeline[{package}]'")
+        raise ValueError(f"the package {package} is not installed: pip install 'ctr-pipeline[{extra}]'")

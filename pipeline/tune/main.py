@@ -33,7 +33,7 @@ def tune_command(args: argparse.Namespace, again: str) -> str | int:
     """Run the study according to the arguments. `again`: the command that resumes it."""
     refuse_remote("--out", args.out)
     workflow = override(load(args.workflow), args.set)
-    check_extra("optuna")
+    check_extra("optuna", "optuna")
     from pipeline.tune.open import open_study
     from pipeline.tune.space import space_of
     from pipeline.tune.tuning import Tuning, say

@@ -1,1 +1,0 @@
-"""Exports of a run to other tools: Perfetto, TensorBoard, MLflow, Prometheus. All use the same reader of curves."""
