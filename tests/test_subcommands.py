@@ -46,7 +46,7 @@ def test_an_option_has_one_meaning_in_all_commands():
     }
     assert {metavar for _, metavar in meanings["--out"].values()} == {"DIR", "FILE"}
     assert not {"--address", "--logdir", "--output", "--run-dir"} & meanings.keys() - {"--run-dir"}
-    assert {*meanings["--host"]} == {*meanings["--port"]} == {"serve", "watch"}
+    assert {*meanings["--host"]} == {*meanings["--port"]} == {"serve"}
 
 
 def test_the_version_is_that_of_the_distribution(capsys):
@@ -58,7 +58,7 @@ def test_the_version_is_that_of_the_distribution(capsys):
     ("words", "some"),
     [
         ("", "run score --version"),
-        ("watch", "--host --port"),
+        ("serve", "--host --port"),
         ("score RUN --bad-values", "clip null refuse"),
         ("prepare csv", "--schema"),
         ("missing", ""),
@@ -84,7 +84,7 @@ echo "${{COMPREPLY[@]}}"
 
 
 def test_an_unknown_command_is_named_with_the_known_ones(capsys):
-    assert main(["trian"]) == 2
+    assert main(["scroe"]) == 2
     assert "did you mean" in capsys.readouterr().err
     assert main(["tran"]) == 2
     said = capsys.readouterr().err
