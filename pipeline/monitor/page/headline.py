@@ -61,7 +61,7 @@ def head(run_dir: Path, story: Story, now: float, every: int | None) -> str:
     return (
         f'<header><h1>{name} <span class="state {word}">{word}</span></h1>'
         f'<p class="facts">{" &middot; ".join(map(escape, facts))}</p>'
-        f"{f'<p>{escape(explained)}</p>' if explained else ''}"
+        f"{f'<p>{escape(explained)}</p>' if explained and word != 'finished' else ''}"
         f'<div class="progress"><i style="width:{100 * _share_done(story):.1f}%"></i></div></header>'
     )
 
