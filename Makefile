@@ -56,7 +56,7 @@ prove-all: $(VENV)/test
 	$(SIMULATED) $(DEEPER) --all-forms
 	$(CHECK_BOUNDS)
 
-# The page of a run, reports and comparisons in Debian's chromium, through its DevTools port: nothing is downloaded.
+# Reports of runs in Debian's chromium, through its DevTools port: nothing is downloaded.
 # SHOTS=folder leaves pictures; PROVE=--no-skips fails where there is no chromium.
 test-browser: $(VENV)/test
 	$(BIN)/python -m pytest -m browser tests/browser $(PROVE)

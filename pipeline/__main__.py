@@ -25,9 +25,7 @@ GROUPS = {
     },
     "looking at runs": {
         "runs": ("pipeline.monitor.runs", "list runs, best first: metrics, and the settings that differ"),
-        "watch": ("pipeline.monitor.page.watch", "serve a web page that shows a run, while it trains and afterwards"),
         "report": ("pipeline.monitor.page.report", "write everything about a run to one HTML file"),
-        "compare": ("pipeline.monitor.page.compare", "write one HTML file that compares runs"),
     },
     "using a model": {
         "score": ("pipeline.serving.score", "score Parquet files with a trained model"),

@@ -14,8 +14,6 @@ from pipeline.messages.uris import path_or_uri
 
 MAX_BODY_BYTES = (1 << 31) - 1
 """Maximum of `serve --max-bytes`: offsets of strings and lists have 32 bits."""
-MAX_RUNS = 8
-"""Maximum number of runs that `compare` shows: the number of colours that are easy to distinguish."""
 REPORT = "report.html"
 SCORES = "folder for the scored files, one for each file of DATA; unfinished files are in its subfolder _scoring"
 SERVABLE = "folder for the servable; unfinished files are in its subfolder _exporting"
@@ -229,28 +227,10 @@ def runs_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def watch_arguments() -> argparse.ArgumentParser:
-    parser = command_parser("watch", "Serve a web page that shows a run, while it trains and afterwards.")
-    add_run(parser)
-    add_address(parser, 0)
-    return parser
-
-
 def report_arguments() -> argparse.ArgumentParser:
     parser = command_parser("report", "Write everything about a run to one HTML file, which needs no network.")
     add_run(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"file to write (default: RUN/{REPORT})")
-    return parser
-
-
-def compare_arguments() -> argparse.ArgumentParser:
-    parser = command_parser(
-        "compare", "Write one HTML file that compares runs: the settings that differ, metrics, speed and curves."
-    )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=f"folders of 2 to {MAX_RUNS} runs")
-    parser.add_argument(
-        "--out", type=Path, default=Path("compare.html"), metavar="FILE", help="file to write (default: %(default)s)"
-    )
     return parser
 
 
@@ -314,7 +294,13 @@ def serve_arguments() -> argparse.ArgumentParser:
         "folder", type=Path, metavar="FOLDER", help="a servable, or the FOLDER of `export --publish`, whose newest "
         "servable is served without a restart",
     )  # fmt: skip
-    add_address(parser, 8000)
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS",
+        help="address to listen on; with any but the default, other machines can connect, without a password (default: "
+        "%(default)s, this machine only)",
+    )  # fmt: skip
+    of_port = _number(int, -1, 65_535, "0 to 65535")
+    parser.add_argument("--port", type=of_port, default=8000, help="port; 0 means any free one (default: %(default)s)")
     parser.add_argument(
         "--memory", type=size_argument, default="512 MiB", metavar="SIZE", help="cache of rows (default: %(default)s)"
     )
@@ -397,16 +383,6 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="use the workers of this Dask cluster, which must see the same files"
     )
-
-
-def add_address(parser: argparse.ArgumentParser, port: int) -> None:
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS",
-        help="address to listen on; with any but the default, other machines can connect, without a password (default: "
-        "%(default)s, this machine only)",
-    )  # fmt: skip
-    of_port = _number(int, -1, 65_535, "0 to 65535")
-    parser.add_argument("--port", type=of_port, default=port, help="port; 0 means any free one (default: %(default)s)")
 
 
 def add_commit(parser: argparse.ArgumentParser) -> None:

@@ -398,20 +398,6 @@ class StageCall:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldCounts:
-    """Counts by categorical field, [F] each, for the first batch of a block. With several workers, each counts its own
-    part of the batch and, among the keys, those that it owns. A key in several fields counts for only one of them."""
-
-    values_F: tuple[int, ...]
-    keys_F: tuple[int, ...]
-    """Unique keys."""
-    host_F: tuple[int, ...]
-    disk_F: tuple[int, ...]
-    new_F: tuple[int, ...]
-    """Unique keys that were not on the device when the block was planned, by location; new: in no tier."""
-
-
-@dataclass(frozen=True, slots=True)
 class StageResult:
     """Result of a stage's call for the driver: a few numbers. Arrays stay in the worker's process."""
 
@@ -424,8 +410,6 @@ class StageResult:
     moves: Moves | None = None
     trained: BlockResult | None = None
     """Block result that has become available; on a GPU, that of an earlier block (`trained.block`)."""
-    fields: FieldCounts | None = None
-    """Only for some blocks; see `field_counts`."""
 
 
 @dataclass(frozen=True, slots=True)

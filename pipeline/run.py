@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from pipeline.arguments import train_arguments
+from pipeline.arguments import REPORT, train_arguments
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
@@ -121,7 +120,7 @@ def train_command(args: argparse.Namespace) -> int:
             say(visible(line))
         if advice := advice_after(driver):
             print(advice)
-        print(f"report: {shlex.join(['pipeline', 'report', str(session.run_dir)])}")
+        print(f"report: {session.run_dir / REPORT}")
         print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
     return exit_code(driver.pauses.signal) if driver.pauses.signal else 0
 

@@ -17,7 +17,6 @@ FILES = {
 }
 
 DOORS = {
-    "bokeh": ("pipeline.monitor.page",),
     "dask": ("pipeline.cluster",),
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),

@@ -3,12 +3,7 @@
 import json
 import os
 import re
-import shlex
 
-import psutil
-import pytest
-
-from pipeline.monitor.page import report
 from pipeline.preflight import sizes
 from pipeline.run import main
 from pipeline.storage.lock import RunLock
@@ -20,7 +15,7 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
     assert "error" not in capsys.readouterr().err
     run_dir = tmp_path / "runs" / "tiny"
     outputs = {"model.safetensors", "workflow.json", "metrics.jsonl", "result.json", "stretches.jsonl", "live.jsonl"}
-    assert {"table.zarr", "commits", *outputs} == {path.name for path in run_dir.iterdir()}
+    assert {"table.zarr", "commits", "report.html", *outputs} == {path.name for path in run_dir.iterdir()}
     result = (run_dir / "result.json").read_bytes()
     assert json.loads(result)["examples"] == 40
 
@@ -59,13 +54,12 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
     assert again["fingerprint"] == json.loads(result)["fingerprint"]
 
 
-@pytest.mark.prove
-def test_a_run_names_the_command_of_its_report_and_starts_none(workflow_file, tmp_path, capsys):
+def test_a_run_names_its_report_when_it_begins_and_ends(workflow_file, tmp_path, capsys):
     assert main([str(workflow_file), "--serial", "--run-dir", "a run", "--set", "data.test=[]"]) == 0
-    (command,) = re.findall(r"^report: pipeline report (.*)$", capsys.readouterr().out, re.M)
-    assert not [child for child in psutil.Process().children() if "report" in child.cmdline()]
-    assert report.main(shlex.split(command)) == 0
-    assert (tmp_path / "a run" / "report.html").is_file()
+    said = capsys.readouterr()
+    assert "report: a run/report.html (open it in a browser; it follows the run)\n" in said.err
+    assert "\nreport: a run/report.html\n" in said.out
+    assert ">finished<" in (tmp_path / "a run" / "report.html").read_text()
 
 
 def test_a_folder_that_holds_no_run_is_refused_and_kept_by_fresh(refused, workflow_file, tmp_path):

@@ -46,7 +46,7 @@ def test_an_option_has_one_meaning_in_all_commands():
     }
     assert {metavar for _, metavar in meanings["--out"].values()} == {"DIR", "FILE"}
     assert not {"--address", "--logdir", "--output", "--run-dir"} & meanings.keys() - {"--run-dir"}
-    assert {*meanings["--host"]} == {*meanings["--port"]} == {"serve", "watch"}
+    assert {*meanings["--host"]} == {*meanings["--port"]} == {"serve"}
 
 
 def test_the_version_is_that_of_the_distribution(capsys):
@@ -58,7 +58,7 @@ def test_the_version_is_that_of_the_distribution(capsys):
     ("words", "some"),
     [
         ("", "run score --version"),
-        ("watch", "--host --port"),
+        ("serve", "--host --port"),
         ("score RUN --bad-values", "clip null refuse"),
         ("prepare csv", "--schema"),
         ("missing", ""),

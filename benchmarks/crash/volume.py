@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from benchmarks.crash.faults import Call
+from pipeline.arguments import REPORT
 from pipeline.monitor.live.lines import LIVE
 
 PAGE_BYTES = 4096
@@ -27,8 +28,8 @@ def lay_out(state: State, folder: Path) -> None:
 
 
 def take_in(folder: Path) -> State:
-    """Read the state of a folder, except files that are read only by pages and reports."""
-    paths = [path for path in folder.rglob("*") if path.name != LIVE]
+    """Read the state of a folder, except files that only the report reads, and the report."""
+    paths = [path for path in folder.rglob("*") if path.name not in (LIVE, REPORT)]
     return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in paths}
 
 

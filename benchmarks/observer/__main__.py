@@ -1,112 +1,72 @@
-"""Cost of watching a run.
+"""Cost of what a run writes about itself while it trains: live.jsonl and the report.
 
     python -m benchmarks.observer [--repeats 10]
 
-Runs of the quickstart without and with live.jsonl take turns; then some with a page open and as many without. The
-machine must be otherwise idle.
+The observer gets the simulated results of 1,000 and of 100,000 blocks of 0.1 s. Then runs of the quickstart with and
+without live.jsonl and the report take turns (`--repeats 0`: none); the machine must be otherwise idle for these.
 
-Expected: examples/s with the file relative to those without it are at least 0.97 at the lower end of the 90 % interval.
-The observer takes at most 1 % of a core while no page is open; the thread that serves the page takes at most 3 % more
-while one is open.
+Expected: at most 0.5 % of a core and at most 300 KiB; examples/s relative to those without are at least 0.97 at the
+lower end of the 90 % interval.
 
-The last line is JSON: `on_vs_off` and `lower_end`; `observer_share`, CPU seconds of the observer relative to wall time;
-`page_share`, CPU seconds of Dask's thread with a page open minus those without, relative to wall time.
+The last line is JSON: `share_1000` and `share_100000`, CPU seconds of the observer relative to the time of the run;
+`kib_1000` and `kib_100000`, size of the report; `on_vs_off` and `lower_end`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import statistics
 import subprocess
 import sys
-import time
-from contextlib import suppress
+import tempfile
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common import arguments, finish, interval, machine
-from pipeline.monitor.live.lines import LIVE, Said, Tick, read_live
+from benchmarks.observer.simulated import simulate
 
 ROOT = Path(__file__).parents[2]
-LOOK = """
-import sys, time
-from bokeh.client import pull_session
-session = pull_session(url=sys.argv[1])
-while session.connected:
-    session.force_roundtrip()
-    time.sleep(0.5)
-"""
+COMMANDS = {"on": "pipeline.run", "off": "benchmarks.observer.off"}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change the workflow")
 
 
-def one(mode: str, args: argparse.Namespace, page: bool = False) -> dict[str, Any]:
-    """Figures of a run in a separate process."""
+def speed(mode: str, args: argparse.Namespace) -> float:
+    """Examples per second of a run in a separate process."""
     run_dir = args.data / "observer"
     shutil.rmtree(run_dir, ignore_errors=True)
     settings = [f"data.root={args.data / 'quickstart'}", *args.set]
     if args.quick:
         sizes = {"train_examples": 20_000, "validation_examples": 1_000, "test_examples": 1_000}
         settings = [f"data.root={args.data / 'observer_small'}", *(f"data.synthetic.{k}={v}" for k, v in sizes.items())]
-    command = [sys.executable, "-m", "benchmarks.observer.one", mode, str(ROOT / "workflows" / "quickstart.py")]
+    command = [sys.executable, "-m", COMMANDS[mode], str(ROOT / "workflows" / "quickstart.py")]
     command += [part for setting in settings for part in ("--set", setting)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
-    with subprocess.Popen(
-        [*command, "--run-dir", str(run_dir)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True,
-    ) as run:  # fmt: skip
-        looker = look(run, run_dir) if page else None
-        assert run.stdout
-        measured = json.loads(run.stdout.read().splitlines()[-1])
-    if looker:
-        looker.kill()
-        looker.wait()
-    result = json.loads((run_dir / "result.json").read_text())
-    ticks = [line for line in read_live(run_dir) if isinstance(line, Tick)] if mode == "on" else []
-    observer = ticks[-1].observer_seconds if ticks else 0.0
-    return {"speed": result["examples_per_second"], "seconds": result["seconds"], "observer": observer, **measured}
-
-
-def look(run: subprocess.Popen[str], run_dir: Path) -> subprocess.Popen[bytes] | None:
-    """Open the page of a run like a browser when its address is printed; None if the run ends before."""
-    while run.poll() is None:
-        with suppress(OSError):
-            said = [line.text for line in read_live(run_dir) if isinstance(line, Said)]
-            if pages := [text.split()[1] for text in said if text.startswith("page: ")]:
-                return subprocess.Popen([sys.executable, "-c", LOOK, pages[0]], stderr=subprocess.DEVNULL)
-        time.sleep(0.2)
-    return None
+    output = subprocess.DEVNULL
+    subprocess.run([*command, "--out", str(run_dir)], check=True, cwd=ROOT, stdout=output, stderr=output)
+    return float(json.loads((run_dir / "result.json").read_text())["examples_per_second"])
 
 
 def main() -> None:
-    args = arguments("observer", "Cost of watching a run.", options)
-    repeats = 1 if args.quick else args.repeats
+    args = arguments("observer", "Cost of what a run writes about itself.", options)
+    repeats = min(args.repeats, 1) if args.quick else args.repeats
     args.data = args.data.absolute()
-    print(machine(), LIVE, flush=True)
-    one("on", args)
+    print(machine(), flush=True)
+    figures: dict[str, float] = {}
+    for num_blocks in (1000, 2000 if args.quick else 100_000):
+        with tempfile.TemporaryDirectory() as folder:
+            share, num_bytes = simulate(Path(folder), num_blocks)
+        print(f"{num_blocks:,} blocks: {share:.3%} of a core, report of {num_bytes / 1024:,.0f} KiB", flush=True)
+        figures |= {f"share_{num_blocks}": share, f"kib_{num_blocks}": num_bytes / 1024}
     speeds: dict[str, list[float]] = {"on": [], "off": []}
-    shares, pages = [], []
     for pair in range(repeats):
-        runs = {mode: one(mode, args) for mode in (("off", "on") if pair % 2 else ("on", "off"))}
-        for mode, of in runs.items():
-            speeds[mode].append(of["speed"])
-        shares.append(runs["on"]["observer"] / runs["on"]["seconds"])
-        print(f"pair {pair}: {speeds['on'][-1] / speeds['off'][-1]:.3f}, observer {shares[-1]:.2%}", flush=True)
-    for pair in range(max(1, repeats // 3)):
-        plain, watched = one("on", args), one("on", args, page=True)
-        share = [of["loop_seconds"] / of["seconds"] for of in (plain, watched)]
-        pages.append(share[1] - share[0])
-        print(f"page {pair}: thread of Dask {share[0]:.2%}, with a page open {share[1]:.2%}", flush=True)
-    ratio, lower = interval(speeds["on"], speeds["off"])
-    finish(args, {
-        "on_vs_off": ratio, "lower_end": lower, "observer_share": max(shares),
-        "page_share": max(0.0, statistics.median(pages)),
-    })  # fmt: skip
+        for mode in ("off", "on") if pair % 2 else ("on", "off"):
+            speeds[mode].append(speed(mode, args))
+        print(f"pair {pair}: {speeds['on'][-1] / speeds['off'][-1]:.3f}", flush=True)
+    if repeats:
+        figures["on_vs_off"], figures["lower_end"] = interval(speeds["on"], speeds["off"])
+    finish(args, figures)
 
 
 if __name__ == "__main__":

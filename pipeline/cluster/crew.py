@@ -52,8 +52,6 @@ class Crew(Protocol):
     world: int
     dashboard: str | None
     """Address of the Dask dashboard; None without Dask."""
-    page: str | None
-    """Address of the page of the run; None if no server in this process shows it."""
     overlaps: bool
     """True if stages run concurrently, False if one thread runs them in turn."""
 
@@ -81,8 +79,8 @@ class Crew(Protocol):
         pauses at the next block."""
 
     def restart(self) -> None:
-        """Replace all processes, including lost and stuck ones. `open` must follow. `dashboard` and `page` keep their
-        addresses if their port is free."""
+        """Replace all processes, including lost and stuck ones. `open` must follow. `dashboard` keeps its address if
+        its port is free."""
 
     def close(self) -> None:
         """Release the resources of the workers. May be called twice."""

@@ -16,7 +16,7 @@ from distributed import Client, Future, wait
 from pipeline.cluster.awake import LOOK_SECONDS
 from pipeline.cluster.check import check_machines, min_disk_bytes
 from pipeline.cluster.crew import P, T, WorkerSpec, replicas_for
-from pipeline.cluster.dashboard import dashboard_link, mount_page
+from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.graph import StageGraph
 from pipeline.cluster.merge import Merge
 from pipeline.cluster.pool import WorkerPool
@@ -61,10 +61,9 @@ class DaskCrew:
         self._owned: dict[str, tuple[int, ...]] | None = None
 
     def _link(self) -> None:
-        """Show the page of the run, and set the links to it and to the dashboard."""
+        """Set the link to the dashboard."""
         client, ours = self._pool.client, self._pool.cluster is not None
         self.dashboard = dashboard_link(client) if ours else client.dashboard_link
-        self.page = mount_page(client, self._run_dir) if ours else None
 
     def open(self, kept: Sequence[Manifest]) -> None:
         settings = self._workflow.workers

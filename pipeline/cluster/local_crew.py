@@ -26,7 +26,7 @@ THREADS = "threads"
 
 
 class LocalCrew:
-    """One worker in this process. Its stages run sequentially, on threads, or on Dask. Only Dask has a page."""
+    """One worker in this process. Its stages run sequentially, on threads, or on Dask."""
 
     world = 1
 
@@ -38,13 +38,12 @@ class LocalCrew:
         self._device, self._executor = device, executor
         self._worker: Worker | None = None
         self.dashboard: str | None = None
-        self.page: str | None = None
         self.overlaps = executor is not None
         if executor not in (None, THREADS):
             # Imported here, since importing Dask takes half a second, and the other executors do not need it.
-            from pipeline.cluster.dashboard import dashboard_link, mount_page
+            from pipeline.cluster.dashboard import dashboard_link
 
-            self.dashboard, self.page = dashboard_link(executor), mount_page(executor, folder.path)
+            self.dashboard = dashboard_link(executor)
 
     @property
     def worker(self) -> Worker:

@@ -219,8 +219,8 @@ def _is_critical(record: logging.LogRecord) -> bool:
 
 
 def _again(address: str) -> str:
-    """Wait for the closed server to release its address, so that links to the page and the dashboard that are open in
-    browsers stay valid. Returns this address, or another one if it remains taken."""
+    """Wait for the closed server to release its address, so that a dashboard that is open in a browser
+    stays valid. Returns this address, or another one if it remains taken."""
     until = time.monotonic() + PORT_SECONDS
     while (found := free_address(address, lambda said: None)) != address and time.monotonic() < until:
         time.sleep(0.1)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.arguments import REPORT
 from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.agenda import START, Agenda, Position
@@ -303,9 +304,9 @@ def position_state(agenda: Agenda, at: Position) -> dict[str, Any]:
 
 
 def links(crew: Crew, run_dir: Path) -> list[str]:
-    """Return lines with the addresses of the page and the dashboard."""
+    """Return lines with the path of the report and the address of the dashboard."""
     dashboard = [f"dashboard: {crew.dashboard}"] if crew.dashboard else []
-    return [f"page: {crew.page or f'pipeline watch {run_dir}'}", *dashboard]
+    return [f"report: {run_dir / REPORT} (open it in a browser; it follows the run)", *dashboard]
 
 
 def name_of(block: Block) -> str:

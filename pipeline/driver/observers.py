@@ -1,7 +1,8 @@
-"""The observers of every run: the display, metrics.jsonl, live.jsonl."""
+"""The observers of every run: the display, metrics.jsonl, live.jsonl and the report."""
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Callable
 from importlib.metadata import version
@@ -12,8 +13,10 @@ from pipeline.monitor.history import History
 from pipeline.monitor.live.lines import Begin
 from pipeline.monitor.live.live_observer import LiveObserver
 from pipeline.monitor.observer import CommitFacts, Observer
+from pipeline.monitor.page.report_file import ReportFile
 from pipeline.monitor.progress import Progress
 from pipeline.monitor.report import evaluated
+from pipeline.monitor.runs import flat_settings
 from pipeline.preflight.setup import Setup
 from pipeline.preflight.sizes import log_chunk_bytes
 from pipeline.records import StageResult
@@ -73,19 +76,17 @@ PACKAGES = ("numpy", "numba", "torch", "pyarrow", "zarr", "distributed")
 
 
 def live_observer(folder: Folder, setup: Setup, device: str, overlaps: bool) -> LiveObserver:
-    """Create the observer that writes live.jsonl. `device`: model of the device; `overlaps`: False if one thread runs
-    all stages in turn."""
+    """Create the observer that writes live.jsonl and the report. `device`: model of the device; `overlaps`: False if
+    one thread runs all stages in turn."""
     workflow, sizes = setup.workflow, setup.fit.sizes
     begin = Begin(
-        at=0.0, examples=0, name=workflow.name, fields=tuple(category.name for category in workflow.data.categories),
-        labels=workflow.data.labels, total=setup.agenda.total_examples, epochs=workflow.schedule.epochs,
-        batch_size=workflow.schedule.batch_size, workers=setup.world, threads=workflow.schedule.threads, device=device,
-        row_bytes=setup.row.num_bytes, device_rows=sizes.device_rows * setup.world,
-        host_rows=sizes.host_rows * setup.world,
+        at=0.0, examples=0, name=workflow.name, total=setup.agenda.total_examples, epochs=workflow.schedule.epochs,
+        batch_size=workflow.schedule.batch_size, workers=setup.world, device=device, row_bytes=setup.row.num_bytes,
         disk_cap_bytes=sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, setup.row.num_bytes) * setup.world,
         versions=versions(),
     )  # fmt: skip
-    return LiveObserver(folder.path, begin, STAGES, edges, overlaps)
+    settings = dict(flat_settings(json.loads(workflow.model_dump_json())))
+    return LiveObserver(ReportFile(folder.path, settings), begin, STAGES, edges, overlaps)
 
 
 def versions() -> dict[str, str]:

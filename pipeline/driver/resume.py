@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pipeline.arguments import REPORT
 from pipeline.commits.manifest import OTHER_VERSION, RESERVE_NAME, Commits, Manifest
 from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
@@ -290,7 +291,7 @@ def known_speed(kept: Sequence[Manifest], direct: bool) -> DiskSpeed | None:
 
 def remove_leftovers(folder: Folder) -> None:
     """Delete temporary files and reserves of earlier sessions, including sessions with another number of workers."""
-    for name in OUTPUTS:
+    for name in (*OUTPUTS, REPORT):
         if os.path.lexists(partial := folder.path / f"{name}.partial"):
             folder.files.remove(partial)
     for path in folder.path.iterdir():

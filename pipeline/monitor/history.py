@@ -34,8 +34,6 @@ class History:
         """Name of each span of the training data, by number."""
         self.steps = 0
         """Number of steps in this session."""
-        self.ready = 0
-        """Number of blocks that were staged and waiting when the last `train` started."""
         self._seconds_before = 0.0
         self._begun = time.perf_counter()
 
@@ -57,8 +55,6 @@ class History:
     def add(self, done: StageResult) -> None:
         if done.call:
             self.times.add(done.call)
-            if done.stage == "train":
-                self.ready = done.call.ready
         if done.moves:
             self.tiers.add(done.moves)
         if done.trained:

@@ -120,10 +120,8 @@ def groups_of(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 def run_in(path: Path) -> Run:
     """Read a run directory. Raises ValueError, with the file and the fault, if a file is damaged."""
-    settings = dict(flat_settings(_object(path / "workflow.json", _read(path / "workflow.json"))))
-    labels = settings.get("data.labels")
-    if not isinstance(labels, list) or not labels:
-        raise ValueError(f"{path / 'workflow.json'} is damaged: it has no data.labels")
+    settings = settings_of(path)
+    labels = settings["data.labels"]
     epochs, result = metrics_lines(path), result_of(path)
     if result is None and (path / "result.json").is_file():
         raise ValueError(
@@ -149,6 +147,16 @@ def run_in(path: Path) -> Run:
     is_over = is_finished(path)
     seconds = (result if is_over and result else state).get("seconds")
     return Run(str(path), settings, validation, test, span, judged_by, num_judged, seconds, is_over)
+
+
+def settings_of(run_dir: Path) -> dict[str, Any]:
+    """Read the settings of a run, by path. Raises ValueError if its workflow.json is damaged."""
+    path = run_dir / "workflow.json"
+    settings = dict(flat_settings(_object(path, _read(path))))
+    labels = settings.get("data.labels")
+    if not isinstance(labels, list) or not labels:
+        raise ValueError(f"{path} is damaged: it has no data.labels")
+    return settings
 
 
 def metrics_lines(run_dir: Path) -> list[dict[str, Any]]:
@@ -265,11 +273,11 @@ def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) ->
     return "\n\n".join(parts)
 
 
-def titles_of(runs: Sequence[Run | None]) -> list[str]:
+def titles_of(runs: Sequence[Run]) -> list[str]:
     """Names of the data that runs are judged by; distinct data get distinct names."""
     judged: dict[str, list[str]] = {}
     for run in runs:
-        if run and (key := json.dumps(run.judged_by)) not in (keys := judged.setdefault(run.title, [])):
+        if (key := json.dumps(run.judged_by)) not in (keys := judged.setdefault(run.title, [])):
             keys.append(key)
 
     def marked(run: Run) -> str:
@@ -277,7 +285,7 @@ def titles_of(runs: Sequence[Run | None]) -> list[str]:
         number = keys.index(json.dumps(run.judged_by)) + 1
         return f"{run.title} (data {number} of {len(keys)} with these sizes)" if len(keys) > 1 else run.title
 
-    return [marked(run) if run else "-" for run in runs]
+    return [marked(run) for run in runs]
 
 
 def table_of_runs(runs: Sequence[Run], width: int, metric: str = "auc") -> str:

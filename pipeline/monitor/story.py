@@ -1,4 +1,4 @@
-"""Story of a run, built from its live.jsonl in bounded memory, however long the run is.
+"""Story of a run, built from the lines of its live.jsonl in bounded memory, however long the run is.
 
 There are two clocks: `at` in a line is a time of day; *run time* is the wall seconds of all sessions, concatenated.
 """
@@ -6,38 +6,19 @@ There are two clocks: `at` in a line is a time of day; *run time* is the wall se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeVar
 
-from pipeline.monitor.live.lines import (
-    Begin,
-    BlockSpans,
-    CommitDone,
-    Ended,
-    Evaluated,
-    Fields,
-    LiveLine,
-    Said,
-    Tick,
-    follow_live,
-)  # fmt: skip
+from pipeline.monitor.live.lines import Begin, CommitDone, Ended, Evaluated, LiveLine, Said, Tick
 
 T = TypeVar("T", int, float)
 
-MAX_LAPSES = 600
-"""Maximum number of lapses: about one per two pixels of a plot."""
-MAX_COMMITS = 600
+MAX_LAPSES = 500
+"""Maximum number of lapses, and so of points of a curve over run time."""
 MAX_EVALUATIONS = 2000
-MAX_LANE_BLOCKS = 6
-"""Maximum number of blocks in the timeline."""
 MAX_MESSAGES = 40
-MAX_FIELD_BLOCKS = 16
-"""Maximum number of sampled blocks over which counts of fields are summed."""
-MEAN_OF = 0.015
-"""Minimum averaging period of curves, as a share of run time."""
-RECENT_SECONDS_KEPT = 60.0
+RECENT_SECONDS = 60.0
 """Period before the last tick over which current rates are computed, in seconds."""
 
 
@@ -49,17 +30,14 @@ class Lapse:
     begin: float
     end: float
     """Run time."""
-    session: int
     examples: int
     waits: Mapping[str, float]
     stages: Mapping[str, float]
     """Seconds within the lapse."""
-    moves: Mapping[str, int] | None
-    """None if the counts at the start of the lapse are unknown."""
+    moves: Mapping[str, int]
+    """Empty if the counts at the start of the lapse are unknown."""
     loss: float | None
     """Mean loss; None if no block was trained."""
-    tick: Tick
-    """State at the end of the lapse."""
 
     @property
     def seconds(self) -> float:
@@ -70,21 +48,16 @@ class Lapse:
 class Story:
     """State of a run, as far as its lines describe it."""
 
-    begins: list[tuple[float, Begin]] = field(default_factory=list)
-    """Sessions, each with the run time at which it started."""
+    begin: Begin | None = None
+    """First line of the current session."""
+    starts: list[float] = field(default_factory=list)
+    """Run time at which each session started."""
     lapses: list[Lapse] = field(default_factory=list)
-    evaluations: list[tuple[float, Evaluated]] = field(default_factory=list)
-    """Evaluations with their run time. Only the last one of each split keeps its curves."""
-    commits: list[tuple[float, CommitDone]] = field(default_factory=list)
-    blocks: list[BlockSpans] = field(default_factory=list)
-    """The last sampled blocks, which are consecutive; their times are relative to the session."""
-    fields: list[Fields] = field(default_factory=list)
+    evaluations: list[Evaluated] = field(default_factory=list)
     messages: list[Said] = field(default_factory=list)
     ended: Ended | None = None
     last_at: float = 0.0
     """Time of day of the last line."""
-    versions: dict[str, int] = field(default_factory=lambda: {"lapses": 0, "evaluations": 0, "commits": 0})
-    """Number of times that each of these lists was replaced rather than extended."""
     num_commits: int = 0
     commit_seconds: float = 0.0
     recent: deque[Tick] = field(default_factory=deque)
@@ -96,9 +69,11 @@ class Story:
     """Losses since that tick."""
     _num_ticks: int = 0
 
-    def add_all(self, lines: Iterable[LiveLine]) -> None:
+    def add_all(self, lines: Iterable[LiveLine]) -> Story:
+        """Add some lines, and return this object."""
         for line in lines:
             self.add(line)
+        return self
 
     def add(self, line: LiveLine) -> None:
         self.last_at = line.at
@@ -107,26 +82,19 @@ class Story:
                 self._begin(line)
             case Tick():
                 self._tick(line)
-            case Fields():
-                self.fields = [*self.fields, line][-MAX_FIELD_BLOCKS:]
             case Evaluated():
-                self._evaluated(line)
+                # A session that resumes from an earlier commit evaluates again.
+                key = line.epoch, line.split, line.trained
+                kept = [one for one in self.evaluations if (one.epoch, one.split, one.trained) != key]
+                self.evaluations = [*kept, line][-MAX_EVALUATIONS:]
             case CommitDone():
-                self._commit(line)
+                self.num_commits += 1
+                self.commit_seconds += line.took
             case Said():
                 self.messages = [*self.messages, line][-MAX_MESSAGES:]
             case Ended():
                 self.ended = line
                 self._keep_last()
-
-    def emptied(self) -> Story:
-        """Return an empty story whose versions tell followers that its lists are new."""
-        return Story(versions={name: version + 1 for name, version in self.versions.items()})
-
-    @property
-    def begin(self) -> Begin | None:
-        """First line of the current session."""
-        return self.begins[-1][1] if self.begins else None
 
     @property
     def tick(self) -> Tick | None:
@@ -136,7 +104,7 @@ class Story:
     @property
     def run_time(self) -> float:
         """Run time of the last tick, or of the start of the session."""
-        return (self.begins[-1][0] if self.begins else 0.0) + (self.recent[-1].seconds if self.recent else 0.0)
+        return (self.starts[-1] if self.starts else 0.0) + (self.recent[-1].seconds if self.recent else 0.0)
 
     def lately(self) -> Lapse | None:
         """Return the last seconds of this session as a lapse; None before its first tick."""
@@ -152,36 +120,37 @@ class Story:
 
     def _since(self, before: Tick | None, losses: Sequence[float]) -> Lapse:
         """Return the lapse from a tick of this session, or from its start, to the last tick."""
-        begun, begin = self.begins[-1] if self.begins else (0.0, None)
-        loss = sum(losses) / len(losses) if losses else None
-        lapse = lapse_between(begin, before, self.recent[-1])
-        session = max(len(self.begins) - 1, 0)
-        return replace(lapse, begin=begun + lapse.begin, end=begun + lapse.end, session=session, loss=loss)
+        start, begin, now = self.starts[-1] if self.starts else 0.0, self.begin, self.recent[-1]
+        if before:
+            examples, waits, stages, moves = before.examples, before.waits, before.stages, before.moves
+        else:
+            examples, waits, stages, moves = begin.examples if begin else 0, {}, {}, {}
+        # No line contains the counts of moves with which a resumed session starts.
+        known = before or (begin and begin.examples == 0)
+        return Lapse(
+            start + (before.seconds if before else 0.0), start + now.seconds, max(now.examples - examples, 0),
+            _less(now.waits, waits), _less(now.stages, stages), _less(now.moves, moves) if known else {},
+            sum(losses) / len(losses) if losses else None,
+        )  # fmt: skip
 
     def _begin(self, line: Begin) -> None:
         self._keep_last()
         at = self.run_time
-        if self.ended and self.begins:
-            at = max(at, self.begins[-1][0] + self.ended.seconds)
-        self.begins.append((at, line))
+        if self.ended and self.starts:
+            at = max(at, self.starts[-1] + self.ended.seconds)
+        self.starts.append(at)
+        self.begin, self.ended, self._kept = line, None, None
         self.recent.clear()
-        self.blocks, self.ended, self._kept = [], None, None
 
     def _tick(self, tick: Tick) -> None:
-        self._add_blocks(tick)
         self.recent.append(tick)
-        while len(self.recent) > 2 and self.recent[1].seconds <= tick.seconds - RECENT_SECONDS_KEPT:
+        while len(self.recent) > 2 and self.recent[1].seconds <= tick.seconds - RECENT_SECONDS:
             self.recent.popleft()
         if tick.loss is not None:
             self._losses.append(tick.loss)
         self._num_ticks += 1
         if self._num_ticks % self._stride == 0:
             self._keep_last()
-
-    def _add_blocks(self, tick: Tick) -> None:
-        for block in tick.blocks:
-            follows = self.blocks and self.blocks[-1].number + 1 == block.number
-            self.blocks = [*self.blocks, block][-MAX_LANE_BLOCKS:] if follows else [block]
 
     def _keep_last(self) -> None:
         """End a lapse at the last tick. If there are too many lapses, merge them in pairs and make later ones
@@ -191,99 +160,40 @@ class Story:
         self.lapses.append(self._since(self._kept, self._losses))
         self._kept, self._losses = self.recent[-1], []
         if len(self.lapses) > MAX_LAPSES:
-            self.lapses = list(_merged(self.lapses))
+            self.lapses = merged(self.lapses)
             self._stride *= 2
-            self.versions["lapses"] += 1
-
-    def _evaluated(self, line: Evaluated) -> None:
-        if line.curves:
-            for number, (at, earlier) in enumerate(self.evaluations):
-                if earlier.curves and earlier.split == line.split:
-                    self.evaluations[number] = (at, earlier.model_copy(update={"curves": ()}))
-        # A session that resumes from an earlier commit evaluates again.
-        key = line.epoch, line.split, line.trained
-        kept = [(at, e) for at, e in self.evaluations if (e.epoch, e.split, e.trained) != key]
-        if len(kept) < len(self.evaluations) or len(kept) >= MAX_EVALUATIONS:
-            self.versions["evaluations"] += 1
-        self.evaluations = [*kept, (self.run_time, line)][-MAX_EVALUATIONS:]
-
-    def _commit(self, line: CommitDone) -> None:
-        at = (self.begins[-1][0] if self.begins else 0.0) + line.seconds
-        self.num_commits += 1
-        self.commit_seconds += line.took
-        self.commits.append((at, line))
-        if len(self.commits) > MAX_COMMITS:
-            self.commits = self.commits[::2]
-            self.versions["commits"] += 1
 
 
-class FollowedStory:
-    """The story of a run, as its live.jsonl grows."""
-
-    def __init__(self, folder: Path) -> None:
-        self._lines, self._story = follow_live(folder), Story()
-
-    def read(self) -> Story:
-        """Return the story, extended by new lines. It is a new object after the run restarts from scratch, and empty
-        while there is no file."""
-        while (lines := next(self._lines)) != []:
-            if lines is None:
-                self._story = self._story.emptied()
-            else:
-                self._story.add_all(lines)
-        return self._story
+def merged(lapses: Sequence[Lapse]) -> list[Lapse]:
+    """Merge consecutive lapses in pairs; the last one of an odd number stays."""
+    pairs = [_union(one, other) for one, other in zip(lapses[::2], lapses[1::2], strict=False)]
+    return [*pairs, *lapses[2 * len(pairs) :]]
 
 
-def lapse_between(begin: Begin | None, before: Tick | None, now: Tick) -> Lapse:
-    """Return the lapse between two ticks of the session of `begin`, or from its start if `before` is None, on the
-    session's clock."""
-    # No line contains the counts of moves with which a resumed session starts.
-    moves = before.moves if before else {} if begin and begin.examples == 0 else None
-    examples = before.examples if before else begin.examples if begin else 0
-    waits, stages = (before.waits, before.stages) if before else ({}, {})
-    return Lapse(
-        before.seconds if before else 0.0, now.seconds, 0, max(now.examples - examples, 0), _less(now.waits, waits),
-        _less(now.stages, stages), None if moves is None else _less(now.moves, moves), now.loss, now,
-    )  # fmt: skip
+def thinned(lapses: Sequence[Lapse], most: int) -> Sequence[Lapse]:
+    """Merge lapses until there are at most this many."""
+    while len(lapses) > most:
+        lapses = merged(lapses)
+    return lapses
 
 
-def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterator[Lapse]:
-    """Yield a lapse and the earlier lapses of its session that ended at most `seconds` before its end, for averages. In
-    a long run the period grows, to a few pixels of a plot."""
-    end, session = lapses[number].end, lapses[number].session
-    period = max(seconds, MEAN_OF * end)
-    while number >= 0 and lapses[number].session == session and end - lapses[number].end < period:
-        yield lapses[number]
-        number -= 1
-
-
-def _merged(lapses: Sequence[Lapse]) -> Iterator[Lapse]:
-    """Merge lapses of the same session in pairs."""
-    waiting: Lapse | None = None
-    for lapse in lapses:
-        if waiting is None or waiting.session != lapse.session:
-            if waiting is not None:
-                yield waiting
-            waiting = lapse
-        else:
-            yield _union(waiting, lapse)
-            waiting = None
-    if waiting is not None:
-        yield waiting
+def total(spent: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    """Sums by name."""
+    sums: dict[str, T] = {}
+    for one in spent:
+        for name, value in one.items():
+            sums[name] = sums.get(name, 0) + value
+    return sums
 
 
 def _union(one: Lapse, other: Lapse) -> Lapse:
     losses = [each.loss for each in (one, other) if each.loss is not None]
-    moves = None if one.moves is None or other.moves is None else _plus(one.moves, other.moves)
     return replace(
-        other, begin=one.begin, examples=one.examples + other.examples, waits=_plus(one.waits, other.waits),
-        stages=_plus(one.stages, other.stages), moves=moves, loss=sum(losses) / len(losses) if losses else None,
+        other, begin=one.begin, examples=one.examples + other.examples, waits=total((one.waits, other.waits)),
+        stages=total((one.stages, other.stages)), moves=total((one.moves, other.moves)),
+        loss=sum(losses) / len(losses) if losses else None,
     )  # fmt: skip
 
 
-def _plus(one: Mapping[str, T], other: Mapping[str, T]) -> dict[str, T]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
 def _less(totals: Mapping[str, T], before: Mapping[str, T]) -> dict[str, T]:
-    return {name: max(total - before.get(name, 0), 0) for name, total in totals.items()}
+    return {name: max(value - before.get(name, 0), 0) for name, value in totals.items()}

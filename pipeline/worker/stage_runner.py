@@ -45,7 +45,6 @@ from pipeline.stages.train import move, train
 from pipeline.stages.unite import STOPPED_ELSEWHERE
 from pipeline.stages.write_back import write_back
 from pipeline.storage.wide_rows import write_first_rows
-from pipeline.worker.field_counts import EVERY, field_counts
 from pipeline.worker.flight import Flight, RingLengths, expect, read_already
 from pipeline.worker.foresight import Foresight
 from pipeline.worker.membership import Membership
@@ -62,7 +61,7 @@ class StageRunner:
     def __init__(self, workflow: Workflow, source: Source, tiers: Tiers, membership: Membership | None = None) -> None:
         self.source, self.tiers = source, tiers
         device, sizes = tiers.device, tiers.sizes
-        self._owners = owners = KeyOwners(membership.owner_of_shard, membership.rank.world) if membership else None
+        owners = KeyOwners(membership.owner_of_shard, membership.rank.world) if membership else None
         self._dedup_threads = Threads(share_of(workflow.schedule.threads), "dedup")
         work = Workspace(source.layout, self._dedup_threads, owners)
         self._staging: U32 = device.pinned((sizes.staging_rows, tiers.row.num_words), np.uint32)
@@ -147,11 +146,7 @@ class StageRunner:
                 return StageResult(stage, number, call, refusal=record)
             case Plan():
                 return StageResult(stage, number, call, moves=record.moves)
-        counts = None
-        if stage == "prefetch" and not number % EVERY and self._blocks[number].trains:
-            index_on_host = not self.tiers.device.on_gpu or self._owners is not None
-            counts = field_counts(self._flights[number], self.source.layout, index_on_host)
-        return StageResult(stage, number, call, trained=block_result, fields=counts)
+        return StageResult(stage, number, call, trained=block_result)
 
     def _expect(self, stage: str, number: int) -> None:
         expected = self._next[stage]

@@ -152,12 +152,12 @@ def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
         os.kill(driver.crew.machines[1].pid, number)
 
     driver = crew_driver(workflow, tmp_path / "run", pool, at_once(examples, lose), **SIZES)
-    links = driver.crew.page, driver.crew.dashboard
+    link = driver.crew.dashboard
     result = driver.run()
-    assert (driver.crew.page, driver.crew.dashboard) == links
-    assert [line.split(":")[0] for line in driver.progress.lines].count("page") == 1
-    with urlopen(driver.crew.page, timeout=60) as page:
-        assert b"run - pipeline" in page.read()
+    assert driver.crew.dashboard == link
+    assert [line.split(":")[0] for line in driver.progress.lines].count("dashboard") == 1
+    with urlopen(link, timeout=60) as page:
+        assert b"bokeh" in page.read()
     assert any("restart from the last commit" in line for line in driver.progress.lines), (
         "nobody was lost: this shows nothing"
     )
@@ -180,8 +180,8 @@ def test_links_that_change_with_lost_workers_are_printed(workflow, pool, tmp_pat
     monkeypatch.setattr(WorkerPool, "close", close_and_take)
     driver._recover(WorkerLost("worker 1 is gone"), said.append)
     taken[0].close()
-    assert str(port) not in driver.crew.page
-    assert said[1:] == [f"page: {driver.crew.page}", f"dashboard: {driver.crew.dashboard}"]
+    assert str(port) not in driver.crew.dashboard
+    assert said[1:] == [f"dashboard: {driver.crew.dashboard}"]
     driver.crew.close()
 
 

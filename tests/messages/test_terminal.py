@@ -42,7 +42,7 @@ def test_a_command_shows_control_characters_of_names(tmp_path, monkeypatch):
 
 def test_an_error_shows_control_characters_of_a_path(tmp_path, monkeypatch):
     terminal = begin(monkeypatch)
-    assert __main__.main(["watch", f"{tmp_path}/{CLEAR}\r\x9b"]) == 2
+    assert __main__.main(["report", f"{tmp_path}/{CLEAR}\r\x9b"]) == 2
     assert "\\x1b[2J\\r\\x9b: there is no such folder" in terminal.getvalue()
 
 

@@ -7,13 +7,11 @@ which starts with a `Begin`; totals of examples and moves cover the whole run.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
-from pipeline.settings import Amount, Count, Strict, read_json
+from pipeline.settings import STRICT, Amount, Count, Strict, read_json
 
 LIVE = "live.jsonl"
 
@@ -24,21 +22,25 @@ CAUSES = (
 """Causes of waits in training. "hand-over": a task was ready but had not started; "start": the workers took up the
 blocks of a stretch; "end": the last results were fetched, or the result of the run was written."""
 
-OFTEN = (b'{"event":"tick"', b'{"event":"fields"')
-"""Prefixes of the lines that are written every few seconds."""
-LINES_AT_ONCE = 1000
+OFTEN = b'{"event":"tick"'
+"""Prefix of the lines that are written once a second."""
 
 
-class Begin(Strict):
+class Line(Strict):
+    """A line; values with other names in it are ignored."""
+
+    model_config = STRICT | {"extra": "ignore"}
+
+    event: str
+    at: Amount
+
+
+class Begin(Line):
     """A session started, or its workers were restarted from the last commit."""
 
     event: Literal["begin"] = "begin"
-    at: Amount
     name: str
     """Name of the workflow."""
-    fields: tuple[str, ...]
-    """Names of the categorical fields, in the order of `Fields`."""
-    labels: tuple[str, ...]
     examples: Count
     """Examples of the agenda (training and evaluation) before the position at which the session started."""
     total: Count
@@ -46,32 +48,16 @@ class Begin(Strict):
     epochs: Count
     batch_size: Count
     workers: Count
-    threads: Count
     device: str
     row_bytes: Count
-    device_rows: Count
-    host_rows: Count
-    """Capacity of each tier in rows, over all workers."""
     disk_cap_bytes: Count
     versions: dict[str, str]
 
 
-class BlockSpans(Strict):
-    """Times of one block."""
-
-    number: Count
-    split: str
-    spans: tuple[tuple[str, float, float, str, float], ...]
-    """(stage, start, stop, stage that it waited for last, time when that stage finished). Times are in seconds since
-    the session started; an empty name and 0.0 if it waited for none. With several workers, those of the first
-    worker."""
-
-
-class Tick(Strict):
+class Tick(Line):
     """State of a run, written at most once a second."""
 
     event: Literal["tick"] = "tick"
-    at: Amount
     seconds: Amount
     """Wall seconds of this session."""
     examples: Count
@@ -81,24 +67,16 @@ class Tick(Strict):
     epoch: Count
     """Number of the epoch, from 0."""
     split: str
-    block: Count
-    block_batches: Count
-    look_ahead: Count
     loss: float | None
     """Mean loss of the training blocks since the last tick; None if there were none."""
     lr_rows: Amount
     lr_dense: Amount
-    ready: Count
-    """Number of blocks that were staged and waiting when the last `train` started."""
     stages: dict[str, float]
     """Wall seconds of each stage."""
     waits: dict[str, float]
     """Seconds that training waited, by cause (`CAUSES`); under "train", the seconds that it did not wait."""
     moves: dict[str, Count]
     """Counts of `Moves`, summed over training and evaluation."""
-    device_rows: Count
-    host_rows: Count
-    """Current number of rows in each tier."""
     disk_bytes: Count
     """Size of the log: the bytes of the last commit plus those written since."""
     free_bytes: Count
@@ -106,56 +84,25 @@ class Tick(Strict):
     rss_bytes: Count
     """Resident memory of the driver process."""
     observer_seconds: Amount
-    """CPU seconds spent on this file so far."""
-    blocks: tuple[BlockSpans, ...] = ()
-    """A sample of consecutive blocks that finished since the last tick."""
+    """CPU seconds spent on this file and the report so far in this session."""
 
 
-class Fields(Strict):
-    """Counts of one block, by field. A key that several fields of a table share counts for the first such field in the
-    block."""
-
-    event: Literal["fields"] = "fields"
-    at: Amount
-    block: Count
-    values: tuple[Count, ...]
-    keys: tuple[Count, ...]
-    """Unique keys."""
-    host: tuple[Count, ...]
-    disk: tuple[Count, ...]
-    new: tuple[Count, ...]
-    """Unique keys that were not on the device, by where they were found; `new`: nowhere."""
-
-
-class Curve(Strict):
-    """Sums over the examples of a split, binned by predicted probability. Bins have equal width in the logit, from -8
-    to 8; the first and last bins include everything beyond."""
-
-    label: str
-    weight: tuple[Amount, ...]
-    predicted: tuple[Amount, ...]
-    clicked: tuple[Amount, ...]
-
-
-class Evaluated(Strict):
+class Evaluated(Line):
     """A split was evaluated, or an epoch's progressive metrics are complete."""
 
     event: Literal["evaluated"] = "evaluated"
-    at: Amount
     epoch: Count
     """Number of the epoch, from 1."""
     split: str
     seconds: Amount
     trained: Count
     metrics: dict[str, float | None]
-    curves: tuple[Curve, ...] = ()
 
 
-class CommitDone(Strict):
+class CommitDone(Line):
     """A commit was published."""
 
     event: Literal["commit"] = "commit"
-    at: Amount
     number: Count
     name: str | None
     seconds: Amount
@@ -168,19 +115,17 @@ class CommitDone(Strict):
     """Bytes written to the log over the whole run."""
 
 
-class Said(Strict):
+class Said(Line):
     """A message to the user."""
 
     event: Literal["said"] = "said"
-    at: Amount
     text: str
 
 
-class Ended(Strict):
+class Ended(Line):
     """The session ended."""
 
     event: Literal["end"] = "end"
-    at: Amount
     how: Literal["finished", "interrupted", "failed"]
     seconds: Amount
     waits: dict[str, float]
@@ -191,14 +136,14 @@ class Ended(Strict):
     """Cause that limited the speed of the run, and its remedy; after a failure, its message."""
 
 
-LiveLine = Begin | Tick | Fields | Evaluated | CommitDone | Said | Ended
+LiveLine = Begin | Tick | Evaluated | CommitDone | Said | Ended
 LINE_KINDS: dict[str, type[LiveLine]] = {kind.model_fields["event"].default: kind for kind in (
-    Begin, Tick, Fields, Evaluated, CommitDone, Said, Ended,
+    Begin, Tick, Evaluated, CommitDone, Said, Ended,
 )}  # fmt: skip
 
 
 def parse_line(line: str) -> LiveLine | None:
-    """Parse a line; None if it is not a complete line of this version, for example after a kill during a write."""
+    """Parse a line; None if it is not a complete line of a known kind, for example after a kill during a write."""
     kind = LINE_KINDS.get(line.removeprefix('{"event":"').partition('"')[0])
     try:
         return read_json(kind, line) if kind else None
@@ -209,45 +154,7 @@ def parse_line(line: str) -> LiveLine | None:
 def read_live(folder: Path) -> Iterator[LiveLine]:
     """Yield the lines of a run directory, oldest first. Raises OSError if it has no live.jsonl."""
     with (folder / LIVE).open("rb") as file:
-        yield from _parsed(file)
-
-
-def follow_live(folder: Path) -> Iterator[list[LiveLine] | None]:
-    """Yield the lines of a run directory endlessly, up to `LINES_AT_ONCE` at a time: first the existing lines, then new
-    ones. Yields an empty list while nothing is new or there is no file. Yields None when the file was replaced, because
-    it was thinned or the run restarted from scratch; the new file is then read from the start."""
-    path = folder / LIVE
-    while True:
-        try:
-            with path.open("rb") as file:
-                yield from _lines_of(file, path)
-            yield None
-        except OSError:
-            yield []
-
-
-def _lines_of(file: BinaryIO, path: Path) -> Iterator[list[LiveLine]]:
-    """Yield new lines of an open file until another file replaces it."""
-    inode, rest = os.fstat(file.fileno()).st_ino, b""
-    while True:
-        whole: list[bytes] = []
-        for text in islice(file, LINES_AT_ONCE):
-            if text.endswith(b"\n"):
-                whole.append(rest + text)
-                rest = b""
-            else:
-                rest += text
-        lines = list(_parsed(whole))
-        # An empty list means that nothing is new. Lines of another version parse to nothing, but they are new.
-        if lines or not whole:
-            yield lines
-        there = path.stat() if path.exists() else None
-        if there is None or there.st_ino != inode or there.st_size < file.tell():
-            return
-
-
-def _parsed(lines: Iterable[bytes]) -> Iterator[LiveLine]:
-    yield from filter(None, (parse_line(text.decode(errors="replace")) for text in lines))
+        yield from filter(None, (parse_line(text.decode(errors="replace")) for text in file))
 
 
 def every_second(lines: Iterable[bytes]) -> Iterator[bytes]:

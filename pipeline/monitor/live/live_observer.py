@@ -1,4 +1,5 @@
-"""The observer that writes live.jsonl. A failed write ends the file but not the run. Writes are not synced to disk."""
+"""The observer that writes live.jsonl, and the report while the run trains. A failed write ends no run. Writes are not
+synced to disk."""
 
 from __future__ import annotations
 
@@ -12,44 +13,29 @@ from pathlib import Path
 from pipeline.machine.memory import resident_bytes
 from pipeline.metrics.totals import COUNTS
 from pipeline.monitor.history import History
-from pipeline.monitor.live.lines import (
-    LIVE,
-    Begin,
-    BlockSpans,
-    CommitDone,
-    Curve,
-    Ended,
-    Evaluated,
-    Fields,
-    LiveLine,
-    Said,
-    Tick,
-    every_second,
-)
+from pipeline.monitor.live.lines import LIVE, Begin, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, every_second
 from pipeline.monitor.live.waits import Edges, Waits, what_binds
 from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
-from pipeline.records import Block, BlockResult, Moves, StageResult
+from pipeline.monitor.page.report_file import ReportFile
+from pipeline.records import BlockResult, Moves, StageResult
 
 SECONDS_A_TICK = 1.0
-FIELDS_SECONDS = 10.0
-MAX_FILE_BYTES = 64 << 20
-BLOCKS_SAMPLED = 6
-"""Number of consecutive blocks whose times are written together. The next group starts this number of ticks later; at
-less than one block per tick, all blocks are written."""
+MAX_FILE_BYTES = 16 << 20
+"""About a second of reading for the report of a resumed run."""
 
 
 class LiveObserver(Observer):
     """Observer that writes the state of a run once a second, and its events as they occur."""
 
     def __init__(
-        self, folder: Path, begin: Begin, stages: tuple[str, ...], edges: Edges, overlaps: bool,
+        self, report: ReportFile, begin: Begin, stages: tuple[str, ...], edges: Edges, overlaps: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
-        """`begin`: the first line, whose `at` and `examples` are filled in here. `stages`, `edges`: those of the
-        schedule. `overlaps`: see `Waits`."""
-        self._folder, self._begin, self._clock = folder, begin, clock
+        """`report`: follows the lines; live.jsonl is in the same folder. `begin`: the first line, whose `at` and
+        `examples` are filled in here. `stages`, `edges`: those of the schedule. `overlaps`: see `Waits`."""
+        self._report, self._begin, self._clock = report, begin, clock
         self._new_waits = lambda now: Waits(edges, stages, overlaps, begin.device != "cpu", now)
-        self._file = LiveFile(folder)
+        self._file = LiveFile(report.run_dir)
         self._cpu = 0.0
         self.ended: Ended | None = None
         """The last line; None until the session ends."""
@@ -59,25 +45,21 @@ class LiveObserver(Observer):
         with self._counted():
             self._reset(examples, history, commit)
             begin = self._begin.model_copy(update={"at": time.time(), "examples": examples})
-            self._file.write(begin, begins=True)
+            self._write(begin, begins=True)
 
     def _reset(self, examples: int, history: History, commit: CommitFacts | None) -> None:
         self.waits = self._new_waits(self._clock())
         self._history, self._examples = history, examples
-        self._device_rows = self._host_rows = 0
         self._log_rows, self._written_rows = commit.log_rows if commit else 0, 0
-        self._tick_at = self._fields_at = -math.inf
+        self._tick_at = -math.inf
         self._newest: BlockResult | None = None
         self._parts: dict[str, float] = {}
         self._losses: list[tuple[float, float]] = []
-        self._blocks: list[BlockSpans] = []
-        self._room, self._writes_blocks = BLOCKS_SAMPLED, True
-        self._stretch = ComingStretch((), 0, 0, 0.0, 0.0)
-        self._of_number: dict[int, Block] = {}
+        self._rates = 0.0, 0.0
 
     def on_stretch(self, stretch: ComingStretch) -> None:
         with self._counted():
-            self._stretch, self._of_number = stretch, {block.number: block for block in stretch.blocks}
+            self._rates = stretch.lr_rows, stretch.lr_dense
             self.waits.begin_stretch(stretch.blocks, stretch.look_ahead, self._clock())
 
     def on_stage(self, done: StageResult) -> None:
@@ -90,10 +72,9 @@ class LiveObserver(Observer):
                 self._move(done.moves)
             if done.trained:
                 self._train(done.trained)
-            if done.fields:
-                self._write_fields(done)
-            if done.stage == "write_back":
-                self._finish_block(done.number)
+            now = self._clock()
+            if done.stage == "write_back" and self._newest and now - self._tick_at >= SECONDS_A_TICK:
+                self._tick(now)
 
     def on_drained(self) -> None:
         with self._counted():
@@ -105,7 +86,7 @@ class LiveObserver(Observer):
             self.waits.spent("start", commit.began)
             self.waits.spent("commit", now)
             self._log_rows, self._written_rows = commit.log_rows, 0
-            self._file.write(
+            self._write(
                 CommitDone(
                     at=time.time(), number=commit.number, name=commit.name, seconds=self._seconds_at(commit.began),
                     took=max(0.0, now - commit.began), live_rows=commit.live_rows, log_bytes=self._log_bytes,
@@ -114,7 +95,8 @@ class LiveObserver(Observer):
             )  # fmt: skip
 
     def on_line(self, text: str) -> None:
-        self._file.write(Said(at=time.time(), text=text))
+        with self._counted():
+            self._write(Said(at=time.time(), text=text))
 
     def on_end(self, how: Outcome, text: str) -> None:
         with self._counted():
@@ -128,16 +110,11 @@ class LiveObserver(Observer):
                 at=time.time(), how=how, seconds=seconds, waits=_rounded(waits), parts=_rounded(self._parts),
                 text=text or what_binds(waits, seconds),
             )  # fmt: skip
-            self._file.write(self.ended)
+            self._write(self.ended)
 
     def _move(self, moves: Moves) -> None:
-        if not moves.arrives:
-            return
-        arrived = moves.host_hits + moves.disk_hits + moves.new
-        to_disk = moves.device_to_disk + moves.host_to_disk
-        self._device_rows += arrived - moves.device_to_host - moves.device_to_disk
-        self._host_rows += moves.device_to_host - moves.host_hits - moves.host_to_disk
-        self._written_rows += to_disk - moves.unchanged + moves.padding
+        if moves.arrives:
+            self._written_rows += moves.device_to_disk + moves.host_to_disk - moves.unchanged + moves.padding
 
     def _train(self, trained: BlockResult) -> None:
         block, self._newest = trained.block, trained
@@ -146,62 +123,35 @@ class LiveObserver(Observer):
             self._losses.append((trained.loss, trained.weight or float(block.num_examples)))
         if trained.metrics:
             metrics = {name: value if math.isfinite(value) else None for name, value in trained.metrics.items()}
-            curves = tuple(
-                Curve(label=label, weight=of[0], predicted=of[1], clicked=of[2])
-                for label, of in zip(self._begin.labels, trained.curve_T3C, strict=False)
-            )
-            self._file.write(
+            self._write(
                 Evaluated(
                     at=time.time(), epoch=block.round, split=block.split, trained=self._history.trained,
-                    seconds=self._seconds_at(self._clock()), metrics=metrics, curves=curves,
+                    seconds=self._seconds_at(self._clock()), metrics=metrics,
                 )
             )  # fmt: skip
-
-    def _write_fields(self, done: StageResult) -> None:
-        now, counts = self._clock(), done.fields
-        if counts and now - self._fields_at >= FIELDS_SECONDS:
-            self._fields_at = now
-            self._file.write(
-                Fields(
-                    at=time.time(), block=done.number, values=counts.values_F, keys=counts.keys_F, host=counts.host_F,
-                    disk=counts.disk_F, new=counts.new_F,
-                )
-            )  # fmt: skip
-
-    def _finish_block(self, number: int) -> None:
-        # What a block's tasks waited for is known only when all blocks of its window are finished.
-        block = self._of_number.get(number - self._stretch.look_ahead)
-        if block and self._writes_blocks:
-            self._blocks.append(self.waits.block_spans(block))
-            self._room -= 1
-            self._writes_blocks = self._room > 0
-        now = self._clock()
-        if self._newest and now - self._tick_at >= SECONDS_A_TICK:
-            self._tick(now)
 
     def _tick(self, now: float) -> None:
         assert self._newest
         block, totals = self._newest.block, self._history.tiers.counts().values()
-        weight = sum(weight for _, weight in self._losses)
+        (lr_rows, lr_dense), weight = self._rates, sum(weight for _, weight in self._losses)
         loss = sum(loss * weight for loss, weight in self._losses) / weight if weight else None
-        space = os.statvfs(self._folder)
-        self._file.write(
+        space = os.statvfs(self._report.run_dir)
+        self._write(
             Tick(
                 at=time.time(), seconds=self._seconds_at(now), examples=self._examples,
-                trained=self._history.trained, epoch=block.round - 1, split=block.split, block=block.number,
-                block_batches=self._stretch.block_batches, look_ahead=self._stretch.look_ahead, loss=loss,
-                lr_rows=self._stretch.lr_rows, lr_dense=self._stretch.lr_dense, ready=max(0, self._history.ready),
-                stages=_rounded(self._history.times.seconds), waits=_rounded(self.waits.seconds),
-                moves={name: sum(counts[name] for counts in totals) for name in COUNTS},
-                device_rows=max(0, self._device_rows), host_rows=max(0, self._host_rows), disk_bytes=self._log_bytes,
+                trained=self._history.trained, epoch=block.round - 1, split=block.split, loss=loss, lr_rows=lr_rows,
+                lr_dense=lr_dense, stages=_rounded(self._history.times.seconds), waits=_rounded(self.waits.seconds),
+                moves={name: sum(counts[name] for counts in totals) for name in COUNTS}, disk_bytes=self._log_bytes,
                 free_bytes=space.f_bavail * space.f_frsize, rss_bytes=resident_bytes(),
-                observer_seconds=round(self._cpu, 4), blocks=tuple(self._blocks),
+                observer_seconds=round(self._cpu, 4),
             )
         )  # fmt: skip
         self._tick_at = now
-        self._losses, self._blocks = [], []
-        self._room = min(self._room + 1, BLOCKS_SAMPLED)
-        self._writes_blocks = self._writes_blocks or self._room == BLOCKS_SAMPLED
+        self._losses = []
+
+    def _write(self, line: LiveLine, begins: bool = False) -> None:
+        self._file.write(line, begins)
+        self._report.add(line)
 
     def _seconds_at(self, moment: float) -> float:
         """Seconds since the start of the session, at least 0: the clock may have been set back."""

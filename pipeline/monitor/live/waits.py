@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pipeline.monitor.live.lines import CAUSES, BlockSpans
+from pipeline.monitor.live.lines import CAUSES
 from pipeline.records import Block, StageCall
 
 OfBlock = tuple[str, int]
@@ -109,16 +109,6 @@ class Waits:
                 self._give_parts(call, call.start, call.stop)
         self._in_turn = later
 
-    def block_spans(self, block: Block) -> BlockSpans:
-        """Times of a block of this stretch, and what each of its tasks waited for."""
-        found = []
-        for stage in (*self._stages, *ON_GPU):
-            if call := self._calls.get((stage, block.number)):
-                waited, done = self._last_before((stage, block.number), call.start)
-                times = [round(moment - self.began, 4) for moment in (call.start, call.stop)]
-                found.append((stage, times[0], times[1], waited, round(done - self.began, 4) if waited else 0.0))
-        return BlockSpans(number=block.number, split=block.split, spans=tuple(found))
-
     def _train(self, number: int) -> None:
         """Attribute the time up to the end of a block's training."""
         call = self._calls.get((self._training, number))
@@ -170,13 +160,6 @@ class Waits:
         """The task, or the same block's task of the preceding stage if this stage has no work here."""
         stage, number = task
         return task if task in self._calls else (self._stages[max(0, self._stages.index(stage) - 1)], number)
-
-    def _last_before(self, task: OfBlock, start: float) -> tuple[str, float]:
-        """Among the tasks that this task waited for, the stage of the last to finish, and when it finished; ("", 0.0)
-        if there is none."""
-        done = [(call.stop, of[0]) for of in self._before(task) if (call := self._calls.get(of)) and call.stop <= start]
-        stop, stage = max(done, default=(0.0, ""))
-        return stage, stop
 
     def _give_parts(self, call: StageCall, start: float, stop: float, rest: str = "") -> None:
         """Attribute a piece of a call proportionally to the causes of its parts, and the rest to the cause of its

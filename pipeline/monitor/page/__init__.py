@@ -1,2 +1,1 @@
-"""The page of a run, during and after training: served by `watch` and Dask's server, or written to a file by
-`report`."""
+"""The report of a run: one HTML file that needs no network, written while the run trains and by `pipeline report`."""

@@ -1,4 +1,4 @@
-"""Tables of a report, as HTML: result, stages, training data, settings."""
+"""Tables of a report: evaluations, the run, its result, stages, data and settings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from pipeline.monitor.page.humanized import short_size
-from pipeline.monitor.report import number
+from pipeline.monitor.live.lines import Evaluated
+from pipeline.monitor.page.humanized import percent, short_duration, short_size
+from pipeline.monitor.report import OF_LABEL, number, of_labels
+from pipeline.monitor.story import Story
+from pipeline.spans.passes import SPAN
+from pipeline.spans.table import LAST
 
 GIB = 1 << 30
 SENT_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
@@ -16,16 +20,48 @@ SENT_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreeme
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A table of texts. The first `left` columns are left-aligned and wrap."""
-    top = "".join(f"<th{_left(n < left)}>{escape(text)}</th>" for n, text in enumerate(head))
+    """A table of texts. The first column names the rows. The first `left` columns are left-aligned and wrap."""
+    top = "".join(f'<th scope="col"{_left(n < left)}>{escape(text)}</th>' for n, text in enumerate(head))
     body = "".join(
-        f"<tr>{''.join(f'<td{_left(n < left)}>{escape(text)}</td>' for n, text in enumerate(row))}</tr>" for row in rows
+        f'<tr><th scope="row">{escape(first)}</th>'
+        f"{''.join(f'<td{_left(n < left)}>{escape(text)}</td>' for n, text in enumerate(others, 1))}</tr>"
+        for first, *others in rows
     )
-    return f"<div class='wide'><table>{f'<tr>{top}</tr>' if any(head) else ''}{body}</table></div>"
+    return f'<div class="wide"><table>{f"<thead><tr>{top}</tr></thead>" * any(head)}<tbody>{body}</tbody></table></div>'
 
 
 def _left(yes: bool) -> str:
     return ' class="text"' if yes else ""
+
+
+def evaluations_table(story: Story) -> str:
+    """A row for each of the last evaluations and each label, the newest first."""
+    rows = [row for one in reversed(story.evaluations[-LAST:]) for row in _evaluation_rows(one)]
+    names = [name for name in OF_LABEL if any(name in metrics for _, metrics in rows)]
+    cells = [(what, *(number(metrics.get(name), ".5f") for name in names)) for what, metrics in rows]
+    return html_table(("evaluation", *names), cells) if cells else ""
+
+
+def _evaluation_rows(one: Evaluated) -> list[tuple[str, Mapping[str, float]]]:
+    # Metrics may be whole numbers in JSON, such as an AUC of 1.
+    values = {name: float(value) for name, value in one.metrics.items() if value is not None}
+    common, by_label = of_labels(values)
+    what = f"span {one.epoch}, before training on it" if one.split == SPAN else f"{one.split}, epoch {one.epoch}"
+    return [(f"{what}, {label}", of) for label, of in by_label.items()] or [(what, common)]
+
+
+def run_table(story: Story) -> str:
+    """Times, commits, memory, and versions of libraries."""
+    if not story.begin:
+        return ""
+    facts = [("run time", short_duration(story.run_time)), ("sessions", f"{len(story.starts):,}")]
+    if story.num_commits:
+        mean = short_duration(story.commit_seconds / story.num_commits)
+        facts.append(("commits", f"{story.num_commits:,}, {mean} each on average"))
+    if tick := story.tick:
+        facts.append(("memory of the driver's process", short_size(tick.rss_bytes)))
+        facts.append(("CPU of live.jsonl and this report", percent(tick.observer_seconds / max(tick.seconds, 1e-9))))
+    return html_table((), [*facts, *sorted(story.begin.versions.items())])
 
 
 def result_table(result: Mapping[str, Any]) -> str:
@@ -104,10 +140,10 @@ def settings_table(settings: Mapping[str, Any]) -> str:
         group, _, name = path.partition(".")
         groups.setdefault(group if name else "", []).append((name or group, setting_text(value)))
     parts = [
-        f"<div class='group'><h3>{escape(group)}</h3>{html_table((), rows, left=2)}</div>"
+        f'<div class="group"><h3>{escape(group)}</h3>{html_table((), rows, left=2)}</div>'
         for group, rows in groups.items()
     ]
-    return f"<div class='groups'>{''.join(parts)}</div>"
+    return f'<div class="groups">{"".join(parts)}</div>'
 
 
 def setting_text(value: Any, most: int = 160) -> str:

@@ -106,17 +106,6 @@ def test_a_worker_with_another_clock_is_attributed_by_its_clock(offset: float) -
     assert waits.seconds["commit"] == pytest.approx(120.0 - (50 + 8 * len(ON_HOST) + 1))
 
 
-def test_a_blocks_times_say_what_each_task_waited_for() -> None:
-    waits = Waits(edges, STAGES, overlaps=True, on_gpu=False, now=10.0)
-    waits.begin_stretch(BLOCKS[:1], 0, 10.0)
-    for at, stage in enumerate(ON_HOST):
-        waits.add(StageCall(stage, 0, 11.0 + at, 12.0 + at, 0.0))
-    waited = {stage: times for stage, *times in waits.block_spans(BLOCKS[0]).spans}
-    assert waited["read"] == [1.0, 2.0, "", 0.0]
-    assert waited["plan"] == [3.0, 4.0, "dedup", 3.0]
-    assert waited["train"] == [5.0, 6.0, "prefetch", 5.0]
-
-
 def test_on_a_gpu_its_own_work_is_training_and_copies_are_waits() -> None:
     """The stage `train` only gives the GPU its work. Its times come last, when the pipeline has drained."""
     waits = Waits(edges, STAGES, overlaps=True, on_gpu=True, now=0.0)

@@ -1,19 +1,24 @@
-"""Reports and comparisons: one file without a network, whose numbers are those of the run."""
+"""report.html: one file without a network, written while a run trains and by the command."""
 
 import json
+import os
 import re
 import shutil
+from itertools import pairwise
 
 import pytest
 from conftest import make_workflow, write_data
 from support.runs.harness import make_driver
-from support.runs.live_lines import quickstart
+from support.runs.live_lines import FakeRun, quickstart
 
-from pipeline.monitor.page import compare, report, watch
-from pipeline.monitor.page.compare import names_of
+from pipeline.arguments import REPORT
+from pipeline.monitor.live.lines import LIVE, Ended
+from pipeline.monitor.page import report, report_file
 from pipeline.monitor.page.report import write_report
+from pipeline.monitor.page.report_file import MOST_SHARE, SECONDS_A_WRITE, ReportFile
+from pipeline.verify import verify
 
-MIB = 1 << 20
+KIB = 1 << 10
 
 
 @pytest.fixture(scope="module")
@@ -25,103 +30,120 @@ def finished(tmp_path_factory):
     return folder
 
 
-def embedded(path):
-    text = path.read_text()
-    found = re.search(r'<script type="application/json" id="result">(.*?)</script>', text, re.DOTALL)
-    return json.loads(found[1])
+def without_times(text):
+    """A page without the times that depend on when it is written."""
+    return re.sub(r"written [^<]*|<time>.*?</time>", "", text)
 
 
-def without_network(path):
-    """True if a page asks for nothing: all scripts and styles are in it."""
-    text = re.sub(r"<script[^>]*>.*?</script>", lambda m: m[0].split(">")[0], path.read_text(), flags=re.DOTALL)
-    return not re.search(r"""(src|href)=["'](?!data:)""", text)
+def test_the_report_of_a_run_is_that_of_the_command(finished, tmp_path):
+    own, result = (finished / REPORT).read_text(), json.loads((finished / "result.json").read_text())
+    assert "http-equiv=refresh" not in own
+    for text in ("embedding_dim", "numpy", result["fingerprint"], f"{result['auc']:.6f}", ">finished<"):
+        assert text in own
+    assert len(own) < 100 * KIB
+    path = write_report(finished, tmp_path / "copy.html")
+    assert without_times(path.read_text()) == without_times(own)
+    assert verify(finished) == 0
 
 
-def test_a_report_has_the_result_and_needs_no_network(finished):
-    path = write_report(finished)
-    assert path == finished / "report.html"
-    assert embedded(path) == json.loads((finished / "result.json").read_text())
-    assert path.stat().st_size < 5 * MIB
-    assert without_network(path)
-    text = path.read_text()
-    for shown in ("embedding_dim", "numpy", json.loads((finished / "result.json").read_text())["fingerprint"]):
-        assert shown in text
-
-
-def test_a_report_of_a_long_and_wide_run_is_small(finished, tmp_path):
+def test_a_report_of_a_long_run_with_many_columns_is_small(finished, tmp_path):
     run_dir = tmp_path / "run"
     shutil.copytree(finished, run_dir)
-    quickstart(epochs=100, fields=26).write(run_dir)
-    assert write_report(run_dir).stat().st_size < 5 * MIB
+    (run_dir / LIVE).unlink()
+    settings = json.loads((run_dir / "workflow.json").read_text())
+    settings["data"]["categories"] = [{"name": f"column {n}"} for n in range(3000)]
+    (run_dir / "workflow.json").write_text(json.dumps(settings))
+    quickstart(epochs=100, labels=("click", "like")).write(run_dir)
+    assert write_report(run_dir).stat().st_size < 300 * KIB
 
 
-def test_a_comparison_shows_the_settings_that_differ(finished, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(finished, other)
-    quickstart(epochs=3).write(other)
-    settings = json.loads((other / "workflow.json").read_text())
-    settings["optimizer"]["rows"]["lr"] = 0.123
-    (other / "workflow.json").write_text(json.dumps(settings))
-    out = tmp_path / "compare.html"
-    assert compare.main([str(finished), str(other), "--out", str(out)]) == 0
-    text = out.read_text()
-    assert "optimizer.rows.lr" in text
-    assert "0.123" in text
-    assert "optimizer.rows.beta1" not in text
-    assert without_network(out)
+class Clock:
+    """A clock that each write of a report advances by `cost` seconds."""
+
+    def __init__(self, monkeypatch, cost):
+        self.now, self.writes = 1000.0, []
+        page = report_file.page
+
+        def slow_page(*args):
+            self.writes.append((self.now, args[-1]))
+            self.now += cost
+            return page(*args)
+
+        monkeypatch.setattr(report_file, "page", slow_page)
+
+    def __call__(self):
+        return self.now
 
 
-def test_pages_show_the_worst_slices_of_runs(finished, tmp_path):
-    folders = [tmp_path / name for name in ("one", "other")]
-    for folder, value in zip(folders, ("<q>a</q>", "b"), strict=True):
-        shutil.copytree(finished, folder)
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        figures = {
-            "examples": 50,
-            "positives": 8,
-            "auc": 0.7,
-            "ne": None,
-            "calibration": 1.31,
-            "low": 1.2,
-            "high": None,
-        }
-        lines[-1]["slices"] = [{"column": "site", "label": "click", "num_slices": 9, "value": value, **figures}]
-        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert "Worst calibration by site" in write_report(folders[0]).read_text()
-    out = tmp_path / "compare.html"
-    assert compare.main([*map(str, folders), "--out", str(out)]) == 0
-    text = out.read_text()
-    assert "Worst calibration by site, test" in text
-    assert "1.310 (1.200 to -), 50 examples" in text
-    assert "<q>a" not in text
+@pytest.mark.parametrize("cost", [0.001, 0.5])
+def test_a_report_takes_at_most_its_share_of_the_time(tmp_path, monkeypatch, cost):
+    clock = Clock(monkeypatch, cost)
+    run = quickstart(epochs=10)
+    file = ReportFile(tmp_path, {}, clock)
+    for line in run.lines:
+        file.add(line)
+        clock.now += 1.0
+    moments = [at for at, _ in clock.writes[:-1]]
+    gaps = [later - earlier - cost for earlier, later in pairwise(moments)]
+    wanted = max(SECONDS_A_WRITE, cost / MOST_SHARE)
+    assert all(wanted - 0.01 < gap < wanted + 1.01 for gap in gaps)
+    assert [every for _, every in clock.writes] == [5, *[round(wanted)] * len(gaps), None]
+    assert ">finished<" in (tmp_path / REPORT).read_text()
 
 
-def test_runs_are_named_by_what_differs_in_their_paths(tmp_path):
-    a, b, c = (tmp_path / name for name in ("x/run", "y/run", "y/other"))
-    assert names_of([a, b]) == ["x/run", "y/run"]
-    assert names_of([a, c]) == ["run", "other"]
+def test_a_clock_that_is_set_back_stops_no_report(tmp_path, monkeypatch):
+    clock, run = Clock(monkeypatch, 0.0), FakeRun().begin().train(0.1)
+    file = ReportFile(tmp_path, {}, clock)
+    for line in run.lines:
+        file.add(line)
+        clock.now -= 3600.0
+    assert len(clock.writes) == len(run.lines)
+
+
+def test_the_report_of_a_resumed_run_shows_earlier_sessions(tmp_path):
+    run = FakeRun().begin().train(0.5)
+    run.write(tmp_path)
+    file, before = ReportFile(tmp_path, {}), len(run.lines)
+    for line in run.begin(back=0.1).train().end().lines[before:]:
+        file.add(line)
+    text = (tmp_path / REPORT).read_text()
+    assert "session 2" in text
+    assert 'class="marks"' in text
+
+
+def test_a_report_that_cannot_be_written_ends_no_run(tmp_path):
+    (tmp_path / "run" / REPORT / "in the way").mkdir(parents=True)
+    run = quickstart()
+    file = ReportFile(tmp_path / "run", {})
+    for line in run.lines:
+        file.add(line)
+    assert isinstance(run.lines[-1], Ended)
+    assert os.listdir(tmp_path / "run" / REPORT) == ["in the way"]
+
+
+def test_a_partly_written_report_is_removed_by_the_next_session(tmp_path):
+    workflow = make_workflow(write_data(tmp_path / "data", num_train=60, num_keys=20))
+    make_driver(workflow, tmp_path / "run").run()
+    (tmp_path / "run" / f"{REPORT}.partial").write_text("<html")
+    assert verify(tmp_path / "run") == 0
+    make_driver(workflow, tmp_path / "run").run()
+    assert not (tmp_path / "run" / f"{REPORT}.partial").exists()
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments", "said"),
+    ("arguments", "said"),
     [
-        (watch, ["nowhere"], "there is no such folder"),
-        (watch, ["empty"], "holds no run: it has no live.jsonl"),
-        (watch, ["s3://bucket/run"], "an address of s3"),
-        (watch, ["run", "--host", "192.0.2.1"], "cannot listen at port 0 of 192.0.2.1"),
-        (report, ["nowhere"], "there is no such folder"),
-        (report, ["empty"], "holds no run: it has no live.jsonl"),
-        (report, ["gs://bucket/run"], "an address of gs"),
-        (report, ["run", "--out", "nowhere/at/all.html"], "nowhere/at"),
-        (compare, ["run"], "takes 2 to 8 folders of runs, got 1"),
-        (compare, ["run", "empty"], "holds no run"),
+        (["nowhere"], "there is no such folder"),
+        (["empty"], "holds no run: it has no live.jsonl"),
+        (["gs://bucket/run"], "an address of gs"),
+        (["run", "--out", "nowhere/at/all.html"], "nowhere/at"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_shown_is_refused_in_one_line(command, arguments, said, tmp_path, monkeypatch, capsys):
+)
+def test_what_cannot_be_shown_is_refused_in_one_line(arguments, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     quickstart().write(tmp_path / "run")
-    assert command.main(arguments) == 2
+    assert report.main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert said in error

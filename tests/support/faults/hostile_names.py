@@ -27,10 +27,10 @@ ALL = " ".join(NAMES)
 def write_hostile(parent, number=0):
     """Write the run, and return its folder. `number`: a nonzero value gives a run with other settings."""
     folder = parent / f"{FOLDER} {number}"
-    run = FakeRun(epochs=2, fields=len(NAMES), labels=NAMES).say(ALL).begin().train().evaluate("test").commit(ALL)
+    run = FakeRun(epochs=2, labels=NAMES).say(ALL).begin().train().evaluate("test").commit(ALL)
     run.end(text=ALL)
     run.lines = [
-        line.model_copy(update={"name": ALL, "fields": NAMES, "device": ALL, "versions": {ALL: ALL}})
+        line.model_copy(update={"name": ALL, "device": ALL, "versions": {ALL: ALL}})
         if isinstance(line, Begin)
         else line
         for line in run.lines

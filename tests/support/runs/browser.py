@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 from tornado.websocket import websocket_connect
@@ -20,32 +21,6 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
     "--remote-debugging-port=0", "--disable-extensions", "--mute-audio", "--disable-default-apps",
 )  # fmt: skip
-FIGURES = """
-(() => {
-  const found = []
-  for (const doc of Bokeh.documents) for (const model of doc._all_models.values()) {
-    if (model.type != "Figure") continue
-    const drawn = model.renderers.filter((r) => r.data_source && Object.values(r.data_source.data)
-      .some((column) => Array.from(column).some((v) => typeof v == "string" || Number.isFinite(v))))
-    found.push({title: model.title.text, visible: model.visible, drawn: drawn.length})
-  }
-  return found
-})()
-"""
-TEXT = """
-(function all(node) {
-  if (node.nodeType == 3) return node.data
-  if (["STYLE", "SCRIPT"].includes(node.nodeName)) return ""
-  return [...(node.shadowRoot ? [node.shadowRoot] : []), ...node.childNodes].map(all).join(" ")
-})(document.body)
-"""
-ELEMENTS = """
-(function all(node) {
-  const inside = [...(node.shadowRoot ? [node.shadowRoot] : []), ...node.childNodes]
-  return [node.nodeName.toLowerCase(), ...inside.flatMap(all)]
-})(document.body)
-"""
-DRAWN = "document.readyState == 'complete' && window.Bokeh && Bokeh.documents.length && Bokeh.documents[0].is_idle"
 
 
 class Browser:
@@ -164,15 +139,14 @@ class Tab:
             self._read(left)
 
     def open(self, url):
-        """Open a page and wait until Bokeh has drawn it."""
+        """Open a page and wait until it is there."""
         # Messages of the previous page about its own end do not count for this one.
         self.call("Page.navigate", url="about:blank")
         self.rest(0.2)
         self.errors.clear()
         self.requests.clear()
         self.call("Page.navigate", url=url)
-        self.until(DRAWN)
-        self.rest(0.5)
+        self.until("document.readyState == 'complete' && location.href != 'about:blank'")
 
     def value(self, expression):
         """Value of a JavaScript expression."""
@@ -182,19 +156,21 @@ class Tab:
 
     def until(self, expression):
         """Wait until a JavaScript expression is true."""
-        wait_for(lambda: self.value(f"Boolean({expression})"), expression, self.rest)
 
-    def figures(self):
-        """Title of each figure, whether it is visible, and how many of its renderers have data."""
-        return self.value(FIGURES)
+        def is_true():
+            # There is nothing to ask while the page is loaded again.
+            with suppress(AssertionError):
+                return self.value(f"Boolean({expression})")
+
+        wait_for(is_true, expression, self.rest)
 
     def text(self):
-        """All text of the page, including shadow trees."""
-        return self.value(TEXT)
+        """All visible text of the page."""
+        return self.value("document.body.innerText")
 
     def elements(self):
-        """Names of all elements of the page, including shadow trees."""
-        return self.value(ELEMENTS)
+        """Names of all elements of the page."""
+        return self.value("[...document.querySelectorAll('body *')].map((e) => e.nodeName.toLowerCase())")
 
     def overflow(self):
         """Number of pixels by which the page is wider than its window."""

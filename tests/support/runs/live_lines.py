@@ -3,12 +3,8 @@
 import math
 from dataclasses import dataclass, field
 
-from support.runs.session_lines import append, begin, said, tick
-
-from pipeline.monitor.live.lines import CAUSES, BlockSpans, CommitDone, Curve, Ended, Evaluated, Fields
+from pipeline.monitor.live.lines import CAUSES, LIVE, Begin, CommitDone, Ended, Evaluated, Said, Tick
 from pipeline.stages import STAGES
-
-BINS = 64
 
 
 def moved(at):
@@ -26,38 +22,11 @@ def moved(at):
     return {name: int(value) for name, value in counts.items()}
 
 
-def curve(label, rate=0.2, spread=1.4):
-    """A nearly calibrated curve of predictions around a click rate."""
-    edges = [-8 + 16 * (n + 0.5) / BINS for n in range(BINS)]
-    middle = math.log(rate / (1 - rate))
-    weight = [1e5 * math.exp(-(((x - middle) / spread) ** 2) / 2) for x in edges]
-    weight = [w if w > 1 else 0.0 for w in weight]
-    share = [1 / (1 + math.exp(-x)) for x in edges]
-    truth = [1 / (1 + math.exp(-(0.93 * x + 0.05))) for x in edges]
-    return Curve(
-        label=label, weight=tuple(weight), predicted=tuple(w * p for w, p in zip(weight, share, strict=True)),
-        clicked=tuple(w * p for w, p in zip(weight, truth, strict=True)),
-    )  # fmt: skip
-
-
-def spans(number, start, workers):
-    """Times of one block, which overlap those of the previous and the next block."""
-    took = {"read": 0.12, "dedup": 0.09, "plan": 0.05, "prefetch": 0.21, "train": 0.3, "write_back": 0.07}
-    took |= {"unite": 0.03} if workers > 1 else {}
-    found, before, now = [], ("", 0.0), start
-    for stage in STAGES:
-        if stage in took:
-            found.append((stage, now, now + took[stage], *before))
-            before, now = (stage, now + took[stage]), now + took[stage] + 0.004
-    return BlockSpans(number=number, split="train", spans=tuple(found))
-
-
 @dataclass
 class FakeRun:
     """A run that writes lines. `seconds`: duration of each of its `sessions`."""
 
     epochs: int = 2
-    fields: int = 10
     workers: int = 1
     labels: tuple[str, ...] = ("click",)
     evaluates: bool = True
@@ -88,10 +57,9 @@ class FakeRun:
         self.done = int(self.done * (1 - back))
         self.session, self.waits, self.stages = 0.0, dict.fromkeys(("train", *CAUSES), 0.0), {}
         return self.add(
-            begin(
-                self.now, self.done, name="quickstart", fields=tuple(f"c{n}" for n in range(self.fields)),
-                labels=self.labels, total=self.total, epochs=self.epochs, batch_size=4096, workers=self.workers,
-                threads=2, row_bytes=112, device_rows=131_072, host_rows=112_000, disk_cap_bytes=2 << 30,
+            Begin(
+                at=self.now, name="quickstart", examples=self.done, total=self.total, epochs=self.epochs,
+                batch_size=4096, workers=self.workers, device="cpu", row_bytes=112, disk_cap_bytes=2 << 30,
                 versions={"pipeline": "0.1.0", "torch": "2.9.0", "numpy": "2.3.0"},
             )
         )  # fmt: skip
@@ -129,36 +97,17 @@ class FakeRun:
             self.stages[stage] = self.stages.get(stage, 0.0) + share * self.step
         share = self.done / self.total
         loss = 0.455 + 0.2 * math.exp(-12 * share) + 0.006 * math.sin(11 * self.trained_for)
-        block, filled = self.done // 16384, min(1.0, self.trained_for / 30)
-        sampled = (
-            tuple(spans(block + n, self.session - 1.0 + 0.31 * n, self.workers) for n in range(3))
-            if self.session > 1
-            else ()
-        )
         self.add(
-            tick(
-                self.session, self.done, self.now - self.session,
-                epoch=min(self.done // self.per_epoch, self.epochs - 1), block=block, block_batches=4, look_ahead=2,
-                loss=loss, lr_rows=4e-3, stages=dict(self.stages), waits=dict(self.waits),
-                moves=moved(self.trained_for), device_rows=int(131_072 * filled), host_rows=int(112_000 * filled**2),
+            Tick(
+                at=self.now, seconds=self.session, examples=self.done, trained=self.done,
+                epoch=min(self.done // self.per_epoch, self.epochs - 1), split="train", loss=loss, lr_rows=4e-3,
+                lr_dense=1e-3, stages=dict(self.stages), waits=dict(self.waits), moves=moved(self.trained_for),
                 disk_bytes=self.log_bytes, free_bytes=60 << 30, rss_bytes=800 << 20,
-                observer_seconds=0.001 * self.trained_for, blocks=sampled,
+                observer_seconds=0.001 * self.trained_for,
             )
         )  # fmt: skip
-        if int(self.session / self.step) % 10 == 1:
-            self._fields(block)
         if int(self.session / self.step) % 12 == 0:
             self.commit(None)
-
-    def _fields(self, block):
-        keys = [int(9000 / (n + 1) ** 0.8) for n in range(self.fields)]
-        self.add(
-            Fields(
-                at=self.now, block=block, values=(16384,) * self.fields, keys=tuple(keys),
-                host=tuple(int(0.1 * k) for k in keys), disk=tuple(int(0.06 * k) for k in keys),
-                new=tuple(int(0.03 * k / (n + 1)) for n, k in enumerate(keys)),
-            )
-        )  # fmt: skip
 
     def evaluate(self, split):
         self.now += 1.5
@@ -174,18 +123,11 @@ class FakeRun:
         metrics["gauc"] = None
         if len(self.labels) > 1:
             metrics |= {f"{name}_{label}": value for label in self.labels for name, value in metrics.items()}
-        curves = tuple(curve(label, 0.2 / (n + 1)) for n, label in enumerate(self.labels))
         return self.add(
             Evaluated(
-                at=self.now,
-                epoch=max(1, self.epoch),
-                split=split,
-                seconds=1.5,
-                trained=self.done,
-                metrics=metrics,
-                curves=curves,
+                at=self.now, epoch=max(1, self.epoch), split=split, seconds=1.5, trained=self.done, metrics=metrics
             )
-        )
+        )  # fmt: skip
 
     def commit(self, name):
         self.commits += 1
@@ -199,7 +141,7 @@ class FakeRun:
         )  # fmt: skip
 
     def say(self, text):
-        return self.add(said(0, text, self.now))
+        return self.add(Said(at=self.now, text=text))
 
     def end(self, how="finished", text="training waited 28% of the time: 20% for rows from and to disk"):
         waits = dict(self.waits)
@@ -207,7 +149,9 @@ class FakeRun:
 
     def write(self, folder, upto=None):
         """Write the lines, or the first of them, to a run directory."""
-        append(folder, self.lines[:upto])
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LIVE).open("a") as file:
+            file.writelines(f"{line.model_dump_json()}\n" for line in self.lines[:upto])
         return folder
 
 

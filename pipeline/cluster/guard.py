@@ -1,4 +1,4 @@
-"""Limits of the HTTP server of a page: who may connect, how many clients at once, and how long a client may be
+"""Limits of the HTTP servers of Dask: who may connect, how many clients at once, and how long a client may be
 silent."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tornado.routing import Router
 from pipeline.machine.hosts import refused_host, refused_origin
 
 IDLE_SECONDS = 10
-"""Time limit for the head of a request, and for its body. The open WebSocket of a page has no such limit."""
-MAX_CONNECTIONS_OF_PAGES = 200
+"""Time limit for the head of a request, and for its body. The open WebSocket of a dashboard has no such limit."""
+MAX_CONNECTIONS = 200
 MAX_SHARE_OF_FILES = 0.75
 """Share of the open-file limit above which connections are refused, since a run needs files too."""
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -29,7 +29,7 @@ def guard(server: Any, bound: str) -> None:
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         # The system assigns the lowest free number, so a high one means that many files are open.
         scarce = files > 0 and stream.socket.fileno() >= MAX_SHARE_OF_FILES * files
-        if scarce or len(server._connections) >= MAX_CONNECTIONS_OF_PAGES:
+        if scarce or len(server._connections) >= MAX_CONNECTIONS:
             stream.write(BUSY)
             stream.close()
         else:

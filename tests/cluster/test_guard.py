@@ -1,4 +1,4 @@
-"""The page of a run on Dask's server."""
+"""Dask's HTTP servers answer this machine's user alone, and silent clients take none of a run's files."""
 
 import socket
 from contextlib import ExitStack, closing
@@ -7,30 +7,15 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
-from support.runs.live_lines import quickstart
 
-from pipeline.cluster.address import OFF
-from pipeline.cluster.dashboard import dashboard_link, mount_page
+from pipeline.cluster import guard
+from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.local import InProcessCluster, local_client
-from pipeline.monitor.page import guard
 
 
 def read(link):
     with urlopen(link, timeout=30) as answer:
         return answer.read().decode()
-
-
-def test_the_page_loads_at_its_first_visit_next_to_the_dashboard(tmp_path):
-    with local_client() as client:
-        mount_page(client, tmp_path / "earlier")
-        link = mount_page(client, quickstart().write(tmp_path / "run"))
-        applications = client.cluster.scheduler.http_application.applications
-        assert [type(application).__name__ for application in applications] == ["NotYet", "Application"]
-        for _ in range(2):
-            assert "run - pipeline" in read(link)
-        assert "Dask" in read(dashboard_link(client))
-        assert "run - pipeline" in read(link)
-        assert [type(application).__name__ for application in applications] == ["BokehTornado", "DaskBokehTornado"]
 
 
 def asked(link, **headers):
@@ -46,13 +31,12 @@ UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Versi
 
 
 @pytest.mark.prove
-def test_pages_of_other_servers_get_nothing_from_dasks_servers(tmp_path):
+def test_pages_of_other_servers_get_nothing_from_dasks_servers():
     with local_client() as client:
         port = InProcessCluster(client).worker.http_server.port
-        page, dashboard = mount_page(client, quickstart().write(tmp_path / "run")), dashboard_link(client)
-        for link in (page, dashboard):
-            assert "<html" in read(link)
-        for link, upgrade in [(page, {}), (dashboard, {}), (f"{page}/ws", UPGRADE), (f"{dashboard}/ws", UPGRADE),
+        dashboard = dashboard_link(client)
+        assert "<html" in read(dashboard)
+        for link, upgrade in [(dashboard, {}), (f"{dashboard}/ws", UPGRADE),
                               (dashboard.replace("status", "json/counts.json"), {}),
                               (f"http://127.0.0.1:{port}/health", {})]:  # fmt: skip
             own = urlsplit(link).netloc
@@ -64,17 +48,12 @@ def test_pages_of_other_servers_get_nothing_from_dasks_servers(tmp_path):
                 assert asked(link, **upgrade, Origin=origin) == 403
 
 
-def test_silent_clients_leave_a_runs_files_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(guard, "MAX_CONNECTIONS_OF_PAGES", 20)
+def test_silent_clients_leave_a_runs_files_alone(monkeypatch):
+    monkeypatch.setattr(guard, "MAX_CONNECTIONS", 20)
     monkeypatch.setattr(guard, "IDLE_SECONDS", 0.5)
     with local_client() as client, ExitStack() as stack:
-        link = mount_page(client, quickstart().write(tmp_path / "run"))
+        link = dashboard_link(client)
         address = ("127.0.0.1", urlsplit(link).port)
         silent = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(60)]
         assert sum(one.recv(12) == b"HTTP/1.1 503" for one in silent) >= 40
         assert asked(link) == 302
-
-
-def test_a_run_without_a_dashboard_has_no_page(tmp_path):
-    with local_client(OFF) as client:
-        assert mount_page(client, tmp_path) is None
