@@ -178,19 +178,6 @@ def schema_arguments() -> argparse.ArgumentParser:
     return command_parser("schema", "Print the JSON schema of workflow files, for editors.")
 
 
-def doctor_arguments() -> argparse.ArgumentParser:
-    parser = command_parser(
-        "doctor",
-        "Look for faults in the data of a workflow: columns that give the label away, rows that training and test "
-        "share, broken columns, drift. For a trained run, also show how much each column contributes.",
-    )
-    add_target(parser)
-    add_set(parser)
-    add_workflow(parser)
-    add_json(parser, "print the findings as JSON")
-    return parser
-
-
 def replay_arguments() -> argparse.ArgumentParser:
     parser = command_parser(
         "replay",

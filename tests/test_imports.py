@@ -23,7 +23,7 @@ DOORS = {
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
     "deltalake": ("pipeline.files.tables",),
-    "pyarrow": ("pipeline.data", "pipeline.doctor", "pipeline.features", "pipeline.files", "pipeline.init",
+    "pyarrow": ("pipeline.data", "pipeline.features", "pipeline.files", "pipeline.init",
                 "pipeline.prepare", "pipeline.serving", "pipeline.spans", "pipeline.warm_start"),
     "cupy": ("pipeline.device.gpu",),
     "cupyx": ("pipeline.device.gpu",),
@@ -46,7 +46,7 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.tune", "pipeline.api", "pipeline.init", "pipeline.doctor", "pipeline.run",
+    "pipeline.__main__", "pipeline.tune", "pipeline.api", "pipeline.init", "pipeline.run",
     "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.planner", "pipeline.baselines",
     "pipeline.replay", "pipeline.arrivals", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
     "pipeline.monitor", "pipeline.worker", "pipeline.preflight",
