@@ -77,11 +77,6 @@ def train_arguments() -> argparse.ArgumentParser:
         "or off; if the port is taken, the next free one (default: any port, this machine only)",
     )  # fmt: skip
     parser.add_argument(
-        "--no-baselines", action="store_true",
-        help="do not compare a first run with logistic regression and with the rates of single columns, which takes "
-        "some seconds (and is never done with more than a million training rows)",
-    )  # fmt: skip
-    parser.add_argument(
         "--explain", action="store_true",
         help="do not train: show what the run does and how much space it takes, and predict speed, memory and disk",
     )  # fmt: skip

@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from pipeline.arguments import train_arguments
 from pipeline.errors import PipelineError, error_text
@@ -67,7 +66,6 @@ def train_command(args: argparse.Namespace) -> int:
             not_scored = ["metrics.score_spans=false"] if args.no_score else []
             workflow = override(load(args.workflow), [*args.set, *not_scored])
             # These imports take seconds, and a mistake in the workflow is reported without them.
-            from pipeline.baselines.measure import baselines_of, report_of
             from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
@@ -90,8 +88,6 @@ def train_command(args: argparse.Namespace) -> int:
                 print("\n".join(lines))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
-            if not args.no_baselines and driver.committer.newest is None:
-                driver.compare = partial(baselines_of, session.checked.workflow)
         except BrokenPipeError:
             raise
         except (ValueError, OSError, MemoryError, PipelineError) as error:
@@ -109,8 +105,6 @@ def train_command(args: argparse.Namespace) -> int:
             print(driver.what_is_kept())
     if result is not None:
         print(visible("\n".join([summary(result), *span_table(result["epochs"])])))
-        for line in report_of(result.get("baselines") or {}, session.checked.workflow):
-            say(visible(line))
         if advice := advice_after(driver):
             print(advice)
         print(f"report: {shlex.join(['pipeline', 'report', str(session.run_dir)])}")
