@@ -56,15 +56,6 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--known-ok", action="store_true", help="with --extend: skip files that the run has already trained on"
     )
-    parser.add_argument(
-        "--watch", type=path_or_uri, metavar="FOLDER",
-        help="resume, then wait for complete files in FOLDER, train on them, and wait again, until Ctrl-C",
-    )  # fmt: skip
-    parser.add_argument(
-        "--complete", default="rename", metavar="RULE",
-        help="with --watch: a file is complete once it has its name (rename), its folder has a file _SUCCESS "
-        "(success), or a text file in FOLDER names it (manifest:NAME) (default: %(default)s)",
-    )  # fmt: skip
     parser.add_argument("--no-score", action="store_true", help="do not score spans of time before they are trained on")
     parser.add_argument(
         "--serial", action="store_true", help="train in one thread, one stage after the other, without Dask"

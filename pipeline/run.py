@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     no longer read, each after stopping at a commit. Errors are printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
-        code = watch_command(args) if args.watch else train_command(args)
+        code = train_command(args)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -32,31 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return exit_code(discard_output())
-
-
-def watch_command(args: argparse.Namespace) -> int:
-    """Train according to the arguments, then on files that arrive in a folder. Returns the exit code."""
-    try:
-        workflow = override(load(args.workflow), args.set)
-        # These imports take seconds, and a mistake in the workflow is reported without them.
-        from pipeline.arrivals.complete import Arrivals, Rule
-        from pipeline.arrivals.watch import places_known, watch
-
-        if not workflow.data.spans_by:
-            raise ValueError(
-                "--watch needs training data with spans; set data.time to the column with the times, or data.span to "
-                "'file'"
-            )
-        arrivals = Arrivals(str(args.watch), Rule.of(args.complete))
-
-        def train(files: Sequence[str]) -> int:
-            later = {"extend": [*files], "known_ok": True, "fresh": False} if files else {}
-            return train_command(argparse.Namespace(**(vars(args) | later)))
-
-        return watch(train, arrivals, lambda: places_known(workflow, args.run_dir), say)
-    except (ValueError, OSError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
 
 
 def train_command(args: argparse.Namespace) -> int:

@@ -48,7 +48,7 @@ DOORS = {
 LAYERS = (
     "pipeline.__main__", "pipeline.tune", "pipeline.api", "pipeline.init", "pipeline.run",
     "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.planner",
-    "pipeline.replay", "pipeline.arrivals", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
+    "pipeline.replay", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
     "pipeline.monitor", "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models", "pipeline.spans",
