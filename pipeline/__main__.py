@@ -14,7 +14,6 @@ GROUPS = {
     "data": {
         "init": ("pipeline.init.main", "inspect Parquet, CSV or JSON files, and write a workflow that trains on them"),
         "prepare": ("pipeline.prepare.main", "make Parquet files and a workflow from raw logs"),
-        "doctor": ("pipeline.doctor.main", "find faults in the data of a workflow, or of a run"),
         "schema": ("pipeline.init.schema", "print the JSON schema of workflows, for editors"),
     },
     "training": {

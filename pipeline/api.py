@@ -18,7 +18,7 @@ if sys.platform != "linux":
 import json
 import re
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
 from io import StringIO
@@ -68,7 +68,6 @@ from pipeline.workflow import (
 
 if TYPE_CHECKING:
     from pipeline.data.outside import BadValues
-    from pipeline.doctor.finding import Finding
     from pipeline.models import *
     from pipeline.serving.open_servable import OpenServable, open_servable
     from pipeline.serving.opened import OpenRun, open_run
@@ -77,15 +76,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AITM", "BST", "DCN", "DIEN", "DIN", "DNN", "ESMM", "FCN", "FM", "LR", "PLE", "Adagrad", "Adam", "AutoInt",
     "Between", "Bucket", "Calendar", "Category", "Commit", "CowClip", "Cross", "DCNMix", "DCNv2", "Data", "DeepFM",
-    "DenseAdam", "FinalNet", "Finding", "FromParquet", "FromRun", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet",
+    "DenseAdam", "FinalNet", "FromParquet", "FromRun", "Ftrl", "KStep", "Lookup", "MMoE", "MaskNet",
     "MeanPooling", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError",
     "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "SASRec", "Schedule", "Sequence", "ServableManifest", "Sgd",
     "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "Time", "Tune", "WideDeep", "Workers", "Workflow",
-    "doctor", "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
+    "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = {
-    "Finding": "pipeline.doctor.finding",
     "OpenRun": "pipeline.serving.opened",
     "OpenServable": "pipeline.serving.open_servable",
     "ServableManifest": "pipeline.serving.servable",
@@ -197,23 +195,6 @@ def explain(
         setup = session.set_up()
         basis = basis_of(session, setup, serial, None, say)
         return explained(setup) | {"prediction": as_json(predict(basis), basis)}
-
-
-def doctor(
-    target: AnyWorkflow, *, settings: Mapping[str, Any] | None = None, workflow: AnyWorkflow | None = None,
-    say: Callable[[str], None] = lambda line: None,
-) -> list[Finding]:  # fmt: skip
-    """Look for faults in the data of a workflow, or of a run, given its folder. Returns faults, then remarks.
-
-    `workflow`: the workflow of a run, if it defines the model class. `say`: called with lines that report what was
-    read. Raises ValueError if the files do not fit the workflow, or if the folder does not contain a run."""
-    from pipeline.doctor.diagnose import diagnose
-    from pipeline.doctor.main import target_of
-
-    run_dir = None
-    if isinstance(target, str | Path):
-        target, run_dir = target_of(Path(target), _file_or_value(workflow))
-    return diagnose(with_settings(target, settings), run_dir, say)
 
 
 def score(

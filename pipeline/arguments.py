@@ -53,15 +53,6 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--known-ok", action="store_true", help="with --extend: skip files that the run has already trained on"
     )
-    parser.add_argument(
-        "--watch", type=path_or_uri, metavar="FOLDER",
-        help="resume, then wait for complete files in FOLDER, train on them, and wait again, until Ctrl-C",
-    )  # fmt: skip
-    parser.add_argument(
-        "--complete", default="rename", metavar="RULE",
-        help="with --watch: a file is complete once it has its name (rename), its folder has a file _SUCCESS "
-        "(success), or a text file in FOLDER names it (manifest:NAME) (default: %(default)s)",
-    )  # fmt: skip
     parser.add_argument("--no-score", action="store_true", help="do not score spans of time before they are trained on")
     parser.add_argument(
         "--serial", action="store_true", help="train in one thread, one stage after the other, without Dask"
@@ -72,11 +63,6 @@ def train_arguments() -> argparse.ArgumentParser:
         "--dashboard", metavar="ADDRESS",
         help="address of Dask's dashboard: PORT (this machine only), HOST:PORT, :PORT (any address of this machine), "
         "or off; if the port is taken, the next free one (default: any port, this machine only)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--no-baselines", action="store_true",
-        help="do not compare a first run with logistic regression and with the rates of single columns, which takes "
-        "some seconds (and is never done with more than a million training rows)",
     )  # fmt: skip
     parser.add_argument(
         "--track", choices=("mlflow", "tensorboard"),
@@ -178,19 +164,6 @@ def tune_arguments() -> argparse.ArgumentParser:
 
 def schema_arguments() -> argparse.ArgumentParser:
     return command_parser("schema", "Print the JSON schema of workflow files, for editors.")
-
-
-def doctor_arguments() -> argparse.ArgumentParser:
-    parser = command_parser(
-        "doctor",
-        "Look for faults in the data of a workflow: columns that give the label away, rows that training and test "
-        "share, broken columns, drift. For a trained run, also show how much each column contributes.",
-    )
-    add_target(parser)
-    add_set(parser)
-    add_workflow(parser)
-    add_json(parser, "print the findings as JSON")
-    return parser
 
 
 def replay_arguments() -> argparse.ArgumentParser:

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from pipeline.arguments import REPORT, train_arguments
 from pipeline.errors import PipelineError, error_text
@@ -24,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     no longer read, each after stopping at a commit. Errors are printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
-        code = watch_command(args) if args.watch else train_command(args)
+        code = train_command(args)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -32,31 +31,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return exit_code(discard_output())
-
-
-def watch_command(args: argparse.Namespace) -> int:
-    """Train according to the arguments, then on files that arrive in a folder. Returns the exit code."""
-    try:
-        workflow = override(load(args.workflow), args.set)
-        # These imports take seconds, and a mistake in the workflow is reported without them.
-        from pipeline.arrivals.complete import Arrivals, Rule
-        from pipeline.arrivals.watch import places_known, watch
-
-        if not workflow.data.spans_by:
-            raise ValueError(
-                "--watch needs training data with spans; set data.time to the column with the times, or data.span to "
-                "'file'"
-            )
-        arrivals = Arrivals(str(args.watch), Rule.of(args.complete))
-
-        def train(files: Sequence[str]) -> int:
-            later = {"extend": [*files], "known_ok": True, "fresh": False} if files else {}
-            return train_command(argparse.Namespace(**(vars(args) | later)))
-
-        return watch(train, arrivals, lambda: places_known(workflow, args.run_dir), say)
-    except (ValueError, OSError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
 
 
 def train_command(args: argparse.Namespace) -> int:
@@ -70,7 +44,6 @@ def train_command(args: argparse.Namespace) -> int:
             not_scored = ["metrics.score_spans=false"] if args.no_score else []
             workflow = override(load(args.workflow), [*args.set, *not_scored])
             # These imports take seconds, and a mistake in the workflow is reported without them.
-            from pipeline.baselines.measure import baselines_of, report_of
             from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
@@ -97,8 +70,6 @@ def train_command(args: argparse.Namespace) -> int:
                 from pipeline.monitor.track import Tracker
 
                 driver.runner.observers.append(Tracker(args.track, session.run_dir))
-            if not args.no_baselines and driver.committer.newest is None:
-                driver.compare = partial(baselines_of, session.checked.workflow)
         except BrokenPipeError:
             raise
         except (ValueError, OSError, MemoryError, PipelineError) as error:
@@ -116,8 +87,6 @@ def train_command(args: argparse.Namespace) -> int:
             print(driver.what_is_kept())
     if result is not None:
         print(visible("\n".join([summary(result), *span_table(result["epochs"])])))
-        for line in report_of(result.get("baselines") or {}, session.checked.workflow):
-            say(visible(line))
         if advice := advice_after(driver):
             print(advice)
         print(f"report: {session.run_dir / REPORT}")

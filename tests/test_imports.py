@@ -22,13 +22,13 @@ DOORS = {
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
     "deltalake": ("pipeline.files.tables",),
-    "pyarrow": ("pipeline.data", "pipeline.doctor", "pipeline.features", "pipeline.files", "pipeline.init",
+    "pyarrow": ("pipeline.data", "pipeline.features", "pipeline.files", "pipeline.init",
                 "pipeline.prepare", "pipeline.serving", "pipeline.spans", "pipeline.warm_start"),
     "cupy": ("pipeline.device.gpu",),
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
-              "pipeline.preflight", "pipeline.planner", "pipeline.serving", "pipeline.baselines",
+              "pipeline.preflight", "pipeline.planner", "pipeline.serving",
               "pipeline.monitor.track"),
     "psutil": ("pipeline.cluster",),
     "pydantic": ("pipeline.settings", "pipeline.features", "pipeline.workflow", "pipeline.serving.http"),
@@ -45,9 +45,9 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.tune", "pipeline.api", "pipeline.init", "pipeline.doctor", "pipeline.run",
-    "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.planner", "pipeline.baselines",
-    "pipeline.replay", "pipeline.arrivals", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
+    "pipeline.__main__", "pipeline.tune", "pipeline.api", "pipeline.init", "pipeline.run",
+    "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.planner",
+    "pipeline.replay", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
     "pipeline.monitor", "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models", "pipeline.spans",

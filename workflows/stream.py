@@ -99,7 +99,7 @@ workflow = Workflow(
     name="stream",
     data=Data(
         root=FOLDER,
-        train=(name_of(0),),  # the first day; later ones come with --extend or --watch
+        train=(name_of(0),),  # the first day; later ones come with --extend
         time=Time(name="time"),  # a span is a day of it
         labels=("click",),
         categories=tuple(Category(name=name) for name in ("user", "item", "site", "hour")),

@@ -31,7 +31,7 @@ from benchmarks.first_model.peers import PEERS, labels_of, logloss
 from benchmarks.first_model.rules import CHANGED, DRAFTED, Recipe, workflow_of
 from benchmarks.first_model.sets import CHOOSING, JUDGING, LARGE, Rows, data_set, names_of
 from benchmarks.once import Json, once, read
-from pipeline.doctor.measures import rank_auc
+from pipeline.init.measures import rank_auc
 from pipeline.records import Array
 
 RULES = {name: replace(DRAFTED, **changes) for name, changes in CHANGED.items()}

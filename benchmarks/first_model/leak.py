@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.common import arguments, finish
 from benchmarks.first_model.sets import NAMED, codes_of_rows, split_by
-from pipeline.doctor.measures import rank_auc
+from pipeline.init.measures import rank_auc
 from pipeline.records import Array
 
 NEGATIVES = 2

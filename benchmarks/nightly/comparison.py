@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.doctor.measures import rank_auc
+from pipeline.init.measures import rank_auc
 from pipeline.metrics.rates import F64
 
 Labels = NDArray[np.bool_]

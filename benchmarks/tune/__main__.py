@@ -35,7 +35,7 @@ from benchmarks.first_model.peers import labels_of, logloss, tabular
 from benchmarks.first_model.rules import DRAFTED, workflow_of
 from benchmarks.first_model.sets import SPLITS, Rows, data_set
 from benchmarks.once import Json, once, read
-from pipeline.doctor.measures import rank_auc
+from pipeline.init.measures import rank_auc
 from pipeline.records import Array
 
 SETS, QUICK_SETS = ["criteo", "census", "kuairand_liked", "frappe"], ["linear_3k"]

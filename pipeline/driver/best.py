@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pipeline.commits.manifest import Manifest
 from pipeline.data.agenda import Position
@@ -85,14 +84,6 @@ class BestEpoch:
     def is_last(self, history: History) -> bool:
         """True if the last validated epoch is the best so far."""
         return self.verdict(history).best == len(self._validated(history)) - 1
-
-    def evaluation(self, history: History) -> Mapping[str, Any] | None:
-        """Metrics of the best validated epoch, or of the last test if there is no validation; None if there is
-        neither."""
-        best = self.verdict(history).best
-        if best is not None:
-            return [epoch for epoch in history.epochs if epoch["split"] == "validation"][best]
-        return next((epoch for epoch in reversed(history.epochs) if epoch["split"] == "test"), None)
 
     def learning_rates(self, history: History) -> tuple[float, float]:
         """Learning rates of rows and dense part, before warm-up."""

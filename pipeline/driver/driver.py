@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -28,7 +28,7 @@ from pipeline.driver.stretches import StretchFile
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import on_signal
 from pipeline.machine.stuck import doing, gave_up
-from pipeline.monitor.history import History, json_value
+from pipeline.monitor.history import History
 from pipeline.monitor.observer import CommitFacts, Observer
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import larger_caps
@@ -46,9 +46,6 @@ COMPILING = (
 CORRECTED_COMMAND = f"once that is corrected, {SAME_COMMAND}"
 
 MakeCrew = Callable[[Folder, Commits], Crew]
-Compare = Callable[[Mapping[str, Any], Callable[[], bool]], dict[str, Any] | None]
-"""Function that returns baselines for the result of a run. Its arguments are the evaluation to compare them with, and a
-function that returns True after a signal."""
 
 
 class CapTooSmall(PipelineError):
@@ -74,7 +71,6 @@ class Driver:
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._record, self._recovery = StretchFile(folder, setup), Recovery()
-        self.compare: Compare = lambda evaluation, ended: None
         self._opened = ExitStack()
         self._opened.callback(source.close)
 
@@ -213,11 +209,8 @@ class Driver:
                 self.test_best(epoch)
                 if self.pauses.signal:
                     return None
-            name, newest = self.setup.workflow.name, self.committer.newest
-            result = write_result(name, self.crew, self.history, stopped, newest, self._source.identity)
-            evaluation = self.best.evaluation(self.history)
-            if evaluation and not stopped and (found := self.compare(evaluation, lambda: bool(self.pauses.signal))):
-                result |= {"baselines": json_value(found)}
+            workflow, newest = self.setup.workflow, self.committer.newest
+            result = write_result(workflow, self.crew, self.history, stopped, newest, self._source.identity)
         result = write_outputs(self.folder, self.crew, result)
         if not stopped:
             self.crew.each(Worker.release_reserve)

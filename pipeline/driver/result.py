@@ -12,12 +12,14 @@ from pipeline.commits.manifest import Manifest
 from pipeline.commits.run_state import EpochMetrics
 from pipeline.data.identity import Identity, as_json, digest_of
 from pipeline.monitor.history import History, json_value, last_evaluation
+from pipeline.monitor.report import base_logloss, of_labels
 from pipeline.records import Refusal
 from pipeline.settings import Amount, Count, Digest, Strict, read_json
 from pipeline.storage.durable import own_checksum
 from pipeline.storage.files import checksum, checksum_of, tensors
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Report, Worker
+from pipeline.workflow import Workflow
 
 MODEL, METRICS, WORKFLOW, RESULT = "model.safetensors", "metrics.jsonl", "workflow.json", "result.json"
 OUTPUTS = (MODEL, METRICS, WORKFLOW, RESULT)
@@ -77,7 +79,7 @@ class Result(Strict):
     data: dict[str, dict[str, Any]]
     fingerprint: str
     baselines: dict[str, dict[str, Any]] | None = None
-    """Loglosses of simple models, by label; of a first run only."""
+    """See `baselines_of`; omitted without an evaluation of a binary label."""
     files: dict[str, Digest]
     checksum: Digest
     cut_sequences: Count | None = None
@@ -129,9 +131,22 @@ def agrees(result: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], train
     )
 
 
+def baselines_of(epochs: Sequence[Mapping[str, Any]], first_label: str) -> dict[str, dict[str, Any]]:
+    """Split of the last evaluation, and its logloss of always predicting the mean label, for each binary label. Metrics
+    of a run with a single label do not name it."""
+    last: Mapping[str, Any] = next((epoch for epoch in reversed(epochs) if epoch["split"] != "train"), {})
+    common, by_label = of_labels(last)
+    return {
+        label: {"split": last["split"], "base_rate": base}
+        for label, of in (by_label or {first_label: common}).items()
+        if (base := base_logloss(of)) is not None
+    }
+
+
 def write_result(
-    name: str, crew: Crew, history: History, stopped: Refusal | None, newest: Manifest | None, identity: Identity
-) -> dict[str, Any]:
+    workflow: Workflow, crew: Crew, history: History, stopped: Refusal | None, newest: Manifest | None,
+    identity: Identity,
+) -> dict[str, Any]:  # fmt: skip
     """Make the result of a run. `newest`: its newest commit; `identity`: identity of this session's data."""
     # If this session ran nothing, the metrics are of the data of the newest commit.
     data = newest.state["data"] if newest and not history.ran else as_json(identity)
@@ -140,7 +155,7 @@ def write_result(
     all_of = {field: sum(getattr(report, field) for report in reports) for field in SUMMED}
     row_bytes = reports[0].row_bytes
     result = json_value({
-        "name": name,
+        "name": workflow.name,
         "stopped": stopped.message if stopped else None,
         "commit": newest.number if newest else None,
         "rows": num_rows,
@@ -154,6 +169,7 @@ def write_result(
         "workers": workers_report(reports, history),
         "data": {split: {"digest": digest_of(data[split]), **data[split]} for split in data},
         "fingerprint": digest,
+        **({"baselines": found} if (found := baselines_of(history.epochs, workflow.data.labels[0])) else {}),
         **({} if None in (cut := [report.cut for report in reports]) else {"cut_sequences": sum(filter(None, cut))}),
     })  # fmt: skip
     return dict(result)

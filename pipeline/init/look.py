@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.doctor.sample import spaced
 from pipeline.files.find import DataFile, begins_with_mark
 from pipeline.files.flat import FlatFile, open_file, unite
 from pipeline.files.stores import stamp_of
@@ -17,7 +16,7 @@ from pipeline.files.types import concatenated
 from pipeline.init.columns import Look, described_column
 from pipeline.init.labels import LABEL_NAMES
 from pipeline.init.names import words_of
-from pipeline.init.text import header_of, look_at_text
+from pipeline.init.text import header_of, look_at_text, spaced
 
 LOOKED_AT_ROWS = 200_000
 LOOKED_AT_FILES = 16

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.doctor.measures import binned_known, held_out_rates, rank_auc
 from pipeline.init.choice import Choice, as_option, given_role, of_role, split_role
 from pipeline.init.columns import Column, Look, codes_of
 from pipeline.init.division import Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
+from pipeline.init.measures import binned_known, held_out_rates, rank_auc
 from pipeline.init.names import OUTCOME_WORDS, TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
 from pipeline.init.values import F8, WholeNumbers
 from pipeline.prepare.draft import DraftedSequence

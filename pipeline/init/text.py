@@ -9,13 +9,12 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.doctor.sample import PLACES, spaced
 from pipeline.files.find import DataFile
 from pipeline.files.stores import stamp_of
 from pipeline.init.columns import Look, described_text
@@ -32,8 +31,9 @@ from pipeline.prepare.text import has_backslashes, with_doubled_quotes
 from pipeline.prepare.times import DAYS
 from pipeline.records import I64
 
-SAMPLE_BYTES = 32 << 20
-"""Size of the sample in bytes."""
+T = TypeVar("T")
+SAMPLE_BYTES, PLACES = 32 << 20, 16
+"""Size of the sample in bytes; and the number of places in a file that it is read from."""
 STREAM_BYTES, EXPANDED = 128 << 20, 5
 """Maximum bytes of text read for the sample of a file that can only be read sequentially; and the expected ratio of
 text size to compressed size."""
@@ -50,6 +50,11 @@ VOWPAL = re.compile(r"[-+]?\d+(\.\d+)?( [^|]*)?((\|[^|\s]+( [^|\s]+)+ *)+|\| [^|
 """
 TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", re.IGNORECASE)
 """Pattern of text in the last line of a table that contains totals."""
+
+
+def spaced(items: Sequence[T], most: int) -> list[T]:
+    """At most `most` items, evenly spaced."""
+    return list(items) if len(items) <= most else [items[n * len(items) // most] for n in range(most)]
 
 
 def look_at_text(paths: Sequence[DataFile], most: int, skip: float | None = None) -> Look:

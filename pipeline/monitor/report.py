@@ -147,8 +147,14 @@ def _shown(metrics: Mapping[str, float]) -> str:
 
 def _constant(name: str, metrics: Mapping[str, Any]) -> str:
     """Suffix of a logloss: the logloss of always predicting the mean label. Empty for other metrics."""
-    ne = metrics.get("ne") if name == "logloss" else None
-    return f" (always the mean: {metrics[name] / ne:.5f})" if ne and math.isfinite(ne) else ""
+    base = base_logloss(metrics) if name == "logloss" else None
+    return "" if base is None else f" (always the mean: {base:.5f})"
+
+
+def base_logloss(metrics: Mapping[str, Any]) -> float | None:
+    """Logloss of always predicting the mean label, from the metrics of a label; None if it is undefined."""
+    ne = metrics.get("ne")
+    return metrics["logloss"] / ne if ne and math.isfinite(ne) else None
 
 
 def number(value: float | None, style: str) -> str:

@@ -24,6 +24,7 @@ from pipeline.prepare.json_lines import json_parser
 from pipeline.prepare.lines import Parser, count_lines, may_skip, parse_lines
 from pipeline.prepare.pieces import Piece, rows_a_part
 from pipeline.prepare.schema import Field
+from pipeline.prepare.sparse import sparse_parser
 from pipeline.prepare.stretches import Stretch, stretches
 from pipeline.prepare.text import NAMELESS, text_parser
 from pipeline.prepare.values import bad_values, label_of
@@ -110,9 +111,6 @@ def _parser(path: DataFile, format: Format) -> Parser:
     if format.kind == "json":
         return json_parser(format)
     if format.kind != "text":
-        # Imported here: its kernels need Numba, and importing Numba takes longer than a small preparation.
-        from pipeline.prepare.sparse import sparse_parser
-
         return sparse_parser(format)
     names = [f.name for f in format.in_lines]
     if format.has_header(path):

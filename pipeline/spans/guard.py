@@ -49,6 +49,7 @@ def why_stopped(epochs: Sequence[Mapping[str, Any]], guard: float | None) -> str
     spans = f"the {len(known)} spans" if len(known) > 1 else "the span"
     return (
         f"stopped by the guard: span {last['span']} has a normalized entropy of {last['ne']:.5f}, which exceeds the "
-        f"mean of {spans} before it, {mean:.5f}, by more than metrics.guard, {guard}. The span was not trained on; "
-        "check its data (`pipeline doctor`), or train on it anyway with --set metrics.guard=null"
+        f"mean of {spans} before it, {mean:.5f}, by more than metrics.guard, {guard}. Its mean prediction is "
+        f"{last['calibration']:.3f} times its mean label. The span was not trained on; check how its labels and "
+        "columns were made, or train on it anyway with --set metrics.guard=null"
     )

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.first_model.leak import by_rows, memory_auc, planted
 from benchmarks.first_model.sets import split_by
-from pipeline.doctor.measures import rank_auc
+from pipeline.init.measures import rank_auc
 
 
 @pytest.mark.parametrize("seed", [0, 1])

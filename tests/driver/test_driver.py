@@ -92,6 +92,13 @@ def test_the_table_holds_the_last_version_of_every_row(left):
     assert weights.tolist() == left.reference.rows[key]["w"][: end - begin].tolist()
 
 
+def test_the_result_has_the_entropy_of_the_base_rate(left):
+    labels = np.asarray(pq.read_table(left.workflow.data.root / "test.parquet")["click"], np.float64)
+    rate = labels.mean()
+    entropy = -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))
+    assert left.result["baselines"] == {"click": {"split": "test", "base_rate": pytest.approx(entropy)}}
+
+
 def test_the_saved_model_is_the_trained_one(left):
     model = build_model(left.workflow)
     state = load_file(left.run_dir / "model.safetensors")

@@ -10,13 +10,11 @@ from support.data.parquet_files import data_of, write
 
 from pipeline.data.identity import Begun, SplitIdentity
 from pipeline.data.source import Source
-from pipeline.doctor.look_at_rows import look_at_rows
 from pipeline.files import find
 from pipeline.init.look import look_at_files
 from pipeline.prepare.command import sources_of
 from pipeline.run import main as run
 from pipeline.serving.scored_files import list_files
-from pipeline.workflow import Model, Schedule, Workflow
 
 FOLDER = ("day=10/part.2.parquet", "day=10/part.10.parquet", "day=9/part.1.parquet", "_temporary/0/part.3.parquet",
           ".ipynb_checkpoints/part.1-checkpoint.parquet", "day=9/_part.7.parquet")  # fmt: skip
@@ -34,11 +32,9 @@ def folder(tmp_path):
 
 def test_all_commands_see_the_same_files_in_the_same_order(folder):
     data = data_of(folder.parent, train=("log",))
-    workflow = Workflow(name="w", data=data, model=Model(kind="LR", embedding_dim=0), schedule=Schedule(batch_size=8))
     places = [f"{folder}/{name}" for name in IN_ORDER]
     seen = {
         "run": [f"{folder.parent}/{file.path}" for file in Source(data, 0).identity["train"].files],
-        "doctor": [str(file.path) for file in look_at_rows(workflow).files],
         "score": [str(file.source) for file in list_files([str(folder)], folder.parent / "out", {})],
         "prepare": [str(file) for file in sources_of([str(folder)])[0]],
         "init": [str(file) for file in look_at_files(sources_of([str(folder)])[0]).paths],

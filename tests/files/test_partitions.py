@@ -11,11 +11,10 @@ from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, writ
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
-from pipeline.doctor.look_at_rows import look_at_rows
 from pipeline.files.find import DataFile, find, partitions_of, typed
 from pipeline.init.look import look_at_files
 from pipeline.prepare.main import main as prepare
-from pipeline.workflow import Category, Metrics, Model, Number, Schedule, Workflow
+from pipeline.workflow import Category, Metrics, Number
 
 DAYS = ("2026-11-24", "2026-11-25", "__HIVE_DEFAULT_PARTITION__")
 PATHS = {
@@ -109,12 +108,7 @@ def test_a_column_of_path_and_file_must_agree(tmp_path, values, said):
     assert len(epoch_of(Source(data_of(tmp_path), 0))) == 2
 
 
-def test_the_doctor_and_init_see_columns_of_paths(both):
-    data = data_of(both[0], train=(".",), **USES["category"], numbers=(Number(name="x"),))
-    seen = look_at_rows(
-        Workflow(name="w", data=data, model=Model(kind="LR", embedding_dim=0), schedule=Schedule(batch_size=8))
-    )
-    assert {"day", "site"} <= seen.features.keys()
+def test_init_sees_columns_of_paths(both):
     look = look_at_files(find([str(both[0])]).files)
     assert {c.name: (c.kind, c.num_different) for c in look.columns if c.name in ("day", "site")} == {
         "day": ("text", 2),

@@ -132,7 +132,6 @@ def test_no_secret_is_in_anything_that_commands_write(store, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     for argv in (
         ["init", "s3://b/log?region=us-east-1", "--out", "my.py", "--label", "click"],
-        ["doctor", "my.py"],
         ["run", "my.py", "--out", "run", "--set", "storage.disk=1 GiB", "--set", "schedule.epochs=1"],
         ["score", "run", "s3://b/log/test.parquet", "--out", "scored"],
         ["export", "run", "--out", "servables/a", "--publish", "servables"],

@@ -12,7 +12,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = re.findall(r"\]\((\w+\.md)\)", (DOCS / "README.md").read_text())
 NOTHING_TO_RUN = {"data_types.md", "object_stores.md", "spans.md", "testing.md", "text.md", "troubleshooting.md"}
-LONG = {"sizes.md", "tuning.md", "workers.md", "look.md", "doctor.md", "tools.md", "results.md", "security.md"}
+LONG = {"sizes.md", "tuning.md", "workers.md", "look.md", "tools.md", "results.md", "security.md"}
 WEEKLY = pytest.mark.prove(weekly=True)
 SHELL = 'pipeline() { "$PYTHON" -m pipeline "$@"; }; export -f pipeline; '
 

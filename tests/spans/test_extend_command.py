@@ -13,7 +13,6 @@ import pytest
 from support.data.days import write_days
 
 import pipeline
-from pipeline.doctor.main import main as doctor
 from pipeline.monitor.runs import main as runs
 from pipeline.run import main
 from pipeline.spans.guard import EXIT_CODE, GuardStopped
@@ -176,18 +175,6 @@ def test_runs_shows_the_scores_of_the_last_span(days, capsys):
     said = capsys.readouterr().out
     assert "span 2026-11-21 of data, label click" in said
     assert f"{last['auc']:.5f}" in said
-
-
-def test_the_doctor_looks_at_the_files_that_the_run_still_has(days, capsys):
-    assert main(["days.py", "--serial", "--extend", str(days[1]), str(days[2])]) == 0
-    for left, rows in ((3, 64), (2, 44)):
-        assert doctor(["runs/days"]) in (0, 1)
-        assert f"read all rows: {rows} of train ({left} files)" in capsys.readouterr().out
-        days[0].unlink(missing_ok=True)
-    days[1].unlink()
-    days[2].unlink()
-    assert doctor(["runs/days"]) == 2
-    assert "none of the 3 training files of the run still exists" in capsys.readouterr().err
 
 
 def test_a_workflow_without_spans_cannot_be_extended(days, capsys):

@@ -1,16 +1,14 @@
-"""Files of a watched folder are taken once they are complete, in order, and never half-written."""
+"""Files of a folder are taken once they are complete, in order, and never half-written."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.stores.s3_server import environment, serving_s3
 
-from pipeline.arrivals import watch
-from pipeline.arrivals.complete import Arrivals, Rule
-from pipeline.arrivals.watch import wait_for_files
 from pipeline.files import stores
+from pipeline.files.complete import Arrivals
 
-RENAME, SUCCESS, MANIFEST = Rule.of("rename"), Rule.of("success"), Rule.of("manifest:names.txt")
+RENAME, SUCCESS, MANIFEST = "rename", "success", "manifest:names.txt"
 
 
 def write(path, rows=5):
@@ -22,8 +20,8 @@ def write(path, rows=5):
 def names(arrivals, known=(), looks=2):
     """Names of the complete files at the last of some looks."""
     for _ in range(looks):
-        found = arrivals.look(known)
-    return [place.removeprefix(f"{arrivals.folder}/") for place in found.complete]
+        found, _ = arrivals.look(known)
+    return [place.removeprefix(f"{arrivals.folder}/") for place in found]
 
 
 def test_a_file_is_complete_once_it_is_renamed(tmp_path):
@@ -64,7 +62,7 @@ def test_an_incomplete_file_holds_back_those_after_it(tmp_path):
         write(tmp_path / f"day-{day}.parquet")
     (tmp_path / "day-2.parquet").write_bytes(b"PAR1 and so on")
     assert names(arrivals) == ["day-1.parquet"]
-    assert arrivals.look().waits_for == (("day-2.parquet", "has no end of a Parquet file"),)
+    assert arrivals.look()[1] == [("day-2.parquet", "has no end of a Parquet file")]
     write(tmp_path / "day-2.parquet")
     assert names(arrivals) == [f"day-{day}.parquet" for day in (1, 2, 3, 10)]
 
@@ -76,7 +74,7 @@ def test_a_folder_is_complete_with_its_mark_of_success(tmp_path):
         write(tmp_path / f"day={day}" / "site=3" / "part-00001.parquet")
     (tmp_path / "day=2" / "_SUCCESS").touch()
     assert names(arrivals) == []
-    assert {why for _, why in arrivals.look().waits_for} == {"there is no _SUCCESS in its folder"}
+    assert {why for _, why in arrivals.look()[1]} == {"there is no _SUCCESS in its folder"}
     (tmp_path / "day=1" / "_SUCCESS").touch()
     first = ["day=1/part-00000", "day=1/site=3/part-00001.parquet"]
     assert names(arrivals) == [*first, *(name.replace("=1", "=2") for name in first)]
@@ -89,26 +87,18 @@ def test_a_manifest_names_the_complete_files(tmp_path):
     assert names(arrivals) == []
     (tmp_path / "names.txt").write_text("day-1.parquet\n./day-2.parquet\nday-3.parq")
     assert names(arrivals) == ["day-1.parquet", "day-2.parquet"]
-    (tmp_path / "names.txt").write_text("../elsewhere.parquet\n")
-    with pytest.raises(ValueError, match="names are relative to"):
-        arrivals.look()
+    write(tmp_path.parent / "elsewhere.parquet")
+    (tmp_path / "names.txt").write_text("day-3.parquet\n../elsewhere.parquet\nday-2b.parquet\n")
+    assert names(arrivals) == []
     (tmp_path / "names.txt").write_text("day-3.parquet\nday-2b.parquet\nday-1.parquet\n")
     assert names(arrivals) == ["day-1.parquet"]
-    assert arrivals.look().waits_for == (("day-2b.parquet", "is named by the manifest, but does not exist"),)
-
-
-def test_a_delta_table_is_not_watched(tmp_path):
-    write(tmp_path / "part-0.parquet")
-    (tmp_path / "_delta_log").mkdir()
-    (tmp_path / "_delta_log" / "0.json").touch()
-    with pytest.raises(ValueError, match="has a Delta table"):
-        Arrivals(str(tmp_path), RENAME).look()
+    assert arrivals.look()[1] == [("day-2b.parquet", "does not exist")]
 
 
 @pytest.mark.parametrize("text", ["", "renamed", "manifest", "manifest:", "success:x"])
 def test_a_rule_that_is_none_is_refused(text):
     with pytest.raises(ValueError, match="expected rename, success, or manifest:NAME"):
-        Rule.of(text)
+        Arrivals("arriving", text)
 
 
 def test_objects_in_a_store_are_complete_at_the_first_look(tmp_path, monkeypatch):
@@ -117,30 +107,9 @@ def test_objects_in_a_store_are_complete_at_the_first_look(tmp_path, monkeypatch
             monkeypatch.setenv(name, value)
         place = "s3://b/arriving"
         arrivals = Arrivals(place, RENAME)
-        assert arrivals.look().complete == ()
+        assert arrivals.look() == ([], [])
         stores.send((write(tmp_path / "x.parquet") and tmp_path / "x.parquet").read_bytes(), f"{place}/day-1.parquet")
         stores.send(b"PAR1 and so on", f"{place}/day-2.parquet")
-        found = arrivals.look()
-        assert found.complete == (f"{place}/day-1.parquet",)
-        assert found.waits_for == (("day-2.parquet", "has no end of a Parquet file"),)
-
-
-def test_a_wait_of_more_than_a_minute_is_said_once(tmp_path, monkeypatch):
-    clock, said = [0.0], []
-    monkeypatch.setattr(watch.time, "monotonic", lambda: clock[0])
-
-    def sleep(seconds):
-        clock[0] += seconds
-        if clock[0] == 300:
-            write(tmp_path / "day-1.parquet")
-
-    monkeypatch.setattr(watch.time, "sleep", sleep)
-    (tmp_path / "day-0.parquet").write_bytes(b"PAR1")
-    arrivals = Arrivals(str(tmp_path), RENAME)
-    assert wait_for_files(arrivals, (), said.append, lambda: clock[0] > 200) == ()
-    assert said == [f"waiting for files in {tmp_path}: day-0.parquet has no end of a Parquet file"]
-    (tmp_path / "day-0.parquet").unlink()
-    said.clear()
-    clock[0] = 290.0
-    assert wait_for_files(arrivals, (), said.append, lambda: False) == (str(tmp_path / "day-1.parquet"),)
-    assert said == []
+        assert arrivals.look() == (
+            [f"{place}/day-1.parquet"], [("day-2.parquet", "has no end of a Parquet file")]
+        )  # fmt: skip

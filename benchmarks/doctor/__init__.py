@@ -1,1 +1,0 @@
-"""Evaluation of `pipeline doctor` on copies of data sets with one planted fault each."""

@@ -1,1 +1,0 @@
-"""Loglosses of models without feature interactions on a workflow's data, to compare with the workflow's first run."""
