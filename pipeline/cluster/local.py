@@ -22,7 +22,6 @@ from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
 from pipeline.cluster.graph import StageGraph
 from pipeline.cluster.threads import end_threads, stage_threads
 from pipeline.errors import OutOfTurn, PipelineError
-from pipeline.machine.stuck import check_stuck, gave_up
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
 
@@ -86,8 +85,7 @@ class InProcessCluster:
 
     def look(self, busy: bool, last: str) -> None:
         """Check for progress while the caller waits. `busy`: a task is running; `last`: the last task to end. Raises
-        PipelineError if Dask no longer runs tasks, and Stuck if a task is waiting for a file that does not respond."""
-        check_stuck()
+        PipelineError if Dask no longer runs tasks."""
         now = self._awake.look()
         if busy or last != self._seen:
             self._seen, self._since = last, now
@@ -188,7 +186,7 @@ class DaskExecutor:
             self._wait(lambda: all(future.done() for future in self._graph.futures.values()))
         self.close()
         # If Dask has dropped its worker, the worker's threads may still be running stages.
-        while self._inside and not gave_up():
+        while self._inside:
             time.sleep(LOOK_SECONDS / 100)
 
     def close(self) -> None:

@@ -32,7 +32,6 @@ from pipeline.errors import LostTouch, OutOfTurn
 from pipeline.machine.affinity import pin
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.limits import memory_limits
-from pipeline.machine.stuck import watch_process
 from pipeline.machine.threads import share_of
 from pipeline.own_code.modules import ClassText
 from pipeline.records import Rank, StageResult
@@ -89,7 +88,6 @@ class RunPlugin(WorkerPlugin):
     def setup(self, worker: Any) -> None:
         if self._ours:
             silence_lost_connections()
-            watch_process(signals=False)
             # A terminal or a batch system sends signals to all processes. Only the driver handles them: it finishes the
             # planned blocks and commits them.
             for number in (signal.SIGINT, signal.SIGTERM):

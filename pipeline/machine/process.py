@@ -30,15 +30,14 @@ def begin_command() -> None:
     if sys.platform != "linux":
         raise SystemExit(NOT_LINUX)
     from pipeline.machine.allocator import share_one_arena
-    from pipeline.machine.signals import end_at_interrupt
-    from pipeline.machine.stuck import watch_process
+    from pipeline.machine.signals import end_at_interrupt, send_dropped_again
 
     _commands.append(sys.argv[0])
-    # Must precede all threads; the first one is the watch.
+    # Must precede all threads.
     share_one_arena()
     os.environ.setdefault(SPIN, SPIN_COUNT)
     end_at_interrupt()
-    watch_process()
+    sys.unraisablehook = send_dropped_again
 
 
 def is_command() -> bool:
