@@ -13,7 +13,6 @@ from typing import Any, Concatenate
 
 from distributed import Client, Future, wait
 
-from pipeline.cluster.awake import LOOK_SECONDS
 from pipeline.cluster.check import check_machines, min_disk_bytes
 from pipeline.cluster.crew import P, T, WorkerSpec, replicas_for
 from pipeline.cluster.dashboard import dashboard_link, mount_page
@@ -30,6 +29,7 @@ from pipeline.cluster.run_plugin import (
     serve,
     worker_info,
 )
+from pipeline.cluster.waits import LOOK_SECONDS
 from pipeline.cluster.watch import Watch
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.identity import Identity, as_json

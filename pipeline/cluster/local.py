@@ -17,10 +17,10 @@ from distributed.batched import BatchedSend
 from distributed.comm import CommClosedError
 
 from pipeline.cluster.address import ANY_PORT
-from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time
 from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
 from pipeline.cluster.graph import StageGraph
 from pipeline.cluster.threads import end_threads, stage_threads
+from pipeline.cluster.waits import ANSWER_SECONDS, LOOK_SECONDS, closed_in_time
 from pipeline.errors import OutOfTurn, PipelineError
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
@@ -80,17 +80,17 @@ class InProcessCluster:
         self._client, self._scheduler = client, client.cluster.scheduler
         # Not from the client: it polls the workers every two seconds, and its list is sometimes empty.
         self.worker: Any = next(iter(client.cluster.workers.values()), None)
-        self._awake, self._seen, self._since = Awake(), "", 0.0
+        self._seen, self._idle_seconds = "", 0.0
         self._check()
 
-    def look(self, busy: bool, last: str) -> None:
-        """Check for progress while the caller waits. `busy`: a task is running; `last`: the last task to end. Raises
-        PipelineError if Dask no longer runs tasks."""
-        now = self._awake.look()
-        if busy or last != self._seen:
-            self._seen, self._since = last, now
+    def look(self, busy: bool, last: str, waited: float) -> None:
+        """Check for progress while the caller waits. `busy`: a task is running; `last`: the last task to end; `waited`:
+        seconds since the last call, without those of a suspension. Raises PipelineError if Dask no longer runs
+        tasks."""
+        self._idle_seconds = 0.0 if busy or last != self._seen else self._idle_seconds + waited
+        self._seen = last
         self._check()
-        if now - self._since > ANSWER_SECONDS:
+        if self._idle_seconds > ANSWER_SECONDS:
             raise PipelineError(f"Dask has tasks for this process, but has run none of them for {ANSWER_SECONDS:.0f} s")
 
     def _check(self) -> None:
@@ -176,8 +176,9 @@ class DaskExecutor:
         """Wait until `is_over` returns True. Raises PipelineError if Dask no longer runs tasks."""
         while not is_over():
             # Dask fails the tasks that depend on a failed one slightly later, without calling `_run`.
-            if not self._ended.wait(LOOK_SECONDS / 100 if self._failed else LOOK_SECONDS):
-                self._here.look(bool(self._inside), self._last)
+            seconds = LOOK_SECONDS / 100 if self._failed else LOOK_SECONDS
+            if not self._ended.wait(seconds):
+                self._here.look(bool(self._inside), self._last, seconds)
             self._ended.clear()
 
     def settle(self, keys: list[str]) -> None:

@@ -19,12 +19,12 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from pipeline.cluster.address import OFF, free_address
-from pipeline.cluster.awake import NOTE_SECONDS, Awake, NoAnswer, in_time
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.dashboard import PlainNanny, dashboard_options, mount
 from pipeline.cluster.local import settings_of_start
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.run_plugin import RunPlugin
+from pipeline.cluster.waits import NOTE_SECONDS, NoAnswer, in_time
 from pipeline.device.gpu import identify
 from pipeline.errors import PipelineError
 from pipeline.stages import STAGES
@@ -128,14 +128,14 @@ class WorkerPool:
     def _wait(self, gone: Sequence[str]) -> list[str]:
         """Wait until there are enough workers, not counting the addresses `gone`. Returns their addresses, ordered by
         host, then by name."""
-        awake, now = Awake(), 0.0
-        while now < START_SECONDS:
+        begun, has_said = time.monotonic(), False
+        while (waited := time.monotonic() - begun) < START_SECONDS:
             workers = {a: name for a, name in self._names().items() if a not in gone}
             if len(workers) >= self.world:
                 return sorted(workers, key=lambda a: (_host(a), f"{workers[a]:>9}", a))[: self.world]
             time.sleep(0.05)
-            before, now = now, awake.look()
-            if before <= NOTE_SECONDS < now:
+            if waited > NOTE_SECONDS and not has_said:
+                has_said = True
                 print(
                     f"waiting for workers of {self.spec.scheduler}: {self.world} are needed, and there are "
                     f"{len(workers)}; the run ends after {START_SECONDS:.0f} s", flush=True,
