@@ -242,11 +242,10 @@ def _start(spec: WorkerSpec, mark: str) -> Any:
         "security": Security.temporary(),
         **dashboard_options(spec.dashboard),
     }
-    gpus = [affinity.gpu.uuid for affinity in spec.affinities if affinity.gpu]
-    if gpus:
+    if spec.gpus:
         from dask_cuda import LocalCUDACluster  # a separate extra
 
-        make = partial(LocalCUDACluster, **common, CUDA_VISIBLE_DEVICES=gpus, device_memory_limit=0)
+        make = partial(LocalCUDACluster, **common, CUDA_VISIBLE_DEVICES=list(spec.gpus), device_memory_limit=0)
     else:
         make = partial(LocalCluster, **common, worker_class=PlainNanny)
     with settings_of_start({f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in environment.items()}):

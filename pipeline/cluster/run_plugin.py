@@ -29,7 +29,6 @@ from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Device
 from pipeline.device.gpu import choose, identify
 from pipeline.errors import LostTouch, OutOfTurn
-from pipeline.machine.affinity import pin
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.limits import memory_limits
 from pipeline.machine.threads import share_of
@@ -63,8 +62,6 @@ class JoinRequest:
     """The model class; None: every worker imports it by name."""
     hosts: tuple[str, ...]
     """Hosts of all workers, in rank order; the first one runs the store through which they find each other."""
-    cpus: tuple[int, ...]
-    """CPUs to which the process is pinned; empty: all CPUs of the machine."""
     store_port: int
     store_folder: str = ""
     """Folder of the store, which then needs no port; empty: the store is a server."""
@@ -106,8 +103,6 @@ class RunPlugin(WorkerPlugin):
 
     def join(self, join_request: JoinRequest, config: WorkerConfig) -> None:
         self.leave()
-        if join_request.cpus:
-            pin(join_request.cpus)
         workflow = read_workflow(join_request)
         self._device = device = choose(workflow.device)
         rank, host, seconds = join_request.rank, join_request.hosts[0], workflow.workers.timeout_seconds

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 NOT_LINUX = (
-    f"pipeline runs on Linux, and this is {sys.platform}: it needs the direct I/O, file locks and CPU affinity of "
-    "Linux. On macOS and Windows run it in a container or a virtual machine (on Windows: WSL 2)."
+    f"pipeline runs on Linux, and this is {sys.platform}: it needs the direct I/O and file locks of Linux. "
+    "On macOS and Windows run it in a container or a virtual machine (on Windows: WSL 2)."
 )
 SPIN = "GOMP_SPINCOUNT"
 SPIN_COUNT = "1000"
