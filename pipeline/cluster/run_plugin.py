@@ -107,8 +107,7 @@ class RunPlugin(WorkerPlugin):
         self._device = device = choose(workflow.device)
         rank, host, seconds = join_request.rank, join_request.hosts[0], workflow.workers.timeout_seconds
         store = Store(host, join_request.store_port, timeout_seconds=seconds, folder=join_request.store_folder)
-        check, one_machine = workflow.workers.check_collectives, len(set(join_request.hosts)) == 1
-        on_hosts = GroupSettings(interface_of(host), seconds, check, one_machine)
+        on_hosts = GroupSettings(interface_of(host), seconds, workflow.workers.check_collectives)
         for_steps = replace(on_hosts, on_gpus=device.on_gpu)
         merge = workflow.optimizer.merge
         try:
