@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Event, Lock
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
 from pipeline.cluster.graph import StageGraph
 from pipeline.cluster.threads import end_threads, stage_threads
-from pipeline.cluster.waits import ANSWER_SECONDS, LOOK_SECONDS, closed_in_time
+from pipeline.cluster.waits import ANSWER_SECONDS, LOOK_SECONDS, close_in_time
 from pipeline.errors import OutOfTurn, PipelineError
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
@@ -199,7 +199,8 @@ class DaskExecutor:
 def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
     """Start a scheduler and a worker in this process, with one thread per stage. All sockets are on loopback, except
     that of the dashboard. `dashboard`: address of the dashboard."""
-    with closed_in_time() as stack:
+    stack = ExitStack()
+    try:
         with settings_of_start({}):
             cluster = LocalCluster(
                 n_workers=1,
@@ -221,3 +222,5 @@ def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
         stack.callback(lambda: end_threads(threads.values()))
         InProcessCluster(client).worker.executors.update(threads)
         yield client
+    finally:
+        close_in_time(stack)

@@ -24,7 +24,7 @@ from pipeline.cluster.dashboard import PlainNanny, dashboard_options, mount
 from pipeline.cluster.local import settings_of_start
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.run_plugin import RunPlugin
-from pipeline.cluster.waits import NOTE_SECONDS, NoAnswer, in_time
+from pipeline.cluster.waits import CLOSE_SECONDS, NOTE_SECONDS, close_in_time, in_time
 from pipeline.device.gpu import identify
 from pipeline.errors import PipelineError
 from pipeline.stages import STAGES
@@ -32,14 +32,10 @@ from pipeline.stages import STAGES
 THREADS = len(STAGES) + 4
 """Threads of a worker: one per stage, one for calls from the driver, and three spare."""
 START_SECONDS = 120.0
-CLOSE_SECONDS = 10.0
-"""Time limit, in seconds, for Dask to close a cluster before its remaining processes are killed."""
 MARK = "PIPELINE_POOL"
 """Environment variable that marks the processes started for a pool."""
 STARTS = 3
 """Number of attempts to start a cluster: Dask gives up if one of its processes dies during startup."""
-PORT_SECONDS = 3.0
-"""Time limit, in seconds, for the port of a closed server to become free."""
 
 
 class NoWorkers(PipelineError):
@@ -199,8 +195,7 @@ class WorkerPool:
             nanny.close_gracefully("the pool closes")
         self._kill()
         # Errors of a scheduler after its workers were killed are irrelevant here.
-        with suppress(NoAnswer, OSError):
-            in_time("closing", self._stack.close, CLOSE_SECONDS)
+        close_in_time(self._stack)
         # A nanny may meanwhile have started another process and left it behind. At exit, Python sends its children a
         # signal, which workers ignore, and waits for them, so such a process must be killed here.
         self._kill()
@@ -221,7 +216,7 @@ def _is_critical(record: logging.LogRecord) -> bool:
 def _again(address: str) -> str:
     """Wait for the closed server to release its address, so that links to the page and the dashboard that are open in
     browsers stay valid. Returns this address, or another one if it remains taken."""
-    until = time.monotonic() + PORT_SECONDS
+    until = time.monotonic() + CLOSE_SECONDS
     while (found := free_address(address, lambda said: None)) != address and time.monotonic() < until:
         time.sleep(0.1)
     return found

@@ -4,8 +4,8 @@ the workers from the last commit."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
 """Seconds between checks for progress while the driver waits."""
+CLOSE_SECONDS = 10.0
+"""Time limit, in seconds, for Dask to close a cluster and to release its port."""
 ANSWER_SECONDS = 30.0
 """Time limit, in seconds, for replies to small queries."""
 NOTE_SECONDS = 20.0
@@ -102,13 +104,7 @@ def paused_text(worker: str, seconds: float) -> str:
     )
 
 
-@contextmanager
-def closed_in_time() -> Iterator[ExitStack]:
-    """Provide an ExitStack that is closed within a time limit. Anything that does not close in time is left until
-    process exit."""
-    stack = ExitStack()
-    try:
-        yield stack
-    finally:
-        with suppress(NoAnswer, OSError):
-            in_time("closing", stack.close)
+def close_in_time(stack: ExitStack) -> None:
+    """Close a stack within CLOSE_SECONDS. Anything that does not close in time is left until process exit."""
+    with suppress(NoAnswer, OSError):
+        in_time("closing", stack.close, CLOSE_SECONDS)
