@@ -30,7 +30,6 @@ from pipeline.errors import COPY_IT, PipelineError, refuse_remote
 from pipeline.features.settings import Bucket, Calendar, Cross, Lookup, Rare, Standardize
 from pipeline.machine.allocator import keep_freed_memory, share_one_arena
 from pipeline.machine.signals import interruption
-from pipeline.machine.stuck import watched
 from pipeline.monitor.observer import Observer
 from pipeline.optim.scaling import scale_batch
 from pipeline.run import say
@@ -114,7 +113,6 @@ def load(path: str | Path) -> Workflow:
     return load_file(Path(path))
 
 
-@watched()
 def train(
     workflow: AnyWorkflow, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
     fresh: bool = False, serial: bool = False, workers: int | None = None, scheduler: str | None = None,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from conftest import make_workflow, write_data
 from support.runs.harness import make_driver, run
 
 from pipeline.machine.signals import end_at_interrupt, exit_code, heed_interrupts, on_signal
+from pipeline.run import main as run_cli
 from pipeline.workflow import Workflow
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -36,6 +38,60 @@ stage_runner.train = slow
 sys.exit(main(sys.argv[2:]))
 """
 
+HANGS = """
+import sys
+from importlib import import_module
+from pipeline.run import main
+
+module, name, after, fifo = sys.argv[1:5]
+module, calls = import_module(module), iter(range(int(after)))
+call = getattr(module, name)
+
+def hangs(*args):
+    if next(calls, None) is None:
+        print("hangs", flush=True)
+        open(fifo)
+    return call(*args)
+
+setattr(module, name, hangs)
+sys.exit(main(sys.argv[5:]))
+"""
+
+WAITS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pipeline.machine.process import begin_command
+from pipeline.machine.signals import heed_interrupts
+
+begin_command()
+heed_interrupts()
+with ThreadPoolExecutor(1) as thread:
+    thread.submit(open, sys.argv[1])
+    print("hangs", flush=True)
+"""
+
+DROPS = """
+import time
+from pipeline.machine.process import begin_command
+from pipeline.machine.signals import heed_interrupts
+
+begin_command()
+heed_interrupts()
+
+class Slow:
+    def __del__(self):
+        print("in a finalizer", flush=True)
+        time.sleep(10)
+
+try:
+    Slow()
+    time.sleep(10)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    time.sleep(0.5)
+    print("the end")
+"""
+
 
 @pytest.fixture(scope="module")
 def workflow(tmp_path_factory):
@@ -57,11 +113,19 @@ def write_workflow(workflow, folder):
     return str(path)
 
 
+def started(script, *argv):
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", script, *argv], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+
+
 def child(seconds, *argv):
-    return subprocess.Popen(
-        [sys.executable, "-c", SLOW, str(seconds), *argv], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
+    return started(SLOW, str(seconds), *argv)
+
+
+def until(file, text):
+    """Read lines of a process up to the one with the text."""
+    while text not in (line := file.readline()):
+        assert line
 
 
 @pytest.mark.parametrize(
@@ -107,6 +171,50 @@ def test_a_second_signal_ends_the_process_at_once_by_that_signal(workflow, tmp_p
     process.send_signal(number)
     process.communicate(timeout=4)
     assert process.returncode == -number
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "after", "flags"),
+    [
+        pytest.param("pipeline.worker.stage_runner", "prefetch", 12, [], id="stage"),
+        pytest.param("pipeline.worker.worker", "flush", 1, ["--serial"], id="commit", marks=pytest.mark.prove),
+    ],
+)
+def test_a_second_signal_ends_a_run_whose_disk_hangs(workflow, expected, tmp_path, module, name, after, flags):
+    """A file is opened that does not answer: by a stage in its thread, or by a commit in the main thread."""
+    os.mkfifo(fifo := tmp_path / "hangs")
+    argv = [write_workflow(workflow, tmp_path), "--run-dir", str(tmp_path / "run"), "--set", "commit.every_blocks=4"]
+    process = started(HANGS, module, name, str(after), str(fifo), *argv, *flags)
+    until(process.stdout, "hangs")
+    process.send_signal(signal.SIGINT)
+    until(process.stderr, "a second signal")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGINT
+    assert list((tmp_path / "run/commits").glob("*.json"))
+    assert run_cli([*argv, "--serial"]) == 0
+    assert json.loads((tmp_path / "run/result.json").read_text())["fingerprint"] == expected["fingerprint"]
+
+
+def test_a_second_interrupt_ends_a_command_whose_file_hangs(tmp_path):
+    """Its end would wait for the thread, forever."""
+    os.mkfifo(fifo := tmp_path / "hangs")
+    process = started(WAITS, str(fifo))
+    until(process.stdout, "hangs")
+    for _ in range(2):
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGINT
+
+
+def test_an_interrupt_that_a_finalizer_drops_comes_again():
+    process = started(DROPS)
+    until(process.stdout, "in a finalizer")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("interrupted\nthe end\n", "")
+    assert process.returncode == 0
 
 
 def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, expected, tmp_path):

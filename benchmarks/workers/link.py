@@ -24,7 +24,7 @@ def collectives(world: int, repeats: int = REPEATS) -> dict[str, dict[int, float
     store, name = Store("127.0.0.1", serves=True), uuid.uuid4().hex
 
     def one(rank: int) -> dict[str, dict[int, float]]:
-        group = Group(Store("127.0.0.1", store.port), name, Rank(rank, world), GroupSettings(one_machine=True))
+        group = Group(Store("127.0.0.1", store.port), name, Rank(rank, world), GroupSettings("lo"))
         return {
             "all_to_all": {size: _all_to_all(group, size, repeats) for size in SIZES},
             "all_reduce": {size: _all_reduce(group, size, repeats) for size in SIZES},

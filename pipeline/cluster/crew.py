@@ -9,7 +9,6 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from pipeline.cluster.address import ANY_PORT
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.errors import PipelineError
-from pipeline.machine.affinity import Affinity
 from pipeline.own_code.modules import ClassText
 from pipeline.records import Array, Block, Refusal, StageResult
 from pipeline.training.dense_state import merge_dense
@@ -25,8 +24,8 @@ class WorkerSpec:
 
     world: int
     scheduler: str | None = None
-    affinities: tuple[Affinity, ...] = ()
-    """GPU and CPUs of each worker; empty for workers of an external scheduler, since their machines are unknown."""
+    gpus: tuple[str, ...] = ()
+    """UUID of the GPU of each worker started here; empty if they train on CPUs."""
     model: ClassText | None = None
     """Description from which workers create the workflow's model class; None: they import it by name."""
     dashboard: str = ANY_PORT

@@ -13,9 +13,8 @@ from typing import Any, Concatenate
 
 from distributed import Client, Future, wait
 
-from pipeline.cluster.awake import LOOK_SECONDS
 from pipeline.cluster.check import check_machines, min_disk_bytes
-from pipeline.cluster.crew import P, T, WorkerSpec, replicas_for
+from pipeline.cluster.crew import P, T, replicas_for
 from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.graph import StageGraph
 from pipeline.cluster.merge import Merge
@@ -30,6 +29,7 @@ from pipeline.cluster.run_plugin import (
     serve,
     worker_info,
 )
+from pipeline.cluster.waits import LOOK_SECONDS
 from pipeline.cluster.watch import Watch
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.identity import Identity, as_json
@@ -95,7 +95,6 @@ class DaskCrew:
                 data=self._data,
                 model=self._spec.model,
                 hosts=hosts,
-                cpus=cpus_of(self._spec, rank),
                 store_port=port,
                 store_folder=folder,
                 scoring=scoring,
@@ -224,11 +223,6 @@ class CrewExecutor:
     def settle(self, keys: list[list[str]]) -> None:
         """Does not wait for running tasks: they may be stuck in a collective, and their processes are about to end.
         Tasks that have not started are cancelled when their futures are released."""
-
-
-def cpus_of(spec: WorkerSpec, rank: int) -> tuple[int, ...]:
-    """CPUs to which a worker is pinned: those of its NUMA nodes, if workers are on different nodes; empty: all."""
-    return spec.affinities[rank].cpus if len({affinity.nodes for affinity in spec.affinities}) > 1 else ()
 
 
 def _pause(token: str, why: str | None, dask_worker: Any) -> None:

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Event, Lock
 from typing import Any
 
@@ -17,12 +17,11 @@ from distributed.batched import BatchedSend
 from distributed.comm import CommClosedError
 
 from pipeline.cluster.address import ANY_PORT
-from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time
 from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
 from pipeline.cluster.graph import StageGraph
 from pipeline.cluster.threads import end_threads, stage_threads
+from pipeline.cluster.waits import ANSWER_SECONDS, LOOK_SECONDS, close_in_time
 from pipeline.errors import OutOfTurn, PipelineError
-from pipeline.machine.stuck import check_stuck, gave_up
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
 
@@ -81,18 +80,17 @@ class InProcessCluster:
         self._client, self._scheduler = client, client.cluster.scheduler
         # Not from the client: it polls the workers every two seconds, and its list is sometimes empty.
         self.worker: Any = next(iter(client.cluster.workers.values()), None)
-        self._awake, self._seen, self._since = Awake(), "", 0.0
+        self._seen, self._idle_seconds = "", 0.0
         self._check()
 
-    def look(self, busy: bool, last: str) -> None:
-        """Check for progress while the caller waits. `busy`: a task is running; `last`: the last task to end. Raises
-        PipelineError if Dask no longer runs tasks, and Stuck if a task is waiting for a file that does not respond."""
-        check_stuck()
-        now = self._awake.look()
-        if busy or last != self._seen:
-            self._seen, self._since = last, now
+    def look(self, busy: bool, last: str, waited: float) -> None:
+        """Check for progress while the caller waits. `busy`: a task is running; `last`: the last task to end; `waited`:
+        seconds since the last call, without those of a suspension. Raises PipelineError if Dask no longer runs
+        tasks."""
+        self._idle_seconds = 0.0 if busy or last != self._seen else self._idle_seconds + waited
+        self._seen = last
         self._check()
-        if now - self._since > ANSWER_SECONDS:
+        if self._idle_seconds > ANSWER_SECONDS:
             raise PipelineError(f"Dask has tasks for this process, but has run none of them for {ANSWER_SECONDS:.0f} s")
 
     def _check(self) -> None:
@@ -178,8 +176,9 @@ class DaskExecutor:
         """Wait until `is_over` returns True. Raises PipelineError if Dask no longer runs tasks."""
         while not is_over():
             # Dask fails the tasks that depend on a failed one slightly later, without calling `_run`.
-            if not self._ended.wait(LOOK_SECONDS / 100 if self._failed else LOOK_SECONDS):
-                self._here.look(bool(self._inside), self._last)
+            seconds = LOOK_SECONDS / 100 if self._failed else LOOK_SECONDS
+            if not self._ended.wait(seconds):
+                self._here.look(bool(self._inside), self._last, seconds)
             self._ended.clear()
 
     def settle(self, keys: list[str]) -> None:
@@ -188,7 +187,7 @@ class DaskExecutor:
             self._wait(lambda: all(future.done() for future in self._graph.futures.values()))
         self.close()
         # If Dask has dropped its worker, the worker's threads may still be running stages.
-        while self._inside and not gave_up():
+        while self._inside:
             time.sleep(LOOK_SECONDS / 100)
 
     def close(self) -> None:
@@ -200,7 +199,8 @@ class DaskExecutor:
 def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
     """Start a scheduler and a worker in this process, with one thread per stage. All sockets are on loopback, except
     that of the dashboard. `dashboard`: address of the dashboard."""
-    with closed_in_time() as stack:
+    stack = ExitStack()
+    try:
         with settings_of_start({}):
             cluster = LocalCluster(
                 n_workers=1,
@@ -222,3 +222,5 @@ def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
         stack.callback(lambda: end_threads(threads.values()))
         InProcessCluster(client).worker.executors.update(threads)
         yield client
+    finally:
+        close_in_time(stack)

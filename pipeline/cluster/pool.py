@@ -19,12 +19,12 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from pipeline.cluster.address import OFF, free_address
-from pipeline.cluster.awake import NOTE_SECONDS, Awake, NoAnswer, in_time
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.dashboard import PlainNanny, dashboard_options, mount
 from pipeline.cluster.local import settings_of_start
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.run_plugin import RunPlugin
+from pipeline.cluster.waits import CLOSE_SECONDS, NOTE_SECONDS, close_in_time, in_time
 from pipeline.device.gpu import identify
 from pipeline.errors import PipelineError
 from pipeline.stages import STAGES
@@ -32,14 +32,10 @@ from pipeline.stages import STAGES
 THREADS = len(STAGES) + 4
 """Threads of a worker: one per stage, one for calls from the driver, and three spare."""
 START_SECONDS = 120.0
-CLOSE_SECONDS = 10.0
-"""Time limit, in seconds, for Dask to close a cluster before its remaining processes are killed."""
 MARK = "PIPELINE_POOL"
 """Environment variable that marks the processes started for a pool."""
 STARTS = 3
 """Number of attempts to start a cluster: Dask gives up if one of its processes dies during startup."""
-PORT_SECONDS = 3.0
-"""Time limit, in seconds, for the port of a closed server to become free."""
 
 
 class NoWorkers(PipelineError):
@@ -128,14 +124,14 @@ class WorkerPool:
     def _wait(self, gone: Sequence[str]) -> list[str]:
         """Wait until there are enough workers, not counting the addresses `gone`. Returns their addresses, ordered by
         host, then by name."""
-        awake, now = Awake(), 0.0
-        while now < START_SECONDS:
+        begun, has_said = time.monotonic(), False
+        while (waited := time.monotonic() - begun) < START_SECONDS:
             workers = {a: name for a, name in self._names().items() if a not in gone}
             if len(workers) >= self.world:
                 return sorted(workers, key=lambda a: (_host(a), f"{workers[a]:>9}", a))[: self.world]
             time.sleep(0.05)
-            before, now = now, awake.look()
-            if before <= NOTE_SECONDS < now:
+            if waited > NOTE_SECONDS and not has_said:
+                has_said = True
                 print(
                     f"waiting for workers of {self.spec.scheduler}: {self.world} are needed, and there are "
                     f"{len(workers)}; the run ends after {START_SECONDS:.0f} s", flush=True,
@@ -199,8 +195,7 @@ class WorkerPool:
             nanny.close_gracefully("the pool closes")
         self._kill()
         # Errors of a scheduler after its workers were killed are irrelevant here.
-        with suppress(NoAnswer, OSError):
-            in_time("closing", self._stack.close, CLOSE_SECONDS)
+        close_in_time(self._stack)
         # A nanny may meanwhile have started another process and left it behind. At exit, Python sends its children a
         # signal, which workers ignore, and waits for them, so such a process must be killed here.
         self._kill()
@@ -221,7 +216,7 @@ def _is_critical(record: logging.LogRecord) -> bool:
 def _again(address: str) -> str:
     """Wait for the closed server to release its address, so that a dashboard that is open in a browser
     stays valid. Returns this address, or another one if it remains taken."""
-    until = time.monotonic() + PORT_SECONDS
+    until = time.monotonic() + CLOSE_SECONDS
     while (found := free_address(address, lambda said: None)) != address and time.monotonic() < until:
         time.sleep(0.1)
     return found
@@ -242,11 +237,10 @@ def _start(spec: WorkerSpec, mark: str) -> Any:
         "security": Security.temporary(),
         **dashboard_options(spec.dashboard),
     }
-    gpus = [affinity.gpu.uuid for affinity in spec.affinities if affinity.gpu]
-    if gpus:
+    if spec.gpus:
         from dask_cuda import LocalCUDACluster  # a separate extra
 
-        make = partial(LocalCUDACluster, **common, CUDA_VISIBLE_DEVICES=gpus, device_memory_limit=0)
+        make = partial(LocalCUDACluster, **common, CUDA_VISIBLE_DEVICES=list(spec.gpus), device_memory_limit=0)
     else:
         make = partial(LocalCluster, **common, worker_class=PlainNanny)
     with settings_of_start({f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in environment.items()}):

@@ -29,10 +29,8 @@ from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Device
 from pipeline.device.gpu import choose, identify
 from pipeline.errors import LostTouch, OutOfTurn
-from pipeline.machine.affinity import pin
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.limits import memory_limits
-from pipeline.machine.stuck import watch_process
 from pipeline.machine.threads import share_of
 from pipeline.own_code.modules import ClassText
 from pipeline.records import Rank, StageResult
@@ -64,8 +62,6 @@ class JoinRequest:
     """The model class; None: every worker imports it by name."""
     hosts: tuple[str, ...]
     """Hosts of all workers, in rank order; the first one runs the store through which they find each other."""
-    cpus: tuple[int, ...]
-    """CPUs to which the process is pinned; empty: all CPUs of the machine."""
     store_port: int
     store_folder: str = ""
     """Folder of the store, which then needs no port; empty: the store is a server."""
@@ -89,7 +85,6 @@ class RunPlugin(WorkerPlugin):
     def setup(self, worker: Any) -> None:
         if self._ours:
             silence_lost_connections()
-            watch_process(signals=False)
             # A terminal or a batch system sends signals to all processes. Only the driver handles them: it finishes the
             # planned blocks and commits them.
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -108,14 +103,11 @@ class RunPlugin(WorkerPlugin):
 
     def join(self, join_request: JoinRequest, config: WorkerConfig) -> None:
         self.leave()
-        if join_request.cpus:
-            pin(join_request.cpus)
         workflow = read_workflow(join_request)
         self._device = device = choose(workflow.device)
         rank, host, seconds = join_request.rank, join_request.hosts[0], workflow.workers.timeout_seconds
         store = Store(host, join_request.store_port, timeout_seconds=seconds, folder=join_request.store_folder)
-        check, one_machine = workflow.workers.check_collectives, len(set(join_request.hosts)) == 1
-        on_hosts = GroupSettings(interface_of(host), seconds, check, one_machine)
+        on_hosts = GroupSettings(interface_of(host), seconds, workflow.workers.check_collectives)
         for_steps = replace(on_hosts, on_gpus=device.on_gpu)
         merge = workflow.optimizer.merge
         try:

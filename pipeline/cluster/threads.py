@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from pipeline.machine.stuck import check_stuck, gave_up
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
-
-CHECK_SECONDS = 1.0
-"""Seconds between checks, during a wait, for a thread that is blocked on an unresponsive file."""
 
 
 def stage_threads() -> dict[str, ThreadPoolExecutor]:
@@ -21,7 +17,7 @@ def stage_threads() -> dict[str, ThreadPoolExecutor]:
 
 def end_threads(threads: Iterable[ThreadPoolExecutor]) -> None:
     for thread in threads:
-        thread.shutdown(wait=not gave_up())
+        thread.shutdown()
 
 
 class ThreadExecutor:
@@ -40,14 +36,10 @@ class ThreadExecutor:
         return self._call(stage, number)
 
     def result(self, future: Future[StageResult]) -> StageResult:
-        while not future.done():
-            wait([future], CHECK_SECONDS)
-            check_stuck()
         return future.result()
 
     def settle(self, futures: list[Future[StageResult]]) -> None:
-        while not gave_up() and wait(futures, CHECK_SECONDS).not_done:
-            pass
+        wait(futures)
 
     def close(self) -> None:
         end_threads(self._threads.values())

@@ -11,9 +11,9 @@ from typing import Any
 from distributed import Future, KilledWorker
 from distributed.comm import CommClosedError
 
-from pipeline.cluster.awake import LOOK_SECONDS, NOTE_SECONDS, Awake, NoAnswer, Silence, in_time, paused_text
 from pipeline.cluster.crew import WorkerLost
 from pipeline.cluster.pool import WorkerPool
+from pipeline.cluster.waits import LOOK_SECONDS, NOTE_SECONDS, NoAnswer, Silence, in_time, paused_text
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 
 PAUSED_SECONDS = 90.0
@@ -32,34 +32,38 @@ class Watch:
 
     def results(self, futures: Sequence[Future]) -> list[Any]:
         """Wait for tasks and return their results. Raises the exception of the first task that fails, without waiting
-        for the others. Raises WorkerLost if a worker is gone, sent no heartbeat for too long, or was missing from a
-        collective, and PipelineError if a worker is paused, or no worker runs tasks, for too long."""
-        ended, awake = Event(), Awake()
-        # Do not wait with Dask's timers: after a backward step of the monotonic clock, they stop for as long as the
-        # step.
+        for the others. Raises WorkerLost if the scheduler does not respond, or if a worker is gone, sent no heartbeat
+        for too long, or was missing from a collective, and PipelineError if a worker is paused, or no worker runs
+        tasks, for too long."""
+        try:
+            self._wait(futures)
+            return [self._fetch(future) for future in futures]
+        except NoAnswer as error:
+            raise WorkerLost(str(error)) from error
+
+    def _wait(self, futures: Sequence[Future]) -> None:
+        ended, begun, has_said = Event(), time.monotonic(), False
         for future in futures:
             future.add_done_callback(lambda _: ended.set())
         self._silence.begin_wait()
         while not all(future.done() for future in futures):
             if not ended.wait(LOOK_SECONDS):
                 self._look()
-                before = awake.seconds
-                if before <= NOTE_SECONDS < awake.look():
+                if not has_said and time.monotonic() - begun > NOTE_SECONDS:
+                    has_said = True
                     self._say_what(futures)
             ended.clear()
             for future in futures:
                 if future.status not in ("pending", "finished"):
                     self._fail(future)
-        return [self._fetch(future) for future in futures]
 
     def _say_what(self, futures: Sequence[Future]) -> None:
         # Keys end with an id that is meaningless to users.
         names = sorted({str(future.key).rpartition("-")[0] for future in futures if not future.done()})
-        paused = self._silence.paused()
         why = [
-            paused_text(f"worker {rank} ({address})", paused[address])
+            paused_text(f"worker {rank} ({address})", self._silence.paused[address])
             for rank, address in enumerate(self._pool.addresses)
-            if address in paused
+            if address in self._silence.paused
         ]
         print("; ".join([f"waiting for workers: {', '.join(names)}", *why]), flush=True)
 
@@ -90,16 +94,13 @@ class Watch:
         raise PipelineError(f"{type(error).__name__}: {error}") from error
 
     def _look(self) -> None:
-        try:
-            silent = self._silence.look(self._pool.client)
-        except NoAnswer as error:
-            raise WorkerLost(str(error)) from error
+        silent = self._silence.look(self._pool.client)
         for rank, address in enumerate(self._pool.addresses):
             if address not in silent:
                 raise WorkerLost(f"worker {rank} ({address}) is gone")
             if silent[address] > self._longest_silent:
                 raise WorkerLost(f"worker {rank} ({address}) has not been heard from for {silent[address]:.0f} s")
-            if (paused := self._silence.paused().get(address, 0.0)) > PAUSED_SECONDS:
+            if (paused := self._silence.paused.get(address, 0.0)) > PAUSED_SECONDS:
                 raise PipelineError(paused_text(f"worker {rank} ({address})", paused))
         if self._silence.idle_seconds > IDLE_SECONDS:
             raise PipelineError(

@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.comm.collective import take_all_steps
-from pipeline.comm.shared_memory import SharedMemory
 from pipeline.machine.stopwatch import part
 from pipeline.records import Rank
 
@@ -43,10 +42,10 @@ class OutOfOrder(RuntimeError):
 
 @contextmanager
 def lost_others() -> Iterator[None]:
-    """Context that converts a RuntimeError from torch, or an OSError from a socket, to Disconnected."""
+    """Context that converts a RuntimeError from torch to Disconnected."""
     try:
         yield
-    except (RuntimeError, OSError) as error:
+    except RuntimeError as error:
         raise Disconnected(str(error)) from error
 
 
@@ -104,8 +103,6 @@ class GroupSettings:
     timeout_seconds: float = 120.0
     check: bool = False
     """Before each collective, verify that all workers are about to run the same one."""
-    one_machine: bool = False
-    """All workers are on one machine and exchange tensors in host memory through shared memory."""
     on_gpus: bool = False
     """Tensors are in GPU memory, and NCCL transfers them on the current stream; no call waits for it."""
 
@@ -141,12 +138,7 @@ class Group:
         self._check = settings.check
         self._sequence = 0
         self.traffic = {kind: Traffic() for kind in TRAFFIC_KINDS} if traffic is None else traffic
-        if settings.one_machine:
-            with lost_others():
-                self._host: Any = SharedMemory(store.under(name), rank, settings.timeout_seconds)
-        else:
-            self._host = gloo(store, name, rank, settings)
-        self._backend = self._host
+        self._backend = self._host = gloo(store, name, rank, settings)
         if settings.on_gpus:
             self._backend = nccl(store, f"{name}/gpus", rank, settings)
             # NCCL connects at the first collective. Run one now to notice a missing worker.

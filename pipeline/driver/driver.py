@@ -27,7 +27,6 @@ from pipeline.driver.runner import StretchRunner
 from pipeline.driver.stretches import StretchFile
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import on_signal
-from pipeline.machine.stuck import doing, gave_up
 from pipeline.monitor.history import History
 from pipeline.monitor.observer import CommitFacts, Observer
 from pipeline.monitor.progress import Progress
@@ -129,17 +128,15 @@ class Driver:
                 result = self._go_on()
             self.runner.observers.notify(Observer.on_end, "finished" if result else "interrupted", "")
         except (OSError, MemoryError, PipelineError) as error:
-            if not gave_up():
-                self.runner.observers.notify(Observer.on_end, "failed", error_text(error))
+            self.runner.observers.notify(Observer.on_end, "failed", error_text(error))
             raise ended_by(error, self.what_is_kept) from error
         finally:
             self.close()
         return result
 
     def close(self) -> None:
-        """Release the workers and the data, unless a thread may still be reading into them. May be called twice."""
-        if not gave_up():
-            self._opened.close()
+        """Release the workers and the data. May be called twice."""
+        self._opened.close()
 
     def begin(self) -> None:
         """Report the position at which training starts to observers."""
@@ -240,13 +237,12 @@ class Driver:
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
         self._record.committing(self.committer.number, name, due.at_least)
-        with doing(f"commit {self.committer.number}"):
-            self.committer.commit(
-                lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
-                | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}}
-                | write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
-                name=name, at_least=due.at_least, give_up=due.give_up,
-            )  # fmt: skip
+        self.committer.commit(
+            lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
+            | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}}
+            | write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
+            name=name, at_least=due.at_least, give_up=due.give_up,
+        )  # fmt: skip
         self._record.committed(self.commits.numbers())
         if facts := newest_facts(self.committer, self.commits):
             self.runner.observers.notify(Observer.on_commit, facts)

@@ -16,8 +16,8 @@ from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
 from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.driver.driver import Driver, MakeCrew
-from pipeline.machine.affinity import Affinity, lay_out, read_topology
 from pipeline.machine.aside import move_aside
+from pipeline.machine.nvml import GpuInfo, read_gpus
 from pipeline.own_code.modules import text_of
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
@@ -109,18 +109,20 @@ def recruit(
     if not scheduler or workflow.model.kind.__module__ == "__main__":
         check_main()
     elsewhere = scheduler and workflow.device == "cuda"
-    topology = read_topology(on_gpu := bool(elsewhere or gets_gpu(workflow.device)))
-    if on_gpu and not scheduler and world > len(topology.gpus):
+    on_gpu = bool(elsewhere or gets_gpu(workflow.device))
+    gpus = read_gpus() if on_gpu and not scheduler else []
+    if on_gpu and not scheduler and world > len(gpus):
         raise ValueError(
-            f"--workers {world}: each needs its own GPU, and {len(topology.gpus)} can be used here (seen by "
+            f"--workers {world}: each needs its own GPU, and {len(gpus)} can be used here (seen by "
             "NVML, of the extra gpu, and allowed by CUDA_VISIBLE_DEVICES); use fewer workers, or set device to cpu"
         )
-    affinities = () if scheduler else lay_out(topology, world)
+    gpus = gpus[:world]
     if scheduler and not on_gpu and workflow.storage.device is not None:
         check_is_size(workflow, "workers' machines")
-    device = GpusOfWorkers(min_free(workflow, affinities)) if on_gpu else RAM
+    device = GpusOfWorkers(min_free(workflow, gpus)) if on_gpu else RAM
     run = f"{workflow.name} in {run_dir.absolute()}"
-    return device, WorkerSpec(world, scheduler, affinities, text_of(workflow.model.kind), dashboard, run)
+    uuids = tuple(gpu.uuid for gpu in gpus)
+    return device, WorkerSpec(world, scheduler, uuids, text_of(workflow.model.kind), dashboard, run)
 
 
 def check_main() -> None:
@@ -147,12 +149,11 @@ def check_main() -> None:
         )
 
 
-def min_free(workflow: Workflow, affinities: Sequence[Affinity]) -> int:
+def min_free(workflow: Workflow, gpus: Sequence[GpuInfo]) -> int:
     """Free bytes of the GPU with the least free memory; unlimited if unknown. Raises ValueError if unknown and
     storage.device is a share."""
-    free = [affinity.gpu.free_bytes for affinity in affinities if affinity.gpu]
-    known = [num_bytes for num_bytes in free if num_bytes is not None]
-    if len(known) < max(1, len(free)):
+    known = [gpu.free_bytes for gpu in gpus if gpu.free_bytes is not None]
+    if len(known) < max(1, len(gpus)):
         check_is_size(workflow, "workers' GPUs")
     # If storage.device is a size that does not fit on a worker's GPU, the worker reports it on allocation.
     return min(known, default=sys.maxsize)

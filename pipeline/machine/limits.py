@@ -1,5 +1,5 @@
-"""Memory and CPU limits of this process, including those of its control groups, which limit containers, systemd slices
-and jobs of batch systems.
+"""Memory and CPU limits of this process, including those of its control groups (version 2), which limit containers,
+systemd slices and jobs of batch systems.
 
 Each function takes the root of the file system that it reads. A file that is missing or unreadable sets no limit.
 """
@@ -23,8 +23,8 @@ def memory_limits(root: Path = ROOT) -> dict[int, int]:
     """Bytes of RAM by owner. Key 0 is the whole machine; any other key is the inode of a control group, and the group's
     processes share the bytes."""
     limits = {0: _machine(root)["MemTotal"]}
-    for group in _groups(root, "memory"):
-        if (limit := _limit(group)) is not None and limit < limits[0]:
+    for group in _groups(root):
+        if (limit := _number(group / "memory.max")) is not None and limit < limits[0]:
             limits[group.stat().st_ino] = limit
     return limits
 
@@ -32,56 +32,35 @@ def memory_limits(root: Path = ROOT) -> dict[int, int]:
 def free_memory(root: Path = ROOT) -> int:
     """Bytes of RAM available to this process. Inactive page cache of a control group counts as free."""
     free = [_machine(root)["MemAvailable"]]
-    for group in _groups(root, "memory"):
-        if (limit := _limit(group)) is not None:
-            kept = _counts(group / "memory.stat")
-            unused = kept.get("total_inactive_file", kept.get("inactive_file", 0))
-            used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
+    for group in _groups(root):
+        if (limit := _number(group / "memory.max")) is not None:
+            unused = _counts(group / "memory.stat").get("inactive_file", 0)
+            used = _number(group / "memory.current") or 0
             free.append(limit - max(0, used - unused))
     return max(0, min(free))
 
 
 def cpus(root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
-    """Number of CPUs that this process may keep busy; a fraction counts as one. `allowed`: see `allowed_cpus`."""
-    maximum = [len(allowed_cpus() if allowed is None else allowed)]
-    for group in _groups(root, "cpu"):
+    """Number of CPUs that this process may keep busy; a fraction counts as one. `allowed`: CPUs to run on
+    instead of those that the system allows."""
+    maximum = [len(os.sched_getaffinity(0) if allowed is None else allowed)]
+    for group in _groups(root):
         quota, period, *_ = [*_text(group / "cpu.max").split(), "", ""]
-        quota = quota or _text(group / "cpu.cfs_quota_us").strip()
-        period = period or _text(group / "cpu.cfs_period_us").strip()
-        # "max" and -1 are no limit.
+        # "max" is no limit.
         if quota.isdecimal() and period.isdecimal():
             maximum.append(-(-int(quota) // int(period)))
     return max(1, min(maximum))
 
 
-def allowed_cpus() -> set[int]:
-    """CPUs that this process may run on, regardless of its quota of their time."""
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
-
-
-def _limit(group: Path) -> int | None:
-    # Version 1 also reports the limits of groups above the highest one visible here.
-    above = _counts(group / "memory.stat").get("hierarchical_memory_limit")
-    limits = (_number(group / "memory.max"), _number(group / "memory.limit_in_bytes"), above)
-    return min((number for number in limits if number is not None), default=None)
-
-
-def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folder of each control group of this process, including visible ancestors: groups of version 2, and
-    groups of version 1 in the controller's hierarchy."""
-    paths: dict[str, str] = {}
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        paths |= dict.fromkeys(controllers.split(","), path)
+def _groups(root: Path) -> Iterator[Path]:
+    """Yield the folder of each control group of this process, including visible ancestors."""
+    lines = _text(root / "proc/self/cgroup").splitlines()
+    own = PurePosixPath(next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/"))
     for line in _text(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         top, mounted = map(_unescaped, before.split(" ")[3:5])
-        kind, _, options = after.split(" ")[:3]
-        if not (kind == "cgroup2" or (kind == "cgroup" and controller in options.split(","))):
+        if not after.startswith("cgroup2 "):
             continue
-        own = PurePosixPath(paths.get("" if kind == "cgroup2" else controller, "/"))
         # In a container, the path may not exist below the mount; then the mount itself is the container's group.
         inside = own.relative_to(top).parts if own.is_relative_to(top) and ".." not in own.parts else ()
         group = root / mounted.lstrip("/")

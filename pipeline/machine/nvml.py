@@ -6,12 +6,9 @@ unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from dataclasses import dataclass
 from typing import Any
-
-Address = tuple[int, int, int]
-"""PCI domain, bus, device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +18,12 @@ class GpuInfo:
     uuid: str
     """Name of the GPU for CUDA_VISIBLE_DEVICES. Numbers would be ambiguous, since CUDA and NVML order GPUs
     differently."""
-    node: int | None
     free_bytes: int | None = None
     """Free bytes of GPU memory; None if unknown."""
 
 
-def read_gpus(visible: str | None, node_of: Callable[[Address], int | None]) -> list[GpuInfo]:
-    """Return the GPUs selected by `visible`, the value of CUDA_VISIBLE_DEVICES. `node_of`: NUMA node of a PCI
-    address."""
+def read_gpus() -> list[GpuInfo]:
+    """Return the GPUs of this machine that CUDA_VISIBLE_DEVICES selects, by number."""
     try:
         import pynvml
     except ImportError:
@@ -38,22 +33,21 @@ def read_gpus(visible: str | None, node_of: Callable[[Address], int | None]) -> 
     except pynvml.NVMLError:
         return []
     try:
-        found = [_found(pynvml, index, node_of) for index in range(pynvml.nvmlDeviceGetCount())]
-        return [gpu for gpu in found if _is_visible(gpu, visible)]
+        found = [_found(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [gpu for gpu in found if _is_visible(gpu, os.environ.get("CUDA_VISIBLE_DEVICES"))]
     except pynvml.NVMLError:
         return []
     finally:
         pynvml.nvmlShutdown()
 
 
-def _found(nvml: Any, index: int, node_of: Callable[[Address], int | None]) -> GpuInfo:
+def _found(nvml: Any, index: int) -> GpuInfo:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    pci = nvml.nvmlDeviceGetPciInfo(handle)
     try:
         free_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle).free)
     except nvml.NVMLError:
         free_bytes = None
-    return GpuInfo(index, nvml.nvmlDeviceGetUUID(handle), node_of((pci.domain, pci.bus, pci.device)), free_bytes)
+    return GpuInfo(index, nvml.nvmlDeviceGetUUID(handle), free_bytes)
 
 
 def _is_visible(found: GpuInfo, visible: str | None) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 NOT_LINUX = (
-    f"pipeline runs on Linux, and this is {sys.platform}: it needs the direct I/O, file locks and CPU affinity of "
-    "Linux. On macOS and Windows run it in a container or a virtual machine (on Windows: WSL 2)."
+    f"pipeline runs on Linux, and this is {sys.platform}: it needs the direct I/O and file locks of Linux. "
+    "On macOS and Windows run it in a container or a virtual machine (on Windows: WSL 2)."
 )
 SPIN = "GOMP_SPINCOUNT"
 SPIN_COUNT = "1000"
@@ -30,15 +30,14 @@ def begin_command() -> None:
     if sys.platform != "linux":
         raise SystemExit(NOT_LINUX)
     from pipeline.machine.allocator import share_one_arena
-    from pipeline.machine.signals import end_at_interrupt
-    from pipeline.machine.stuck import watch_process
+    from pipeline.machine.signals import end_at_interrupt, send_dropped_again
 
     _commands.append(sys.argv[0])
-    # Must precede all threads; the first one is the watch.
+    # Must precede all threads.
     share_one_arena()
     os.environ.setdefault(SPIN, SPIN_COUNT)
     end_at_interrupt()
-    watch_process()
+    sys.unraisablehook = send_dropped_again
 
 
 def is_command() -> bool:

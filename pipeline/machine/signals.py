@@ -1,10 +1,11 @@
-"""Stopping by signal: the first signal asks the run to end at a commit, the second ends it immediately. A signal while
-modules are imported ends the process."""
+"""Stopping by signal: the first signal asks the run to end at a commit, the second ends it immediately, even if a
+thread waits for a file that does not answer. A signal while modules are imported ends the process."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,14 +23,36 @@ def end_at_interrupt() -> None:
 
 
 def heed_interrupts() -> None:
-    """Make SIGINT raise KeyboardInterrupt again."""
+    """Make the first SIGINT raise KeyboardInterrupt, and the second end the process: the end of a command waits for its
+    threads."""
     if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt)
 
 
 def _end(number: int, frame: Any) -> None:
     os.write(2, b"interrupted before anything was begun\n")
     os._exit(128 + number)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+def send_dropped_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Send a SIGINT again whose KeyboardInterrupt was raised within a finalizer or a callback, where Python drops all
+    exceptions. For `sys.unraisablehook`."""
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        return sys.__unraisablehook__(dropped)
+
+    def again() -> None:
+        # If the process is already ending, a signal would change its exit code.
+        if threading.main_thread().is_alive():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    signal.signal(signal.SIGINT, _interrupt)
+    threading.Timer(0.1, again).start()
+    return None
 
 
 def exit_code(name: str) -> int:
@@ -53,8 +76,8 @@ def interruption(name: str) -> BaseException:
 
 @contextmanager
 def on_signal(stop: Callable[[str], None]) -> Iterator[None]:
-    """Call `stop` with the signal's name at the first SIGINT or SIGTERM; the next one has its default effect
-    immediately.
+    """Call `stop` with the signal's name at the first SIGINT or SIGTERM; the next one ends the process immediately: a
+    commit is safe against a kill at any instruction, so no cleanup is needed.
 
     Does nothing outside the main thread, since Python allows handlers only there.
     """
@@ -65,13 +88,8 @@ def on_signal(stop: Callable[[str], None]) -> Iterator[None]:
 
     def first(number: int, frame: Any) -> None:
         for each in SIGNALS:
-            signal.signal(each, second)
+            signal.signal(each, signal.SIG_DFL)
         stop(signal.Signals(number).name)
-
-    def second(number: int, frame: Any) -> None:
-        # A commit is safe against a kill at any instruction, so no cleanup is needed.
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
 
     for number in SIGNALS:
         signal.signal(number, first)

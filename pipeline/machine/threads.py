@@ -8,8 +8,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import count, islice, pairwise
 from typing import TypeVar
 
-from pipeline.machine.stuck import check_stuck, gave_up
-
 T = TypeVar("T")
 
 PARTS_PER_THREAD = 4
@@ -101,10 +99,9 @@ class TaskThreads:
                 if not flying:
                     return
                 ended, _ = wait(flying, tick_seconds, FIRST_COMPLETED)
-                check_stuck()
                 done = [flying.pop(future) for future in ended]
                 for future in ended:
                     future.result()
                 yield done
         finally:
-            pool.shutdown(wait=not gave_up())
+            pool.shutdown()

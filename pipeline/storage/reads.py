@@ -6,7 +6,6 @@ that bypass the page cache, and only on file systems that support it, such as ex
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -15,11 +14,10 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.kernels.in_flight import close_context, open_context
+from pipeline.kernels.in_flight import WAIT_SECONDS, close_context, open_context
 from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, STATE_WORDS, UNFINISHED, read_in_flight
 from pipeline.kernels.read_rows import PAGE_BYTES, SCRATCH_BYTES, make_scratch, read_rows
 from pipeline.machine.memory import aligned_empty
-from pipeline.machine.stuck import CHECK_SECONDS, check_stuck, gave_up, note_wait
 from pipeline.records import I32, I64, U32
 
 NUM_READERS = 64
@@ -81,16 +79,13 @@ class ReadsInFlight:
                     )  # fmt: skip
                     if why != UNFINISHED:
                         return row, why
-                    note_wait(f"reading {os.readlink(f'/proc/self/fd/{files_N[row]}')!r}", state.tolist())
             except BaseException:
                 # Closing waits for the reads in flight, perhaps forever. Until then the thread keeps the buffers, into
                 # which the system writes.
                 closing = threading.Thread(target=self._end, daemon=True)
                 closing.start()
-                closing.join(CHECK_SECONDS)
+                closing.join(WAIT_SECONDS)
                 raise
-            finally:
-                note_wait(None)
 
     def _end(self) -> None:
         self._close()
@@ -125,8 +120,7 @@ class ReadsByThreads:
             return -1, 0
 
         reading = [self._threads.submit(take_parts) for _ in range(min(NUM_READERS, len(bounds_P) - 1))]
-        while wait(reading, CHECK_SECONDS).not_done:
-            check_stuck()
+        wait(reading)
         results = [future.result() for future in reading]
         return min((result for result in results if result[1]), default=(-1, 0))
 
@@ -136,7 +130,7 @@ class ReadsByThreads:
         return self._scratch.buffer
 
     def close(self) -> None:
-        self._threads.shutdown(wait=not gave_up())
+        self._threads.shutdown()
 
 
 def part_bounds(firsts_C: I64, num_rows: int) -> I64:

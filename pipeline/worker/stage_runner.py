@@ -19,7 +19,6 @@ from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 from pipeline.machine.stopwatch import take_parts
-from pipeline.machine.stuck import Stuck, doing
 from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.memory_table import no_room
 from pipeline.records import (
@@ -129,13 +128,10 @@ class StageRunner:
         take_parts()
         cpu, start, task = cpu_clock(), time.perf_counter(), f"{stage} of block {number}"
         try:
-            with doing(task):
-                record: Refusal | Plan | None = getattr(self, f"_{stage}")(number)
+            record: Refusal | Plan | None = getattr(self, f"_{stage}")(number)
             trained = self._unreported.after(stage, number) if number < self._refused.anywhere else None
             task = f"train of block {trained.block.number}" if trained else task
             block_result = _found(trained) if trained else None
-        except Stuck:
-            raise
         except Exception as error:
             kind = LostTouch if isinstance(error, Disconnected) else PipelineError
             why = failure_text(error, self.tiers, self._look_ahead)

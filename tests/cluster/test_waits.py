@@ -15,14 +15,14 @@ from support.runs.dask_crew import crew_driver
 from support.runs.fake_dask import Pending, client_of
 from tornado.iostream import StreamClosedError
 
-from pipeline.cluster import awake, local, run_plugin, watch
+from pipeline.cluster import local, run_plugin, waits, watch
 from pipeline.cluster import pool as pools
-from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.crew import WorkerLost, WorkerSpec
 from pipeline.cluster.local import DaskExecutor, local_client
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.pool import NoWorkers, WorkerPool
 from pipeline.cluster.run_plugin import RunPlugin
+from pipeline.cluster.waits import LOOK_SECONDS, NoAnswer, Silence, in_time
 from pipeline.cluster.watch import Watch
 from pipeline.errors import LostTouch, PipelineError
 from pipeline.records import StageResult
@@ -166,8 +166,7 @@ def test_only_lost_connections_are_left_out_of_the_log(error, shown, logger):
     assert bool(logging.getLogger(logger).filter(record)) == shown
 
 
-def test_a_call_that_does_not_return_ends_with_a_message(monkeypatch):
-    monkeypatch.setattr(awake, "LOOK_SECONDS", 0.02)
+def test_a_call_that_does_not_return_ends_with_a_message():
     never = threading.Event()
     with pytest.raises(NoAnswer, match="no answer from Dask in 0 s, waiting for nothing: check whether"):
         in_time("waiting for nothing", never.wait, 0.1)
@@ -177,13 +176,24 @@ def test_a_call_that_does_not_return_ends_with_a_message(monkeypatch):
     assert in_time("answering", lambda: 42) == 42
 
 
-def test_a_pause_or_clock_step_counts_as_two_looks_at_most(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(awake, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    clock = Awake()
-    for passed, seconds in ((0.5, 0.5), (3600.0, 2.5), (-7200.0, 2.5), (1.0, 3.5)):
-        now[0] += passed
-        assert clock.look() == pytest.approx(seconds)
+def test_a_suspension_counts_for_no_limit_that_ends_a_run(monkeypatch):
+    """Only for that after which workers are replaced."""
+    now, client, silence = [100.0], client_of("tcp://a", status="paused"), Silence()
+    monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    silence.look(client)
+    now[0] += 3600
+    assert silence.look(client) == {"tcp://a": 3600.0}
+    assert (silence.idle_seconds, silence.paused) == (2 * LOOK_SECONDS, {"tcp://a": 2 * LOOK_SECONDS})
+
+
+def test_workers_of_a_scheduler_that_does_not_answer_are_lost(monkeypatch):
+    def silent(*args):
+        raise NoAnswer("no answer from Dask in 30 s")
+
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
+    client = SimpleNamespace(run_on_scheduler=silent, id="client")
+    with pytest.raises(WorkerLost, match="no answer from Dask in 30 s"):
+        Watch(SimpleNamespace(client=client, addresses=["tcp://a"]), 60.0).results([Pending()])
 
 
 @pytest.mark.parametrize(
@@ -230,7 +240,7 @@ def stopped_watch(monkeypatch, status):
     """A watch of one worker that never runs a task, with all times a hundredth of the real ones."""
     for module, name in ((watch, "PAUSED_SECONDS"), (watch, "IDLE_SECONDS"), (watch, "NOTE_SECONDS")):
         monkeypatch.setattr(module, name, getattr(module, name) / 500)
-    for module in (awake, watch):
+    for module in (waits, watch):
         monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     return Watch(SimpleNamespace(client=client_of("tcp://a", status=status), addresses=["tcp://a"]), 60.0)
 
@@ -266,8 +276,7 @@ def test_workers_that_do_not_come_are_named_before_the_end(monkeypatch, capsys):
 
 
 def test_a_long_call_says_what_it_waits_for(monkeypatch, capsys):
-    for name, value in (("LOOK_SECONDS", 0.02), ("NOTE_SECONDS", 0.05)):
-        monkeypatch.setattr(awake, name, value)
+    monkeypatch.setattr(waits, "NOTE_SECONDS", 0.05)
     in_time("starting processes", lambda: time.sleep(0.2), 60.0)
     assert capsys.readouterr().out == "waiting for Dask, starting processes: 0 s of at most 60\n"
 
@@ -302,7 +311,7 @@ def test_a_worker_that_does_not_meet_the_others_says_its_number(small_workflow, 
     monkeypatch.setattr(run_plugin, "Store", lambda *args, **named: None)
     monkeypatch.setattr(run_plugin, "Group", miss)
     request = SimpleNamespace(
-        cpus=(), model=None, workflow=small_workflow().model_dump_json(), store_host="127.0.0.1", store_port=1,
+        model=None, workflow=small_workflow().model_dump_json(), store_host="127.0.0.1", store_port=1,
         store_folder="", timeout_seconds=1.0, rank=SimpleNamespace(number=1), check=False, token="run",
         hosts=("127.0.0.1",),
     )  # fmt: skip

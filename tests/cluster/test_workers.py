@@ -24,6 +24,7 @@ from pipeline.cluster.crew import WorkerLost, WorkerSpec
 from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.local import local_client
 from pipeline.cluster.pool import NoWorkers, WorkerPool
+from pipeline.cluster.waits import CLOSE_SECONDS
 from pipeline.data.source import Source
 from pipeline.errors import PipelineError
 from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
@@ -190,7 +191,7 @@ def test_a_pool_closes_without_waiting_for_a_new_worker(pool):
     os.kill(next(iter(pool.client.run(os.getpid).values())), signal.SIGKILL)
     start = time.monotonic()
     pool.close()
-    assert time.monotonic() - start < pools.CLOSE_SECONDS / 2
+    assert time.monotonic() - start < CLOSE_SECONDS / 2
     pool._open()
 
 

@@ -17,7 +17,7 @@ SIZE, BUFFERS = 64, 8
 def join_request(rank, hosts):
     return JoinRequest(
         token="run", rank=Rank(rank, len(hosts)), owner_of_shard=(0,), workflow="", data="", model=None, hosts=hosts,
-        cpus=(), store_port=0,
+        store_port=0,
     )  # fmt: skip
 
 

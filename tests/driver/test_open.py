@@ -6,7 +6,7 @@ from pipeline import run
 from pipeline.device.device import RAM
 from pipeline.driver import open as config
 from pipeline.machine import limits
-from pipeline.machine.affinity import GpuInfo, Topology
+from pipeline.machine.nvml import GpuInfo
 from pipeline.preflight.setup import set_up
 from pipeline.settings.changes import override
 
@@ -40,9 +40,9 @@ def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, m
 @pytest.fixture
 def two_gpus(monkeypatch):
     """A machine as NVML reports it: 2 and 1 MiB are free."""
-    gpus = tuple(GpuInfo(n, f"GPU-{n}", None, (2 - n) << 20) for n in range(2))
+    gpus = [GpuInfo(n, f"GPU-{n}", (2 - n) << 20) for n in range(2)]
     monkeypatch.setattr(config, "gets_gpu", lambda name: name != "cpu")
-    monkeypatch.setattr(config, "read_topology", lambda on_gpu: Topology({}, gpus))
+    monkeypatch.setattr(config, "read_gpus", lambda: gpus)
 
 
 def test_more_workers_than_gpus_are_refused_with_both_numbers(refused, workflow_file, two_gpus):
@@ -60,9 +60,7 @@ def test_a_share_of_gpu_memory_is_taken_only_where_it_is_known(workflow_file, tw
     workflow = run.load(workflow_file).model_copy(update={"device": "cuda"})
     share = workflow.with_settings({"storage.device": "50 %"})
     device, spec = config.recruit(share, 2, None)
-    assert (device.on_gpu, device.free_bytes(), [affinity.gpu.uuid for affinity in spec.affinities]) == (
-        True, 1 << 20, ["GPU-0", "GPU-1"],
-    )  # fmt: skip
+    assert (device.on_gpu, device.free_bytes(), spec.gpus) == (True, 1 << 20, ("GPU-0", "GPU-1"))
     assert config.recruit(workflow, 9, "tcp://other:1")[0].on_gpu, "the scheduler's machines have other GPUs"
     with pytest.raises(ValueError, match=r"storage.device is 50%?.*not known here; give it as a size"):
         config.recruit(share, 2, "tcp://other:1")

@@ -15,7 +15,7 @@ from support.runs.harness import run
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.pool import WorkerPool
 from pipeline.comm.group import Group, GroupSettings, Store
-from pipeline.machine.affinity import lay_out, read_topology
+from pipeline.machine.nvml import read_gpus
 from pipeline.records import Rank
 from pipeline.run import main
 from pipeline.workflow import Workers
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(bool(on_gpu.reason()), reason=on_gpu.reason() or "there is a GPU"),
     pytest.mark.filterwarnings("ignore"),
 ]
-NUM_GPUS = 0 if on_gpu.reason() else len(read_topology(True).gpus)
+NUM_GPUS = 0 if on_gpu.reason() else len(read_gpus())
 SEVERAL = pytest.mark.skipif(NUM_GPUS < 2, reason=f"there are {NUM_GPUS} GPUs that NVML reports")
 TIERS = {"device_rows": 400, "host_rows": 60, "chunk_rows": 16, "ring_rows": 600}
 SETTINGS = {"batch_size": 32, "block_batches": 2, "args": {"hidden": (32, 32)}}
@@ -47,8 +47,8 @@ WORLDS = [1, *(pytest.param(world, marks=SEVERAL) for world in sorted({2, max(2,
 
 @pytest.fixture(scope="module", params=WORLDS)
 def pool(request):
-    affinities = lay_out(read_topology(True), request.param)
-    with closing(WorkerPool(WorkerSpec(request.param, None, affinities))) as pool:
+    gpus = tuple(gpu.uuid for gpu in read_gpus()[: request.param])
+    with closing(WorkerPool(WorkerSpec(request.param, None, gpus))) as pool:
         yield pool
 
 

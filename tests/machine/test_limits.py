@@ -5,35 +5,20 @@ import os
 import pytest
 
 from pipeline.device.device import RAM
-from pipeline.machine.limits import allowed_cpus, cpus, free_memory, memory, memory_limits
+from pipeline.machine.limits import cpus, free_memory, memory, memory_limits
 from pipeline.preflight.check_machine import check_memory
 from pipeline.preflight.sizes import with_device_in_bytes
 from pipeline.prepare.arguments import prepare_arguments
 from pipeline.workflow import Schedule
 
 GIB = 1 << 30
-NO_LIMIT = 9223372036854771712
-"""What version 1 says where there is none."""
 MEMINFO = f"""\
 MemTotal:       {64 << 20} kB
 MemFree:        {20 << 20} kB
 MemAvailable:   {48 << 20} kB
 HugePages_Total:       0
 """
-V1_MOUNTS = """\
-22 27 0:21 / /proc rw,relatime - proc proc rw
-31 23 0:28 / /sys/fs/cgroup ro,nosuid,nodev,noexec shared:9 - tmpfs tmpfs ro,mode=755
-34 31 0:31 {top} /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:10 - cgroup cgroup rw,cpu,cpuacct
-35 31 0:32 {top} /sys/fs/cgroup/memory rw,relatime shared:11 master:2 - cgroup cgroup rw,memory
-40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
-"""
-V1_GROUPS = """\
-9:name=systemd:{path}
-5:devices:{path}
-4:memory:{path}
-1:cpu,cpuacct:{path}
-"""
-V2_MOUNTS = """\
+MOUNTS = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw
 30 23 0:26 {top} {at} rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
 """
@@ -53,20 +38,8 @@ def machine(tmp_path):
     return write
 
 
-def v1(folder, limit, used=0, unused=0, above=NO_LIMIT, quota=-1):
-    """Files of a group of version 1; `above`: the limit of all groups that it is part of."""
-    stat = f"cache 5\ninactive_file 1\nhierarchical_memory_limit {min(limit, above)}\ntotal_inactive_file {unused}"
-    return {
-        f"sys/fs/cgroup/memory{folder}/memory.limit_in_bytes": limit,
-        f"sys/fs/cgroup/memory{folder}/memory.usage_in_bytes": used,
-        f"sys/fs/cgroup/memory{folder}/memory.stat": stat,
-        f"sys/fs/cgroup/cpu,cpuacct{folder}/cpu.cfs_quota_us": quota,
-        f"sys/fs/cgroup/cpu,cpuacct{folder}/cpu.cfs_period_us": 100000,
-    }
-
-
-def v2(folder, limit="max", used=0, unused=0, cpu="max 100000"):
-    """Files of a group of version 2; the highest of the machine has none of them."""
+def group(folder, limit="max", used=0, unused=0, cpu="max 100000"):
+    """Files of a control group; the highest of the machine has none of them."""
     return {
         f"{folder}/memory.max": limit,
         f"{folder}/memory.current": used,
@@ -76,10 +49,10 @@ def v2(folder, limit="max", used=0, unused=0, cpu="max 100000"):
 
 
 def test_without_limits_all_memory_and_allowed_cpus_count(machine):
-    root = machine("0::/", V2_MOUNTS.format(top="/", at="/sys/fs/cgroup"), {})
+    root = machine("0::/", MOUNTS.format(top="/", at="/sys/fs/cgroup"), {})
     assert (memory(root), memory_limits(root), free_memory(root)) == (64 * GIB, {0: 64 * GIB}, 48 * GIB)
     assert cpus(root, {0, 1, 5}) == 3
-    assert cpus(root) == len(os.sched_getaffinity(0)) == len(allowed_cpus())
+    assert cpus(root) == len(os.sched_getaffinity(0))
 
 
 def test_a_system_without_control_groups_has_no_limits(tmp_path):
@@ -91,45 +64,18 @@ def test_a_system_without_control_groups_has_no_limits(tmp_path):
 @pytest.mark.parametrize(
     ("path", "top", "folder"),
     [
-        # docker of version 1, without a namespace: the host's path, and a mount that begins there.
-        ("/docker/0f3a", "/docker/0f3a", ""),
-        # With a separate namespace.
-        ("/", "/", ""),
-        # A path that the mount does not have: kubelet's, in a container whose mount begins elsewhere.
-        ("/kubepods/burstable/pod3/0f3a", "/", ""),
-        ("/kubepods/pod3/0f3a", "/docker/else", ""),
-        # Seen from outside of the namespace's group.
-        ("/../0f3a", "/", ""),
-        ("/0f3a", "/..", ""),
-        # On the host itself.
-        ("/docker/0f3a", "/", "/docker/0f3a"),
-    ],
-)
-def test_limits_of_a_version_1_container_are_found(machine, path, top, folder):
-    files = v1("", NO_LIMIT) | v1(folder, 8 * GIB, used=5 * GIB, unused=2 * GIB, quota=250_000)
-    root = machine(V1_GROUPS.format(path=path), V1_MOUNTS.format(top=top), files)
-    assert (memory(root), free_memory(root), cpus(root, range(16))) == (8 * GIB, 5 * GIB, 3)
-
-
-def test_a_limit_above_the_visible_groups_counts(machine):
-    """A pod's, from version 1 alone."""
-    files = v1("", NO_LIMIT, used=3 * GIB, above=4 * GIB)
-    root = machine(V1_GROUPS.format(path="/"), V1_MOUNTS.format(top="/"), files)
-    assert (memory(root), free_memory(root)) == (4 * GIB, GIB)
-
-
-@pytest.mark.parametrize(
-    ("path", "top", "folder"),
-    [
         ("/", "/", ""),
         ("/system.slice/docker-0f3a.scope", "/system.slice/docker-0f3a.scope", ""),
+        # Seen from outside of the namespace's group, and a path that the mount does not have.
         ("/../../user.slice", "/", ""),
+        ("/0f3a", "/..", ""),
+        ("/kubepods/pod3/0f3a", "/docker/else", ""),
         ("/system.slice/docker-0f3a.scope", "/", "/system.slice/docker-0f3a.scope"),
     ],
 )
-def test_limits_of_a_version_2_container_are_found(machine, path, top, folder):
-    files = v2(f"sys/fs/cgroup{folder}", 8 * GIB, used=7 * GIB, unused=2 * GIB, cpu="50000 100000")
-    root = machine(f"0::{path}", V2_MOUNTS.format(top=top, at="/sys/fs/cgroup"), files)
+def test_limits_of_a_container_are_found(machine, path, top, folder):
+    files = group(f"sys/fs/cgroup{folder}", 8 * GIB, used=7 * GIB, unused=2 * GIB, cpu="50000 100000")
+    root = machine(f"0::{path}", MOUNTS.format(top=top, at="/sys/fs/cgroup"), files)
     assert (memory(root), free_memory(root), cpus(root, range(16))) == (8 * GIB, 3 * GIB, 1)
 
 
@@ -137,52 +83,42 @@ def test_the_tightest_of_nested_limits_holds_for_memory_and_cpus(machine):
     """The slice of a user has 24 GiB, of which 20 are used; one service below 30 GiB, of which it uses one."""
     user = "sys/fs/cgroup/user.slice/user-1000.slice"
     files = (
-        v2("sys/fs/cgroup/user.slice", used=21 * GIB, cpu="1600000 100000")
-        | v2(user, 24 * GIB, used=20 * GIB, unused=GIB, cpu="400000 100000")
-        | v2(f"{user}/user@1000.service", 30 * GIB, used=GIB)
-        | v2(f"{user}/user@1000.service/train.scope", used=GIB)
+        group("sys/fs/cgroup/user.slice", used=21 * GIB, cpu="1600000 100000")
+        | group(user, 24 * GIB, used=20 * GIB, unused=GIB, cpu="400000 100000")
+        | group(f"{user}/user@1000.service", 30 * GIB, used=GIB)
+        | group(f"{user}/user@1000.service/train.scope", used=GIB)
     )
     groups = "0::/user.slice/user-1000.slice/user@1000.service/train.scope"
-    root = machine(groups, V2_MOUNTS.format(top="/", at="/sys/fs/cgroup"), files)
+    root = machine(groups, MOUNTS.format(top="/", at="/sys/fs/cgroup"), files)
     assert (memory(root), free_memory(root), cpus(root, range(16))) == (24 * GIB, 5 * GIB, 4)
     number = (root / user).stat().st_ino
     assert memory_limits(root)[number] == 24 * GIB
     assert sorted(memory_limits(root).values()) == [24 * GIB, 30 * GIB, 64 * GIB]
 
 
-def test_version_1_limits_are_found_next_to_a_version_2_tree(machine):
-    """Hybrid: version 2 is mounted for systemd, and has no controllers."""
-    mounts = V1_MOUNTS.format(top="/") + V2_MOUNTS.format(top="/", at="/sys/fs/cgroup/unified")
-    files = v1("", NO_LIMIT) | v1("/batch", 6 * GIB, used=GIB) | v1("/batch/job-7", NO_LIMIT, used=GIB, above=6 * GIB)
-    files |= {"sys/fs/cgroup/unified/cgroup.controllers": "", "sys/fs/cgroup/unified/init.scope/cgroup.events": ""}
-    groups = V1_GROUPS.format(path="/batch/job-7") + "0::/init.scope"
-    root = machine(groups, mounts, files)
-    assert (memory(root), free_memory(root), cpus(root, range(2))) == (6 * GIB, 5 * GIB, 2)
-
-
 def test_a_mount_whose_name_has_blanks_is_found(machine):
-    mounts = V2_MOUNTS.format(top="/a\\040b", at="/my\\040groups")
-    root = machine("0::/a b/c", mounts, v2("my groups/c", GIB))
+    mounts = MOUNTS.format(top="/a\\040b", at="/my\\040groups")
+    root = machine("0::/a b/c", mounts, group("my groups/c", GIB))
     assert memory(root) == GIB
 
 
 @pytest.mark.parametrize(("used", "available"), [(2 * GIB, 0), (GIB // 4, 3 * GIB // 4)])
 def test_free_memory_is_between_zero_and_what_the_machine_has(machine, used, available):
     """A limit may have been lowered below what is used already."""
-    root = machine("0::/", V2_MOUNTS.format(top="/", at="/sys/fs/cgroup"), v2("sys/fs/cgroup", GIB, used=used))
+    root = machine("0::/", MOUNTS.format(top="/", at="/sys/fs/cgroup"), group("sys/fs/cgroup", GIB, used=used))
     assert free_memory(root) == available
-    root = machine("0::/", V2_MOUNTS.format(top="/", at="/sys/fs/cgroup"), v2("sys/fs/cgroup", 60 * GIB))
+    root = machine("0::/", MOUNTS.format(top="/", at="/sys/fs/cgroup"), group("sys/fs/cgroup", 60 * GIB))
     assert free_memory(root) == 48 * GIB
 
 
 def test_limits_of_this_machine_are_plausible():
     assert 1 << 28 < free_memory() < memory() < 1 << 50
-    assert 1 <= cpus() <= len(allowed_cpus())
+    assert 1 <= cpus() <= len(os.sched_getaffinity(0))
 
 
 def test_caps_shares_and_thread_counts_follow_the_limits(machine, small_workflow, monkeypatch):
-    files = v2("sys/fs/cgroup", GIB, used=GIB // 2, cpu="700000 100000")
-    root = machine("0::/", V2_MOUNTS.format(top="/", at="/sys/fs/cgroup"), files)
+    files = group("sys/fs/cgroup", GIB, used=GIB // 2, cpu="700000 100000")
+    root = machine("0::/", MOUNTS.format(top="/", at="/sys/fs/cgroup"), files)
     for function in (memory, free_memory, cpus):
         monkeypatch.setattr(function, "__defaults__", (root, *(function.__defaults__ or ())[1:]))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(32)))

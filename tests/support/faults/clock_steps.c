@@ -1,6 +1,6 @@
-/* Clocks that can be stepped while a program runs, for LD_PRELOAD. The file named by CLOCK_STEPS holds two 64-bit numbers:
-   nanoseconds that are added to the wall clock, and to the monotonic one. Waits until a time on a clock that was stepped
-   take as long as without. */
+/* A wall clock that can be stepped while a program runs, for LD_PRELOAD. The file named by CLOCK_STEPS holds one 64-bit
+   number: nanoseconds that are added to the clock. Waits until a time on a clock that was stepped take as long as
+   without. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #define SECOND 1000000000LL
 #define REAL(name) ((__typeof__(&name))real(#name))
 
-static const volatile long long none[2], *steps = none;
+static const volatile long long none, *steps = &none;
 
 static void *real(const char *name) {
     void *found = dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");  /* of condition variables; the older ones are of another size */
@@ -26,15 +26,14 @@ static void *real(const char *name) {
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("CLOCK_STEPS");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    void *at = file < 0 ? MAP_FAILED : mmap(NULL, 2 * sizeof(long long), PROT_READ, MAP_SHARED, file, 0);
+    void *at = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(long long), PROT_READ, MAP_SHARED, file, 0);
     if (file >= 0) close(file);
     if (at != MAP_FAILED) steps = at;
 }
 
 static long long step(clockid_t clock) {
     switch (clock) {
-    case CLOCK_REALTIME: case CLOCK_REALTIME_COARSE: case CLOCK_TAI: return steps[0];
-    case CLOCK_MONOTONIC: case CLOCK_MONOTONIC_RAW: case CLOCK_MONOTONIC_COARSE: case CLOCK_BOOTTIME: return steps[1];
+    case CLOCK_REALTIME: case CLOCK_REALTIME_COARSE: case CLOCK_TAI: return *steps;
     default: return 0;
     }
 }
@@ -89,6 +88,6 @@ int pthread_cond_clockwait(pthread_cond_t *restrict cond, pthread_mutex_t *restr
 /* Which clock is the condition variable's own affair; a time since 1970 is larger than one since the machine started. */
 int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex,
                            const struct timespec *restrict until) {
-    struct timespec at = moved(until, -step(until->tv_sec > SECOND ? CLOCK_REALTIME : CLOCK_MONOTONIC));
+    struct timespec at = moved(until, until->tv_sec > SECOND ? -step(CLOCK_REALTIME) : 0);
     return REAL(pthread_cond_timedwait)(cond, mutex, &at);
 }

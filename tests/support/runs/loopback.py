@@ -12,11 +12,9 @@ from pipeline.errors import LostTouch
 from pipeline.records import Rank
 
 
-def make_groups(
-    world: int, timeout_seconds: float = 30.0, check: bool = True, one_machine: bool = False
-) -> list[Group]:
-    """Each worker's end of a group, on loopback or through shared memory."""
-    settings = GroupSettings("lo", timeout_seconds, check, one_machine)
+def make_groups(world: int, timeout_seconds: float = 30.0, check: bool = True) -> list[Group]:
+    """Each worker's end of a group, on loopback."""
+    settings = GroupSettings("lo", timeout_seconds, check)
     store = Store("127.0.0.1", serves=True)
 
     def join(rank: int) -> Group:

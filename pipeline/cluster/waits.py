@@ -1,11 +1,11 @@
-"""Time limits for waits, counted in seconds that this process was awake: a pause of the process or a clock step,
-however long, uses at most two seconds of a limit."""
+"""Time limits for waits for Dask. After a suspension of this process they may be over at once; the driver then restarts
+the workers from the last commit."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
 """Seconds between checks for progress while the driver waits."""
+CLOSE_SECONDS = 10.0
+"""Time limit, in seconds, for Dask to close a cluster and to release its port."""
 ANSWER_SECONDS = 30.0
 """Time limit, in seconds, for replies to small queries."""
 NOTE_SECONDS = 20.0
@@ -25,19 +27,6 @@ NOTE_SECONDS = 20.0
 
 class NoAnswer(PipelineError):
     """A call did not return in time."""
-
-
-class Awake:
-    """A clock that advances when `look` is called, each time by at most two intervals."""
-
-    def __init__(self) -> None:
-        self._at, self.seconds = time.monotonic(), 0.0
-
-    def look(self) -> float:
-        now = time.monotonic()
-        self.seconds += min(max(0.0, now - self._at), 2 * LOOK_SECONDS)
-        self._at = now
-        return self.seconds
 
 
 def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -> T:
@@ -53,18 +42,14 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
         except BaseException as error:
             raised.append(error)
 
-    thread, awake = Thread(target=run, daemon=True), Awake()
+    thread = Thread(target=run, daemon=True)
     thread.start()
-    # The built-in time limits of some Dask calls use clocks that keep running while this process is paused.
-    while thread.is_alive():
-        thread.join(LOOK_SECONDS)
-        before, now = awake.seconds, awake.look()
-        if before <= NOTE_SECONDS < now < seconds and thread.is_alive():
-            print(f"waiting for Dask, {what}: {now:.0f} s of at most {seconds:.0f}", flush=True)
-        if thread.is_alive() and now > seconds:
-            raise NoAnswer(
-                f"no answer from Dask in {seconds:.0f} s, {what}: check whether its scheduler and workers run"
-            )
+    thread.join(min(NOTE_SECONDS, seconds))
+    if thread.is_alive() and seconds > NOTE_SECONDS:
+        print(f"waiting for Dask, {what}: {NOTE_SECONDS:.0f} s of at most {seconds:.0f}", flush=True)
+        thread.join(seconds - NOTE_SECONDS)
+    if thread.is_alive():
+        raise NoAnswer(f"no answer from Dask in {seconds:.0f} s, {what}: check whether its scheduler and workers run")
     if raised:
         raise raised[0]
     return outcome[0]
@@ -72,13 +57,16 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
 
 class Silence:
     """Measures, at each call of `look`, how many seconds each worker of a scheduler has been without a new heartbeat or
-    paused by Dask, and how many seconds no task of the client has run."""
+    paused by Dask, and how many seconds no task of the client has run. A caller looks every LOOK_SECONDS of a wait."""
 
     def __init__(self) -> None:
-        self._awake = Awake()
         self._heard: dict[str, tuple[float, float]] = {}
-        self._ran = 0.0
-        self._since_paused: dict[str, float] = {}
+        # No worker is replaced when these end a run, so they count looks: a suspension adds nothing.
+        self.idle_seconds = 0.0
+        """Seconds of the wait for which no task of the client has run."""
+        self.paused: dict[str, float] = {}
+        """Seconds of the wait for which workers have been paused, by address. Dask assigns no tasks to workers with
+        memory near its limit."""
 
     def look(self, client: Client) -> dict[str, float]:
         """Return the seconds without a heartbeat of each worker of the scheduler, by address. Raises NoAnswer if the
@@ -94,29 +82,19 @@ class Silence:
             }
 
         seen = in_time("asking the scheduler of its workers", lambda: client.run_on_scheduler(seen_by, client.id))
-        now, before, paused = self._awake.look(), self._heard, self._since_paused
+        now, before, paused = time.monotonic(), self._heard, self.paused
         self._heard = {
             address: before[address] if address in before and before[address][0] == at else (at, now)
             for address, (at, _, _) in seen.items()
         }
-        self._since_paused = {address: paused.get(address, now) for address, (_, is_so, _) in seen.items() if is_so}
-        if any(runs for _, _, runs in seen.values()):
-            self._ran = now
+        self.paused = {
+            address: paused.get(address, 0.0) + LOOK_SECONDS for address, (_, is_so, _) in seen.items() if is_so
+        }
+        self.idle_seconds = 0.0 if any(runs for _, _, runs in seen.values()) else self.idle_seconds + LOOK_SECONDS
         return {address: now - since for address, (_, since) in self._heard.items()}
 
-    def paused(self) -> dict[str, float]:
-        """Seconds for which workers have been paused, by address. Dask assigns no tasks to workers with memory near its
-        limit."""
-        return {address: self._awake.seconds - since for address, since in self._since_paused.items()}
-
     def begin_wait(self) -> None:
-        """Restart the counts of `idle_seconds` and of seconds paused."""
-        self._ran, self._since_paused = self._awake.look(), {}
-
-    @property
-    def idle_seconds(self) -> float:
-        """Seconds for which no task of the client has run."""
-        return self._awake.seconds - self._ran
+        self.idle_seconds, self.paused = 0.0, {}
 
 
 def paused_text(worker: str, seconds: float) -> str:
@@ -126,13 +104,7 @@ def paused_text(worker: str, seconds: float) -> str:
     )
 
 
-@contextmanager
-def closed_in_time() -> Iterator[ExitStack]:
-    """Provide an ExitStack that is closed within a time limit. Anything that does not close in time is left until
-    process exit."""
-    stack = ExitStack()
-    try:
-        yield stack
-    finally:
-        with suppress(NoAnswer, OSError):
-            in_time("closing", stack.close)
+def close_in_time(stack: ExitStack) -> None:
+    """Close a stack within CLOSE_SECONDS. Anything that does not close in time is left until process exit."""
+    with suppress(NoAnswer, OSError):
+        in_time("closing", stack.close, CLOSE_SECONDS)
