@@ -163,9 +163,6 @@ class Examples:
     """Bytes that the block takes in the read ring."""
     groups_N: U64 | None = None
     """Group of each example, for metrics within groups; None if the workflow names no group. Always on the host."""
-    slices_SN: U64 | None = None
-    """[S, N] key of each example's value in each column of `metrics.slices`; None without slices. Always on the
-    host."""
     lists: tuple[tuple[int, ...], ...] = ()
     """Per batch, the starts of the item lists' values and their end, as in `bags`: L + 1 numbers. On the host even if
     `bags` are not; empty without sequences."""
@@ -440,27 +437,6 @@ class SplitSums:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceFigures:
-    """Metrics of the examples of a split that have a given value in a column (see `pipeline.metrics.slices`)."""
-
-    column: str
-    label: str
-    key: int
-    """Key of the value."""
-    examples: int
-    positives: int
-    auc: float
-    ne: float
-    calibration: float
-    """NaN if undefined: only one class, or zero weight."""
-    low: float
-    high: float
-    """Interval of the calibration; NaN for an open end."""
-    num_slices: int = 0
-    """Number of values of the column in the split."""
-
-
-@dataclass(frozen=True, slots=True)
 class BlockResult:
     """Result of a block after `train`."""
 
@@ -477,5 +453,3 @@ class BlockResult:
     """[N, T] logits of the block's examples; only when scoring."""
     curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
     """Curves, set if `metrics` is (see `Evaluation.curve_T3C`)."""
-    slices: tuple[SliceFigures, ...] = ()
-    """Worst slices of each column of `metrics.slices`, for each binary label; set if `metrics` is."""

@@ -4,8 +4,6 @@ import math
 import shutil
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import make_workflow
@@ -18,10 +16,8 @@ from support.runs.harness import make_driver, printed, run
 from torch import nn
 
 from pipeline import verify
-from pipeline.api import open_run
 from pipeline.driver.loop import DueCommit
 from pipeline.models import MMoE
-from pipeline.monitor.report import summary
 from pipeline.storage.files import Damaged
 from pipeline.workflow import Commit, Metrics
 
@@ -102,64 +98,13 @@ def test_progressive_metrics_are_of_the_training_forward_passes(data_root, kind)
 def test_reported_metrics_never_change_what_is_learned(data_root, kind):
     model = {"kind": kind, "args": {}} if kind else {}
     plain = run(workflow_of(data_root, Metrics(), **model), **SIZES)
-    for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True), SLICED):
+    for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True)):
         result = run(workflow_of(data_root, metrics, **model), **SIZES)
         assert result["fingerprint"] == plain["fingerprint"]
         evaluated = [{k: v for k, v in e.items() if k in plain["epochs"][0]} for e in result["epochs"]]
         assert [e for e in evaluated if e["split"] != "train"] == plain["epochs"]
         assert (result["auc"], result["split"]) == (plain["auc"], "test")
         assert all(("gauc" in epoch) == (metrics.group is not None) for epoch in result["epochs"])
-
-
-SLICED = Metrics(slices=("country", "user", "age"))
-
-
-def test_slices_of_a_run_are_those_of_its_scores(data_root):
-    """Of columns of texts, of integers with nulls, and of one that is a number of the model as well."""
-    workflow = workflow_of(data_root, SLICED)
-    reference = Reference(workflow).train()
-    split, logits, labels = reference.scores[-1]
-    examples = reference.examples("test", 0)
-    last = run(workflow, **SIZES)["epochs"][-1]
-    assert last["split"] == split == "test"
-    for column in SLICED.slices:
-        found = [one for one in last["slices"] if one["column"] == column]
-        values = [None if e[column] is None else str(e[column]) for e in examples]
-        assert len(found) == min(10, len(set(values)))
-        for one in found:
-            of = [n for n, value in enumerate(values) if value == one["value"]]
-            weight = np.array([examples[n]["importance"] for n in of])
-            chance, label = 1 / (1 + np.exp(-np.array(logits)[of])), np.array(labels)[of]
-            assert (one["label"], one["num_slices"]) == ("click", len(set(values)))
-            assert (one["examples"], one["positives"]) == (len(of), label.sum())
-            if label.any():
-                assert one["calibration"] == pytest.approx((chance * weight).sum() / (label * weight).sum(), rel=1e-5)
-            if 0 < label.mean() < 1:
-                assert one["auc"] == pytest.approx(roc_auc_score(label, chance, sample_weight=weight), abs=1e-6)
-
-
-def test_slices_are_shown_and_can_be_read_from_the_run(data_root, tmp_path):
-    """A value may be long, no text, or missing in all rows of a file."""
-    for path in data_root.glob("*.parquet"):
-        table = pq.read_table(path)
-        sites = [None, b"\xff\x1b[1m", b"site " * 20]
-        table = table.append_column("site", pa.array([sites[n % 3] for n in range(len(table))], pa.binary()))
-        pq.write_table(table, tmp_path / path.name)
-    (tested,) = tmp_path.glob("test*.parquet")
-    table = pq.read_table(tested)
-    pq.write_table(table.drop_columns("site"), tmp_path / "test-before.parquet")
-    workflow = workflow_of(tmp_path, Metrics(slices=("site",)), epochs=1)
-    driver = make_driver(workflow, tmp_path / "run", **SIZES)
-    result = driver.run()
-    found = {one["value"]: one["examples"] for one in result["epochs"][-1]["slices"]}
-    rows = len(table)
-    assert found == {None: rows + -(-rows // 3), "\ufffd\x1b[1m": -(-(rows - 1) // 3), "site " * 20: rows // 3}
-    shown = printed(driver) + summary(result)
-    assert "\x1b" not in shown.replace("\x1b[2K", "")
-    assert "worst calibration by site (3 of 3 values):" in shown
-    with open_run(tmp_path / "run") as opened:
-        assert {one["value"] for one in opened.metrics.to_pylist()[-1]["slices"]} == {*found}
-        assert "auc" in opened.evaluate(table)
 
 
 @pytest.mark.parametrize("block_batches", some([1, 5, 16], 5))

@@ -24,7 +24,7 @@ REPORTED = (("auc", "logloss"), ("mse", "rmse"))
 
 Figure = int | float | str | None
 EpochMetrics = dict[str, Figure | list[dict[str, Figure]]]
-"""An entry of `History.epochs`, in JSON."""
+"""An entry of `History.epochs`, in JSON. Only settings in `pipeline.workflow.REMOVED` made entries with lists."""
 
 
 class SavedPosition(Strict):

@@ -7,7 +7,7 @@ B examples of a batch    T labels
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,8 @@ import numpy as np
 from pipeline.metrics.auc import SPILL_BOUND, ExactAUC, check_scores, check_weights
 from pipeline.metrics.groups import GroupMetrics
 from pipeline.metrics.rates import F64, cross_entropy, errors, probability, rates
-from pipeline.metrics.slices import SliceMetrics
 from pipeline.metrics.spill import SortedSpill
-from pipeline.records import F32, U64, SliceFigures
+from pipeline.records import F32, U64
 from pipeline.workflow import Workflow
 
 CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
@@ -42,51 +41,36 @@ class Evaluation:
     """Metrics of one split, accumulated batch by batch. Batches come in the same order in every run.
 
     Memory: 8 bytes per example and label for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
-    `grouped`, one `GroupMetrics` per label with a quarter of the bound is added. All columns of slices share another
-    quarter.
+    `grouped`, one `GroupMetrics` per label with a quarter of the bound is added.
     """
 
     def __init__(
         self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0,
-        numbers: Collection[str] = (), slices: Sequence[str] = (),
+        numbers: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """`top`: see `GroupMetrics`. `numbers`: labels that are any number. `slices`: columns whose worst values are
-        found for each of the other labels."""
+        """`top`: see `GroupMetrics`. `numbers`: labels that are any number."""
         self._labels = labels
         binary = [label for label in labels if label not in numbers]
         self.curve_T3C: CurveSums = ()
         """Sums, over the split of the last result, of the weight, and of the predicted probability and the label times
         the weight, in `CURVE_BINS` bins of the logit of equal width from -`CURVE_ENDS` to `CURVE_ENDS`. The first and
         last bins include everything beyond."""
-        self.worst: tuple[SliceFigures, ...] = ()
-        """Worst slices of the last result, by column, then label, the worst first."""
-        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top, numbers, slices)
+        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top, numbers)
         self._aucs = {label: ExactAUC(spill_dir, bound) for label in binary}
         self._groups = {label: GroupMetrics(spill_dir, max(1, bound // 4), top) for label in binary if grouped}
-        share = max(1, bound // 4 // max(1, len(slices) * len(binary)))
-        self._slices = {
-            (column, label): SliceMetrics(spill_dir, share, column, label) for column in slices for label in binary
-        }
-        self._columns = slices
         self._reset()
 
     @classmethod
-    def of(cls, workflow: Workflow, spill_dir: Path, slices: Sequence[str] = ()) -> Evaluation:
-        """Evaluation with the workflow's labels and metrics, and with slices if `slices` lists their columns."""
+    def of(cls, workflow: Workflow, spill_dir: Path) -> Evaluation:
+        """Evaluation with the workflow's labels and metrics."""
         data, metrics = workflow.data, workflow.metrics
         numbers = {task.label for task in data.all_tasks if not task.is_binary}
-        return cls(
-            data.labels, spill_dir, grouped=metrics.group is not None, top=metrics.top or 0, numbers=numbers,
-            slices=slices,
-        )  # fmt: skip
+        return cls(data.labels, spill_dir, grouped=metrics.group is not None, top=metrics.top or 0, numbers=numbers)
 
-    def add(
-        self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None,
-        slices_SB: U64 | None = None,
-    ) -> None:  # fmt: skip
+    def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
         """Add one batch of logits or, for a label that is any number, predictions. A label that is NaN does not count.
         Raises ValueError if an output is NaN, another label is neither 0 nor 1, or a weight is negative or not
-        finite. `slices_SB`: keys of the columns of slices; None: these examples belong to none."""
+        finite."""
         self._examples += len(outputs_BT)
         for t in range(len(self._labels)):
             has_B = ~np.isnan(labels_BT[:, t])
@@ -96,10 +80,6 @@ class Evaluation:
                 t, outputs_BT[some, t], labels_BT[some, t], None if weights_B is None else weights_B[some],
                 None if groups_B is None else groups_B[some],
             )  # fmt: skip
-            for column, values_B in zip(self._columns, () if slices_SB is None else slices_SB, strict=False):
-                if sliced := self._slices.get((column, self._labels[t])):
-                    weights = None if weights_B is None else weights_B[some]
-                    sliced.add(outputs_BT[some, t], labels_BT[some, t], values_B[some], weights)
 
     def _add_label(self, t: int, outputs_B: F32, labels_B: F32, weights_B: F32 | None, groups_B: U64 | None) -> None:
         label = self._labels[t]
@@ -142,7 +122,6 @@ class Evaluation:
                 metrics |= {f"{name}_{label}": value for name, value in metrics_of_label.items()}
         metrics["examples"] = self._examples
         self.curve_T3C = _tuples(self._curve_T3C)
-        self.worst = tuple(figures for sliced in self._slices.values() for figures in sliced.worst())
         self._reset()
         return metrics
 
@@ -170,18 +149,17 @@ class Evaluation:
     @property
     def tables(self) -> list[SortedSpill]:
         """Entries: one table of scores per label that is 0 or 1; then, if grouped, one table of scores with groups per
-        such label; then one table per column of slices and such label."""
+        such label."""
         return [
             *(auc.entries for auc in self._aucs.values()),
             *(group.entries for group in self._groups.values()),
-            *(sliced.entries for sliced in self._slices.values()),
         ]
 
     def close(self) -> tuple[F64, list[Iterator[U64]]]:
         """Return one worker's part of a split, for `join` in another evaluation, and reset. The part consists of the
         sums and the sorted entries of each table."""
         sums, taken, fresh = self.sums, self.tables, self._new()
-        self._aucs, self._groups, self._slices = fresh._aucs, fresh._groups, fresh._slices
+        self._aucs, self._groups = fresh._aucs, fresh._groups
         self._reset()
         return sums, [entries.take() for entries in taken]
 

@@ -52,8 +52,6 @@ def other_buffers(
     evaluated = max(num_examples[split] for split in splits)
     grouped = GROUP_BYTES * min(evaluated, GROUP_BOUND) if workflow.metrics.group else 0
     scores = len(workflow.data.labels) * (SCORE_BYTES * min(evaluated, SPILL_BOUND) + grouped)
-    num_tables = len(workflow.data.labels) * len(workflow.metrics.slices)
-    scores += GROUP_BYTES * min(evaluated * num_tables, GROUP_BOUND if num_tables else 0)
     lines = [
         ("batch", 8 * batch, f"embeddings of a batch{half} and their gradients, without the model's own activations"),
         ("log readers", BUFFERS_BYTES, "buffers of the reads in flight"),

@@ -210,14 +210,14 @@ def _say(line: str) -> None:
 
 
 def with_truth(workflow: Workflow, columns: set[str]) -> Workflow:
-    """Return the workflow, without slices; it keeps its weight and group only if they are among these columns."""
+    """Return the workflow; it keeps its weight and group only if they are among these columns."""
     data, metrics = workflow.data, workflow.metrics
     weight = data.weight if data.weight in columns else None
     group = metrics.group if metrics.group in columns else None
     return workflow.model_copy(
         update={
             "data": data.model_copy(update={"weight": weight}),
-            "metrics": metrics.model_copy(update={"group": group, "slices": ()}),
+            "metrics": metrics.model_copy(update={"group": group}),
         }
     )
 

@@ -56,9 +56,6 @@ class Metrics(Strict):
     """A column of integers or strings, such as a user ID. Reports the AUC within each of its values, averaged."""
     top: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Number K of highest scores of each group for recall and NDCG, which are reported only if it is set."""
-    slices: tuple[str, ...] = ()
-    """Columns of integers or strings with few distinct values, such as the category of a site. Reports the metrics of
-    the ten worst predicted values of each column, on validation and test."""
     progressive: bool = False
     """Report the same metrics for the training split, with each batch scored before its update. The scores come from
     the training forward pass, so dropout and batch norm are as in training. A commit within an epoch stores the

@@ -80,7 +80,7 @@ class Tiers:
             config.run_dir / "table.zarr", self.row, self.places, config.kept, config.speed, files, storage.direct,
             writes=config.scratch is None,
         )  # fmt: skip
-        evaluation = Evaluation.of(workflow, (config.scratch or config.run_dir) / "scores", workflow.metrics.slices)
+        evaluation = Evaluation.of(workflow, (config.scratch or config.run_dir) / "scores")
         shape = Shape(source.layout, self.row, config.largest_batch, config.steps_of_epoch)
         together = Together(membership.for_steps, membership.collective) if membership else Together()
         self.learner = Learner(workflow, shape, self.slab, evaluation, self.threads, device, together)

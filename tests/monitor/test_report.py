@@ -90,38 +90,6 @@ def test_each_label_is_shown_once_on_a_short_line(result):
     ]
 
 
-def slice_of(value, **changes):
-    figures = {"examples": 5000, "positives": 812, "auc": 0.7123, "ne": 0.91, "calibration": 1.31}
-    return {
-        "column": "site",
-        "label": "click",
-        "num_slices": 24,
-        "value": value,
-        **figures,
-        "low": 1.22,
-        "high": 1.41,
-    } | changes
-
-
-def test_the_worst_slices_are_shown_with_their_intervals(result):
-    empty = slice_of(None, positives=0, auc=math.nan, ne=None, calibration=math.nan, high=None)
-    entry = {"epoch": 1, "split": "test", "auc": 0.75, "slices": [slice_of("a"), *[slice_of("b")] * 3, empty]}
-    assert evaluated(entry).splitlines()[1:] == [
-        "  worst calibration by site (of 24 values): a 1.310 (1.220 to 1.410), b 1.310 (1.220 to 1.410), "
-        "b 1.310 (1.220 to 1.410)"
-    ]
-    *_, title, head, first, _, _, _, last, _ = summary(result | {"epochs": [entry]}).splitlines()
-    assert title == "worst calibration by site (5 of 24 values):"
-    assert head.split() == ["value", "examples", "positives", "auc", "ne", "calibration", "(95", "%)"]
-    assert first.split() == ["a", "5,000", "812", "0.71230", "0.91000", "1.310", "(1.220", "to", "1.410)"]
-    assert last.split() == ["null", "5,000", "0", "-", "-", "-", "(1.220", "to", "-)"]
-    buys = [slice_of("a", label="buy")]
-    titles = [line for line in evaluated(entry | {"slices": entry["slices"] + buys}).splitlines() if "worst" in line]
-    assert [title.split(" (")[0] for title in titles] == [
-        f"  worst calibration by site, {label}" for label in ("click", "buy")
-    ]
-
-
 def test_errors_of_a_number_are_shown_in_place_of_auc(result):
     entry = {"epoch": 1, "split": "test", "mse": 4.0, "rmse": 2.0, "mae": 1.5, "r2": 0.25, "examples": 9}
     line = "test: mse 4.00000, rmse 2.00000, mae 1.50000, r2 0.25000"

@@ -26,7 +26,7 @@ from pipeline.monitor.page.speed import speed_columns
 from pipeline.monitor.page.style import CAUSE_COLORS, RUN_COLORS, axis_format, hover_on, over_run_time, plain_figure
 from pipeline.monitor.page.tables import html_table, setting_text
 from pipeline.monitor.page.time_use import shares_of, spent_in, waiting_share
-from pipeline.monitor.report import OF_LABEL, slice_cells, slices_of
+from pipeline.monitor.report import OF_LABEL
 from pipeline.monitor.runs import Run, different_settings, titles_of
 from pipeline.monitor.story import Story
 from pipeline.spans.passes import SPAN
@@ -99,7 +99,6 @@ def comparison_cards(runs: Sequence[Compared]) -> list[Card]:
         Card("Loss", "half", _loss_panel(runs)),
         Card("Speed", "half", _speed_panel(runs)),
         Card("Where the time goes", "whole", fixed_panel("time_use", _time_use(runs))),
-        *(Card(title, "whole", fixed_panel(f"slices_{n}", of)) for n, (title, of) in enumerate(_slices(runs))),
     ]
 
 
@@ -135,21 +134,6 @@ def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     yield "examples trained on", [short_number(_trained(run)) for run in runs]
     yield "size of the log", [short_size(i[-1].tick.disk_bytes) if (i := run.story.lapses) else "-" for run in runs]
     yield "training waits", [percent(waiting_share(spent_in(i))) if (i := run.story.lapses) else "-" for run in runs]
-
-
-def _slices(runs: Sequence[Compared]) -> Iterator[tuple[str, str]]:
-    """Yield a title and a table for each column with slices in any run: the calibration, with its interval, of each
-    value that is among the worst of a run."""
-    figures: dict[str, dict[str, dict[str, str]]] = {}
-    for run in runs:
-        for split in COMPARED_SPLITS:
-            for what, _, worst in slices_of(getattr(run.run, split) if run.run else {}):
-                rows = figures.setdefault(f"Worst calibration by {what}, {split}", {})
-                for value, examples, *_, calibration in slice_cells(worst)[1:]:
-                    rows.setdefault(value, {})[run.name] = f"{calibration}, {examples} examples"
-    for title, rows in figures.items():
-        texts = {value: [of.get(run.name, "-") for run in runs] for value, of in rows.items()}
-        yield title, _columns(runs, texts)
 
 
 def _seconds(run: Compared) -> float | None:

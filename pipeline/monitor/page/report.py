@@ -15,7 +15,6 @@ from pipeline.monitor.live.lines import read_live
 from pipeline.monitor.page import tables
 from pipeline.monitor.page.page import Card, cards_of, write_static
 from pipeline.monitor.page.panel import fixed_panel
-from pipeline.monitor.report import slice_cells, slices_of
 from pipeline.monitor.runs import Run, result_of, run_in
 from pipeline.monitor.story import Story
 from pipeline.storage.durable import own_checksum
@@ -73,11 +72,6 @@ def more_cards(run: Run | None, story: Story, result: Mapping[str, Any] | None) 
         yield Card("Result", "half", fixed_panel("result_table", tables.result_table(result)))
         yield Card("Stages and tiers", "half", fixed_panel("stages", tables.stages_table(result)))
         yield Card("Trained on", "half", fixed_panel("data", tables.data_table(result)))
-    for number, (what, _, worst) in enumerate(slices_of((run.test or run.validation) if run else {})):
-        head, *rows = slice_cells(worst)
-        yield Card(
-            f"Worst calibration by {what}", "half", fixed_panel(f"slices_{number}", tables.html_table(head, rows))
-        )
     if story.begin:
         yield Card(
             "Versions", "half", fixed_panel("versions", tables.html_table((), sorted(story.begin.versions.items())))

@@ -71,31 +71,6 @@ def test_a_comparison_shows_the_settings_that_differ(finished, tmp_path):
     assert without_network(out)
 
 
-def test_pages_show_the_worst_slices_of_runs(finished, tmp_path):
-    folders = [tmp_path / name for name in ("one", "other")]
-    for folder, value in zip(folders, ("<q>a</q>", "b"), strict=True):
-        shutil.copytree(finished, folder)
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        figures = {
-            "examples": 50,
-            "positives": 8,
-            "auc": 0.7,
-            "ne": None,
-            "calibration": 1.31,
-            "low": 1.2,
-            "high": None,
-        }
-        lines[-1]["slices"] = [{"column": "site", "label": "click", "num_slices": 9, "value": value, **figures}]
-        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert "Worst calibration by site" in write_report(folders[0]).read_text()
-    out = tmp_path / "compare.html"
-    assert compare.main([*map(str, folders), "--out", str(out)]) == 0
-    text = out.read_text()
-    assert "Worst calibration by site, test" in text
-    assert "1.310 (1.200 to -), 50 examples" in text
-    assert "<q>a" not in text
-
-
 def test_runs_are_named_by_what_differs_in_their_paths(tmp_path):
     a, b, c = (tmp_path / name for name in ("x/run", "y/run", "y/other"))
     assert names_of([a, b]) == ["x/run", "y/run"]
