@@ -27,16 +27,6 @@ def _tuples(curve_T3C: F64) -> CurveSums:
     return tuple(tuple(map(tuple, curve_3C)) for curve_3C in curve_T3C.tolist())
 
 
-def epoch_bytes(workflow: Workflow, num_examples: int) -> int:
-    """Maximum size in bytes, in a commit and for one worker, of the sums of an epoch of `num_examples` examples (see
-    `pipeline.driver.epoch_sums`)."""
-    metrics, clips = workflow.metrics, getattr(workflow.optimizer.rows, "clip", None) is not None
-    tasks = workflow.data.all_tasks
-    entry_words = sum(task.is_binary for task in tasks) * (1 + 2 * (metrics.group is not None))
-    words = 3 + len(tasks) * (6 + 3 * CURVE_BINS) + metrics.progressive * entry_words * num_examples
-    return 8 * words if metrics.progressive or clips else 0
-
-
 class Evaluation:
     """Metrics of one split, accumulated batch by batch. Batches come in the same order in every run.
 

@@ -30,6 +30,8 @@ class History:
         """Name of each span of the training data, by number."""
         self.steps = 0
         """Number of steps in this session."""
+        self._counted_from = 0
+        """Number of examples of the epoch that earlier sessions trained on; its metrics do not count them."""
         self.ready = 0
         """Number of blocks that were staged and waiting when the last `train` started."""
         self._seconds_before = 0.0
@@ -63,12 +65,15 @@ class History:
     def _add_trained(self, trained: BlockResult) -> None:
         block = trained.block
         if block.trains:
+            if not self.steps or block.first_batch == 0:
+                self._counted_from = block.first_example
             self.trained += block.num_examples
             self.steps += block.num_batches
         if trained.metrics:
             data = {"data": self._data[block.split]} if block.split in self._data else {}
             span = {"span": self.spans[block.span], "trained": self.trained} if block.split == SPAN else {}
-            self.epochs.append({"epoch": block.round, "split": block.split, **trained.metrics, **data, **span})
+            rest = {"from_example": self._counted_from + 1} if block.trains and self._counted_from else {}
+            self.epochs.append({"epoch": block.round, "split": block.split, **trained.metrics, **rest, **data, **span})
 
     def validated(self, metric: str) -> list[float]:
         """Values of a metric on the validation split, by epoch."""

@@ -47,9 +47,10 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
     line below it. Each normalized entropy above `WORST_NE` adds a warning line."""
     how = ""
     if metrics["split"] == "train" and "examples" in metrics:
-        how = (
-            f" (progressive, in training mode: dropout and batch norm as in training; {metrics['examples']:,} examples)"
-        )
+        how = f"progressive, in training mode: dropout and batch norm as in training; {metrics['examples']:,} examples"
+    if "from_example" in metrics:
+        how = f"{how}{', ' * bool(how)}from example {metrics['from_example']:,} on, where the run was resumed"
+    how = f" ({how})" if how else ""
     epoch = f"epoch {metrics['epoch']} " if "epoch" in metrics else ""
     if "span" in metrics:
         epoch, how = "", f" {metrics['span']}, before it is trained on"

@@ -9,8 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.metrics.evaluation import Evaluation
-from pipeline.metrics.rates import F64
-from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64, Block, BlockResult, Examples, SplitSums
 
 Truth = tuple[F32, F32 | None, U64 | None]
@@ -34,8 +32,6 @@ class BlockMetrics:
         self._evaluation = evaluation
         self._alone = alone
         self._clipped = self._clippable = 0.0
-        self._in_epoch = False
-        """True if the last block trained and more blocks of its epoch follow."""
         self._scores: dict[int, list[Iterator[U64]]] = {}
 
     def of(self, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None) -> BlockResult:
@@ -56,7 +52,6 @@ class BlockMetrics:
             return BlockResult(block, 0.0, {}, scores_NT=scores_NT)
         if truth and scores_NT is not None:
             self._score(block, scores_NT, *truth)
-        self._in_epoch = block.trains and not block.closes_split
         if block.trains:
             self._clipped += float(clipped_K.sum())
             self._clippable += float(rows_K.sum())
@@ -89,22 +84,6 @@ class BlockMetrics:
             closed = replace(closed, clipped=self._clipped, clippable=self._clippable)
             self._clipped = self._clippable = 0.0
         return closed
-
-    def epoch_sums(self) -> F64 | None:
-        """Sums of the training split so far; None if it has not started or has ended."""
-        return np.concatenate(([self._clipped, self._clippable], self._evaluation.sums)) if self._in_epoch else None
-
-    def add_epoch_sums(self, sums: F64) -> None:
-        """Add what `epoch_sums` returned."""
-        self._in_epoch = True
-        self._clipped += float(sums[0])
-        self._clippable += float(sums[1])
-        self._evaluation.add_sums(sums[2:])
-
-    @property
-    def tables(self) -> list[SortedSpill]:
-        """See `Evaluation.tables`."""
-        return self._evaluation.tables
 
     def scores(self, number: int, table: int) -> U64 | None:
         """Return the next piece of sorted entries of a table (see `Evaluation.close`) for the split that block `number`

@@ -73,6 +73,8 @@ def test_the_line_of_a_split_shows_how_its_metrics_were_computed():
     assert note == "test: logloss 0.30000 (always the mean: 0.40000), ne 0.75000"
     how = "progressive, in training mode: dropout and batch norm as in training; 9,000 examples"
     assert evaluated(entry | {"split": "train"}) == f"epoch 2 train ({how}): auc 0.75000, ne 0.81235"
+    rest = {"epoch": 2, "split": "train", "clipped": 0.25, "from_example": 4097}
+    assert evaluated(rest) == "epoch 2 train (from example 4,097 on, where the run was resumed): clipped 0.25000"
 
 
 def test_each_label_is_shown_once_on_a_short_line(result):

@@ -86,4 +86,5 @@ def _rows(one: Evaluated) -> list[tuple[str, Mapping[str, Any]]]:
     values = {name: float(value) for name, value in one.metrics.items() if value is not None}
     common, by_label = of_labels(values)
     what = f"span {one.epoch}" if one.split == SPAN else f"{one.split}, epoch {one.epoch}"
+    what += f", from example {one.from_example:,} on" if one.from_example else ""
     return [(f"{what}, {label}", of) for label, of in by_label.items()] or [(what, common)]
