@@ -425,12 +425,17 @@ class StageResult:
     """Only for some blocks; see `field_counts`."""
 
 
+MetricSums = tuple[int, I64, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""Number of examples; number [T] and weight [T] of those that have each label; sums [S, T] and curves [T, 3, C] (see
+`pipeline.metrics.evaluation`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class SplitSums:
     """One worker's metric sums of a split or part of a split. Scores are fetched separately."""
 
-    sums: NDArray[np.float64] | None = None
-    """See `Evaluation.sums`; None if nothing was evaluated."""
+    sums: MetricSums | None = None
+    """None if nothing was evaluated."""
     clipped: float = 0.0
     clippable: float = 0.0
     """Number of row gradients that CowClip clipped, and number that it checked, in this epoch."""

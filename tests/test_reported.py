@@ -18,6 +18,7 @@ from torch import nn
 from pipeline import verify
 from pipeline.commits.manifest import Commits
 from pipeline.driver.loop import DueCommit
+from pipeline.metrics import auc, score_bins
 from pipeline.models import MMoE
 from pipeline.storage.files import Files
 from pipeline.workflow import Metrics
@@ -167,3 +168,16 @@ def test_workers_count_the_rest_of_a_resumed_epoch(data_root, tmp_path, world):
         train(driver)
         trained = [epoch for epoch in driver.history.epochs if epoch["split"] == "train"]
     assert [(e["examples"], e.get("from_example")) for e in trained] == [(90 - 48, 49), (90, None)]
+
+
+@pytest.mark.parametrize("world", some([0, 1, 3], 3))
+def test_a_run_with_more_scores_than_are_kept_says_how_exact_it_is(data_root, expected, tmp_path, world, monkeypatch):
+    monkeypatch.setattr(auc, "EXACT_SCORES", 4)
+    monkeypatch.setattr(score_bins, "MOST_BINS", 4)
+    with crew_driver(workflow_of(data_root), tmp_path, world, **SIZES) as driver:
+        train(driver)
+        found, said = driver.history.epochs, printed(driver)
+    for entry, exact in zip(found, expected["epochs"], strict=True):
+        assert 1e-6 < entry["auc_bound"] < 0.5
+        assert entry["auc"] == pytest.approx(exact["auc"], abs=entry["auc_bound"] + 1e-5)
+        assert f"auc {entry['auc']:.5f}, auc_bound {entry['auc_bound']:.1e}, " in said

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
@@ -46,8 +45,6 @@ class Scoring:
     files: tuple[DataFile, ...]
     kinds: Mapping[str, str]
     """Kind of each column of keys in the training data (see `SchemaCheck`)."""
-    scratch: Path
-    """Folder for temporary files, since the run directory is only read."""
     bad_values: BadValues = "clip"
 
 

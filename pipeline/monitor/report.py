@@ -13,7 +13,7 @@ WORST_NE = 2.0
 """Normalized entropy above which a warning is printed. Always predicting the mean label gives 1; a model may start
 slightly higher."""
 NOT_EVALUATED = "no metrics: there is no validation or test split, and no span was scored"
-OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
+OF_LABEL = ("auc", "auc_bound", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
 """Possible metrics of a label."""
 
 
@@ -23,7 +23,7 @@ def summary(result: Mapping[str, Any]) -> str:
     line."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
     split, (_, by_label) = result["split"], of_labels(last)
-    main = ("auc", "logloss", "gauc")
+    main = ("auc", "auc_bound", "logloss", "gauc")
     trained, seconds = number(result["examples"], ",.0f"), number(result["seconds"], ",.1f")
     speed = f"{number(result['examples_per_second'], ',.0f')} a second with evaluation and commits"
     head = f"{result['name']}: {trained} training examples in {seconds} s, {speed}"
@@ -35,11 +35,11 @@ def summary(result: Mapping[str, Any]) -> str:
             label: {name: of[name] for name in (*main, *OF_NUMBERS) if name in of} for label, of in by_label.items()
         }
         return "\n".join([head, f"{split}:", *label_lines(shown), fingerprint])
-    shown_once = {name: result.get(name) for name in main if name != "gauc" or result.get(name) is not None}
+    known = {name: result.get(name, last.get(name)) for name in main}
+    shown_once = {name: value for name, value in known.items() if name in ("auc", "logloss") or value is not None}
     if "mse" in last:
         shown_once = {name: last[name] for name in OF_NUMBERS}
-    metrics = ", ".join(f"{name} {number(value, '.5f')}" for name, value in shown_once.items())
-    return "\n".join([head, f"{split}: {metrics}", fingerprint])
+    return "\n".join([head, f"{split}: {_shown(shown_once)}", fingerprint])
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:
@@ -88,8 +88,13 @@ def label_lines(by_label: Mapping[str, Mapping[str, float]]) -> list[str]:
     return [f"  {label:<{wide}}  {_shown(metrics)}" for label, metrics in by_label.items()]
 
 
-def _shown(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {number(value, '.5f')}{_constant(name, metrics)}" for name, value in metrics.items())
+def _shown(metrics: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {metric_text(name, value)}{_constant(name, metrics)}" for name, value in metrics.items())
+
+
+def metric_text(name: str, value: float | None) -> str:
+    """Value of a metric as text."""
+    return number(value, ".1e" if name == "auc_bound" else ".5f")
 
 
 def _constant(name: str, metrics: Mapping[str, Any]) -> str:

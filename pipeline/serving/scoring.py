@@ -149,9 +149,7 @@ def _score(
         workflow, has = with_truth(opened.workflow, set()), readable_columns(files, with_values=True)
         world = order.workers or 1
         device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
-        scoring = Scoring(
-            tuple(file.source for file in files), opened.features.kinds, out / UNFINISHED, order.bad_values
-        )
+        scoring = Scoring(tuple(file.source for file in files), opened.features.kinds, order.bad_values)
         threads = share_of(workflow.schedule.threads)
         source = Source(workflow.data, workflow.seed, threads, scoring=scoring)
         stack.callback(source.close)
@@ -191,7 +189,7 @@ def _score(
             if not Scorer(opened, setup, crew, files, writer).run():
                 return None
         try:
-            return metrics_line(files, judging, unfinished)
+            return metrics_line(files, judging)
         except ValueError as error:
             # The files are scored. Unusable labels, such as null, count as missing.
             return f"no metrics: {error}"

@@ -86,7 +86,7 @@ class BlockMetrics:
         return closed
 
     def scores(self, number: int, table: int) -> U64 | None:
-        """Return the next piece of sorted entries of a table (see `Evaluation.close`) for the split that block `number`
+        """Return the next piece of the entries of a table (see `Evaluation.close`) for the split that block `number`
         closed, or None after the last piece."""
         return next(self._scores[number][table], None)
 

@@ -153,7 +153,7 @@ class Worker:
         return self.tiers.learner.dense_part.scoring_state()
 
     def scores(self, number: int, table: int) -> U64 | None:
-        """Return the next piece of sorted scores; see `BlockMetrics.scores`."""
+        """Return the next piece of scores; see `BlockMetrics.scores`."""
         return self.tiers.learner.block_metrics.scores(number, table)
 
     def report(self) -> Report:

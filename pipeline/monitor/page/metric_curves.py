@@ -12,7 +12,7 @@ from pipeline.monitor.live.lines import Evaluated
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, chips, plot_panel
 from pipeline.monitor.page.style import SPLIT_COLORS, hover_on, plain_figure
 from pipeline.monitor.page.tables import html_table
-from pipeline.monitor.report import OF_LABEL, number, of_labels
+from pipeline.monitor.report import OF_LABEL, metric_text, of_labels
 from pipeline.monitor.story import Story
 from pipeline.spans.passes import SPAN
 from pipeline.spans.table import LAST
@@ -70,14 +70,14 @@ def metric_table(story: Story) -> str:
     if not rows:
         return Nothing(NONE_YET)
     names = [name for name in OF_LABEL if any(name in metrics for _, metrics in rows)]
-    cells = [(what, *(number(metrics.get(name), ".5f") for name in names)) for what, metrics in rows]
+    cells = [(what, *(metric_text(name, metrics.get(name)) for name in names)) for what, metrics in rows]
     table = html_table(("last evaluation", *names), cells)
     spans = [one for one in evaluations if one.split == SPAN]
     if not spans:
         return table
     # A row for each of the last spans, with the metrics from before it was trained on.
     scored = [row for one in spans[-LAST:] for row in _rows(one)]
-    cells = [(what, *(number(metrics.get(name), ".5f") for name in names)) for what, metrics in scored]
+    cells = [(what, *(metric_text(name, metrics.get(name)) for name in names)) for what, metrics in scored]
     return table + html_table(("scored before training", *names), cells)
 
 
