@@ -163,9 +163,6 @@ class Examples:
     """Bytes that the block takes in the read ring."""
     groups_N: U64 | None = None
     """Group of each example, for metrics within groups; None if the workflow names no group. Always on the host."""
-    slices_SN: U64 | None = None
-    """[S, N] key of each example's value in each column of `metrics.slices`; None without slices. Always on the
-    host."""
     lists: tuple[tuple[int, ...], ...] = ()
     """Per batch, the starts of the item lists' values and their end, as in `bags`: L + 1 numbers. On the host even if
     `bags` are not; empty without sequences."""
@@ -412,36 +409,20 @@ class StageResult:
     """Block result that has become available; on a GPU, that of an earlier block (`trained.block`)."""
 
 
+MetricSums = tuple[int, I64, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""Number of examples; number [T] and weight [T] of those that have each label; sums [S, T] and curves [T, 3, C] (see
+`pipeline.metrics.evaluation`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class SplitSums:
     """One worker's metric sums of a split or part of a split. Scores are fetched separately."""
 
-    sums: NDArray[np.float64] | None = None
-    """See `Evaluation.sums`; None if nothing was evaluated."""
+    sums: MetricSums | None = None
+    """None if nothing was evaluated."""
     clipped: float = 0.0
     clippable: float = 0.0
     """Number of row gradients that CowClip clipped, and number that it checked, in this epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class SliceFigures:
-    """Metrics of the examples of a split that have a given value in a column (see `pipeline.metrics.slices`)."""
-
-    column: str
-    label: str
-    key: int
-    """Key of the value."""
-    examples: int
-    positives: int
-    auc: float
-    ne: float
-    calibration: float
-    """NaN if undefined: only one class, or zero weight."""
-    low: float
-    high: float
-    """Interval of the calibration; NaN for an open end."""
-    num_slices: int = 0
-    """Number of values of the column in the split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,5 +442,3 @@ class BlockResult:
     """[N, T] logits of the block's examples; only when scoring."""
     curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
     """Curves, set if `metrics` is (see `Evaluation.curve_T3C`)."""
-    slices: tuple[SliceFigures, ...] = ()
-    """Worst slices of each column of `metrics.slices`, for each binary label; set if `metrics` is."""

@@ -234,7 +234,7 @@ TEXT_FORMATS = (".json", ".toml")
 MIN_FROZEN_EPS = 1e-6
 MOST_INDICES = (1 << 31) - 1
 """Maximum number of values per batch, since 32-bit integers count them."""
-REMOVED = {"storage": ("policy",), "workers": ("pairs_up_to",)}
+REMOVED = {"storage": ("policy",), "workers": ("pairs_up_to",), "metrics": ("slices",)}
 """Settings that earlier versions of this package had, by part of the workflow."""
 
 
@@ -371,14 +371,11 @@ class Workflow(Strict):
             raise ValueError(
                 f"metrics.top is {self.metrics.top}, but there are no groups to rank in; name a column in metrics.group"
             )
-        grouped = [f"metrics.{name}" for name in ("group", "slices") if getattr(self.metrics, name)]
-        if grouped and not any(task.is_binary for task in self.data.all_tasks):
+        if self.metrics.group and not any(task.is_binary for task in self.data.all_tasks):
             raise ValueError(
-                f"{grouped[0]} is set, but its metrics need a label that is 0 or 1, which data.labels lacks; leave it "
+                "metrics.group is set, but its metrics need a label that is 0 or 1, which data.labels lacks; leave it "
                 "out"
             )
-        if len(set(self.metrics.slices)) < len(self.metrics.slices):
-            raise ValueError(f"metrics.slices names a column twice: {', '.join(self.metrics.slices)}")
         if self.schedule.plateau and not self.commit.keep_best:
             raise ValueError("schedule.plateau needs commit.keep_best, because the best epoch is tested")
         return self

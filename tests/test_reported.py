@@ -1,11 +1,9 @@
 """Metrics of whole runs: within groups, and of the training split as it is trained on. Nothing else may change."""
 
 import math
-import shutil
+from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import make_workflow
@@ -18,12 +16,12 @@ from support.runs.harness import make_driver, printed, run
 from torch import nn
 
 from pipeline import verify
-from pipeline.api import open_run
+from pipeline.commits.manifest import Commits
 from pipeline.driver.loop import DueCommit
+from pipeline.metrics import auc, score_bins
 from pipeline.models import MMoE
-from pipeline.monitor.report import summary
-from pipeline.storage.files import Damaged
-from pipeline.workflow import Commit, Metrics
+from pipeline.storage.files import Files
+from pipeline.workflow import Metrics
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 BOTH = Metrics(group="user", progressive=True)
@@ -102,64 +100,13 @@ def test_progressive_metrics_are_of_the_training_forward_passes(data_root, kind)
 def test_reported_metrics_never_change_what_is_learned(data_root, kind):
     model = {"kind": kind, "args": {}} if kind else {}
     plain = run(workflow_of(data_root, Metrics(), **model), **SIZES)
-    for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True), SLICED):
+    for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True)):
         result = run(workflow_of(data_root, metrics, **model), **SIZES)
         assert result["fingerprint"] == plain["fingerprint"]
         evaluated = [{k: v for k, v in e.items() if k in plain["epochs"][0]} for e in result["epochs"]]
         assert [e for e in evaluated if e["split"] != "train"] == plain["epochs"]
         assert (result["auc"], result["split"]) == (plain["auc"], "test")
         assert all(("gauc" in epoch) == (metrics.group is not None) for epoch in result["epochs"])
-
-
-SLICED = Metrics(slices=("country", "user", "age"))
-
-
-def test_slices_of_a_run_are_those_of_its_scores(data_root):
-    """Of columns of texts, of integers with nulls, and of one that is a number of the model as well."""
-    workflow = workflow_of(data_root, SLICED)
-    reference = Reference(workflow).train()
-    split, logits, labels = reference.scores[-1]
-    examples = reference.examples("test", 0)
-    last = run(workflow, **SIZES)["epochs"][-1]
-    assert last["split"] == split == "test"
-    for column in SLICED.slices:
-        found = [one for one in last["slices"] if one["column"] == column]
-        values = [None if e[column] is None else str(e[column]) for e in examples]
-        assert len(found) == min(10, len(set(values)))
-        for one in found:
-            of = [n for n, value in enumerate(values) if value == one["value"]]
-            weight = np.array([examples[n]["importance"] for n in of])
-            chance, label = 1 / (1 + np.exp(-np.array(logits)[of])), np.array(labels)[of]
-            assert (one["label"], one["num_slices"]) == ("click", len(set(values)))
-            assert (one["examples"], one["positives"]) == (len(of), label.sum())
-            if label.any():
-                assert one["calibration"] == pytest.approx((chance * weight).sum() / (label * weight).sum(), rel=1e-5)
-            if 0 < label.mean() < 1:
-                assert one["auc"] == pytest.approx(roc_auc_score(label, chance, sample_weight=weight), abs=1e-6)
-
-
-def test_slices_are_shown_and_can_be_read_from_the_run(data_root, tmp_path):
-    """A value may be long, no text, or missing in all rows of a file."""
-    for path in data_root.glob("*.parquet"):
-        table = pq.read_table(path)
-        sites = [None, b"\xff\x1b[1m", b"site " * 20]
-        table = table.append_column("site", pa.array([sites[n % 3] for n in range(len(table))], pa.binary()))
-        pq.write_table(table, tmp_path / path.name)
-    (tested,) = tmp_path.glob("test*.parquet")
-    table = pq.read_table(tested)
-    pq.write_table(table.drop_columns("site"), tmp_path / "test-before.parquet")
-    workflow = workflow_of(tmp_path, Metrics(slices=("site",)), epochs=1)
-    driver = make_driver(workflow, tmp_path / "run", **SIZES)
-    result = driver.run()
-    found = {one["value"]: one["examples"] for one in result["epochs"][-1]["slices"]}
-    rows = len(table)
-    assert found == {None: rows + -(-rows // 3), "\ufffd\x1b[1m": -(-(rows - 1) // 3), "site " * 20: rows // 3}
-    shown = printed(driver) + summary(result)
-    assert "\x1b" not in shown.replace("\x1b[2K", "")
-    assert "worst calibration by site (3 of 3 values):" in shown
-    with open_run(tmp_path / "run") as opened:
-        assert {one["value"] for one in opened.metrics.to_pylist()[-1]["slices"]} == {*found}
-        assert "auc" in opened.evaluate(table)
 
 
 @pytest.mark.parametrize("block_batches", some([1, 5, 16], 5))
@@ -169,73 +116,68 @@ def test_blocks_commits_and_dask_never_change_the_metrics(data_root, expected, c
         assert run(workflow, executor, **SIZES)["epochs"] == expected["epochs"]
 
 
-@pytest.mark.parametrize("after", some([1, 3, 5], 3))
-@pytest.mark.parametrize("metrics", some([BOTH, Metrics(progressive=True)], BOTH))
-def test_a_run_resumed_within_an_epoch_reports_all_of_it(data_root, metrics, after, tmp_path, monkeypatch):
-    """The same values, stored and printed."""
-    args = {"hidden": (6,), "tower": (4,)}
-    workflow = workflow_of(data_root, metrics, labels=("click", "bought"), kind=MMoE, args=args)
-    undisturbed = make_driver(workflow, tmp_path / "undisturbed", **SIZES)
-    expected = undisturbed.run()
-    often = workflow.model_copy(update={"commit": Commit(every_blocks=2)})
-    kill_after(after, often, tmp_path / "killed", monkeypatch)
-    assert list((tmp_path / "killed" / "commits").glob("*.sums"))
-    driver = make_driver(often, tmp_path / "killed", **SIZES)
+@pytest.mark.parametrize("after", some([1, 2, 4], 2))
+@pytest.mark.parametrize("before", some([BOTH, Metrics()], BOTH))
+def test_a_resumed_epoch_counts_the_rest_and_says_from_where(data_root, before, after, tmp_path, monkeypatch):
+    """Whatever was reported before; a kill between two epochs leaves nothing out."""
+    often = workflow_of(data_root, before).with_settings({"commit.every_blocks": 2})
+    kill_after(after, often, tmp_path, monkeypatch)
+    driver = make_driver(often.model_copy(update={"metrics": BOTH}), tmp_path, **SIZES)
     result = driver.run()
-    assert result["fingerprint"] == expected["fingerprint"]
-    assert result["epochs"] == expected["epochs"]
-    one, other = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("killed", "undisturbed"))
-    assert one == other
-    lines = [[line for line in printed(of).splitlines() if line.startswith("epoch")] for of in (driver, undisturbed)]
-    assert lines[0] == lines[1][-len(lines[0]) :]
-    assert "train (progressive" in lines[0][0]
-    kept = driver.commits.all()
-    files = {path.name for path in driver.commits.folder.glob("*.sums")}
-    assert files == {f"{one.number:06}.sums" for one in kept if one.state.get("sums")}
-    assert not kept[-1].state.get("sums"), "an epoch that is over needs none"
+    reference = Keeping(workflow_of(data_root)).train()
+    assert result["fingerprint"] == reference.fingerprint()
+    trained = {e["epoch"]: e for e in result["epochs"] if e["split"] == "train"}
+    said = [line for line in printed(driver).splitlines() if "where the run was resumed" in line]
+    if after < 4:
+        first = 24 * after
+        found = of_scikit_learn(reference.seen[first:90])
+        assert {name: trained[1][name] for name in found} == pytest.approx(found, rel=1e-6)
+        assert trained[1]["from_example"] == first + 1
+        assert [f"; {90 - first} examples, from example {first + 1} on, " in line for line in said] == [True]
+    found = of_scikit_learn(reference.seen[90:])
+    assert {name: trained[2][name] for name in found} == pytest.approx(found, rel=1e-6)
+    assert "from_example" not in trained[2]
+    assert len(said) == (after < 4)
 
 
-def test_a_damaged_file_of_sums_is_found(data_root, tmp_path, monkeypatch, capsys):
-    workflow = workflow_of(data_root).model_copy(update={"commit": Commit(every_blocks=3)})
+def test_sums_that_an_earlier_version_kept_are_ignored(data_root, expected, tmp_path, monkeypatch, capsys):
+    """Their file is no error, and is deleted when the run goes on."""
+    workflow = workflow_of(data_root).with_settings({"commit.every_blocks": 3})
     kill_after(1, workflow, tmp_path, monkeypatch)
+    commits = Commits(tmp_path, Files(), 2)
+    (kept,) = commits.all()
+    sums = {"version": 1, "workers": 1, "sums": 3, "words": [2], "checksum": "0" * 16, "group": "user"}
+    commits.publish(replace(kept, state=kept.state | {"sums": sums | {"progressive": True}}))
+    (file := commits.folder / "000001.sums").write_bytes(bytes(40))
     assert verify.main([str(tmp_path)]) == 0
-    (file,) = (tmp_path / "commits").glob("*.sums")
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-    assert verify.main([str(tmp_path)]) == 1
-    assert "000001.sums" in "".join(capsys.readouterr())
-    with pytest.raises(Damaged, match=r"000001.sums: its checksum is not that of commit 1"):
-        make_driver(workflow, tmp_path, **SIZES)
+    assert "000001.sums" not in "".join(capsys.readouterr())
+    result = make_driver(workflow, tmp_path, **SIZES).run()
+    assert result["fingerprint"] == expected["fingerprint"]
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("world", some([2, 3], 3))
-def test_workers_report_all_of_a_resumed_epoch(data_root, tmp_path, world):
-    """The values that undisturbed workers report; another number of workers reports all examples as well."""
+def test_workers_count_the_rest_of_a_resumed_epoch(data_root, tmp_path, world):
+    """Its examples are those of one worker, and later epochs count all."""
     workflow = workflow_of(data_root, labels=("click", "bought"), kind=MMoE, args={"hidden": (6,), "tower": (4,)})
-
-    def epochs_of(folder, world):
-        with crew_driver(workflow, folder, world, **SIZES) as driver:
-            train(driver)
-            return driver.history.epochs
-
-    with crew_driver(workflow, tmp_path / "stopped", world, **SIZES) as driver:
+    with crew_driver(workflow, tmp_path, world, **SIZES) as driver:
         blocks = list(driver.agenda.blocks(2))
         assert driver.crew.run(blocks[:4], 2, driver.history.add) is None
         driver.commit(DueCommit(blocks[4]))
-    shutil.copytree(tmp_path / "stopped", tmp_path / "other")
-    expected = epochs_of(tmp_path / "undisturbed", world)
-    assert epochs_of(tmp_path / "stopped", world) == expected
-    found = epochs_of(tmp_path / "other", world + 1)[0]
-    assert (found["split"], found["examples"]) == ("train", 90)
-    assert found["logloss_bought"] == pytest.approx(expected[0]["logloss_bought"], rel=1e-4)
+    with crew_driver(workflow, tmp_path, world, **SIZES) as driver:
+        train(driver)
+        trained = [epoch for epoch in driver.history.epochs if epoch["split"] == "train"]
+    assert [(e["examples"], e.get("from_example")) for e in trained] == [(90 - 48, 49), (90, None)]
 
 
-def test_a_resume_with_other_metrics_covers_the_rest_of_the_epoch(data_root, expected, tmp_path, monkeypatch):
-    workflow = workflow_of(data_root).model_copy(update={"commit": Commit(every_blocks=3)})
-    kill_after(1, workflow, tmp_path, monkeypatch)
-    alone = workflow.model_copy(update={"metrics": Metrics(progressive=True)})
-    result = make_driver(alone, tmp_path, **SIZES).run()
-    assert result["fingerprint"] == expected["fingerprint"]
-    first, second, *_ = [epoch for epoch in result["epochs"] if epoch["split"] == "train"]
-    assert (first["examples"], second["examples"]) == (90 - 3 * 2 * 6, 90)
+@pytest.mark.parametrize("world", some([0, 1, 3], 3))
+def test_a_run_with_more_scores_than_are_kept_says_how_exact_it_is(data_root, expected, tmp_path, world, monkeypatch):
+    monkeypatch.setattr(auc, "EXACT_SCORES", 4)
+    monkeypatch.setattr(score_bins, "MOST_BINS", 4)
+    with crew_driver(workflow_of(data_root), tmp_path, world, **SIZES) as driver:
+        train(driver)
+        found, said = driver.history.epochs, printed(driver)
+    for entry, exact in zip(found, expected["epochs"], strict=True):
+        assert 1e-6 < entry["auc_bound"] < 0.5
+        assert entry["auc"] == pytest.approx(exact["auc"], abs=entry["auc_bound"] + 1e-5)
+        assert f"auc {entry['auc']:.5f}, auc_bound {entry['auc_bound']:.1e}, " in said

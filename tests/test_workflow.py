@@ -238,7 +238,9 @@ def test_a_file_that_changed_within_a_second_is_read_as_it_is(tmp_path, monkeypa
 
 def test_settings_of_earlier_versions_are_removed():
     kept = {"name": "x", "storage": {"policy": "clock", "host": "1 GiB"}, "workers": {"shards": 4, "pairs_up_to": 8}}
-    assert without_removed(kept) == {"name": "x", "storage": {"host": "1 GiB"}, "workers": {"shards": 4}}
+    kept |= {"metrics": {"group": None, "slices": ["site"]}}
+    left = {"name": "x", "storage": {"host": "1 GiB"}, "workers": {"shards": 4}, "metrics": {"group": None}}
+    assert without_removed(kept) == left
     for nothing in ({}, {"storage": 5}, {"storage": None}, [], 5, "text"):
         assert without_removed(nothing) == nothing
 

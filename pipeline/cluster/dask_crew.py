@@ -104,7 +104,7 @@ class DaskCrew:
             config = WorkerConfig(
                 self._setup.fit.sizes, self._setup.row, self._setup.agenda.steps_of_epoch,
                 self._setup.agenda.largest_batch, self._run_dir, self._speed, parts, replicas[rank], shards,
-                scoring.scratch / f"worker-{rank}" if scoring else None,
+                scores=scoring is not None,
             )  # fmt: skip
             joining.append(self._submit(join_run, rank, join_request, config))
         self._watch.results(joining)
@@ -139,7 +139,7 @@ class DaskCrew:
     def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Refusal | None:
         stages = self.each(Worker.start, blocks, look_ahead)[0]
         numbers = range(blocks[0].number, blocks[-1].number + 1)
-        merge = Merge(self._workflow, self._run_dir, self._scores, watch)
+        merge = Merge(self._workflow, self._scores, watch)
         pool = self._pool
         executor = CrewExecutor(pool.client, pool.addresses, self._token, self._watch.results, merge.together)
         refusal = BlockSchedule(numbers, look_ahead, stages, executor, merge.report).run()
@@ -147,7 +147,7 @@ class DaskCrew:
         return refusal
 
     def _scores(self, rank: int, number: int, table: int) -> Iterator[U64]:
-        """Yield the sorted entries of a worker's table in pieces."""
+        """Yield the entries of a worker's table in pieces."""
         while (piece := self._call(rank, Worker.scores, number, table)) is not None:
             yield piece
 

@@ -60,7 +60,7 @@ class LocalCrew:
         config = WorkerConfig(
             fit.sizes, setup.row, setup.agenda.steps_of_epoch, setup.agenda.largest_batch, self._folder.path,
             self._folder.measured, tuple(kept), dense, Shards.all(num_shards),
-            setup.scoring.scratch if setup.scoring else None,
+            scores=setup.scoring is not None,
         )  # fmt: skip
         try:
             self._worker = Worker(setup.workflow, config, self._source, self._device, self._folder.files)

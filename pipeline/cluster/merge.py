@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -15,15 +14,14 @@ from pipeline.records import F32, U64, Block, BlockResult, Moves, Rank, Refusal,
 from pipeline.workflow import Workflow
 
 Scores = Callable[[int, int, int], Iterator[U64]]
-"""Function of (rank, number of the block that closed a split, table) that yields the sorted scores of a worker in
-pieces."""
+"""Function of (rank, number of the block that closed a split, table) that yields the scores of a worker in pieces."""
 
 
 class Merge:
     """Merges the results of all workers in one stretch, and passes the merged results to `watch`."""
 
-    def __init__(self, workflow: Workflow, run_dir: Path, scores: Scores, watch: Callable[[StageResult], None]) -> None:
-        self._workflow, self._run_dir, self._scores, self._watch = workflow, run_dir, scores, watch
+    def __init__(self, workflow: Workflow, scores: Scores, watch: Callable[[StageResult], None]) -> None:
+        self._workflow, self._scores, self._watch = workflow, scores, watch
         self._parts: dict[int, Sequence[SplitSums]] = {}
         """Metric sums of each worker for a finished split, by the number of the block that closed it."""
         self._closed: list[BlockResult] = []
@@ -62,14 +60,14 @@ class Merge:
             self._watch(StageResult("train", number, trained=whole))
 
     def _with_metrics(self, trained: BlockResult, parts: Sequence[SplitSums]) -> BlockResult:
-        """Add the exact metrics of a split, its curve and its slices, from the sums and scores of all workers."""
+        """Add the metrics of a split and its curve, from the sums and scores of all workers."""
         if any(part.sums is not None for part in parts):
-            evaluation = Evaluation.of(self._workflow, self._run_dir / "scores", self._workflow.metrics.slices)
+            evaluation = Evaluation.of(self._workflow)
             for rank, part in enumerate(parts):
                 if part.sums is not None:
                     evaluation.join(part.sums, partial(self._scores, rank, trained.block.number))
             metrics = evaluation.result()
-            trained = replace(trained, metrics=metrics, curve_T3C=evaluation.curve_T3C, slices=evaluation.worst)
+            trained = replace(trained, metrics=metrics, curve_T3C=evaluation.curve_T3C)
         clippable = sum(part.clippable for part in parts)
         clipped = {"clipped": sum(part.clipped for part in parts) / clippable} if clippable else {}
         return replace(trained, metrics=trained.metrics | clipped)

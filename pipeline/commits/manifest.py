@@ -4,7 +4,6 @@ that it names are durable. Only then are files that no kept commit names deleted
 RUN_DIR/commits/000007.json          the manifest
 RUN_DIR/commits/000007.safetensors   the dense model and its optimizer
 RUN_DIR/commits/000007-3.safetensors the same for the fourth replica, if there are several
-RUN_DIR/commits/000007.sums          sums of the epoch that the commit interrupts, if any
 RUN_DIR/reserve                      disk space reserved for the next commit; reserve-3 is that of the fourth worker
 """
 
@@ -44,7 +43,8 @@ OTHER_VERSION = "go back to the version of this package that wrote it, or start 
 NUMBER = r"[0-9]{6,18}"
 MANIFEST_NAME = re.compile(rf"{NUMBER}\.json")
 OWN_NAME = re.compile(rf"{NUMBER}(\.json|(-[0-9]+)?\.safetensors|\.sums)(\.partial)?")
-"""Names of files of this format in the commits folder. Other files are never deleted."""
+"""Names of files of this format, and of those that earlier versions of this package added to it (`.sums`), in the
+commits folder. Other files are never deleted."""
 RESERVE_NAME = re.compile(r"reserve(-[0-9]+)?")
 
 
@@ -235,9 +235,6 @@ class Commits:
     def dense_file(self, number: int, replica: int = 0) -> Path:
         return self.folder / f"{stem(number)}{f'-{replica}' if replica else ''}.safetensors"
 
-    def sums_file(self, number: int) -> Path:
-        return self.folder / f"{stem(number)}.sums"
-
     def numbers(self) -> list[int]:
         """Return the numbers of all published commits, in ascending order."""
         return sorted(int(path.stem) for path in self.folder.iterdir() if MANIFEST_NAME.fullmatch(path.name))
@@ -306,7 +303,6 @@ class Commits:
         _close_all(self._condemned)
         for manifest in self._read.values():
             named |= {self.dense_file(manifest.number, replica) for replica in range(len(manifest.dense))}
-            named |= {self.sums_file(manifest.number)} if manifest.state.get("sums") else set()
         for path in ours:
             if path not in named and path.suffix != ".json":
                 self.files.remove(path)

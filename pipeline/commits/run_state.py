@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.commits.manifest import DETAILS, Manifest
 from pipeline.data.agenda import Position
 from pipeline.data.identity import SplitIdentity
 from pipeline.metrics.totals import COUNTS, DiskTotals
-from pipeline.settings import SPLITS, Amount, Count, Digest, Digests, Strict, read_json
+from pipeline.settings import SPLITS, Amount, Count, Digests, Strict, read_json
 from pipeline.spans.passes import SPAN
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged
@@ -24,7 +24,7 @@ REPORTED = (("auc", "logloss"), ("mse", "rmse"))
 
 Figure = int | float | str | None
 EpochMetrics = dict[str, Figure | list[dict[str, Figure]]]
-"""An entry of `History.epochs`, in JSON."""
+"""An entry of `History.epochs`, in JSON. Only settings in `pipeline.workflow.REMOVED` made entries with lists."""
 
 
 class SavedPosition(Strict):
@@ -48,21 +48,6 @@ class SavedDiskSpeed(Strict):
         return DiskSpeed(self.seconds_per_read, self.bytes_per_second)
 
 
-class SavedSums(Strict):
-    """Sums of the epoch that the commit interrupts (see `pipeline.driver.epoch_sums`)."""
-
-    version: Literal[1] = 1
-    workers: Count
-    sums: Count
-    """Number of sums per worker."""
-    words: tuple[Count, ...]
-    """Number of words in each table of entries."""
-    checksum: Digest
-    group: str | None
-    progressive: bool
-    """Metric settings that produced the sums, with `group`."""
-
-
 class RunState(Strict):
     """The `state` of a manifest. The first fields are those of `pipeline.driver.resume.description`; on resume,
     differences from them are refused or reported."""
@@ -84,8 +69,8 @@ class RunState(Strict):
     steps: Count | None = None
     """Number of steps before the position; None without spans, since it follows from `steps_of_epoch`."""
     speed: SavedDiskSpeed
-    sums: SavedSums | None = None
-    """None at the end of an epoch, if there are no sums, and in commits of earlier versions of this package."""
+    sums: dict[str, Any] | None = None
+    """Not read; only in commits of earlier versions of this package."""
 
     @property
     def at(self) -> Position:

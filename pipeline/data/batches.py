@@ -26,7 +26,6 @@ def widths_of(columns: Sequence[InputColumn], layout: FieldLayout) -> Widths:
         num_single=len(layout.single_S),
         num_multi=len(layout.multi_M),
         grouped="metrics.group" in settings,
-        num_slices=settings.count("metrics.slices"),
         num_lists=settings.count("data.sequences.items"),
         num_list_numbers=settings.count("data.sequences.numbers"),
     )
@@ -67,8 +66,6 @@ class BatchWriter:
         assemble.transpose_floats(window.floats_CN, w.num_labels + w.weighted, begin, examples.numbers_NX[to])
         if examples.groups_N is not None:
             examples.groups_N[to] = window.groups_N[begin:end]
-        if examples.slices_SN is not None:
-            examples.slices_SN[:, to] = window.slices_SN[:, begin:end]
         for fields, keys_SN in window.key_banks():
             self._keys_SB[fields, at - self._first : at - self._first + end - begin] = keys_SN[:, begin:end]
         sources = (*window.bags, *window.histories.numbers)

@@ -42,7 +42,6 @@ class Widths:
     num_single: int
     num_multi: int
     grouped: bool = False
-    num_slices: int = 0
     num_lists: int = 0
     """Number of item lists of sequences, which come after the multi-hot fields."""
     num_list_numbers: int = 0
@@ -57,7 +56,7 @@ class Widths:
         num_examples = sum(batch_sizes)
         floats = [self.num_labels, int(self.weighted), self.num_numbers]
         bags = [padded(4 * self.num_bags * (size + 1)) for size in batch_sizes]
-        groups = padded(8 * num_examples * self.grouped) + padded(8 * num_examples * self.num_slices)
+        groups = padded(8 * num_examples * self.grouped)
         return sum(padded(4 * num_examples * f) for f in floats) + groups + padded(8 * (len(bags) + 1)) + sum(bags)
 
 
@@ -93,7 +92,6 @@ class ReadBuffer:
             weights_N=self._cut((n,), np.float32) if widths.weighted else None,
             numbers_NX=self._cut((n, widths.num_numbers), np.float32),
             groups_N=self._cut((n,), np.uint64) if widths.grouped else None,
-            slices_SN=self._cut((widths.num_slices, n), np.uint64) if widths.num_slices else None,
             batch_starts=self._cut((len(sizes) + 1,), np.int64),
             bags=tuple(self._cut((widths.num_bags, size + 1), np.int32) for size in sizes),
             keys_V=self._rest(),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROLES = {
     "data.labels": ("label",), "data.weight": ("weight",), "data.numbers": ("number",),
     "data.categories": ("category", "list"), "data.sequences.items": ("list",),
-    "data.sequences.numbers": ("list of numbers",), "metrics.group": ("group",), "metrics.slices": ("group",),
+    "data.sequences.numbers": ("list of numbers",), "metrics.group": ("group",),
 }  # fmt: skip
 
 
@@ -34,7 +34,7 @@ class InputColumn:
     name: str
     setting: str
     """Setting that names the column: "data.labels", "data.weight", "data.numbers", "data.categories",
-    "data.sequences.items", "data.sequences.numbers", "metrics.group" or "metrics.slices"."""
+    "data.sequences.items", "data.sequences.numbers" or "metrics.group"."""
     number: Number | None = None
     table: str = ""
     task: Task | None = None
@@ -76,7 +76,7 @@ class InputColumn:
 
     @property
     def is_group(self) -> bool:
-        return self.setting in ("metrics.group", "metrics.slices")
+        return self.setting == "metrics.group"
 
     @property
     def has_keys(self) -> bool:
@@ -98,9 +98,9 @@ def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | 
     return Derived(data.features, data.root, kinds, data.statistics)
 
 
-def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ()) -> list[InputColumn]:
-    """All columns to read: labels, weight, numbers, categories, sequences, each in workflow order; then the columns of
-    `group` and `slices`, which may repeat earlier ones."""
+def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
+    """All columns to read: labels, weight, numbers, categories, sequences, each in workflow order; then the column
+    `group`, which may repeat an earlier one."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
@@ -111,10 +111,10 @@ def columns_of(data: Data, group: str | None = None, slices: Sequence[str] = ())
         InputColumn(name, "data.categories", table=table, rare=rare.get(name)) for name, table in tables.items()
     ]
     # A column that is both a category and a group is hashed once, so both use the category's table.
-    named = [(group, "metrics.group")] if group else []
-    named += [(column, "metrics.slices") for column in slices]
-    groups = [InputColumn(name, setting, table=tables.get(name, name), rare=rare.get(name)) for name, setting in named]
-    return [*labels, *weight, *numbers, *categories, *_in_sequences(data, categories), *groups]
+    of_group = (
+        [InputColumn(group, "metrics.group", table=tables.get(group, group), rare=rare.get(group))] if group else []
+    )
+    return [*labels, *weight, *numbers, *categories, *_in_sequences(data, categories), *of_group]
 
 
 def _in_sequences(data: Data, categories: Sequence[InputColumn]) -> list[InputColumn]:

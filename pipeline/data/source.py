@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -44,8 +43,6 @@ class Scoring:
     files: tuple[DataFile, ...]
     kinds: Mapping[str, str]
     """Kind of each column of keys in the training data (see `SchemaCheck`)."""
-    scratch: Path
-    """Folder for temporary files, since the run directory is only read."""
     bad_values: BadValues = "clip"
 
 
@@ -69,7 +66,7 @@ class Source:
         Raises ValueError if a pattern or a column does not fit the files.
         """
         self._threads = Threads(num_threads, "read")
-        columns = [c for c in columns_of(data, metrics.group, metrics.slices) if c.has_rows or not keys_only]
+        columns = [c for c in columns_of(data, metrics.group) if c.has_rows or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         check = SchemaCheck(read, scoring.kinds if scoring else None)
         self._groups: dict[str, list[RowGroup]] = {}
@@ -177,7 +174,7 @@ class Source:
         # The window also has a spare row per bank (see Bank), the order, and the offsets of each list field.
         spare = 4 + 8 * self._threads.num_threads
         num_lists = w.num_bags + w.num_list_numbers
-        window = size * (floats + spare + 8 * w.num_single + 8 + 8 * num_lists + 16 * (w.grouped + w.num_slices))
+        window = size * (floats + spare + 8 * w.num_single + 8 + 8 * num_lists + 16 * w.grouped)
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * num_lists * batch_size
         kept = max(g.read_bytes for groups in self._groups.values() for g in groups)
         return window + lists + kept

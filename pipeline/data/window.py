@@ -63,7 +63,6 @@ class Window:
         floats = [c for c in columns if not c.has_keys and not c.sequence]
         self._masked = [c for c in floats if c.task]
         groups = [c for c in columns if c.is_group]
-        self._num_slices = sum(c.setting == "metrics.slices" for c in groups)
         single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
         self._multi = [c for c in columns if c.is_category and c.is_multi(kinds)]
         self.histories = Histories(columns)
@@ -90,12 +89,6 @@ class Window:
         """Groups of the metrics, shuffled. Defined only if the workflow names a group column."""
         groups_N: U64 = self._groups.values_CN[0]
         return groups_N
-
-    @property
-    def slices_SN(self) -> U64:
-        """Keys of the slice columns, shuffled."""
-        slices_SN: U64 = self._groups.values_CN[-self._num_slices :]
-        return slices_SN
 
     def key_banks(self) -> Iterator[tuple[slice, U64]]:
         """Pairs of a slice of the single-valued fields and their shuffled keys, one row per field."""

@@ -16,7 +16,6 @@ from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
-from pipeline.driver.epoch_sums import read_sums, write_sums
 from pipeline.driver.loop import DueCommit, stretches
 from pipeline.driver.observers import MetricsFile, Observers, TerminalDisplay, live_observer
 from pipeline.driver.pauses import Pauses
@@ -107,7 +106,6 @@ class Driver:
         self.runner.history = history
         self.committer = Committer(self.crew, self.commits, kept, history.disk)
         self.crew.open(kept)
-        read_sums(self.crew, self.commits, kept, self.setup.workflow.metrics)
         self.commits.prune(kept)
         remove_leftovers(self.folder)
         self.crew.each(Worker.tidy)
@@ -239,8 +237,7 @@ class Driver:
         self._record.committing(self.committer.number, name, due.at_least)
         self.committer.commit(
             lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
-            | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}}
-            | write_sums(self.crew, self.commits, self.committer.number, workflow.metrics),
+            | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
             name=name, at_least=due.at_least, give_up=due.give_up,
         )  # fmt: skip
         self._record.committed(self.commits.numbers())

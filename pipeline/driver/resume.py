@@ -20,7 +20,6 @@ from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Begun, Identity, as_json, begun_in, differences
-from pipeline.data.key_values import KeyValues
 from pipeline.data.side_files import side_digests
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
@@ -273,8 +272,7 @@ def read_commits(
     """Return the kept commits, the history up to the last one, and warnings. Raises ValueError if this run may not
     resume from the last commit. `described`: its `description`."""
     kept = commits.kept()
-    values = KeyValues(setup.workflow.data, setup.workflow.metrics.slices, Begun(identity)).of
-    history = History({split: of_split.digest for split, of_split in identity.items()}, values)
+    history = History({split: of_split.digest for split, of_split in identity.items()})
     history.spans = dict(enumerate(identity["train"].spans or ()))
     if not kept:
         return kept, history, []

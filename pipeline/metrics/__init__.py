@@ -1,1 +1,1 @@
-"""Measurements of a run: exact metrics of each split, and totals of the traffic between tiers and of the log."""
+"""Measurements of a run: metrics of each split, and totals of the traffic between tiers and of the log."""

@@ -1,31 +1,29 @@
-"""Exact area under the ROC curve of any number of examples, in bounded memory.
+"""Area under the ROC curve, in bounded memory: exact for 16 million examples, and within a known bound for more.
 
 An example is one sortable 64-bit key: 32 bits of score (mapped so that integers sort like the floats), 1 bit of label,
 31 bits of weight (a non-negative float32 needs no sign bit). Sorting the keys gives one fixed order of the examples,
-including ties, whatever the order of arrival and the spilled runs. Terms are summed one by one in that order, so the
-result has the same bits for every `bound`, weighted or not.
+including ties, whatever the order of arrival. Terms are summed one by one in that order.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.area import NEGATIVE, NUM_SUMS, POSITIVE, TWICE, add_sorted, end_tie
-from pipeline.metrics.spill import SortedSpill
+from pipeline.metrics.entries import Entries, pieces_of
+from pipeline.metrics.score_bins import BINS_BYTES, ScoreBins
 from pipeline.records import F32, U64
-
-F64 = NDArray[np.float64]
 
 SIGN = np.uint32(1 << 31)
 LABEL = np.uint64(1 << 31)
 WEIGHT = np.uint64((1 << 31) - 1)
-SPILL_BOUND = 1 << 24
-"""Maximum number of examples in memory per label. More are spilled to disk as sorted runs."""
-SCORE_BYTES = 8
-"""Bytes in memory per example."""
+EXACT_SCORES = 1 << 24
+"""Maximum number of examples whose AUC is exact."""
+BINNED = 1 << 20
+"""Minimum number of further examples that are added to the bins together."""
 
 
 def check_scores(scores_B: F32) -> None:
@@ -69,12 +67,6 @@ def unpack_scores(keys_N: U64) -> tuple[U64, NDArray[np.bool_], F32]:
     return keys_N >> np.uint64(32), (keys_N & LABEL) != 0, weights_N
 
 
-def scores_of(keys_N: U64) -> F32:
-    """[N] scores of keys; -0.0 has become 0.0."""
-    ordered_N = (keys_N >> np.uint64(32)).astype(np.uint32)
-    return np.where(ordered_N >= SIGN, ordered_N ^ SIGN, ~ordered_N).view(np.float32)
-
-
 def _weight_bits(weights_B: F32 | None) -> U64 | np.uint64:
     if weights_B is None:
         return np.uint64(np.float32(1).view(np.uint32))
@@ -82,52 +74,73 @@ def _weight_bits(weights_B: F32 | None) -> U64 | np.uint64:
     return (weights_B + np.float32(0)).view(np.uint32).astype(np.uint64)
 
 
-def running(start: float, terms_N: F64) -> F64:
-    """[N + 1] `start` plus the first 0 .. N terms. Uses `cumsum`, which adds one by one; `sum` adds in pairs, so its
-    result would depend on where a chunk ends."""
-    return np.cumsum(np.concatenate(([start], terms_N)))
+class AUC:
+    """AUC with ties (half credit) and weights: exact for up to `EXACT_SCORES` examples, and from `ScoreBins` for more.
 
-
-class Area:
-    """Sums over sorted keys that arrive in chunks. A tie may span chunks. The bits of the result do not depend on the
-    division into chunks.
-
-    Unweighted sums are integers, exact while 2 * positives * negatives < 2**53 (67 million examples of each class).
-    """
+    Memory: see `score_bytes`. The bits follow from the examples; beyond `EXACT_SCORES`, if weights are no whole
+    numbers, also from the batches in which they are added."""
 
     def __init__(self) -> None:
-        self._last, self._sums = np.zeros(1, np.uint64), np.zeros(NUM_SUMS)
-
-    def add(self, keys_N: U64) -> None:
-        """Add the next keys: sorted, and none lower than earlier keys."""
-        add_sorted(*unpack_scores(keys_N), self._last, self._sums)
-
-    def result(self) -> float:
-        """Return the area, or nan if a class has no weight. Nothing can be added afterwards."""
-        end_tie(self._sums)
-        negative, positive, twice = self._sums[[NEGATIVE, POSITIVE, TWICE]].tolist()
-        if negative == 0 or positive == 0:
-            return float("nan")
-        return min(1.0, twice / (2 * positive * negative))
-
-
-class ExactAUC:
-    """Exact AUC with ties (half credit) and weights. Takes 8 bytes of memory per example for up to `bound` examples.
-
-    Examples beyond `bound` are sorted and spilled to files in `spill_dir`.
-    """
-
-    def __init__(self, spill_dir: Path, bound: int = SPILL_BOUND) -> None:
-        self.entries = SortedSpill(spill_dir, bound)
+        self._entries = Entries()
+        self._bins: ScoreBins | None = None
 
     def add(self, scores_B: F32, labels_B: F32, weights_B: F32 | None = None) -> None:
         """Add a copy of a batch: scores of any scale, labels 0 or 1. Raises ValueError like `pack_scores`, without
         adding anything."""
-        self.entries.add(pack_scores(scores_B, labels_B, weights_B))
+        self.join(pack_scores(scores_B, labels_B, weights_B)[np.newaxis])
 
-    def result(self) -> float:
-        """Return the AUC of all examples since the last call; nan if a class is absent or has no weight."""
-        area = Area()
-        for (keys_N,) in self.entries.take():
-            area.add(keys_N)
-        return area.result()
+    def join(self, words_CN: U64) -> None:
+        """Add a piece of what `take` yielded: entries [1, N], or bins [3, N]."""
+        if len(words_CN) > 1 or self._entries.count + words_CN.shape[1] > EXACT_SCORES:
+            self._bins = self._bins or ScoreBins()
+        if self._bins and len(words_CN) > 1:
+            self._bins.add_words(words_CN)
+            return
+        self._entries.add(words_CN)
+        if self._bins and self._entries.count >= BINNED:
+            self._fill(self._bins)
+
+    def take(self) -> Iterator[U64]:
+        """Return an iterator over all examples since the last call, in pieces for the `join` of another AUC."""
+        if self._bins is None:
+            return pieces_of(self._entries.take())
+        self._fill(self._bins)
+        words_3K, self._bins = self._bins.words(), None
+        return pieces_of(words_3K)
+
+    def result(self) -> tuple[float, float]:
+        """Return the AUC of all examples since the last call, nan if a class is absent or has no weight; and a bound of
+        its error, 0 if it is exact."""
+        if self._bins is None:
+            (keys_N,) = self._entries.take()
+            keys_N.sort()
+            return _area(keys_N), 0.0
+        self._fill(self._bins)
+        bins, self._bins = self._bins, None
+        return bins.result()
+
+    def _fill(self, bins: ScoreBins) -> None:
+        (keys_N,) = self._entries.take()
+        for begin in range(0, len(keys_N), BINNED):
+            scores_N, is_positive_N, weights_N = unpack_scores(np.sort(keys_N[begin : begin + BINNED]))
+            weight_N = weights_N.astype(np.float64)
+            positives_N, negatives_N = weight_N * is_positive_N, weight_N * ~is_positive_N
+            bins.add(scores_N.astype(np.uint32), positives_N, negatives_N)
+
+
+def _area(keys_N: U64) -> float:
+    """Area of sorted keys; nan if a class has no weight. Unweighted sums are integers, exact while
+    2 * positives * negatives < 2**53 (67 million examples of each class)."""
+    last, sums = np.zeros(1, np.uint64), np.zeros(NUM_SUMS)
+    for piece in pieces_of(keys_N[np.newaxis]):
+        add_sorted(*unpack_scores(piece[0]), last, sums)
+    end_tie(sums)
+    negative, positive, twice = sums[[NEGATIVE, POSITIVE, TWICE]].tolist()
+    if negative == 0 or positive == 0:
+        return float("nan")
+    return min(1.0, twice / (2 * positive * negative))
+
+
+def score_bytes(num_examples: int) -> int:
+    """Maximum bytes of memory that the AUC of this many examples takes."""
+    return 8 * min(num_examples, EXACT_SCORES) + (BINS_BYTES if num_examples > EXACT_SCORES else 0)

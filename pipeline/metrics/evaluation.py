@@ -1,4 +1,4 @@
-"""Metrics of a split, per label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups; for a
+"""Metrics of a split, per label: AUC, logloss, normalized entropy, calibration, and AUC within groups; for a
 label that is any number, the errors of its prediction.
 
 B examples of a batch    T labels
@@ -6,87 +6,63 @@ B examples of a batch    T labels
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
-from pipeline.metrics.auc import SPILL_BOUND, ExactAUC, check_scores, check_weights
-from pipeline.metrics.groups import GroupMetrics
+from pipeline.metrics.auc import AUC, check_scores, check_weights, score_bytes
+from pipeline.metrics.groups import GROUP_BYTES, GroupMetrics
 from pipeline.metrics.rates import F64, cross_entropy, errors, probability, rates
-from pipeline.metrics.slices import SliceMetrics
-from pipeline.metrics.spill import SortedSpill
-from pipeline.records import F32, U64, SliceFigures
+from pipeline.records import F32, U64, MetricSums
 from pipeline.workflow import Workflow
 
 CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
 CURVE_BINS, CURVE_ENDS = 64, 8.0
+SMALL_BOUND = 1e-6
+"""Largest possible error of an AUC that is not reported."""
 
 
 def _tuples(curve_T3C: F64) -> CurveSums:
     return tuple(tuple(map(tuple, curve_3C)) for curve_3C in curve_T3C.tolist())
 
 
-def epoch_bytes(workflow: Workflow, num_examples: int) -> int:
-    """Maximum size in bytes, in a commit and for one worker, of the sums of an epoch of `num_examples` examples (see
-    `pipeline.driver.epoch_sums`)."""
-    metrics, clips = workflow.metrics, getattr(workflow.optimizer.rows, "clip", None) is not None
-    tasks = workflow.data.all_tasks
-    entry_words = sum(task.is_binary for task in tasks) * (1 + 2 * (metrics.group is not None))
-    words = 3 + len(tasks) * (6 + 3 * CURVE_BINS) + metrics.progressive * entry_words * num_examples
-    return 8 * words if metrics.progressive or clips else 0
+def evaluation_bytes(workflow: Workflow, num_examples: int) -> int:
+    """Maximum bytes of memory that the evaluation of this many examples takes."""
+    num_labels = sum(task.is_binary for task in workflow.data.all_tasks)
+    grouped = GROUP_BYTES * num_examples if workflow.metrics.group else 0
+    return num_labels * (score_bytes(num_examples) + grouped)
 
 
 class Evaluation:
-    """Metrics of one split, accumulated batch by batch. Batches come in the same order in every run.
-
-    Memory: 8 bytes per example and label for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
-    `grouped`, one `GroupMetrics` per label with a quarter of the bound is added. All columns of slices share another
-    quarter.
-    """
+    """Metrics of one split, accumulated batch by batch. Batches come in the same order in every run. Memory: see
+    `evaluation_bytes`."""
 
     def __init__(
-        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False, top: int = 0,
-        numbers: Collection[str] = (), slices: Sequence[str] = (),
-    ) -> None:  # fmt: skip
-        """`top`: see `GroupMetrics`. `numbers`: labels that are any number. `slices`: columns whose worst values are
-        found for each of the other labels."""
+        self, labels: tuple[str, ...], grouped: bool = False, top: int = 0, numbers: Collection[str] = ()
+    ) -> None:
+        """`grouped`: add the metrics within groups; `top`: see `GroupMetrics`. `numbers`: labels that are any
+        number."""
         self._labels = labels
         binary = [label for label in labels if label not in numbers]
         self.curve_T3C: CurveSums = ()
         """Sums, over the split of the last result, of the weight, and of the predicted probability and the label times
         the weight, in `CURVE_BINS` bins of the logit of equal width from -`CURVE_ENDS` to `CURVE_ENDS`. The first and
         last bins include everything beyond."""
-        self.worst: tuple[SliceFigures, ...] = ()
-        """Worst slices of the last result, by column, then label, the worst first."""
-        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped, top, numbers, slices)
-        self._aucs = {label: ExactAUC(spill_dir, bound) for label in binary}
-        self._groups = {label: GroupMetrics(spill_dir, max(1, bound // 4), top) for label in binary if grouped}
-        share = max(1, bound // 4 // max(1, len(slices) * len(binary)))
-        self._slices = {
-            (column, label): SliceMetrics(spill_dir, share, column, label) for column in slices for label in binary
-        }
-        self._columns = slices
+        self._aucs = {label: AUC() for label in binary}
+        self._groups = {label: GroupMetrics(top) for label in binary if grouped}
         self._reset()
 
     @classmethod
-    def of(cls, workflow: Workflow, spill_dir: Path, slices: Sequence[str] = ()) -> Evaluation:
-        """Evaluation with the workflow's labels and metrics, and with slices if `slices` lists their columns."""
+    def of(cls, workflow: Workflow) -> Evaluation:
+        """Evaluation with the workflow's labels and metrics."""
         data, metrics = workflow.data, workflow.metrics
         numbers = {task.label for task in data.all_tasks if not task.is_binary}
-        return cls(
-            data.labels, spill_dir, grouped=metrics.group is not None, top=metrics.top or 0, numbers=numbers,
-            slices=slices,
-        )  # fmt: skip
+        return cls(data.labels, metrics.group is not None, metrics.top or 0, numbers)
 
-    def add(
-        self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None,
-        slices_SB: U64 | None = None,
-    ) -> None:  # fmt: skip
+    def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
         """Add one batch of logits or, for a label that is any number, predictions. A label that is NaN does not count.
         Raises ValueError if an output is NaN, another label is neither 0 nor 1, or a weight is negative or not
-        finite. `slices_SB`: keys of the columns of slices; None: these examples belong to none."""
+        finite."""
         self._examples += len(outputs_BT)
         for t in range(len(self._labels)):
             has_B = ~np.isnan(labels_BT[:, t])
@@ -96,10 +72,6 @@ class Evaluation:
                 t, outputs_BT[some, t], labels_BT[some, t], None if weights_B is None else weights_B[some],
                 None if groups_B is None else groups_B[some],
             )  # fmt: skip
-            for column, values_B in zip(self._columns, () if slices_SB is None else slices_SB, strict=False):
-                if sliced := self._slices.get((column, self._labels[t])):
-                    weights = None if weights_B is None else weights_B[some]
-                    sliced.add(outputs_BT[some, t], labels_BT[some, t], values_B[some], weights)
 
     def _add_label(self, t: int, outputs_B: F32, labels_B: F32, weights_B: F32 | None, groups_B: U64 | None) -> None:
         label = self._labels[t]
@@ -129,8 +101,9 @@ class Evaluation:
             sums_C += np.bincount(bins_B, summed_B, CURVE_BINS)
 
     def result(self) -> dict[str, float]:
-        """Return the metrics and reset all sums. For the first label, the metrics are `auc`, those of `rates` and, if
-        grouped, those of `GroupMetrics.result`; or those of `errors` if the label is any number. With several labels,
+        """Return the metrics and reset all sums. For the first label, the metrics are `auc`, `auc_bound` if its error
+        may exceed `SMALL_BOUND`, those of `rates` and, if grouped, those of `GroupMetrics.result`; or those of `errors`
+        if the label is any number. With several labels,
         also `auc_<label>` and so on for each. Also `examples`, and `examples_<label>` for a label that some examples
         do not have. Raises ValueError if there were no examples."""
         if self._examples == 0:
@@ -142,61 +115,41 @@ class Evaluation:
                 metrics |= {f"{name}_{label}": value for name, value in metrics_of_label.items()}
         metrics["examples"] = self._examples
         self.curve_T3C = _tuples(self._curve_T3C)
-        self.worst = tuple(figures for sliced in self._slices.values() for figures in sliced.worst())
         self._reset()
         return metrics
 
     @property
-    def sums(self) -> F64:
-        """All sums, without the entries of `tables`."""
-        parts = ([self._examples], self._count_T, self._weight_T, self._sums_ST, self._curve_T3C)
-        return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
+    def _tables(self) -> list[AUC | GroupMetrics]:
+        """One table of scores per label that is 0 or 1; then, if grouped, one of scores with groups per such label."""
+        return [*self._aucs.values(), *self._groups.values()]
 
-    def add_sums(self, sums: F64) -> None:
-        """Add the `sums` of another evaluation. Raises ValueError if it had other labels."""
-        shapes = [(1,), self._count_T.shape, self._weight_T.shape, self._sums_ST.shape, self._curve_T3C.shape]
-        ends = np.cumsum([math.prod(shape) for shape in shapes])
-        if len(sums) != ends[-1]:
-            raise ValueError(f"{len(sums)} sums of metrics, expected the {ends[-1]} of {len(self._labels)} labels")
-        (examples,), count_T, weight_T, sums_ST, curve_T3C = (
-            part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)
-        )
-        self._examples += int(examples)
-        self._count_T += count_T.astype(np.int64)
+    def close(self) -> tuple[MetricSums, list[Iterator[U64]]]:
+        """Return one worker's part of a split, for `join` in another evaluation, and reset. The part consists of the
+        sums and the entries of each table."""
+        sums = (self._examples, self._count_T, self._weight_T, self._sums_ST, self._curve_T3C)
+        self._reset()
+        return sums, [table.take() for table in self._tables]
+
+    def join(self, sums: MetricSums, scores: Callable[[int], Iterable[U64]]) -> None:
+        """Add one worker's part of a split. `scores` returns the entries of a table, [C, n] at a time."""
+        for number, table in enumerate(self._tables):
+            for words_CN in scores(number):
+                table.join(words_CN)
+        examples, count_T, weight_T, sums_ST, curve_T3C = sums
+        self._examples += examples
+        self._count_T += count_T
         self._weight_T += weight_T
         self._sums_ST += sums_ST
         self._curve_T3C += curve_T3C
-
-    @property
-    def tables(self) -> list[SortedSpill]:
-        """Entries: one table of scores per label that is 0 or 1; then, if grouped, one table of scores with groups per
-        such label; then one table per column of slices and such label."""
-        return [
-            *(auc.entries for auc in self._aucs.values()),
-            *(group.entries for group in self._groups.values()),
-            *(sliced.entries for sliced in self._slices.values()),
-        ]
-
-    def close(self) -> tuple[F64, list[Iterator[U64]]]:
-        """Return one worker's part of a split, for `join` in another evaluation, and reset. The part consists of the
-        sums and the sorted entries of each table."""
-        sums, taken, fresh = self.sums, self.tables, self._new()
-        self._aucs, self._groups, self._slices = fresh._aucs, fresh._groups, fresh._slices
-        self._reset()
-        return sums, [entries.take() for entries in taken]
-
-    def join(self, sums: F64, scores: Callable[[int], Iterable[U64]]) -> None:
-        """Add one worker's part of a split. `scores` returns the sorted entries of a table, [C, n] at a time."""
-        for number, entries in enumerate(self.tables):
-            entries.add_run(scores(number))
-        self.add_sums(sums)
 
     def _of_label(self, label: int) -> dict[str, float]:
         sums, name = self._sums_ST[:, label].tolist(), self._labels[label]
         weight, count = float(self._weight_T[label]), int(self._count_T[label])
         if name in self._aucs:
             loss, predicted, clicked, _ = sums
-            metrics = {"auc": self._aucs[name].result(), **rates(loss, predicted, clicked, weight)}
+            auc, bound = self._aucs[name].result()
+            inexact = {"auc_bound": bound} if bound > SMALL_BOUND else {}
+            metrics = {"auc": auc, **inexact, **rates(loss, predicted, clicked, weight)}
         else:
             squared, absolute, of_label, of_label_squared = sums
             metrics = errors(squared, absolute, of_label, of_label_squared, weight)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.monitor.timeline import StageTimes
-from pipeline.records import BlockResult, SliceFigures, StageResult
+from pipeline.records import BlockResult, StageResult
 from pipeline.spans.passes import SPAN
-
-ValuesOfKeys = Callable[[str, str, Sequence[int]], Mapping[int, str | None]]
-"""Function of (split, column, keys) that returns the value of each key."""
 
 
 class History:
     """Counts over all sessions of a run; stage times and steps cover this session only."""
 
-    def __init__(self, data: Mapping[str, str] | None = None, values: ValuesOfKeys = lambda *_: {}) -> None:
-        """`data`: checksum of each split's data, stored with the split's metrics. `values`: finds the values of keys in
-        a column of a split, for slices."""
-        self._data, self._values = data or {}, values
+    def __init__(self, data: Mapping[str, str] | None = None) -> None:
+        """`data`: checksum of each split's data, stored with the split's metrics."""
+        self._data = data or {}
         self.times = StageTimes()
         self.tiers = TierTotals()
         self.disk = DiskTotals()
@@ -34,6 +30,8 @@ class History:
         """Name of each span of the training data, by number."""
         self.steps = 0
         """Number of steps in this session."""
+        self._counted_from = 0
+        """Number of examples of the epoch that earlier sessions trained on; its metrics do not count them."""
         self._seconds_before = 0.0
         self._begun = time.perf_counter()
 
@@ -63,29 +61,15 @@ class History:
     def _add_trained(self, trained: BlockResult) -> None:
         block = trained.block
         if block.trains:
+            if not self.steps or block.first_batch == 0:
+                self._counted_from = block.first_example
             self.trained += block.num_examples
             self.steps += block.num_batches
         if trained.metrics:
             data = {"data": self._data[block.split]} if block.split in self._data else {}
-            slices = {"slices": self._named(block.split, trained.slices)} if trained.slices else {}
             span = {"span": self.spans[block.span], "trained": self.trained} if block.split == SPAN else {}
-            self.epochs.append({
-                "epoch": block.round, "split": block.split, **trained.metrics, **data, **slices, **span
-            })  # fmt: skip
-
-    def _named(self, split: str, slices: Sequence[SliceFigures]) -> list[dict[str, Any]]:
-        """Slices with their values instead of their keys."""
-        names = {column: [s.key for s in slices if s.column == column] for column in {s.column for s in slices}}
-        try:
-            values = {column: self._values(split, column, keys) for column, keys in names.items()}
-        except (OSError, ValueError):
-            # The files were deleted after they were scored. Metrics do not depend on names.
-            values = {}
-        return [
-            {name: value for name, value in asdict(one).items() if name != "key"}
-            | {"value": values.get(one.column, {}).get(one.key, f"(key {one.key:#x})")}
-            for one in slices
-        ]
+            rest = {"from_example": self._counted_from + 1} if block.trains and self._counted_from else {}
+            self.epochs.append({"epoch": block.round, "split": block.split, **trained.metrics, **rest, **data, **span})
 
     def validated(self, metric: str) -> list[float]:
         """Values of a metric on the validation split, by epoch."""

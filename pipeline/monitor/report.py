@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from textwrap import shorten
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.settings.optimizer import OF_NUMBERS
 
-MAX_VALUE = 40
-"""Maximum length of a slice's value, in characters."""
-NUM_SHOWN = 3
-"""Number of worst slices per column in the lines of an evaluation."""
 WORST_NE = 2.0
 """Normalized entropy above which a warning is printed. Always predicting the mean label gives 1; a model may start
 slightly higher."""
 NOT_EVALUATED = "no metrics: there is no validation or test split, and no span was scored"
-OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
+OF_LABEL = ("auc", "auc_bound", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
 """Possible metrics of a label."""
 
 
@@ -29,7 +23,7 @@ def summary(result: Mapping[str, Any]) -> str:
     line."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
     split, (_, by_label) = result["split"], of_labels(last)
-    main = ("auc", "logloss", "gauc")
+    main = ("auc", "auc_bound", "logloss", "gauc")
     trained, seconds = number(result["examples"], ",.0f"), number(result["seconds"], ",.1f")
     speed = f"{number(result['examples_per_second'], ',.0f')} a second with evaluation and commits"
     head = f"{result['name']}: {trained} training examples in {seconds} s, {speed}"
@@ -40,57 +34,12 @@ def summary(result: Mapping[str, Any]) -> str:
         shown = {
             label: {name: of[name] for name in (*main, *OF_NUMBERS) if name in of} for label, of in by_label.items()
         }
-        return "\n".join([head, f"{split}:", *label_lines(shown), *slice_tables(last), fingerprint])
-    shown_once = {name: result.get(name) for name in main if name != "gauc" or result.get(name) is not None}
+        return "\n".join([head, f"{split}:", *label_lines(shown), fingerprint])
+    known = {name: result.get(name, last.get(name)) for name in main}
+    shown_once = {name: value for name, value in known.items() if name in ("auc", "logloss") or value is not None}
     if "mse" in last:
         shown_once = {name: last[name] for name in OF_NUMBERS}
-    metrics = ", ".join(f"{name} {number(value, '.5f')}" for name, value in shown_once.items())
-    return "\n".join([head, f"{split}: {metrics}", *slice_tables(last), fingerprint])
-
-
-def slices_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, int, list[Mapping[str, Any]]]]:
-    """Yield (description, number of values in the column, worst slices) for each column and label in the metrics of a
-    pass."""
-    slices: Sequence[Mapping[str, Any]] = metrics.get("slices", ())
-    several = len({one["label"] for one in slices}) > 1
-    for (column, label), of in groupby(slices, lambda one: (one["column"], one["label"])):
-        worst = list(of)
-        yield f"{column}, {label}" if several else column, worst[0]["num_slices"], worst
-
-
-def value_of(one: Mapping[str, Any]) -> str:
-    """Value of a slice as one line of text."""
-    value = "null" if one["value"] is None else str(one["value"])
-    return shorten(value if value.isprintable() else repr(value), MAX_VALUE, placeholder="...")
-
-
-def calibration_of(one: Mapping[str, Any]) -> str:
-    """Calibration of a slice and its interval, as text."""
-    low, high = number(one["low"], ".3f"), number(one["high"], ".3f")
-    return f"{number(one['calibration'], '.3f')} ({low} to {high})"
-
-
-def slice_cells(worst: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Cells of a table of slices; the first row contains the headings."""
-    heads: tuple[str, ...] = ("value", "examples", "positives", "auc", "ne", "calibration (95 %)")
-    return [heads] + [
-        (
-            value_of(one), f"{one['examples']:,}", f"{one['positives']:,}",
-            number(one["auc"], ".5f"), number(one["ne"], ".5f"), calibration_of(one),
-        )
-        for one in worst
-    ]  # fmt: skip
-
-
-def slice_tables(metrics: Mapping[str, Any]) -> list[str]:
-    """Lines of tables of the worst slices, one table for each column and label."""
-    lines = []
-    for what, count, worst in slices_of(metrics):
-        lines.append(f"worst calibration by {what} ({len(worst)} of {count:,} values):")
-        cells = slice_cells(worst)
-        wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines += ["  " + "  ".join(map(str.ljust, row, wide)).rstrip() for row in cells]
-    return lines
+    return "\n".join([head, f"{split}: {_shown(shown_once)}", fingerprint])
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:
@@ -98,18 +47,16 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
     line below it. Each normalized entropy above `WORST_NE` adds a warning line."""
     how = ""
     if metrics["split"] == "train" and "examples" in metrics:
-        how = (
-            f" (progressive, in training mode: dropout and batch norm as in training; {metrics['examples']:,} examples)"
-        )
+        how = f"progressive, in training mode: dropout and batch norm as in training; {metrics['examples']:,} examples"
+    if "from_example" in metrics:
+        how = f"{how}{', ' * bool(how)}from example {metrics['from_example']:,} on, where the run was resumed"
+    how = f" ({how})" if how else ""
     epoch = f"epoch {metrics['epoch']} " if "epoch" in metrics else ""
     if "span" in metrics:
         epoch, how = "", f" {metrics['span']}, before it is trained on"
     common, by_label = of_labels(metrics)
     lines = [f"{epoch}{metrics['split']}{how}:{' ' if common else ''}{_shown(common)}"]
     lines += label_lines(by_label)
-    for what, count, worst in slices_of(metrics):
-        shown = ", ".join(f"{value_of(one)} {calibration_of(one)}" for one in worst[:NUM_SHOWN])
-        lines.append(f"  worst calibration by {what} (of {count:,} values): {shown}")
     ne = {label: of.get("ne", math.nan) for label, of in by_label.items()} if by_label else {"": common.get("ne", 0)}
     for label, value in ne.items():
         if value > WORST_NE:
@@ -141,8 +88,13 @@ def label_lines(by_label: Mapping[str, Mapping[str, float]]) -> list[str]:
     return [f"  {label:<{wide}}  {_shown(metrics)}" for label, metrics in by_label.items()]
 
 
-def _shown(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {number(value, '.5f')}{_constant(name, metrics)}" for name, value in metrics.items())
+def _shown(metrics: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {metric_text(name, value)}{_constant(name, metrics)}" for name, value in metrics.items())
+
+
+def metric_text(name: str, value: float | None) -> str:
+    """Value of a metric as text."""
+    return number(value, ".1e" if name == "auc_bound" else ".5f")
 
 
 def _constant(name: str, metrics: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from pipeline.metrics.auc import SCORE_BYTES, SPILL_BOUND
+from pipeline.metrics.evaluation import evaluation_bytes
 from pipeline.planner.hits import Forecast, LegForecast
 from pipeline.planner.machine import Machine
 from pipeline.planner.start import Start
@@ -181,7 +181,7 @@ def ram_of_worker(of: Basis) -> dict[str, float]:
         "map": bytes_for(int(keys)),
         "keys": block_keys * (DEDUP_BYTES + PLANNED_BYTES * (2 * ahead + 1)),
         "log readers": BUFFERS_BYTES if go_to_disk else 0.0,
-        "scores": len(setup.workflow.data.labels) * SCORE_BYTES * min(evaluated, SPILL_BOUND),
+        "scores": evaluation_bytes(setup.workflow, evaluated),
     }
 
 

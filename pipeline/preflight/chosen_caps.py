@@ -144,7 +144,7 @@ class _Needs:
         slack = SLACK if look_ahead or batches > 1 else 1.0
         ring = c.source.window_bytes(schedule.batch_size) + (2 * look_ahead + 1) * self.block_bytes(batches)
         of_batch = int(2 * c.dense.activation_bytes * schedule.batch_size / c.world)
-        others = other_buffers(c.workflow, c.agenda.num_examples, c.row, keys)
+        others = other_buffers(c.workflow, c.agenda, c.row, keys)
         indices = keys * (DEDUP_BYTES + PLANNED_BYTES * (2 * look_ahead + 1))
         process = resident_bytes() + LATER_BYTES + 2 * c.dense.num_bytes + of_batch + indices
         return _Shares(

@@ -107,4 +107,4 @@ def _steps(setup: Setup) -> int:
 
 def _others(setup: Setup) -> list[Line]:
     keys = max(setup.fit.window.keys_of_blocks, default=0)
-    return other_buffers(setup.workflow, setup.agenda.num_examples, setup.row, keys)
+    return other_buffers(setup.workflow, setup.agenda, setup.row, keys)

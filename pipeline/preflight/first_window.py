@@ -11,7 +11,6 @@ import numpy as np
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.metrics.evaluation import epoch_bytes
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, Sizes, fit, read_ring_bytes
 from pipeline.records import U64, Block, Rank, Refusal
@@ -31,11 +30,10 @@ def rehearse(c: Checked) -> Fit:
         num_examples = min(batches * schedule.batch_size, max(source.num_examples.values()))
         return source.block_bytes(-(-num_examples // world), batches)
 
-    sums_bytes = epoch_bytes(c.workflow, source.num_examples["train"])
     # Dense parts: one per kept commit, one of the commit being written, one of "best", and model.safetensors.
     needs = Needs(
         reductions(most_ahead, most_batches), c.row.num_bytes, source.window_bytes(schedule.batch_size),
-        (c.workflow.commit.keep + 3) * c.dense.num_bytes + (c.workflow.commit.keep + 1) * sums_bytes, c.device.on_gpu,
+        (c.workflow.commit.keep + 3) * c.dense.num_bytes, c.device.on_gpu,
         -(-c.workflow.workers.num_shards(world) // world),
     )  # fmt: skip
     why: Exception | None = None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from pipeline.metrics.auc import SCORE_BYTES, SPILL_BOUND
-from pipeline.metrics.groups import GROUP_BOUND, GROUP_BYTES
+from pipeline.data.agenda import Agenda
+from pipeline.metrics.evaluation import evaluation_bytes
 from pipeline.optim.rates import BYTES_PER_STEP
 from pipeline.preflight.memory_table import Line
 from pipeline.preflight.sizes import FirstWindow
@@ -39,29 +38,28 @@ def growth_between(before: float, keys_before: float, now: float, keys: float, u
     return min(1.0, math.log(keys / keys_before) / math.log(now / before))
 
 
-def other_buffers(
-    workflow: Workflow, num_examples: Mapping[str, int], row: RowLayout, keys_of_block: int
-) -> list[Line]:
+def most_evaluated(workflow: Workflow, agenda: Agenda) -> int:
+    """Maximum number of examples that are evaluated together."""
+    legs = [leg for leg in agenda.legs if workflow.metrics.progressive or leg.split != "train"]
+    return max([agenda.num_examples.get("test", 0), *map(agenda.size, legs)])
+
+
+def other_buffers(workflow: Workflow, agenda: Agenda, row: RowLayout, keys_of_block: int) -> list[Line]:
     """Buffers that no cap covers. Their sizes depend on the batch or the evaluated splits, not on the table.
     `keys_of_block`: number of unique keys of the first window's largest block."""
     # The lengths of lists are unknown until they are read.
     values = sum(len(sequence.items) * -(-sequence.max_length // 2) for sequence in workflow.data.sequences)
     batch = workflow.schedule.batch_size * ((len(workflow.data.categories) + values) * row.num_weights)
     half = ", lists of half of max_length," if values else ""
-    splits = ("validation", "test", *(["train"] if workflow.metrics.progressive else []))
-    evaluated = max(num_examples[split] for split in splits)
-    grouped = GROUP_BYTES * min(evaluated, GROUP_BOUND) if workflow.metrics.group else 0
-    scores = len(workflow.data.labels) * (SCORE_BYTES * min(evaluated, SPILL_BOUND) + grouped)
-    num_tables = len(workflow.data.labels) * len(workflow.metrics.slices)
-    scores += GROUP_BYTES * min(evaluated * num_tables, GROUP_BOUND if num_tables else 0)
+    scores = evaluation_bytes(workflow, most_evaluated(workflow, agenda))
     lines = [
         ("batch", 8 * batch, f"embeddings of a batch{half} and their gradients, without the model's own activations"),
         ("log readers", BUFFERS_BYTES, "buffers of the reads in flight"),
-        ("scores", scores, f"for a split's metrics; beyond {SPILL_BOUND:,} per label they go to disk"),
+        ("scores", scores, "for the metrics of the largest split" + " with its groups" * bool(workflow.metrics.group)),
     ]
     if workflow.optimizer.rows.semantics == "dense":
         schedule = workflow.schedule
-        steps = schedule.epochs * -(-num_examples["train"] // schedule.batch_size)
+        steps = schedule.epochs * -(-agenda.num_examples["train"] // schedule.batch_size)
         lines += [
             ("rates", BYTES_PER_STEP * steps, f"learning rate and L2 of each of {steps:,} steps"),
             ("rows that are scored", keys_of_block * row.num_bytes * 3 // 2, "caught-up copies of the rows of a block"),

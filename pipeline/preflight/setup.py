@@ -18,11 +18,12 @@ from pipeline.data.synthetic import ensure
 from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.preflight.check_machine import check_budget, check_compiler, check_memory
+from pipeline.preflight.check_machine import check_budget, check_compiler, check_groups, check_memory
 from pipeline.preflight.check_model import DenseFacts, check_model, fast_in_bfloat16
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.chosen_caps import choose_caps
 from pipeline.preflight.first_window import rehearse
+from pipeline.preflight.guesses import most_evaluated
 from pipeline.preflight.remarks import remarks
 from pipeline.preflight.sizes import Fit, with_device_in_bytes
 from pipeline.settings.caps import CapSizes, caps_of
@@ -88,6 +89,13 @@ def agenda(c: Checked) -> Checked:
     return replace(c, agenda=agenda_of(c.workflow, c.source.num_examples, c.dense, c.world, calendar))
 
 
+def groups(c: Checked) -> Checked:
+    """Check that the metrics within groups fit the memory of this machine."""
+    most, workers = most_evaluated(c.workflow, c.agenda), c.world if c.here else 0
+    check_groups(c.workflow, most, c.storage, c.device, workers)
+    return c
+
+
 def caps(c: Checked) -> Checked:
     """Choose the omitted caps."""
     return choose_caps(c) if c.storage.leaves_out else replace(c, storage=caps_of(c.storage))
@@ -98,7 +106,7 @@ def first_window(c: Checked) -> Checked:
     return replace(c, fit=rehearse(c))
 
 
-CHECKS = (model, memory, processor, data, agenda)
+CHECKS = (model, memory, processor, data, agenda, groups)
 SIZES = (caps, first_window)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,12 @@ Judged = tuple[F32, F32, F32 | None, U64 | None]
 """Logits [N, T], labels [N, T], weights [N] or None, and groups [N] or None."""
 
 
-def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path) -> str:
-    """A line with the metrics of scored files; "" if a file lacks a label or there are no rows. `scratch`: folder for
-    temporary files."""
+def metrics_line(files: Sequence[ScoredFile], workflow: Workflow) -> str:
+    """A line with the metrics of scored files; "" if a file lacks a label or there are no rows."""
     labels = workflow.data.labels
     if not readable_columns(files, with_values=True) >= set(labels) or not any(file.num_rows for file in files):
         return ""
-    evaluation = Evaluation.of(workflow, scratch)
+    evaluation = Evaluation.of(workflow)
     for file in files:
         for piece in judged(file, workflow):
             add_scored(evaluation, piece)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -108,7 +107,7 @@ class OpenRun:
         """Return the metrics of `data`, which must have the labels; they are those that an evaluation of the run
         reports. Rows without a score (see `open_run`) are omitted."""
         workflow, outside = self._opened.workflow, Outside(self._predictor.bad_values)
-        evaluation = Evaluation.of(workflow, Path(gettempdir()))
+        evaluation = Evaluation.of(workflow)
         for scored in self._predictor.batches(as_table(data), outside, labelled=True):
             truth = scored.examples
             add_scored(evaluation, (scored.scores_BT, truth.labels_NT, truth.weights_N, truth.groups_N))

@@ -133,9 +133,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         workflow, has = with_truth(opened.workflow, set()), readable_columns(files, with_values=True)
         world = order.workers or 1
         device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
-        scoring = Scoring(
-            tuple(file.source for file in files), opened.features.kinds, out / UNFINISHED, order.bad_values
-        )
+        scoring = Scoring(tuple(file.source for file in files), opened.features.kinds, order.bad_values)
         threads = share_of(workflow.schedule.threads)
         source = Source(workflow.data, workflow.seed, threads, scoring=scoring)
         stack.callback(source.close)
@@ -174,7 +172,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
             if not Scorer(opened, setup, crew, files, writer).run():
                 return None
         try:
-            return metrics_line(files, judging, unfinished)
+            return metrics_line(files, judging)
         except ValueError as error:
             # The files are scored. Unusable labels, such as null, count as missing.
             return f"no metrics: {error}"
@@ -193,14 +191,14 @@ def _say(line: str) -> None:
 
 
 def with_truth(workflow: Workflow, columns: set[str]) -> Workflow:
-    """Return the workflow, without slices; it keeps its weight and group only if they are among these columns."""
+    """Return the workflow; it keeps its weight and group only if they are among these columns."""
     data, metrics = workflow.data, workflow.metrics
     weight = data.weight if data.weight in columns else None
     group = metrics.group if metrics.group in columns else None
     return workflow.model_copy(
         update={
             "data": data.model_copy(update={"weight": weight}),
-            "metrics": metrics.model_copy(update={"group": group, "slices": ()}),
+            "metrics": metrics.model_copy(update={"group": group}),
         }
     )
 

@@ -18,7 +18,7 @@ from pipeline.storage.files import Files
 
 RECORD = "pipeline.scoring"
 UNFINISHED = "_scoring"
-"""Folder for unfinished files and scratch, in the output folder; deleted at the end."""
+"""Folder for unfinished files, in the output folder; deleted at the end."""
 
 
 class ScoringRecord(Strict):

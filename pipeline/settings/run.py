@@ -56,13 +56,10 @@ class Metrics(Strict):
     """A column of integers or strings, such as a user ID. Reports the AUC within each of its values, averaged."""
     top: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Number K of highest scores of each group for recall and NDCG, which are reported only if it is set."""
-    slices: tuple[str, ...] = ()
-    """Columns of integers or strings with few distinct values, such as the category of a site. Reports the metrics of
-    the ten worst predicted values of each column, on validation and test."""
     progressive: bool = False
     """Report the same metrics for the training split, with each batch scored before its update. The scores come from
-    the training forward pass, so dropout and batch norm are as in training. A commit within an epoch stores the
-    epoch's scores so far, 8 bytes per example and label, and 16 more with `group`, so that resuming changes nothing."""
+    the training forward pass, so dropout and batch norm are as in training. If a run is resumed within an epoch, the
+    metrics of that epoch count the rest of its examples, and `from_example` is the number of the first one."""
     score_spans: bool = True
     """Score each span of the training data (see `data.span`) with the model trained on the spans before it."""
     guard: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None

@@ -9,19 +9,16 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.metrics.evaluation import Evaluation
-from pipeline.metrics.rates import F64
-from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64, Block, BlockResult, Examples, SplitSums
 
-Truth = tuple[F32, F32 | None, U64 | None, U64 | None]
-"""Labels [N, T], weights [N] or None, groups [N] or None, and slices [S, N] or None of a block."""
+Truth = tuple[F32, F32 | None, U64 | None]
+"""Labels [N, T], weights [N] or None, and groups [N] or None of a block."""
 
 
 def truth_of(examples: Examples) -> Truth:
-    """Labels, weights, groups and slices of a block, for its metrics. Slices only for evaluation after training. They
-    are copies because the read buffer may be overwritten before the metrics are computed."""
-    slices_SN = None if examples.block.trains else examples.slices_SN
-    return deepcopy((examples.labels_NT, examples.weights_N, examples.groups_N, slices_SN))
+    """Labels, weights and groups of a block, for its metrics. They are copies because the read buffer may be
+    overwritten before the metrics are computed."""
+    return deepcopy((examples.labels_NT, examples.weights_N, examples.groups_N))
 
 
 class BlockMetrics:
@@ -35,8 +32,6 @@ class BlockMetrics:
         self._evaluation = evaluation
         self._alone = alone
         self._clipped = self._clippable = 0.0
-        self._in_epoch = False
-        """True if the last block trained and more blocks of its epoch follow."""
         self._scores: dict[int, list[Iterator[U64]]] = {}
 
     def of(self, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None) -> BlockResult:
@@ -57,7 +52,6 @@ class BlockMetrics:
             return BlockResult(block, 0.0, {}, scores_NT=scores_NT)
         if truth and scores_NT is not None:
             self._score(block, scores_NT, *truth)
-        self._in_epoch = block.trains and not block.closes_split
         if block.trains:
             self._clipped += float(clipped_K.sum())
             self._clippable += float(rows_K.sum())
@@ -68,8 +62,7 @@ class BlockMetrics:
         closed = self._close(block, evaluated) if block.closes_split and not self._alone else None
         if not (metrics and evaluated):
             return BlockResult(block, loss, metrics, weight, closed)
-        curve_T3C, worst = self._evaluation.curve_T3C, self._evaluation.worst
-        return BlockResult(block, loss, metrics, weight, closed, curve_T3C=curve_T3C, slices=worst)
+        return BlockResult(block, loss, metrics, weight, closed, curve_T3C=self._evaluation.curve_T3C)
 
     def _metrics(self, block: Block, evaluated: bool) -> dict[str, float]:
         metrics = self._evaluation.result() if evaluated else {}
@@ -92,34 +85,14 @@ class BlockMetrics:
             self._clipped = self._clippable = 0.0
         return closed
 
-    def epoch_sums(self) -> F64 | None:
-        """Sums of the training split so far; None if it has not started or has ended."""
-        return np.concatenate(([self._clipped, self._clippable], self._evaluation.sums)) if self._in_epoch else None
-
-    def add_epoch_sums(self, sums: F64) -> None:
-        """Add what `epoch_sums` returned."""
-        self._in_epoch = True
-        self._clipped += float(sums[0])
-        self._clippable += float(sums[1])
-        self._evaluation.add_sums(sums[2:])
-
-    @property
-    def tables(self) -> list[SortedSpill]:
-        """See `Evaluation.tables`."""
-        return self._evaluation.tables
-
     def scores(self, number: int, table: int) -> U64 | None:
-        """Return the next piece of sorted entries of a table (see `Evaluation.close`) for the split that block `number`
+        """Return the next piece of the entries of a table (see `Evaluation.close`) for the split that block `number`
         closed, or None after the last piece."""
         return next(self._scores[number][table], None)
 
-    def _score(
-        self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None,
-        slices_SN: U64 | None,
-    ) -> None:  # fmt: skip
+    def _score(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None) -> None:
         for batch in range(block.num_batches):
             of = slice(*block.batch_bounds(batch))
             weights_B = None if weights_N is None else weights_N[of]
             groups_B = None if groups_N is None else groups_N[of]
-            slices_SB = None if slices_SN is None else slices_SN[:, of]
-            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B, slices_SB)
+            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B)

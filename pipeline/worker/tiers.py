@@ -47,9 +47,8 @@ class WorkerConfig:
     dense: Mapping[str, Array] | None
     """Initial dense part, as returned by `Worker.dense` for the last kept commit; None without a commit."""
     shards: Shards = ONE_SHARD
-    scratch: Path | None = None
-    """Folder for temporary files when scoring, which only reads the run directory; None when training, which writes to
-    it."""
+    scores: bool = False
+    """True when scoring, which only reads the run directory; False when training, which writes to it."""
 
 
 class Tiers:
@@ -72,19 +71,18 @@ class Tiers:
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, config.shards)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         policies = (storage.device_policy, storage.host_policy)
-        self.foresees = storage.foresees and config.scratch is None
+        self.foresees = storage.foresees and not config.scores
         """True if policies use the keys of coming blocks; False when scoring, which moves no rows."""
         threads = share_of(workflow.schedule.threads)
         self.places = Places(sizes.device_rows, sizes.host_rows, policies, caps, chunks, threads)
         self.log = open_log(
             config.run_dir / "table.zarr", self.row, self.places, config.kept, config.speed, files, storage.direct,
-            writes=config.scratch is None,
+            writes=not config.scores,
         )  # fmt: skip
-        evaluation = Evaluation.of(workflow, (config.scratch or config.run_dir) / "scores", workflow.metrics.slices)
         shape = Shape(source.layout, self.row, config.largest_batch, config.steps_of_epoch)
         together = Together(membership.for_steps, membership.collective) if membership else Together()
-        self.learner = Learner(workflow, shape, self.slab, evaluation, self.threads, device, together)
-        self.learner.block_metrics.returns_scores = config.scratch is not None
+        self.learner = Learner(workflow, shape, self.slab, Evaluation.of(workflow), self.threads, device, together)
+        self.learner.block_metrics.returns_scores = config.scores
         if config.dense is not None:
             self.learner.load(config.dense)
 

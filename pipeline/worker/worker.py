@@ -13,9 +13,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.commits.reopen import clean
 from pipeline.data.source import Source
 from pipeline.device.device import Device
-from pipeline.metrics.evaluation import epoch_bytes
-from pipeline.metrics.rates import F64
-from pipeline.records import U64, Array, Block, Rank, StageResult
+from pipeline.records import U64, Array, Block, StageResult
 from pipeline.storage.files import Files
 from pipeline.training.dense_state import dense_bytes
 from pipeline.worker.membership import Membership
@@ -67,7 +65,6 @@ class Worker:
         self._numbers = workflow.optimizer.numbers_a_parameter
         # With k-step Adam, a commit contains the dense part of every worker, otherwise that of the first.
         self._writes_dense = rank == 0 or workflow.optimizer.merge is not None
-        self._sums_bytes = epoch_bytes(workflow, source.num_examples["train"]) if rank == 0 else 0
         self.tiers = Tiers(workflow, config, source, device, files, membership)
         self.stages = StageRunner(workflow, source, self.tiers, membership)
         """Stages, called by the executor while the driver may call `pause`."""
@@ -139,7 +136,7 @@ class Worker:
         # write.
         chunks = min(r.places.commit_chunks, r.places.caps.disk_chunks - r.places.chunks.present)
         dense = dense_bytes(r.learner.model, self._numbers) if self._writes_dense else 0
-        self._files.reserve(self._reserve, max(0, chunks) * r.log.chunk_bytes + dense + self._sums_bytes)
+        self._files.reserve(self._reserve, max(0, chunks) * r.log.chunk_bytes + dense)
 
     def table_hash(self) -> tuple[int, int]:
         """Return the hash of all rows, and the number of rows. All rows must be in the log: call after taking or
@@ -156,35 +153,8 @@ class Worker:
         return self.tiers.learner.dense_part.scoring_state()
 
     def scores(self, number: int, table: int) -> U64 | None:
-        """Return the next piece of sorted scores; see `BlockMetrics.scores`."""
+        """Return the next piece of scores; see `BlockMetrics.scores`."""
         return self.tiers.learner.block_metrics.scores(number, table)
-
-    def epoch_sums(self) -> F64 | None:
-        """See `BlockMetrics.epoch_sums`."""
-        return self.tiers.learner.block_metrics.epoch_sums()
-
-    def num_tables(self) -> int:
-        """Number of score tables of the epoch."""
-        return len(self.tiers.learner.block_metrics.tables)
-
-    def epoch_entries(self, table: int, piece: int) -> bytes:
-        """See `SortedSpill.piece`."""
-        return self.tiers.learner.block_metrics.tables[table].piece(piece)
-
-    def add_epoch_sums(self, sums_WS: F64) -> None:
-        """Add this worker's sums to those of the epoch. If their number is not that of the workers, the first worker
-        adds all."""
-        rank = self._membership.rank if self._membership else Rank()
-        if len(sums_WS) == rank.world:
-            sums_WS = sums_WS[[rank.number]]
-        elif rank.number:
-            return
-        for sums in sums_WS:
-            self.tiers.learner.block_metrics.add_epoch_sums(sums)
-
-    def add_epoch_entries(self, table: int, words: U64) -> None:
-        """Add entries to a table of the epoch."""
-        self.tiers.learner.block_metrics.tables[table].add_piece(words)
 
     def report(self) -> Report:
         r = self.tiers

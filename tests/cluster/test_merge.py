@@ -23,14 +23,14 @@ def seen():
 
 
 @pytest.fixture
-def merge(small_workflow, tmp_path, seen, monkeypatch):
+def merge(small_workflow, seen, monkeypatch):
     """Its metrics are the numbers of examples of all workers."""
 
     def with_metrics(self, trained, parts):
         return replace(trained, metrics={"examples": sum(part.clippable for part in parts)})
 
     monkeypatch.setattr(Merge, "_with_metrics", with_metrics)
-    return Merge(small_workflow(), tmp_path, lambda *_: iter(()), seen.append)
+    return Merge(small_workflow(), lambda *_: iter(()), seen.append)
 
 
 def test_a_result_belongs_to_its_block_whichever_task_reports_it(merge):

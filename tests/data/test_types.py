@@ -146,7 +146,7 @@ def trained(root, role):
 
 def scored(root, role, kinds):
     data = data_with(root, role)
-    source = Source(data, 0, scoring=Scoring((named(root / "train/a.parquet"),), kinds, root))
+    source = Source(data, 0, scoring=Scoring((named(root / "train/a.parquet"),), kinds))
     return [one[2 if role == "category" else 1] for one in epoch_of(source, split="test")]
 
 

@@ -268,16 +268,6 @@ def test_an_input_of_another_kind_than_in_training_is_refused(root, run_dir, col
             opened.predict(table.append_column("hour", table.column("age")))
 
 
-def test_a_slice_of_rare_values_is_called_so(root):
-    workflow = make(root, epochs=1).with_settings({"metrics.slices": ["country", "age_bucket"]})
-    slices = run(workflow)["epochs"][0]["slices"]
-    values = {
-        column: {one["value"] for one in slices if one["column"] == column} for column in ("country", "age_bucket")
-    }
-    assert "(rare values)" in values["country"]
-    assert values["age_bucket"] <= {"0", "1", "2", "3", None}
-
-
 def test_a_servable_of_features_can_be_probed(run_dir, tmp_path):
     export(run_dir, tmp_path / "servable")
     with open_servable(tmp_path / "servable", backend="torch") as servable:

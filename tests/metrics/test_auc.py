@@ -1,8 +1,7 @@
-"""AUC against a quadratic reference and scikit-learn, spilled and not."""
+"""Exact AUC against a quadratic reference and scikit-learn."""
 
 import math
-import tempfile
-from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from pipeline.metrics.auc import Area, ExactAUC, pack_scores
+from pipeline.metrics.auc import AUC
 
 few = settings(max_examples=60, deadline=None)
 scores = st.one_of(
@@ -29,12 +28,13 @@ def feed(auc, scores_N, labels_N, weights_N, batch):
     for begin in range(0, len(scores_N), batch):
         part = slice(begin, begin + batch)
         auc.add(scores_N[part], labels_N[part], None if weights_N is None else weights_N[part])
-    return auc.result()
+    area, bound = auc.result()
+    assert bound == 0
+    return area
 
 
-def exact_auc(scores_N, labels_N, weights_N=None, bound=1 << 24, batch=7):
-    with tempfile.TemporaryDirectory() as spill:
-        return feed(ExactAUC(Path(spill), bound), scores_N, labels_N, weights_N, batch)
+def exact_auc(scores_N, labels_N, weights_N=None, batch=7):
+    return feed(AUC(), scores_N, labels_N, weights_N, batch)
 
 
 def pairwise(scores_N, labels_N, weights_N):
@@ -58,7 +58,7 @@ def random_columns(num, seed=0, distinct=40):
 def test_auc_with_or_without_weights_equals_pairs_and_scikit_learn(rows, weighted):
     score, label, weight = columns(rows)
     weight = weight if weighted else np.ones_like(score)
-    result = exact_auc(score, label, weight if weighted else None, bound=5)
+    result = exact_auc(score, label, weight if weighted else None)
     if weight[label == 0].sum() == 0 or weight[label == 1].sum() == 0:
         assert math.isnan(result)
         return
@@ -68,49 +68,40 @@ def test_auc_with_or_without_weights_equals_pairs_and_scikit_learn(rows, weighte
 
 @few
 @given(examples, st.booleans(), st.randoms(use_true_random=False))
-def test_result_does_not_depend_on_bound_or_batches_or_order(rows, weighted, random):
+def test_result_does_not_depend_on_pieces_or_batches_or_order(rows, weighted, random):
     score, label, weight = columns(rows)
     expected = exact_auc(score, label, weight if weighted else None)
     random.shuffle(rows)
     score, label, weight = columns(rows)
-    for bound, batch in ((1, 3), (2, 1), (7, 60), (16, 5)):
-        result = exact_auc(score, label, weight if weighted else None, bound, batch)
+    for piece, batch in ((1, 3), (2, 1), (7, 60), (16, 5)):
+        with patch("pipeline.metrics.entries.PIECE", piece):
+            result = exact_auc(score, label, weight if weighted else None, batch)
         assert result == expected or (math.isnan(result) and math.isnan(expected))
 
 
-@pytest.mark.parametrize("bound", [300, 1000, 4999, 20_000])
-def test_spilled_runs_never_change_the_bits(tmp_path, bound):
-    score, label, weight = random_columns(20_000)
-    auc = ExactAUC(tmp_path, bound)
-    assert feed(auc, score, label, weight, 999) == exact_auc(score, label, weight, batch=20_000)
-    assert feed(auc, score, label, None, 999) == exact_auc(score, label, None)
-    expected = roc_auc_score(label, score, sample_weight=weight)
-    assert exact_auc(score, label, weight) == pytest.approx(expected, abs=1e-12)
-
-
-def test_second_use_forgets_the_first(tmp_path):
-    auc = ExactAUC(tmp_path, bound=16)
+def test_second_use_forgets_the_first():
+    auc = AUC()
     feed(auc, *random_columns(100), batch=9)
     score, label, weight = random_columns(50, seed=1)
     assert feed(auc, score, label, weight, 9) == exact_auc(score, label, weight)
-    assert math.isnan(auc.result())
+    assert math.isnan(auc.result()[0])
 
 
-def test_batches_are_copied(tmp_path):
+def test_batches_are_copied():
     score, label, _ = random_columns(64)
-    auc = ExactAUC(tmp_path)
+    auc = AUC()
     expected = exact_auc(score, label)
     auc.add(score, label)
     score[:], label[:] = 0, 1
-    assert auc.result() == expected
+    assert auc.result()[0] == expected
 
 
-def test_missing_weights_count_as_ones(tmp_path):
+def test_missing_weights_count_as_ones():
     score, label, _ = random_columns(64)
-    auc = ExactAUC(tmp_path)
+    auc = AUC()
     auc.add(score[:30], label[:30])
     auc.add(score[30:], label[30:], np.ones(34, np.float32))
-    assert auc.result() == exact_auc(score, label)
+    assert auc.result()[0] == exact_auc(score, label)
 
 
 def test_infinite_scores_and_signed_zeros_rank_as_numbers():
@@ -128,21 +119,10 @@ def test_infinite_scores_and_signed_zeros_rank_as_numbers():
         (lambda s, y, w: w.__setitem__(0, np.nan), "weights must be finite and not negative"),
     ],
 )
-def test_bad_batch_is_refused_whole(tmp_path, change, message):
-    auc = ExactAUC(tmp_path)
+def test_bad_batch_is_refused_whole(change, message):
+    auc = AUC()
     batch = random_columns(8)
     change(*batch)
     with pytest.raises(ValueError, match=message):
         auc.add(*batch)
-    assert math.isnan(auc.result())
-
-
-def test_chunk_ends_do_not_change_the_bits_of_a_weighted_sum():
-    keys = np.sort(pack_scores(*random_columns(3_000)))
-    results = set()
-    for step in (1, 2, 129, 3_000):
-        area = Area()
-        for begin in range(0, len(keys), step):
-            area.add(keys[begin : begin + step])
-        results.add(area.result())
-    assert len(results) == 1
+    assert math.isnan(auc.result()[0])

@@ -1,8 +1,7 @@
 """Metrics within groups against scikit-learn's, group by group."""
 
 import math
-import tempfile
-from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from pipeline.kernels.group_ranks import group_ranks_reference
-from pipeline.metrics.auc import ExactAUC
+from pipeline.metrics.auc import AUC
 from pipeline.metrics.groups import GroupMetrics
 
 few = settings(max_examples=80, deadline=None)
@@ -26,13 +25,12 @@ def columns(rows):
     return np.array(group, np.uint64), *(np.array(c, np.float32) for c in (score, label, weight))
 
 
-def group_auc(group_N, score_N, label_N, weight_N=None, bound=1 << 20, batch=7):
-    with tempfile.TemporaryDirectory() as spill:
-        auc = GroupMetrics(Path(spill), bound)
-        for begin in range(0, len(group_N), batch):
-            of = slice(begin, begin + batch)
-            auc.add(score_N[of], label_N[of], group_N[of], None if weight_N is None else weight_N[of])
-        return tuple(auc.result().values())
+def group_auc(group_N, score_N, label_N, weight_N=None, batch=7):
+    auc = GroupMetrics()
+    for begin in range(0, len(group_N), batch):
+        of = slice(begin, begin + batch)
+        auc.add(score_N[of], label_N[of], group_N[of], None if weight_N is None else weight_N[of])
+    return tuple(auc.result().values())
 
 
 def one_by_one(group_N, score_N, label_N, weight_N):
@@ -53,31 +51,32 @@ def one_by_one(group_N, score_N, label_N, weight_N):
 def test_the_unweighted_mean_equals_scikit_learn_by_group_sizes(rows):
     group, score, label, _ = columns(rows)
     expected = one_by_one(group, score, label, np.ones(len(group), np.float32))
-    assert group_auc(group, score, label, bound=5) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+    assert group_auc(group, score, label) == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 @few
 @given(examples)
 def test_the_weighted_mean_equals_scikit_learn_by_group_weights(rows):
-    assert group_auc(*columns(rows), bound=5) == pytest.approx(one_by_one(*columns(rows)), abs=1e-12, nan_ok=True)
+    assert group_auc(*columns(rows)) == pytest.approx(one_by_one(*columns(rows)), abs=1e-12, nan_ok=True)
 
 
 @few
 @given(examples, st.booleans(), st.randoms(use_true_random=False))
-def test_bound_batches_and_order_never_change_the_bits(rows, weighted, random):
+def test_batches_pieces_and_order_never_change_the_bits(rows, weighted, random):
     expected = group_auc(*columns(rows)[: 4 if weighted else 3])
     random.shuffle(rows)
-    for bound, batch in ((1, 3), (2, 1), (7, 60), (16, 5)):
-        result = group_auc(*columns(rows)[: 4 if weighted else 3], bound=bound, batch=batch)
+    for piece, batch in ((1, 3), (2, 1), (7, 60), (16, 5)):
+        with patch("pipeline.metrics.entries.PIECE", piece):
+            result = group_auc(*columns(rows)[: 4 if weighted else 3], batch=batch)
         assert np.array_equal(result, expected, equal_nan=True)
 
 
-def test_one_group_of_all_examples_equals_auc(tmp_path):
+def test_one_group_of_all_examples_equals_auc():
     rng = np.random.default_rng(0)
     score, label = rng.normal(size=900).astype(np.float32), (rng.random(900) < 0.3).astype(np.float32)
-    auc = ExactAUC(tmp_path)
+    auc = AUC()
     auc.add(score, label)
-    assert group_auc(np.full(900, 5, np.uint64), score, label) == (auc.result(), 1.0)
+    assert group_auc(np.full(900, 5, np.uint64), score, label) == (auc.result()[0], 1.0)
 
 
 def test_groups_of_one_class_are_left_out():
@@ -87,8 +86,8 @@ def test_groups_of_one_class_are_left_out():
     assert group_auc(group, score, label) == (0.5, 3 / 8)
 
 
-def test_a_second_split_forgets_the_first(tmp_path):
-    auc, group = GroupMetrics(tmp_path, bound=3), np.zeros(8, np.uint64)
+def test_a_second_split_forgets_the_first():
+    auc, group = GroupMetrics(), np.zeros(8, np.uint64)
     score, label = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) % 2
     auc.add(score, label, group)
     first = auc.result()
@@ -99,16 +98,15 @@ def test_a_second_split_forgets_the_first(tmp_path):
 
 @few
 @given(examples, st.integers(1, 8), st.randoms(use_true_random=False))
-def test_ranks_of_any_bound_and_order_are_those_of_the_kernel(rows, top, random):
+def test_ranks_of_any_order_are_those_of_the_kernel(rows, top, random):
     group, score, label, _ = columns(rows)
     order = np.unique(score + 0.0, return_inverse=True)[1]
     recall, ndcg, counted = group_ranks_reference(group, order, label == 1, top)
     random.shuffle(rows)
     group, score, label, _ = columns(rows)
-    with tempfile.TemporaryDirectory() as spill:
-        metrics = GroupMetrics(Path(spill), 5, top)
-        for begin in range(0, len(rows), 7):
-            metrics.add(score[begin : begin + 7], label[begin : begin + 7], group[begin : begin + 7])
-        found = metrics.result()
+    metrics = GroupMetrics(top)
+    for begin in range(0, len(rows), 7):
+        metrics.add(score[begin : begin + 7], label[begin : begin + 7], group[begin : begin + 7])
+    found = metrics.result()
     expected = (recall / counted, ndcg / counted) if counted else (math.nan, math.nan)
     assert (found["recall"], found["ndcg"]) == pytest.approx(expected, rel=1e-12, nan_ok=True)

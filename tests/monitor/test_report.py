@@ -73,6 +73,8 @@ def test_the_line_of_a_split_shows_how_its_metrics_were_computed():
     assert note == "test: logloss 0.30000 (always the mean: 0.40000), ne 0.75000"
     how = "progressive, in training mode: dropout and batch norm as in training; 9,000 examples"
     assert evaluated(entry | {"split": "train"}) == f"epoch 2 train ({how}): auc 0.75000, ne 0.81235"
+    rest = {"epoch": 2, "split": "train", "clipped": 0.25, "from_example": 4097}
+    assert evaluated(rest) == "epoch 2 train (from example 4,097 on, where the run was resumed): clipped 0.25000"
 
 
 def test_each_label_is_shown_once_on_a_short_line(result):
@@ -87,38 +89,6 @@ def test_each_label_is_shown_once_on_a_short_line(result):
         "test:",
         "  income_50k     auc 0.75000, logloss 0.30000, gauc 0.70000",
         "  never_married  auc 0.75000, logloss 0.30000, gauc 0.70000",
-    ]
-
-
-def slice_of(value, **changes):
-    figures = {"examples": 5000, "positives": 812, "auc": 0.7123, "ne": 0.91, "calibration": 1.31}
-    return {
-        "column": "site",
-        "label": "click",
-        "num_slices": 24,
-        "value": value,
-        **figures,
-        "low": 1.22,
-        "high": 1.41,
-    } | changes
-
-
-def test_the_worst_slices_are_shown_with_their_intervals(result):
-    empty = slice_of(None, positives=0, auc=math.nan, ne=None, calibration=math.nan, high=None)
-    entry = {"epoch": 1, "split": "test", "auc": 0.75, "slices": [slice_of("a"), *[slice_of("b")] * 3, empty]}
-    assert evaluated(entry).splitlines()[1:] == [
-        "  worst calibration by site (of 24 values): a 1.310 (1.220 to 1.410), b 1.310 (1.220 to 1.410), "
-        "b 1.310 (1.220 to 1.410)"
-    ]
-    *_, title, head, first, _, _, _, last, _ = summary(result | {"epochs": [entry]}).splitlines()
-    assert title == "worst calibration by site (5 of 24 values):"
-    assert head.split() == ["value", "examples", "positives", "auc", "ne", "calibration", "(95", "%)"]
-    assert first.split() == ["a", "5,000", "812", "0.71230", "0.91000", "1.310", "(1.220", "to", "1.410)"]
-    assert last.split() == ["null", "5,000", "0", "-", "-", "-", "(1.220", "to", "-)"]
-    buys = [slice_of("a", label="buy")]
-    titles = [line for line in evaluated(entry | {"slices": entry["slices"] + buys}).splitlines() if "worst" in line]
-    assert [title.split(" (")[0] for title in titles] == [
-        f"  worst calibration by site, {label}" for label in ("click", "buy")
     ]
 
 

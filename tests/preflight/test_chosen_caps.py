@@ -96,7 +96,7 @@ def test_chosen_caps_fit_and_a_refusal_names_a_budget_that_fits(whole, memory, g
         assert setup.storage.device <= device.free_bytes()
     if not given:
         fit = setup.fit
-        others = other_buffers(setup.workflow, {"validation": 13, "test": 9}, setup.row, 0)
+        others = other_buffers(setup.workflow, setup.agenda, setup.row, 0)
         parts = table(fit.sizes, fit.look_ahead, others)
         on_gpu = {name for name, _, _ in device_table(fit.sizes, fit.look_ahead)} if device.on_gpu else set()
         assert PROCESS + sum(size for name, size, _ in parts if name not in on_gpu | {"disk log"}) <= memory

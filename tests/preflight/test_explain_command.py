@@ -9,6 +9,7 @@ import pytest
 from support.runs.tiny_workflow import make_columns
 
 from pipeline.messages.sizes import parse_size
+from pipeline.preflight import setup
 from pipeline.run import main
 
 
@@ -64,6 +65,16 @@ def test_explain_counts_scores_of_groups_and_of_training(workflow_file, capsys):
         (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("scores ")]
         found.append(line[22:].strip().partition("   ")[0])
     assert found == ["320 B", "1.6 KiB", "0 B", "320 B"]
+
+
+def test_groups_that_do_not_fit_into_memory_are_refused(workflow_file, capsys, monkeypatch):
+    """Without groups, the scores of as many examples fit."""
+    monkeypatch.setattr(setup, "most_evaluated", lambda workflow, agenda: 10**11)
+    assert main([str(workflow_file), "--explain"]) == 0
+    assert main([str(workflow_file), "--explain", "--set", "metrics.group=c0"]) == 2
+    said = capsys.readouterr().err
+    assert "metrics.group keeps 32 bytes per label of every example of the largest evaluation: 100,000,000,000" in said
+    assert "leave metrics.group out, name fewer files in data.validation and data.test, or lower the caps" in said
 
 
 def test_explain_is_short_and_with_all_lists_every_buffer(workflow_file, capsys):

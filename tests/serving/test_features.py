@@ -82,7 +82,7 @@ def test_training_scoring_and_requests_have_the_same_keys(table):
         kinds = {category.name: kind_of(table.schema.field(category.name).type) for category in categories}
         assert kinds == {name: kind_of_name(str(table.schema.field(name).type)) for name in kinds}
         found = []
-        for split, scoring in (("train", None), ("test", Scoring((named(file),), kinds, Path(folder)))):
+        for split, scoring in (("train", None), ("test", Scoring((named(file),), kinds))):
             source = Source(data, 1, scoring=scoring)
             block = Block(
                 number=0, split=split, epoch=0, first_batch=0, num_batches=1, first_example=0,

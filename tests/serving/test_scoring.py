@@ -396,7 +396,7 @@ def test_two_workers_score_the_bits_of_a_run_of_two_workers(root, by_two, tmp_pa
     assert np.abs(two.column(0).to_numpy() - one.column(0).to_numpy()).max() < 1e-5
     truth = pa.concat_tables([pq.read_table(path) for path in sorted(root.glob("test-*.parquet"))])
     labels_N1 = truth.column("click").to_numpy().astype(np.float32)[:, None]
-    evaluation = Evaluation(("click",), tmp_path)
+    evaluation = Evaluation(("click",))
     evaluation.add(two.column("click.logit").to_numpy()[:, None], labels_N1)
     reported = json.loads((Path(arguments[0]) / "result.json").read_text())["epochs"][-1]
     found = evaluation.result()

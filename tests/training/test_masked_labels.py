@@ -93,14 +93,14 @@ def test_a_batch_without_any_example_of_a_label_has_loss_0():
     assert float(loss[0].detach()) == pytest.approx(float(alone.detach()))
 
 
-def test_metrics_of_a_label_are_over_the_examples_that_have_it(tmp_path):
+def test_metrics_of_a_label_are_over_the_examples_that_have_it():
     rng = np.random.default_rng(5)
     scores, weights = rng.standard_normal((40, 2)).astype(np.float32), rng.random(40).astype(np.float32)
     labels = rng.integers(0, 2, (40, 2)).astype(np.float32)
     has = rng.random(40) < 0.4
     labels[~has, 1] = np.nan
     groups = rng.integers(0, 4, 40).astype(np.uint64)
-    both, alone = Evaluation(LABELS, tmp_path, grouped=True), Evaluation(("bought",), tmp_path, grouped=True)
+    both, alone = Evaluation(LABELS, grouped=True), Evaluation(("bought",), grouped=True)
     for part in (slice(0, 17), slice(17, 40)):
         both.add(scores[part], labels[part], weights[part], groups[part])
     alone.add(scores[has, 1:], labels[has, 1:], weights[has], groups[has])

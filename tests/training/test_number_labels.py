@@ -107,9 +107,9 @@ def test_losses_and_gradients_are_their_equations(rows, delta):
     st.sampled_from([1, 7, 100]),
 )
 @example([(0.0, 0.0, 0.5), (0.0, 1.7113483670322001e-28, 0.5)], 1)
-def test_errors_equal_scikit_learn(tmp_path_factory, rows, batch):
+def test_errors_equal_scikit_learn(rows, batch):
     output, label, weight = (np.array(column, np.float32) for column in zip(*rows, strict=True))
-    evaluation = Evaluation(("dwell",), tmp_path_factory.getbasetemp(), numbers=("dwell",))
+    evaluation = Evaluation(("dwell",), numbers=("dwell",))
     for begin in range(0, len(rows), batch):
         of = slice(begin, begin + batch)
         evaluation.add(output[of, None], label[of, None], weight[of])

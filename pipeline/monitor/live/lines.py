@@ -97,6 +97,8 @@ class Evaluated(Line):
     seconds: Amount
     trained: Count
     metrics: dict[str, float | None]
+    from_example: Count | None = None
+    """Number, from 1, of the first example of a resumed epoch that its metrics count; None: all count."""
 
 
 class CommitDone(Line):

@@ -127,6 +127,7 @@ class LiveObserver(Observer):
                 Evaluated(
                     at=time.time(), epoch=block.round, split=block.split, trained=self._history.trained,
                     seconds=self._seconds_at(self._clock()), metrics=metrics,
+                    from_example=self._history.epochs[-1].get("from_example"),
                 )
             )  # fmt: skip
 

@@ -103,7 +103,7 @@ class ThreadCrew:
     def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Refusal | None:
         stages = self.each(Worker.start, blocks, look_ahead)[0]
         numbers = range(blocks[0].number, blocks[-1].number + 1)
-        merge = Merge(self._workflow, self._run_dir, self._scores, watch)
+        merge = Merge(self._workflow, self._scores, watch)
         executor = ThreadsExecutor(self, stages, merge.together)
         try:
             refusal = BlockSchedule(numbers, look_ahead, stages, executor, merge.report).run()
