@@ -409,8 +409,8 @@ class StageResult:
     """Block result that has become available; on a GPU, that of an earlier block (`trained.block`)."""
 
 
-MetricSums = tuple[int, I64, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-"""Number of examples; number [T] and weight [T] of those that have each label; sums [S, T] and curves [T, 3, C] (see
+MetricSums = tuple[int, I64, NDArray[np.float64], NDArray[np.float64]]
+"""Number of examples; number [T] and weight [T] of those that have each label; sums [S, T] (see
 `pipeline.metrics.evaluation`)."""
 
 
@@ -440,5 +440,3 @@ class BlockResult:
     """Metric sums instead of `metrics` if this worker has only a part of the examples."""
     scores_NT: F32 | None = None
     """[N, T] logits of the block's examples; only when scoring."""
-    curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
-    """Curves, set if `metrics` is (see `Evaluation.curve_T3C`)."""

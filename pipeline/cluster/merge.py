@@ -60,14 +60,14 @@ class Merge:
             self._watch(StageResult("train", number, trained=whole))
 
     def _with_metrics(self, trained: BlockResult, parts: Sequence[SplitSums]) -> BlockResult:
-        """Add the metrics of a split and its curve, from the sums and scores of all workers."""
+        """Add the metrics of a split, from the sums and scores of all workers."""
         if any(part.sums is not None for part in parts):
             evaluation = Evaluation.of(self._workflow)
             for rank, part in enumerate(parts):
                 if part.sums is not None:
                     evaluation.join(part.sums, partial(self._scores, rank, trained.block.number))
             metrics = evaluation.result()
-            trained = replace(trained, metrics=metrics, curve_T3C=evaluation.curve_T3C)
+            trained = replace(trained, metrics=metrics)
         clippable = sum(part.clippable for part in parts)
         clipped = {"clipped": sum(part.clipped for part in parts) / clippable} if clippable else {}
         return replace(trained, metrics=trained.metrics | clipped)

@@ -16,14 +16,8 @@ from pipeline.metrics.rates import F64, cross_entropy, errors, probability, rate
 from pipeline.records import F32, U64, MetricSums
 from pipeline.workflow import Workflow
 
-CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
-CURVE_BINS, CURVE_ENDS = 64, 8.0
 SMALL_BOUND = 1e-6
 """Largest possible error of an AUC that is not reported."""
-
-
-def _tuples(curve_T3C: F64) -> CurveSums:
-    return tuple(tuple(map(tuple, curve_3C)) for curve_3C in curve_T3C.tolist())
 
 
 def evaluation_bytes(workflow: Workflow, num_examples: int) -> int:
@@ -44,10 +38,6 @@ class Evaluation:
         number."""
         self._labels = labels
         binary = [label for label in labels if label not in numbers]
-        self.curve_T3C: CurveSums = ()
-        """Sums, over the split of the last result, of the weight, and of the predicted probability and the label times
-        the weight, in `CURVE_BINS` bins of the logit of equal width from -`CURVE_ENDS` to `CURVE_ENDS`. The first and
-        last bins include everything beyond."""
         self._aucs = {label: AUC() for label in binary}
         self._groups = {label: GroupMetrics(top) for label in binary if grouped}
         self._reset()
@@ -83,7 +73,6 @@ class Evaluation:
                 assert groups_B is not None
                 self._groups[label].add(outputs_B, labels_B, groups_B, weights_B)
             terms = (cross_entropy(outputs_B, labels_B), probability(outputs_B), labels_B.astype(np.float64))
-            self._add_curve(t, outputs_B, (weights, weights * terms[1], weights * terms[2]))
         else:
             check_scores(outputs_B)
             check_weights(weights.astype(np.float32))
@@ -93,12 +82,6 @@ class Evaluation:
         self._sums_ST[: len(terms), t] += [np.ascontiguousarray(terms_B * weights).sum() for terms_B in terms]
         self._weight_T[t] += weights.sum()
         self._count_T[t] += len(outputs_B)
-
-    def _add_curve(self, t: int, outputs_B: F32, summed_3B: tuple[F64, ...]) -> None:
-        scaled_B = (outputs_B + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
-        bins_B = np.clip(scaled_B, 0, CURVE_BINS - 1).astype(np.int64)
-        for sums_C, summed_B in zip(self._curve_T3C[t], summed_3B, strict=True):
-            sums_C += np.bincount(bins_B, summed_B, CURVE_BINS)
 
     def result(self) -> dict[str, float]:
         """Return the metrics and reset all sums. For the first label, the metrics are `auc`, `auc_bound` if its error
@@ -114,7 +97,6 @@ class Evaluation:
             for label, metrics_of_label in zip(self._labels, found, strict=True):
                 metrics |= {f"{name}_{label}": value for name, value in metrics_of_label.items()}
         metrics["examples"] = self._examples
-        self.curve_T3C = _tuples(self._curve_T3C)
         self._reset()
         return metrics
 
@@ -126,7 +108,7 @@ class Evaluation:
     def close(self) -> tuple[MetricSums, list[Iterator[U64]]]:
         """Return one worker's part of a split, for `join` in another evaluation, and reset. The part consists of the
         sums and the entries of each table."""
-        sums = (self._examples, self._count_T, self._weight_T, self._sums_ST, self._curve_T3C)
+        sums = (self._examples, self._count_T, self._weight_T, self._sums_ST)
         self._reset()
         return sums, [table.take() for table in self._tables]
 
@@ -135,12 +117,11 @@ class Evaluation:
         for number, table in enumerate(self._tables):
             for words_CN in scores(number):
                 table.join(words_CN)
-        examples, count_T, weight_T, sums_ST, curve_T3C = sums
+        examples, count_T, weight_T, sums_ST = sums
         self._examples += examples
         self._count_T += count_T
         self._weight_T += weight_T
         self._sums_ST += sums_ST
-        self._curve_T3C += curve_T3C
 
     def _of_label(self, label: int) -> dict[str, float]:
         sums, name = self._sums_ST[:, label].tolist(), self._labels[label]
@@ -163,7 +144,6 @@ class Evaluation:
         self._sums_ST: F64 = np.zeros((4, len(self._labels)))
         """[4, T] weighted sums: of cross-entropy, predicted probability, label, and 0; for a label that is any number,
         those of `errors`."""
-        self._curve_T3C: F64 = np.zeros((len(self._labels), 3, CURVE_BINS))
         self._weight_T: F64 = np.zeros(len(self._labels))
         self._count_T = np.zeros(len(self._labels), np.int64)
         """[T] weight and number of examples that have each label."""

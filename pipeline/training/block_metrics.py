@@ -62,7 +62,7 @@ class BlockMetrics:
         closed = self._close(block, evaluated) if block.closes_split and not self._alone else None
         if not (metrics and evaluated):
             return BlockResult(block, loss, metrics, weight, closed)
-        return BlockResult(block, loss, metrics, weight, closed, curve_T3C=self._evaluation.curve_T3C)
+        return BlockResult(block, loss, metrics, weight, closed)
 
     def _metrics(self, block: Block, evaluated: bool) -> dict[str, float]:
         metrics = self._evaluation.result() if evaluated else {}
