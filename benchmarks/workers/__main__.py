@@ -73,8 +73,10 @@ def main() -> None:
     finish(args, {
         "speed_1_on_1": speeds[1],
         "speed_2_on_2": speeds[2],
+        "two_vs_one": speeds[2] / speeds[1],
         "scaling_vs_independent": speeds[2] / statistics.median(limits),
-        "cpu_vs_independent": cpu[1] / cpu[2],
+        "cpu_us_1": 1e6 * cpu[1],
+        "cpu_us_2": 1e6 * cpu[2],
     })  # fmt: skip
 
 
