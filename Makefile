@@ -95,7 +95,7 @@ wheel: $(VENV)/core
 
 # Versions of constraints.txt again: those that it has are kept if they still fit; UPGRADE=--upgrade takes newer ones.
 lock: $(VENV)/core
-	@$(UV) pip compile pyproject.toml --extra dev --extra bench --python-version 3.11 \
+	@$(UV) pip compile pyproject.toml --extra dev --python-version 3.11 \
 		--python-platform x86_64-manylinux_2_28 --no-annotate --quiet $(UPGRADE) \
 		--custom-compile-command 'make lock' -o constraints.txt
 

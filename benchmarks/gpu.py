@@ -22,8 +22,8 @@ PARTS = {
     "kernels": ["-m", "benchmarks.kernels.gpu"],
     "criteo": ["-m", "benchmarks.criteo_shape"],
     # Only small sizes: under the sanitizer a kernel takes a hundred times as long.
-    "memcheck": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "beyond"],
-    "racecheck": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "beyond"],
+    "memcheck": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "small_sizes"],
+    "racecheck": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "small_sizes"],
 }
 SANITIZED = ("memcheck", "racecheck")
 """Parts that run under the compute-sanitizer tool of the same name."""

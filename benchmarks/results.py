@@ -4,8 +4,8 @@
     python -m benchmarks.results                                                  # writes the page and the tables
 
 A file has a part measured by a benchmark (`command`, `commit`, `date`, `machine`, `values`) and a part written by a
-person: `group`, `notes`, and `rows` of a label, the name of a value and an aim such as ">= 0.8" (or ""). Figures that
-miss their aim are bold.
+person: `notes`, and `rows` of a label, the name of a value, or a list of names, and an aim such as ">= 0.8" (or "").
+Figures that miss their aim are bold.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ ROOT = Path(__file__).parents[1]
 RESULTS, FILES = ROOT / "benchmarks" / "RESULTS.md", ROOT / "benchmarks" / "results"
 README, TESTING = ROOT / "README.md", ROOT / "docs" / "testing.md"
 END = "<!-- end -->\n"
-GROUPS = (
-    "Speed",
-    "Storage and caches",
-    "Accuracy",
-    "Workers",
-    "Preparing data and using a model",
-    "What a run predicts and says",
-    "Faults",
-)
+GROUPS = {
+    "What the README says": (
+        "end_to_end", "end_to_end_advantages", "accuracy", "workers", "crash", "worker_kills", "tested",
+    ),
+    "Speed": ("end_to_end_tiers", "kernels", "plan", "row_path"),
+    "Storage and caches": ("disk", "narrow_rows_runs", "policies", "policies_runs", "scale"),
+    "Accuracy": ("first_model", "kstep", "large_batch", "narrow_rows", "nightly", "sequences", "tune"),
+    "Preparing data and using a model": ("prepare", "serve"),
+    "What a run predicts and says": ("observer", "explain", "chosen_caps"),
+}  # fmt: skip
+"""Files of results by section of the page, in order."""
 HEAD = """# Benchmark results
 
 Written by `python -m benchmarks.results` from `benchmarks/results/*.json`; do not edit. Compare figures of one run
 with each other: absolute ones come from shared virtual machines and vary by a factor of two. **Bold: the aim is
-missed.** The number in the last column is that of the [run](#runs).
+missed.** Several figures in a cell are in the order of their label. The number in the last column is that of the
+[run](#runs); the benchmark of its commit repeats it.
 
 **No GPU was measured.** `make bench-gpu` is written and waits for one. CUDA kernels were compiled for compute
 capabilities 8.0 and 9.0 (none spills, at most 64 registers a thread) and run in a simulator, which says nothing of
@@ -63,17 +66,22 @@ def missed(value: float, aim: str) -> bool:
     return bool(aim) and not {">=": ge, "<=": le}[sign](value, float(bound))
 
 
+def cell(value: float | None, aim: str) -> str:
+    """Text of a value in the table, bold if it misses its aim."""
+    if value is None:
+        return "not in this run"
+    return f"**{figure(value)}**" if missed(value, aim) else figure(value)
+
+
 def page(results: dict[str, dict[str, Any]]) -> str:
     lines, runs = [HEAD], ["## Runs", ""]
-    for group in GROUPS:
+    for group, names in GROUPS.items():
         lines += [f"## {group}", "", "| | measured | aim | run |", "| --- | --- | --- | --- |"]
-        for one in (one for one in results.values() if one["group"] == group):
+        for one in (results[name] for name in names):
             number = len(runs) - 1
-            for label, name, aim in one["rows"]:
-                value = one["values"].get(name)
-                text = "not in this run" if value is None else figure(value)
-                text = f"**{text}**" if value is not None and missed(value, aim) else text
-                lines.append(f"| {label} | {text} | {aim} | {number} |")
+            for label, shown, aim in one["rows"]:
+                values = [one["values"].get(name) for name in (shown if isinstance(shown, list) else [shown])]
+                lines.append(f"| {label} | {'; '.join(cell(value, aim) for value in values)} | {aim} | {number} |")
             about = ", ".join([f"`{one['command']}`", one["date"], f"commit {one['commit']}", one["machine"]])
             runs.append(f"{number}. {about}. {one['notes']}".rstrip())
         lines.append("")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,8 +89,7 @@ class Tables(nn.Module):
 class PlainTorch:
     """Trainer with all settings of the workflow. Raises ValueError for a setting that it does not implement."""
 
-    def __init__(self, workflow: Workflow, one_bit_off: bool = False) -> None:
-        """`one_bit_off`: replace every initial embedding by the next larger number."""
+    def __init__(self, workflow: Workflow) -> None:
         rows, dense = workflow.optimizer.rows, workflow.optimizer.dense
         if not isinstance(rows, Adam) or rows.clip or "keras" in (rows.eps_place, dense.eps_place):
             raise ValueError("plain torch supports only Adam with torch's eps, for rows and dense part, no CowClip")
@@ -107,10 +105,6 @@ class PlainTorch:
         parts = ids_NF.split([len(keys_NF) for keys_NF, *_ in read.values()])
         self._splits = {split: Split(part, *read[split][1:]) for split, part in zip(there, parts, strict=True)}
         self.model = Tables(workflow, keys_K)
-        if one_bit_off:
-            with torch.no_grad():
-                weight = self.model.embedding.weight
-                weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
         tables = [*self.model.embedding.parameters(), *self.model.first_order.parameters()]
         groups = [{"params": tables, "lr": rows.lr, "betas": (rows.beta1, rows.beta2), "eps": rows.eps, "l2": rows.l2}]
         if parameters := list(self.model.dense.parameters()):
@@ -120,7 +114,6 @@ class PlainTorch:
 
     def train(self) -> dict[str, Any]:
         """Train. Returns test AUC and logloss with the weights of the best epoch, and the history of the training."""
-        start = time.perf_counter()
         plateau = self._workflow.schedule.plateau or Plateau()
         epochs: list[dict[str, float]] = []
         best, best_epoch, stale, kept = -math.inf, 0, 0, self.model.state_dict()
@@ -140,8 +133,7 @@ class PlainTorch:
             if stale == plateau.stop_after:
                 break
         self.model.load_state_dict(kept)
-        seconds = time.perf_counter() - start
-        return {**self.evaluate("test"), "best_epoch": best_epoch, "epochs": epochs, "seconds": seconds}
+        return {**self.evaluate("test"), "best_epoch": best_epoch, "epochs": epochs}
 
     def losses(self, num_steps: int) -> list[float]:
         """Losses of the first `num_steps` steps."""

@@ -64,7 +64,7 @@ def by_chunk(at_U: I64, firsts_C: I64, order_U: I64, chunk_rows: int) -> None:
 class _Files(Store):
     """Store of the log's chunk files, each opened on its first read by the thread that reads it."""
 
-    def open(self, dense: bool) -> None:
+    def open(self) -> None:
         self._files_C = np.full(chunks_of(self.num_rows), -1, np.int32)
 
     def _open(self, chunk: int) -> None:
@@ -81,7 +81,7 @@ class RawRows(_Files):
 
     name = "raw rows"
 
-    def read(self, at_U: I64, out_UW: U32, cold: bool) -> None:
+    def read(self, at_U: I64, out_UW: U32) -> None:
         order_U = np.argsort(at_U)
         touched_C = np.zeros(len(self._files_C), bool)
         touched_C[at_U // CHUNK_ROWS] = True
@@ -99,7 +99,7 @@ class RawChunks(_Files):
         super().__init__(folder, num_rows)
         self._buffers_TRW = np.ones((CHUNK_READERS, CHUNK_ROWS, NUM_WORDS), np.uint32)
 
-    def read(self, at_U: I64, out_UW: U32, cold: bool) -> None:
+    def read(self, at_U: I64, out_UW: U32) -> None:
         firsts_C, order_U = np.empty(len(self._files_C) + 1, np.int64), np.empty(len(at_U), np.int64)
         by_chunk(at_U, firsts_C, order_U, CHUNK_ROWS)
         chunks = iter(np.flatnonzero(np.diff(firsts_C)).tolist())

@@ -1,4 +1,4 @@
-"""Common parts of all stores of the disk benchmark: their rows, and dropping rows from the page cache."""
+"""Common parts of all ways to read in the disk benchmark: their rows, and dropping rows from the page cache."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from pipeline.kernels import cpu
 from pipeline.kernels.mix import mix
 from pipeline.records import I64, U32
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.log import TableFormat, rows_file
+from pipeline.storage.log import TableFormat
 
 LAYOUT = RowLayout(embedding_dim=16, first_order=True)
 NUM_WORDS, ROW_BYTES = LAYOUT.num_words, LAYOUT.num_bytes
 CHUNK_ROWS = 8192
 TABLE = TableFormat(LAYOUT, CHUNK_ROWS)
-CHUNK_BYTES = CHUNK_ROWS * ROW_BYTES
 DROP = Path("/proc/sys/vm/drop_caches")
 
 THREADS = ThreadPoolExecutor(64, thread_name_prefix="bench")
@@ -27,28 +26,23 @@ THREADS = ThreadPoolExecutor(64, thread_name_prefix="bench")
 
 
 class Store:
-    """A table on disk. `open` is not timed, but opening a file on its first read is. `read` is timed as a whole, from
-    positions in any order to rows in a buffer."""
+    """A way to read the table. `open` is not timed, but opening a file on its first read is. `read` is timed as a
+    whole, from positions in any order to rows in a buffer."""
 
     name: ClassVar[str]
-    package: ClassVar[str] = "zarr"
-    """Package that it requires."""
 
     def __init__(self, folder: Path, num_rows: int) -> None:
-        self.folder, self.num_rows = folder, num_rows
+        self.num_rows = num_rows
         self.log_path = folder / "log"
 
-    def fill(self) -> None:
-        """Load the rows from the log's files. Stores that read these files directly do nothing."""
+    def open(self) -> None:
+        """Prepare for reads."""
 
-    def open(self, dense: bool) -> None:
-        """Open the store. `dense`: enough rows will be read that the system's read-ahead pays off."""
-
-    def read(self, at_U: I64, out_UW: U32, cold: bool) -> None:
+    def read(self, at_U: I64, out_UW: U32) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close the store, so that no mapped or cached pages remain that could not be dropped."""
+        """Close the files, so that their pages can be dropped from the page cache."""
 
     def leave(self) -> None:
         """End the store; it is not opened again."""
@@ -56,12 +50,6 @@ class Store:
 
 def chunks_of(num_rows: int) -> int:
     return -(-num_rows // CHUNK_ROWS)
-
-
-def chunk_of(log_path: Path, chunk: int, num_rows: int) -> U32:
-    """[R, W] rows of a chunk without padding, as a fresh array."""
-    rows_RW = np.fromfile(rows_file(log_path, chunk), np.uint32).reshape(CHUNK_ROWS, NUM_WORDS)
-    return rows_RW[: num_rows - chunk * CHUNK_ROWS]
 
 
 @cpu

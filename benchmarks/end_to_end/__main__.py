@@ -1,17 +1,18 @@
 """The pipeline compared with the usual torch way and with its own ceiling, all in one run.
 
-(a) the pipeline, all rows in the device slab           (c) nn.Embedding(sparse=True) + SparseAdam, all in memory;
-(b) the pipeline, slabs of 10 % of the table                "tuned": with our setting of the C allocator
-    with the page cache, which then holds the log,      (d) the ceiling: the dense model on ready-made embeddings
-    and past it, with `storage.direct`                  (e) FBGEMM's tables on the CPU, all in memory, tuned or not;
-                                                            left out where FBGEMM is not installed (`fbgemm_way`)
+(a) the pipeline, all rows in the device slab           (c) nn.Embedding(sparse=True) + SparseAdam, all in memory
+(b) the pipeline, slabs of 10 % of the table            (d) the ceiling: the dense model on ready-made embeddings
+    with the page cache, which then holds the log,      (e) FBGEMM's tables on the CPU, all in memory; left out where
+    and past it, with `storage.direct`                      FBGEMM is not installed (`fbgemm_way`)
+
+(c) and (e) are "tuned": they run with the pipeline's setting of the C allocator.
 
 Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam. Only the rows of (e) use row-wise Adagrad, because
 FBGEMM has no Adam on the CPU; so (a) does more work. With "compiled" after the number of hidden units, the dense model
-is compiled; with "bf16", its products are in bfloat16: in (a), and likewise in (d) and the tuned (c) and (e). Figures
-are examples per second, medians of interleaved repeats; (a) is compared with the faster variant of (e). Figures of the
-pipeline include filling and draining it. `--advantages` measures only (a), (c), (d) and (e), compiled and in bf16, and
-the peers as they are run today, in a third of the time. `--tiers` measures only (a) and (b).
+is compiled; with "bf16", its products are in bfloat16: in (a), and likewise in (c), (d) and (e). Figures are examples
+per second, medians of interleaved repeats. Figures of the pipeline include filling and draining it. `--advantages`
+measures only (a), (c), (d) and (e), compiled and in bf16, and the peers as they are run today, in a third of the time.
+`--tiers` measures only (a) and (b).
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from benchmarks.cases import DIM, Case, dense_ids, keys_per_field, make_workflow
 from benchmarks.common import arguments, finish, in_own_process, machine, spread
 from benchmarks.end_to_end import fbgemm_way
 from benchmarks.end_to_end.advantages import COMPILED, COMPILED_BF16, EAGER, Advantages
-from benchmarks.end_to_end.dask_cost import dask_cost
 from benchmarks.end_to_end.torch_way import Ceiling, Sparse
 from benchmarks.table import raw_row_rate, warm_log_pages
 from pipeline.cluster.local import local_client
@@ -95,12 +95,11 @@ class Bench:
             self.cases["b64 direct"] = self._open("b64_direct", SMALL, False, scale.blocks, direct=True)
         if not only:
             self.cases["a400"] = self._open("a400", WIDE, True, scale.wide_blocks)
-            self.cases["trivial"] = self._open("trivial", (), True, scale.wide_blocks)
         for name, (hidden, advantages) in self.advantages.items():
             blocks = scale.blocks if hidden == SMALL else scale.wide_blocks
             self.cases[f"a{name}"] = self._open(f"a{name}".replace(" ", "_"), hidden, True, blocks, advantages)
         for name, case in self.cases.items():
-            case.stretches.run(2 if name == "trivial" or name.startswith("a400") else scale.blocks)
+            case.stretches.run(2 if name.startswith("a400") else scale.blocks)
         self.rates: dict[str, list[float]] = defaultdict(list)
         self.calls: dict[str, list[StageCall]] = defaultdict(list)
         self.rows_from_disk: dict[str, list[float]] = defaultdict(list)
@@ -142,24 +141,23 @@ class Bench:
         """Examples per second of the usual way, the ceiling and FBGEMM; empty if only the tiers are measured."""
         if self.only == "tiers":
             return {}
-        rates, data = {}, self._tmp / "ids.npz"
+        rates = {}
         for hidden, batches in ((SMALL, self.scale.torch_batches), (WIDE, self.scale.torch_batches // 2)):
             name, batch = hidden[0], self.scale.batch
-            rates[f"c{name}"] = in_own_process("end_to_end.torch_way", data, self._num_ids, batches, batch, *hidden)
             rates[f"c{name} tuned"] = self._sparse[hidden].train(batches, batch)
             rates[f"d{name}"] = self._ceiling[hidden].train(batches)
-            for tuned in (0, 1) if fbgemm_way.installed() else ():
-                rates[f"e{name}" + " tuned" * tuned] = self._fbgemm(tuned, EAGER, batches, hidden)
+            if fbgemm_way.installed():
+                rates[f"e{name} tuned"] = self._fbgemm(EAGER, batches, hidden)
         for name, (hidden, advantages) in self.advantages.items():
             batches = self.scale.torch_batches // (1 if hidden == SMALL else 2)
             rates[f"c{name}"] = self._fast_sparse[name].train(batches, self.scale.batch)
             rates[f"d{name}"] = self._fast_ceiling[name].train(batches)
             if fbgemm_way.installed():
-                rates[f"e{name}"] = self._fbgemm(1, advantages, batches, hidden)
+                rates[f"e{name}"] = self._fbgemm(advantages, batches, hidden)
         return rates
 
-    def _fbgemm(self, tuned: int, advantages: Advantages, batches: int, hidden: tuple[int, ...]) -> float:
-        numbers = (self.scale.keys_in_memory, tuned, *advantages.numbers, batches, self.scale.batch, *hidden)
+    def _fbgemm(self, advantages: Advantages, batches: int, hidden: tuple[int, ...]) -> float:
+        numbers = (self.scale.keys_in_memory, *advantages.numbers, batches, self.scale.batch, *hidden)
         return in_own_process("end_to_end.fbgemm_way", self._tmp / "ids.npz", *numbers)
 
     def repeat(self) -> None:
@@ -168,8 +166,7 @@ class Bench:
         for name, case in self.cases.items():
             if name == "b64 page cache":
                 warm_log_pages(case.stretches.worker.tiers.log.path)
-            if name != "trivial":
-                self._measure(name)
+            self._measure(name)
         print(", ".join(f"{name} {values[-1]:,.0f}" for name, values in self.rates.items()), flush=True)
 
     def _measure(self, name: str) -> None:
@@ -208,8 +205,8 @@ def print_stages(name: str, calls: list[StageCall]) -> None:
         print(f"  {stage:12} {seconds[stage]:8.2f} {cpu[stage]:8.2f} {share}")
 
 
-def report(args: argparse.Namespace, bench: Bench, dask: dict[str, float] | None) -> None:
-    """Print all figures; `dask`: those of `dask_cost`, None if only a part was measured."""
+def report(args: argparse.Namespace, bench: Bench) -> None:
+    """Print all figures."""
     print(f"\n{'':15} examples/s, median [least .. most]")
     for name, values in sorted(bench.rates.items()):
         print(f"{name:15} {spread(values)}")
@@ -224,22 +221,14 @@ def report(args: argparse.Namespace, bench: Bench, dask: dict[str, float] | None
     print(fbgemm_way.NOTE if fbgemm_way.installed() else fbgemm_way.NOT_INSTALLED)
     if len(bench.advantages) < len(ADVANTAGES):
         print(NO_BFLOAT16)
-    if dask is None:
+    if bench.only:
         return finish(args, m | with_advantages(m))
-    print("Dask: " + ", ".join(f"{name} {value:.3f}" for name, value in dask.items()))
-    fbgemm = {f"a_vs_fbgemm_mlp{h}": m[f"a{h}"] / max(m[f"e{h}"], m[f"e{h} tuned"]) for h in (64, 400) if f"e{h}" in m}
-    fbgemm |= {f"a_vs_fbgemm_untuned_mlp{h}": m[f"a{h}"] / m[f"e{h}"] for h in (64, 400) if f"e{h}" in m}
+    fbgemm = {f"a_vs_fbgemm_mlp{h}": m[f"a{h}"] / m[f"e{h} tuned"] for h in (64, 400) if f"e{h} tuned" in m}
     finish(args, {
         **m,
-        "a_vs_c_mlp64": m["a64"] / m["c64"],
         "a_vs_c_mlp64_tuned": m["a64"] / m["c64 tuned"],
-        "a_vs_d_mlp64": m["a64"] / m["d64"],
-        "a_vs_c_mlp400": m["a400"] / m["c400"],
         "a_vs_d_mlp400": m["a400"] / m["d400"],
         **tiers,
-        "dask_cost": dask["cost"],
-        "dask_cpu_vs_serial": dask["cpu"],
-        "dask_wall_vs_serial": dask["wall"],
         **fbgemm,
         **with_advantages(m),
     })  # fmt: skip
@@ -248,7 +237,7 @@ def report(args: argparse.Namespace, bench: Bench, dask: dict[str, float] | None
 def with_advantages(m: Mapping[str, float]) -> dict[str, float]:
     """(a), compiled, against the best peer with the same or fewer advantages, the peers as they are run today (float32,
     eager), and the ceiling. `m`: medians by case name."""
-    of_hidden = {h: [m[p] for p in (f"c{h}", f"c{h} tuned", f"e{h}", f"e{h} tuned") if p in m] for h in (64, 400)}
+    of_hidden = {h: [m[p] for p in (f"c{h} tuned", f"e{h} tuned") if p in m] for h in (64, 400)}
     ratios = {}
     for name, (hidden, advantages) in ADVANTAGES.items():
         if f"a{name}" in m:
@@ -282,7 +271,7 @@ def main() -> None:
         bench.torch()
         for _ in range(1 if args.quick else args.repeats):
             bench.repeat()
-        report(args, bench, None if only else dask_cost(client, bench.cases["trivial"]))
+        report(args, bench)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@
 
 FBGEMM has no Adam on the CPU. Its rows are trained with row-wise Adagrad, which has one state per row where Adam has
 two per weight, so the pipeline does more work. All other choices are the fastest for FBGEMM: IDs are not checked, and
-they are put in FBGEMM's order, field by field, before the clock starts. The first-order weights are a separate table of
-width 4 (FBGEMM's minimum), of which DeepFM needs only the sum over the fields. With the allocator tuned, this is 8 %
-faster than rows of width 20 that hold both (17 is not a multiple of 4), and 6 % faster than 26 more tables.
+they are put in FBGEMM's order, field by field, before the clock starts; the C allocator is set as in a run. The
+first-order weights are a separate table of width 4 (FBGEMM's minimum), of which DeepFM needs only the sum over the
+fields. This is 8 % faster than rows of width 20 that hold both (17 is not a multiple of 4), and 6 % faster than 26 more
+tables.
 
-`python -m benchmarks.end_to_end.fbgemm_way DATA.npz KEYS TUNED COMPILE BFLOAT16 BATCHES BATCH_SIZE HIDDEN...` prints
-examples per second; KEYS is the argument of `keys_per_field`, TUNED 0 for the C allocator as torch finds it and 1 for
-our setting of it, COMPILE and BFLOAT16 are 1 for a dense model that has these `Advantages`.
+`python -m benchmarks.end_to_end.fbgemm_way DATA.npz KEYS COMPILE BFLOAT16 BATCHES BATCH_SIZE HIDDEN...` prints
+examples per second; KEYS is the argument of `keys_per_field`, COMPILE and BFLOAT16 are 1 for a dense model that has
+these `Advantages`.
 """
 
 from __future__ import annotations
@@ -110,9 +111,8 @@ class Fbgemm:
 
 def main() -> None:
     data = np.load(sys.argv[1])
-    keys, tuned, compiles, bfloat16, num_batches, batch_size, *hidden = map(int, sys.argv[2:])
-    if tuned:
-        keep_freed_memory()
+    keys, compiles, bfloat16, num_batches, batch_size, *hidden = map(int, sys.argv[2:])
+    keep_freed_memory()
     advantages = Advantages(bool(compiles), bool(bfloat16))
     way = Fbgemm(data["ids"], data["labels"], keys_per_field(keys), DIM, hidden, batch_size, advantages)
     way.train(3)

@@ -1,12 +1,7 @@
-"""Programs that the pipeline is compared with: the usual torch way, all in memory, and the dense model alone.
-
-`python -m benchmarks.end_to_end.torch_way DATA.npz NUM_KEYS BATCHES BATCH_SIZE HIDDEN...` prints the examples per
-second of the usual way in a separate process, with the C allocator as torch finds it.
-"""
+"""Programs that the pipeline is compared with: the usual torch way, all in memory, and the dense model alone."""
 
 from __future__ import annotations
 
-import sys
 import time
 
 import numpy as np
@@ -75,15 +70,3 @@ class Ceiling:
         self._optimizer.zero_grad(set_to_none=True)
         self._loss_of(embeddings, first, self._labels).backward()
         self._optimizer.step()
-
-
-def main() -> None:
-    data = np.load(sys.argv[1])
-    num_keys, num_batches, batch_size, *hidden = map(int, sys.argv[2:])
-    sparse = Sparse(data["ids"], data["labels"], num_keys, 16, tuple(hidden))
-    sparse.train(3, batch_size)
-    print(sparse.train(num_batches, batch_size))
-
-
-if __name__ == "__main__":
-    main()

@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.records import Array
-
 SPLITS = ("train", "validation", "test")
 CHOOSING = ("adclick_6days", "census_income_half", "frappe_x1", "movietweetings_100k", "planted_linear")
 JUDGING = ("amazon_beauty", "criteo_1tb_sample", "kuairand_14days", "planted_crossed", "planted_rare")
@@ -93,7 +91,7 @@ REAL: Mapping[str, Mapping[str, Log]] = {
     "criteo_1tb_sample": {
         "criteo": Log("label", _numbered("part-{}.parquet", 0, 6, 7, 8), tuple(f"i{n}" for n in range(1, 14))),
     },
-    # Its rows were split at random after negatives were drawn, so they leak (see leak.py).
+    # Its rows were split at random after negatives were drawn, so they leak.
     "frappe_x1": {
         "frappe": Log("label", NAMED),
         "frappe_by_user": Log("label", NAMED, by="user"),
@@ -125,22 +123,13 @@ def _read(folder: Path, name: str, log: Log) -> Rows:
     return Rows(name, log.label, log.numbers, categories, tables, log.tables)
 
 
-def split_by(table: pa.Table, *columns: str) -> dict[str, pa.Table]:
-    """Divide the rows by values of columns, so that all rows with equal values are in one split. About a fifth of the
-    values each, drawn with seed 0, go to validation and test."""
-    codes_N = codes_of_rows(table, *columns)
+def split_by(table: pa.Table, column: str) -> dict[str, pa.Table]:
+    """Divide the rows by the values of a column, so that all rows with equal values are in one split. About a fifth of
+    the values each, drawn with seed 0, go to validation and test."""
+    codes_N = table.column(column).combine_chunks().dictionary_encode().indices.to_numpy()
     drawn_N = np.random.default_rng(0).random(codes_N.max() + 1)[codes_N]
     bounds = {"train": (0.4, 1.0), "validation": (0.2, 0.4), "test": (0.0, 0.2)}
     return {split: table.filter(pa.array((drawn_N >= low) & (drawn_N < high))) for split, (low, high) in bounds.items()}
-
-
-def codes_of_rows(table: pa.Table, *columns: str) -> Array:
-    """[N] number of each row, from 0, the same for rows with equal values in the columns."""
-    codes_N = np.zeros(table.num_rows, np.int64)
-    for column in columns:
-        of_column_N = table.column(column).combine_chunks().dictionary_encode().indices.to_numpy()
-        codes_N = np.unique(codes_N * (int(of_column_N.max()) + 1) + of_column_N, return_inverse=True)[1]
-    return codes_N
 
 
 def _planted(name: str, num_rows: int, num_columns: int, num_keys: int, rate: float, crossed: bool) -> Rows:

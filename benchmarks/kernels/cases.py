@@ -41,16 +41,12 @@ class Case:
     """Number of units of work in one run."""
     runs: dict[str, Run]
     ratios: Mapping[str, tuple[str, str]]
-    before: Callable[[], object] | None = None
-    """Function called before each run, untimed."""
     times: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def measure(self, repeats: int, noise: np.ndarray) -> None:
         """Measure all runs. The first repeat is not counted: it compiles kernels, starts threads, grows workspaces."""
         for repeat in range(repeats + 1):
             for name, run in self.runs.items():
-                if self.before:
-                    self.before()
                 noise += 1
                 start = time.perf_counter()
                 run(repeat)
@@ -80,6 +76,11 @@ class Case:
 def all_cores(name: str) -> str:
     """Name of a run with all cores."""
     return f"{name} {ALL_CORES}t"
+
+
+def vs(name: str, peer: str) -> dict[str, tuple[str, str]]:
+    """Ratios to a peer that uses as many threads as ours."""
+    return {f"{name}_1t": (f"{peer} 1t", "ours 1t"), name: (all_cores(peer), all_cores("ours"))}
 
 
 def by_threads(name: str, run: Callable[[Threads, int], object]) -> dict[str, Run]:

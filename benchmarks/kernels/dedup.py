@@ -1,19 +1,20 @@
-"""Unique keys: of one batch, by our kernel and all peers; of a block, with each batch's index, by our stage."""
+"""Unique keys of one batch, by our kernel and by `pandas.factorize`, if pandas is installed."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 import numpy as np
 
 from benchmarks.kernels.cases import ALL_CORES, LAYOUT, THREADS, Case, all_cores, as_block, by_threads
-from benchmarks.kernels.peers import dedup_peers
 from pipeline.kernels.key_table import KeyRange, KeyTable, number_parts
 from pipeline.machine.threads import Threads, cut_range
-from pipeline.records import I64, U64, BatchIndex, Unique
+from pipeline.records import U64, BatchIndex, Unique
 from pipeline.stages.dedup import Workspace, dedup
 
 
 def dedup_case(keys_V: U64) -> Case:
-    """Case of unique keys and inverse of one batch. As with the peers, the keys are not overwritten."""
+    """Case of unique keys and inverse of one batch. As with the peer, the keys are not overwritten."""
     inverse_V = np.empty(len(keys_V), np.int32)
     tables = {num: [KeyTable() for _ in range(num)] for num in THREADS}
 
@@ -22,37 +23,19 @@ def dedup_case(keys_V: U64) -> Case:
         parts = [KeyRange(keys_V[r], inverse_V[r], inverse_V[r]) for r in ranges]
         return number_parts(parts, tables[threads.num_threads], threads)
 
-    def check(keys_U: U64, theirs_V: I64) -> None:
-        assert len(keys_U) == len(mine.keys_U)
-        assert (keys_U[theirs_V] == mine.keys_U[inverse_V]).all()
+    made = ours(THREADS[ALL_CORES], 0)
+    title = f"dedup of {len(keys_V):,} keys, {len(made.keys_U):,} unique"
+    runs = by_threads("ours", ours)
+    if find_spec("pandas"):
+        import pandas as pd
 
-    mine = ours(THREADS[ALL_CORES], 0)
-    title = f"dedup of {len(keys_V):,} keys, {len(mine.keys_U):,} unique"
-    runs = by_threads("ours", ours) | dedup_peers(keys_V, check)
-    return Case(title, "value", len(keys_V), runs, _ratios())
-
-
-def _ratios() -> dict[str, tuple[str, str]]:
-    single = {"pandas": "pandas factorize", "pandas_int64": "pandas factorize int64", "numpy": "numpy unique"}
-    single["pyarrow"] = "pyarrow dictionary_encode"
-    found = {f"dedup_vs_{peer}_1t": (run, "ours 1t") for peer, run in single.items()}
-    found |= {f"dedup_vs_{peer}": (run, all_cores("ours")) for peer, run in single.items()}
-    found["dedup_vs_torch_1t"] = "torch 1t", "ours 1t"
-    return found | {"dedup_vs_torch": (all_cores("torch"), all_cores("ours"))}
-
-
-def stage_case(keys_V: U64, num_batches: int) -> Case:
-    """Case of the whole stage on a block: unique keys, and each batch's index; no peer does all of it."""
-    examples = as_block(keys_V, num_batches)
-    fresh_V = examples.keys_V.copy()
-    works = {num: Workspace(LAYOUT, threads) for num, threads in THREADS.items()}
+        runs["pandas factorize"] = lambda repeat: pd.factorize(keys_V)
+        theirs_V, keys_U = pd.factorize(keys_V)
+        assert len(keys_U) == len(made.keys_U)
+        assert (keys_U[theirs_V] == made.keys_U[inverse_V]).all()
+    ratios = {"dedup_vs_pandas_1t": "ours 1t", "dedup_vs_pandas": all_cores("ours")}
     return Case(
-        f"the stage dedup, a block of {num_batches} batches",
-        "value",
-        len(keys_V),
-        by_threads("ours", lambda threads, repeat: dedup(examples, works[threads.num_threads])),
-        {"stage_vs_1t": ("ours 1t", all_cores("ours"))},
-        before=lambda: np.copyto(examples.keys_V, fresh_V),
+        title, "value", len(keys_V), runs, {ratio: ("pandas factorize", mine) for ratio, mine in ratios.items()}
     )
 
 

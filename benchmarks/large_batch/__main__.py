@@ -9,9 +9,7 @@ at 8, 64 and 128 times that batch, without retuning, and trains the base itself.
 one by one at the largest batch. Each run writes one JSON file to --out and is not repeated; several processes may share
 the work. The table at the end shows all results in --out, whichever process made them.
 
-AUC is measured on the whole test split after every epoch. The standard error is that of a single AUC (Hanley and
-McNeil, 1982). All runs are scored on the same examples, so the error of their differences is smaller. Seconds are those
-of an epoch's training, without evaluation.
+AUC is measured on the whole test split after every epoch. Seconds are those of an epoch's training, without evaluation.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from pathlib import Path
 from benchmarks.common import arguments, finish, machine
 from benchmarks.large_batch.cases import ABLATIONS, BASE, QUICK, TUNED, VARIANTS, Job, Scale, Settings, base, scaled
 from benchmarks.large_batch.data import ensure
-from benchmarks.large_batch.table import print_runs, print_tuned, standard_error
+from benchmarks.large_batch.table import print_runs, print_tuned
 from benchmarks.once import Json, Quiet, once, read, train
 from pipeline.errors import PipelineError
 from pipeline.workflow import Workflow
@@ -118,7 +116,6 @@ class Bench:
         return {
             "best": max(aucs),
             "last": aucs[-1],
-            "standard_error": standard_error(max(aucs), self.known["positives"], self.known["negatives"]),
             "aucs": aucs,
             "logloss": [epoch["logloss"] for epoch in tested],
             "clipped": [epoch["clipped"] for epoch in result["epochs"] if "clipped" in epoch],

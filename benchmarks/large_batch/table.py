@@ -8,13 +8,6 @@ from pathlib import Path
 from benchmarks.once import read
 
 
-def standard_error(auc: float, positives: int, negatives: int) -> float:
-    """Standard error of an AUC (Hanley and McNeil, Radiology 1982)."""
-    q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
-    variance = auc * (1 - auc) + (positives - 1) * (q1 - auc**2) + (negatives - 1) * (q2 - auc**2)
-    return float((variance / (positives * negatives)) ** 0.5)
-
-
 def print_tuned(out: Path) -> None:
     print("\ntuned at s = 1    row lr      L2  dense lr      AUC")
     for one in sorted(filter(None, map(read, out.glob("tune-*.json"))), key=lambda one: -(one["best"] or 0)):
@@ -27,9 +20,7 @@ def print_runs(out: Path, bayes_auc: float) -> dict[str, float]:
     runs = [one for one in map(read, sorted(out.glob("run-*.json"))) if one]
     best: dict[str, float] = {}
     print(f"\nbest possible AUC {bayes_auc:.5f}; means over the seeds that are there")
-    print(
-        "   s rule                  seeds best AUC  spread  last AUC std. err.  s/epoch  AUC of each epoch, first seed"
-    )
+    print("   s rule                  seeds best AUC  spread  last AUC  s/epoch  AUC of each epoch, first seed")
     for s, rule in sorted({(one["s"], one["rule"]) for one in runs}):
         same = [one for one in runs if (one["s"], one["rule"]) == (s, rule)]
         fine = [one for one in same if one["best"] is not None]
@@ -38,10 +29,10 @@ def print_runs(out: Path, bayes_auc: float) -> dict[str, float]:
             continue
         bests = [one["best"] for one in fine]
         best[f"{rule}_{s}"] = statistics.mean(bests)
-        means = [statistics.mean(one[what] for one in fine) for what in ("last", "standard_error", "epoch_seconds")]
+        means = [statistics.mean(one[what] for one in fine) for what in ("last", "epoch_seconds")]
         print(
             f"{s:4} {rule:21} {len(fine):5}  {best[f'{rule}_{s}']:.5f} {max(bests) - min(bests):.5f}   {means[0]:.5f}"
-            f"   {means[1]:.5f} {means[2]:8.1f}  {' '.join(_auc(auc, 4) for auc in fine[0]['aucs'])}"
+            f" {means[1]:8.1f}  {' '.join(_auc(auc, 4) for auc in fine[0]['aucs'])}"
         )
     return best
 

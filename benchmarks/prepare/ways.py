@@ -1,7 +1,6 @@
-"""One way to convert a log in Criteo's layout to Parquet: python -m benchmarks.prepare.ways WAY LOG OUT ROWS PIECE.
+"""One way to convert a log in Criteo's layout to Parquet: python -m benchmarks.prepare.ways WAY LOG OUT ROWS.
 
-It prints rows per second without the time of imports, rows per second of CPU time, bytes of the Parquet files per row,
-and peak memory in MiB.
+It prints rows per second without the time of imports, microseconds of CPU time a row, and peak memory in MiB.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
@@ -40,19 +38,15 @@ def read(log: Path) -> pa.Table:
     )
 
 
-def csv_alone(log: Path, out: Path, piece: str) -> None:
+def csv_alone(log: Path, out: Path) -> None:
     read(log)
 
 
-def csv_and_parquet(log: Path, out: Path, piece: str) -> None:
-    pq.write_table(read(log), out / "all.parquet")
-
-
-def same_parquet(log: Path, out: Path, piece: str) -> None:
+def same_parquet(log: Path, out: Path) -> None:
     _write_as_ours(read(log), out / "all.parquet")
 
 
-def same_parquet_split(log: Path, out: Path, piece: str) -> None:
+def same_parquet_split(log: Path, out: Path) -> None:
     table = read(log)
     split_N = np.random.default_rng(0).choice(3, len(table), p=[0.8, 0.1, 0.1])
     for place, split in enumerate(SPLITS):
@@ -64,15 +58,7 @@ def _write_as_ours(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, row_group_size=ROW_GROUP, use_dictionary=CATEGORIES, **OPTIONS)
 
 
-def ours(log: Path, out: Path, piece: str) -> None:
-    _ours(log, out, "--piece-size", piece)
-
-
-def ours_split(log: Path, out: Path, piece: str) -> None:
-    _ours(log, out, "--piece-size", piece, "--split", "ratio:validation=0.1,test=0.1")
-
-
-def _ours(log: Path, out: Path, *options: str) -> None:
+def ours(log: Path, out: Path, *options: str) -> None:
     said = StringIO()
     with redirect_stdout(said), redirect_stderr(said):
         code = prepare(["criteo", str(log), "--out", str(out), *options])
@@ -80,30 +66,17 @@ def _ours(log: Path, out: Path, *options: str) -> None:
         raise SystemExit(said.getvalue())
 
 
-def pandas(log: Path, out: Path, piece: str) -> None:
-    import pandas as pd
-
-    types = {"label": "int8"} | dict.fromkeys(NUMBERS, "Int32") | dict.fromkeys(CATEGORIES, "str")
-    frame = pd.read_csv(log, sep="\t", names=NAMES, header=None, dtype=types, quoting=3)
-    frame.to_parquet(out / "all.parquet")
+def ours_split(log: Path, out: Path) -> None:
+    ours(log, out, "--split", "ratio:validation=0.1,test=0.1")
 
 
-def polars(log: Path, out: Path, piece: str) -> None:
-    import polars as pl
-
-    types = {"label": pl.Int8} | dict.fromkeys(NUMBERS, pl.Int32) | dict.fromkeys(CATEGORIES, pl.String)
-    lines = pl.scan_csv(log, separator="\t", has_header=False, schema=types, quote_char=None)
-    lines.sink_parquet(out / "all.parquet")
-
-
-WAYS: dict[str, Callable[[Path, Path, str], None]] = {
+WAYS: dict[str, Callable[[Path, Path], None]] = {
     "csv_alone": csv_alone,
-    "csv_and_parquet": csv_and_parquet,
     "same_parquet": same_parquet,
     "same_parquet_split": same_parquet_split,
     "ours": ours,
     "ours_split": ours_split,
-} | {name: way for name, way in {"pandas": pandas, "polars": polars}.items() if find_spec(name)}
+}
 """Ways by name. The first is the limit: it writes nothing."""
 
 
@@ -114,18 +87,15 @@ def peak_mib() -> float:
 
 
 def main() -> None:
-    way, log, out, rows, piece = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
-    if find_spec(way):
-        __import__(way)
+    way, log, out, rows = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
     # Read the log once, so that as much of it as fits is in the page cache.
     with open(log, "rb") as file:
         while file.read(1 << 20):
             pass
     before, cpu_before = time.perf_counter(), time.process_time()
-    WAYS[way](log, out, piece)
+    WAYS[way](log, out)
     seconds, cpu_seconds = time.perf_counter() - before, time.process_time() - cpu_before
-    size = sum(path.stat().st_size for path in out.rglob("*.parquet"))
-    print(rows / seconds, rows / cpu_seconds, size / rows, peak_mib())
+    print(rows / seconds, 1e6 * cpu_seconds / rows, peak_mib())
     # Exit without freeing gigabytes of memory, which would take a while.
     sys.stdout.flush()
     os._exit(0)

@@ -1,16 +1,12 @@
-"""A trained model in use: scoring, serving, size and overload, each with its baseline.
+"""A trained model in use: scoring, serving and size.
 
 The parts (`--parts`) can be run separately:
 
 scoring   `pipeline score` against the run's own evaluation of the same split
 serving   `pipeline serve`: 200 candidates of 26 fields, about 2,000 keys, at hit rates of 0, 90, 95 and 99 % of its
           cache. First a closed loop, then open loops (Poisson arrivals, latency from the intended start) at 50 and 80 %
-          of its rate; the generator has one core, the server the other. Then separately: the request that reads nothing
-          (the same body, dropped by its deadline after parsing), the `preadv` of the missed pages, sequential and from
-          threads (the faster counts), and the dense part. "queue" is the latency of a server that takes exactly the
-          sum of these per request, one by one, at the same arrival times
+          of its rate, and at four times its rate; the generator has one core, the server the other
 size      memory of a server by number of keys, and the time to open the table
-overload  four times the capacity: what is admitted, and how much memory is left
 
 The tables are made each time and deleted. Needs at least two cores.
 """
@@ -24,7 +20,6 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.common import arguments, finish, machine
-from benchmarks.serve.overload import overload
 from benchmarks.serve.scoring import scoring
 from benchmarks.serve.servables import check_space, small_servable, write_servable
 from benchmarks.serve.serving import Scale, serving
@@ -32,7 +27,7 @@ from benchmarks.serve.size import size
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.storage.reader import allow_many_files
 
-PARTS = ("scoring", "serving", "size", "overload")
+PARTS = ("scoring", "serving", "size")
 QUICK = Scale(4 << 20, rounds=1, closed=30, seconds=0.5, overload_seconds=2.0)
 
 
@@ -54,16 +49,11 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     if args.parts == ["scoring"]:
         return ratios
     small = small_servable(folder, tuple(args.hidden))
-    if {"serving", "overload"} & set(args.parts):
+    if "serving" in args.parts:
         num_keys = check_space(folder, args.keys, small.page_format)
         table = write_servable(small, folder / "served", num_keys, keep_keys=True)
-        size_of = f"{len(table.fences_N):,} pages, {table.num_bytes / 2**30:.1f} GiB"
-        cache = f"{scale.memory_bytes / 2**20:.0f} MiB"
-        print(f"\nserved: {table.num_keys:,} keys on {size_of}, --memory {cache}, MLP {args.hidden}", flush=True)
-        if "serving" in args.parts:
-            ratios |= serving(table, scale)
-        if "overload" in args.parts:
-            ratios |= overload(table, scale)
+        print(f"\nserved: {table.num_keys:,} keys, MLP {args.hidden}", flush=True)
+        ratios |= serving(table, scale)
         shutil.rmtree(table.folder)
     if "size" in args.parts:
         ratios |= size(small, folder, tuple(args.sizes), 8 << 20 if args.quick else 512 << 20)

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +36,15 @@ class Body:
         return {"Content-Type": "application/octet-stream", LENGTH: str(self.header_bytes)}
 
 
-def body_of(values_FB: I64, timeout: int | None = None) -> Body:
-    """Binary tensors of the columns c0, c1, ... `timeout`: microseconds after which no more rows may be read."""
+def body_of(values_FB: I64) -> Body:
+    """Binary tensors of the columns c0, c1, ..."""
     num_bytes = {"binary_data_size": values_FB.shape[1] * 8}
     inputs = [
         {"name": f"c{f}", "datatype": "INT64", "shape": [values_FB.shape[1]], "parameters": num_bytes}
         for f in range(NUM_FIELDS)
     ]
     asked = {"outputs": [{"name": "click.probability", "parameters": {"binary_data": True}}]}
-    more = {} if timeout is None else {"parameters": {"timeout": timeout}}
-    text = json.dumps({"inputs": inputs, **asked, **more}).encode()
+    text = json.dumps({"inputs": inputs, **asked}).encode()
     return Body(text + values_FB.tobytes(), len(text))
 
 
@@ -58,8 +56,6 @@ class Measured:
     """Seconds from the intended start."""
     statuses: I64
     """HTTP status; 0 if the connection broke."""
-    late: F64
-    """Seconds from the intended to the actual start: the generator was late, or all connections were in use."""
     seconds: float
     """Seconds from the first intended start to the last answer."""
 
@@ -83,7 +79,7 @@ def load(address: tuple[str, int], bodies: Sequence[Body], moments: F64, connect
     """Send a request at each of these times, with the bodies in turn, over persistent connections. Time 0 means as soon
     as a connection is free (a closed loop); latencies then count from the actual start."""
     count, closed = len(moments), not moments.any()
-    latencies, late, statuses = np.zeros(count), np.zeros(count), np.zeros(count, np.int64)
+    latencies, statuses = np.zeros(count), np.zeros(count, np.int64)
     following, lock = iter(range(count)), threading.Lock()
     ready = threading.Barrier(connections + 1)
     begun = 0.0
@@ -101,7 +97,6 @@ def load(address: tuple[str, int], bodies: Sequence[Body], moments: F64, connect
             if (wait := intended - time.perf_counter()) > 0:
                 time.sleep(wait)
             started = time.perf_counter()
-            late[n] = 0 if closed else started - intended
             try:
                 body = bodies[n % len(bodies)]
                 connection.request("POST", PATH, body.content, body.headers)
@@ -120,26 +115,10 @@ def load(address: tuple[str, int], bodies: Sequence[Body], moments: F64, connect
     ready.wait()
     for thread in threads:
         thread.join()
-    return Measured(latencies, statuses, late, time.perf_counter() - begun)
+    return Measured(latencies, statuses, time.perf_counter() - begun)
 
 
 def closed_loop(
     address: tuple[str, int], bodies: Sequence[Body], count: int, connections: int = CONNECTIONS
 ) -> Measured:
     return load(address, bodies, np.zeros(count), connections)
-
-
-class Steal:
-    """Share of CPU time that the hypervisor gave to others since the last call."""
-
-    def __init__(self) -> None:
-        self._before = self._read()
-
-    def look(self) -> float:
-        before, self._before = self._before, self._read()
-        stolen, total = self._before[0] - before[0], self._before[1] - before[1]
-        return stolen / max(1, total)
-
-    def _read(self) -> tuple[int, int]:
-        ticks = [int(n) for n in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
-        return ticks[7], sum(ticks)

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.serve.load import Body, body_of
 from benchmarks.serve.servables import NUM_FIELDS, Table, values_of
-from pipeline.records import I64, U64
+from pipeline.records import U64
 
 CANDIDATES = 200
 USER_FIELDS = 16
@@ -23,17 +23,15 @@ HOT_SHARE = 0.25
 class Requests:
     """Makes requests one after the other. No key of the walk occurs in two of them."""
 
-    def __init__(self, table: Table, memory_bytes: int, page_bytes: int, seed: int = 0) -> None:
-        self._table = table
-        self._rng = np.random.default_rng(seed)
+    def __init__(self, table: Table, memory_bytes: int, page_bytes: int) -> None:
+        self._rng = np.random.default_rng(0)
         num_hot = min(int(HOT_SHARE * memory_bytes / page_bytes), len(table.fences_N) // 2)
         pages = self._rng.permutation(len(table.fences_N))
         firsts = np.append(table.first_keys, len(table.keys_N))
         self._hot_keys: U64 = np.concatenate(
             [table.keys_N[firsts[page] : firsts[page + 1]] for page in pages[:num_hot]]
         )
-        self._walk: I64 = pages[num_hot:]
-        self._walk_keys: U64 = table.keys_N[firsts[self._walk]]
+        self._walk_keys: U64 = table.keys_N[firsts[pages[num_hot:]]]
         self._at = 0
 
     def warming(self) -> list[Body]:
@@ -41,27 +39,18 @@ class Requests:
         count = -(-len(self._hot_keys) // NUM_KEYS)
         return [self._body(np.resize(np.roll(self._hot_keys, -NUM_KEYS * n), NUM_KEYS)) for n in range(count)]
 
-    def bodies(self, count: int, hit_rate: float, timeout: int | None = None) -> list[Body]:
-        return [self._body(self._keys(hit_rate), timeout) for _ in range(count)]
-
-    def missed_pages(self, hit_rate: float) -> I64:
-        """Sorted pages that the next request would read."""
-        found: I64 = np.sort(self._walk[self._next(hit_rate)])
-        return found
+    def bodies(self, count: int, hit_rate: float) -> list[Body]:
+        return [self._body(self._keys(hit_rate)) for _ in range(count)]
 
     def _keys(self, hit_rate: float) -> U64:
-        cold = self._next(hit_rate)
+        count = round((1 - hit_rate) * NUM_KEYS)
+        cold = np.arange(self._at, self._at + count) % len(self._walk_keys)
+        self._at += count
         keys: U64 = np.concatenate([self._walk_keys[cold], self._rng.choice(self._hot_keys, NUM_KEYS - len(cold))])
         return self._rng.permutation(keys)
 
-    def _next(self, hit_rate: float) -> I64:
-        count = round((1 - hit_rate) * NUM_KEYS)
-        cold: I64 = np.arange(self._at, self._at + count) % len(self._walk)
-        self._at += count
-        return cold
-
-    def _body(self, keys_K: U64, timeout: int | None = None) -> Body:
+    def _body(self, keys_K: U64) -> Body:
         keys_FB = np.empty((NUM_FIELDS, CANDIDATES), np.uint64)
         keys_FB[:USER_FIELDS] = keys_K[:USER_FIELDS, None]
         keys_FB[USER_FIELDS:] = keys_K[USER_FIELDS:].reshape(-1, CANDIDATES)
-        return body_of(values_of(keys_FB), timeout)
+        return body_of(values_of(keys_FB))

@@ -62,11 +62,6 @@ class Table:
     """[N] keys in order, or none if there are many."""
 
     @property
-    def num_bytes(self) -> int:
-        """Size of the part files."""
-        return sum(path.stat().st_size for path in (self.folder / ROWS_FOLDER).iterdir())
-
-    @property
     def first_keys(self) -> I64:
         """[pages] index of the first key of each page."""
         found: I64 = np.searchsorted(self.keys_N, self.fences_N.astype(np.uint64) << np.uint64(32))

@@ -69,8 +69,7 @@ class Server:
         connection.close()
         return sum(float(n) for n in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
 
-    def keys(self) -> tuple[float, float, float]:
-        """Keys whose page was in the cache, others, and pages read."""
-        names = ("keys_hit", "keys_missed", "pages_read")
-        hit, missed, pages = (self.counter(f"pipeline_servable_{name}_total") for name in names)
-        return hit, missed, pages
+    def keys(self) -> tuple[float, float]:
+        """Keys whose page was in the cache, and others."""
+        hit, missed = (self.counter(f"pipeline_servable_keys_{name}_total") for name in ("hit", "missed"))
+        return hit, missed

@@ -1,8 +1,13 @@
-"""Memory of a server by number of keys, and the time to open its table."""
+"""Memory of a server by number of keys, and the time to open its table.
+
+`python -m benchmarks.serve.size FOLDER MEMORY_BYTES` opens a servable in a separate process, as the server does it, and
+prints the seconds.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -13,45 +18,31 @@ from benchmarks.serve.load import body_of, closed_loop
 from benchmarks.serve.requests import CANDIDATES
 from benchmarks.serve.servables import NUM_FIELDS, check_space, write_servable
 from benchmarks.serve.server import Server
+from pipeline.serving.http.answer import probe
 from pipeline.serving.servable import OpenedServable
+from pipeline.serving.served_model import open_served
 
 MIB = 1 << 20
-ALLOWED_MIB = 64
-BYTES_A_KEY = 0.1
-OPENING_SECONDS, SECONDS_A_PAGE = 2.0, 20e-9
 
 
 def size(small: OpenedServable, folder: Path, sizes: tuple[int, ...], memory_bytes: int) -> dict[str, float]:
-    """Write a servable of each size, serve it until its cache is full, and print memory and time."""
-    with Server(small.folder, memory_bytes) as server:
-        interpreter = server.memory("RssAnon")
-    print(f"\nsize: --memory {memory_bytes / MIB:,.0f} MiB; RssAnon with a tiny servable {interpreter / MIB:,.0f} MiB")
-    columns = ("keys", "pages", "disk / rows", "MiB opened", "MiB filled", "MiB limit", "s to open", "s limit")
-    print(" ".join(f"{column:>12}" for column in columns))
-    ratios: dict[str, float] = {}
+    """Write a servable of each size, serve it until its cache is full, and print memory and time. Returns those of the
+    last."""
+    filled, seconds = 0, 0.0
     for wanted in sizes:
         num_keys = check_space(folder, wanted, small.page_format)
-        begun = time.perf_counter()
         table = write_servable(small, folder / f"keys-{num_keys}", num_keys, keep_keys=False)
-        written, pages = time.perf_counter() - begun, len(table.fences_N)
-        seconds = in_own_process("serve.opening", table.folder, memory_bytes)
+        seconds = in_own_process("serve.size", table.folder, memory_bytes)
         with Server(table.folder, memory_bytes) as server:
-            opened = server.memory("RssAnon")
-            fill(server, pages, memory_bytes // small.page_format.page_bytes)
+            fill(server, len(table.fences_N), memory_bytes // small.page_format.page_bytes)
             filled = server.memory("RssAnon")
-        limit = interpreter + memory_bytes + ALLOWED_MIB * MIB + BYTES_A_KEY * table.num_keys
-        of_time = OPENING_SECONDS + SECONDS_A_PAGE * pages
-        disk = pages * small.page_format.page_bytes / (table.num_keys * small.page_format.row_bytes)
-        memory = " ".join(f"{num_bytes / MIB:12,.0f}" for num_bytes in (opened, filled, limit))
-        print(f"{table.num_keys:12,} {pages:12,} {disk:12.4f} {memory} {seconds:12.2f} {of_time:12.2f}", flush=True)
         print(
-            f"   written in {written:,.0f} s; of the limits: memory {filled / limit:.2f}, time {seconds / of_time:.2f}"
+            f"{table.num_keys:,} keys, --memory {memory_bytes / MIB:,.0f} MiB: {filled / MIB:,.0f} MiB when the cache "
+            f"is full, opened in {seconds:.2f} s",
+            flush=True,
         )
-        name = f"{wanted // 10**6}m" if wanted >= 10**6 else f"{wanted // 1000}k"
-        ratios |= {f"memory_vs_limit_{name}": filled / limit, f"opening_vs_limit_{name}": seconds / of_time}
-        ratios[f"disk_vs_rows_{name}"] = disk
         shutil.rmtree(table.folder)
-    return ratios
+    return {"memory_mib": filled / MIB, "opened_s": seconds}
 
 
 def fill(server: Server, num_pages: int, num_slots: int) -> None:
@@ -61,3 +52,16 @@ def fill(server: Server, num_pages: int, num_slots: int) -> None:
     for _ in range(0, num_keys, 50 * NUM_FIELDS * CANDIDATES):
         bodies = [body_of(rng.integers(-(2**63), 2**63 - 1, (NUM_FIELDS, CANDIDATES))) for _ in range(50)]
         closed_loop(server.address, bodies, len(bodies), 4)
+
+
+def main() -> None:
+    folder, memory_bytes = Path(sys.argv[1]), int(sys.argv[2])
+    begun = time.perf_counter()
+    served = open_served(folder, memory_bytes, None, None)
+    probe(served)
+    print(time.perf_counter() - begun)
+    served.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,6 @@ import psutil
 
 from benchmarks.cases import make_workflow
 from benchmarks.once import Quiet
-from benchmarks.workers.timers import Timers, seconds_of_calls
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.local import local_client
 from pipeline.cluster.pool import WorkerPool
@@ -87,45 +86,29 @@ def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
             crew = local_crew(setup, source, device, client)
         else:
             pool = stack.enter_context(closing(WorkerPool(spec)))
-            client = pool.client
-            client.register_plugin(Timers())
             crew = dask_crew(setup, source, pool)
         driver = Driver(setup, source, folder_of(setup, run_dir), crew, progress=progress).open()
         calls = Calls()
         driver.runner.observers.append(calls)
         result = driver.run()
         assert result is not None
-        begin, end = window(progress)
-        timed = client.run(seconds_of_calls, begin, end) if world > 1 else {}
-    return steady(progress, calls.all, result) | {"timed": list(timed.values())}
+    return steady(progress, calls.all)
 
 
-def window(progress: Sampled) -> tuple[float, float]:
-    """Begin and end of the steady state."""
-    at = sorted(progress.cpu_at)
-    return progress.seconds_at[at[len(at) // 4]], progress.seconds_at[at[-1]]
-
-
-def steady(progress: Sampled, calls: list[StageCall], result: dict[str, Any]) -> dict[str, Any]:
-    """Figures of the steady state; only `sent` covers the whole run, per step."""
-    begin, end = window(progress)
+def steady(progress: Sampled, calls: list[StageCall]) -> dict[str, Any]:
+    """Figures of the steady state."""
     at = sorted(progress.cpu_at)
     first, last = at[len(at) // 4], at[-1]
+    begin, end = progress.seconds_at[first], progress.seconds_at[last]
     times = StageTimes(call for call in calls if call.start >= begin and call.stop <= end)
     cpu = [b - a for a, b in zip(progress.cpu_at[first], progress.cpu_at[last], strict=True)]
     return {
         "examples_per_s": (last - first) / (end - begin),
-        "seconds": end - begin,
         "examples": last - first,
-        "driver_cpu": cpu[0],
+        # A single worker is a thread of the driver's process.
+        "driver_cpu": cpu[0] if cpu[1:] else 0.0,
         "worker_cpu": statistics.mean(cpu[1:]) if cpu[1:] else cpu[0],
         "stages": times.seconds,
-        "stages_cpu": times.cpu_seconds,
-        "sent": {
-            kind: statistics.mean(worker[kind]["bytes_per_step"] for worker in result["workers"] if kind in worker)
-            for kind in ("rows", "gradients", "dense")
-            if result["workers"]
-        },
     }
 
 

@@ -20,7 +20,7 @@ EVERY, WEEKLY = pytest.mark.prove(every=True), pytest.mark.prove(weekly=True)
 
 
 def test_every_folder_of_benchmarks_has_one_that_is_run():
-    folders = {path.parent.name for path in (ROOT / "benchmarks").rglob("__init__.py")} - {"benchmarks", "scaling"}
+    folders = {path.parent.name for path in (ROOT / "benchmarks").rglob("__init__.py")} - {"benchmarks"}
     assert {name.split(".")[1] for name in NAMES} >= folders
 
 

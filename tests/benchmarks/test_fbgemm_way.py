@@ -43,15 +43,6 @@ def weights(way):
     return embedding, way.first_order.split_embedding_weights()[0].detach()[:, :1].clone()
 
 
-def test_a_lookup_matches_that_of_an_embedding(way, ids):
-    embedding, first = weights(way)
-    for at in range(BATCHES):
-        ids_BF = torch.from_numpy(ids[at * BATCH : (at + 1) * BATCH])
-        embeddings_BFD, first_B1 = way.look_up(at)
-        assert torch.equal(embeddings_BFD, torch.nn.functional.embedding(ids_BF, embedding))
-        torch.testing.assert_close(first_B1, torch.nn.functional.embedding(ids_BF, first).sum(1))
-
-
 def test_steps_match_rowwise_adagrad_by_hand(way, ids, labels):
     rows = [w.requires_grad_() for w in weights(way)]
     squares = [torch.zeros(len(w), 1) for w in rows]

@@ -3,9 +3,9 @@
 import pytest
 from support.oracle.data_path import Machine
 
-from pipeline.commits.inspect import Defect, check_chunk, named_chunks
+from pipeline.commits.inspect import check_chunk, named_chunks
 from pipeline.storage.files import checksum
-from pipeline.storage.log import keys_file, rows_file
+from pipeline.storage.log import rows_file
 
 CHUNK = 4
 
@@ -37,22 +37,6 @@ def test_a_chunk_is_named_once_with_all_its_commits(made):
         **dict.fromkeys(both, (1, 2)),
     }  # fmt: skip
     assert [chunk.number for chunk in named] == sorted(chunk.number for chunk in named)
-
-
-@pytest.mark.parametrize("file_of", [rows_file, keys_file])
-def test_a_flipped_bit_or_missing_file_is_found_and_blames_its_file(made, file_of):
-    run_dir, manifests = made
-    number = manifests[0].chunks[1].number
-    naming = tuple(n for n, manifest in enumerate(manifests, 1) if number in {c.number for c in manifest.chunks})
-    assert check(run_dir, manifests, number) == []
-    file = file_of(run_dir / "table.zarr", number)
-    content = file.read_bytes()
-    for at in range(0, len(content), 3):
-        file.write_bytes(content[:at] + bytes([content[at] ^ 8]) + content[at + 1 :])
-        (finding,) = check(run_dir, manifests, number)
-        assert (finding.file, finding.commits) == (file, naming)
-    file.unlink()
-    assert check(run_dir, manifests, number) == [Defect(file, "is missing", naming)]
 
 
 @pytest.mark.parametrize("at", [5, -1])

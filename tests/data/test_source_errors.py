@@ -57,18 +57,6 @@ def test_a_wrong_column_type_is_refused_by_name(tmp_path, name, values, found, s
         assert words in message
 
 
-@pytest.mark.parametrize(
-    ("column", "other", "found"), [("c", [[1]], "lists of integers"), ("c", ["1"], "text"), ("user", ["1"], "text")]
-)
-def test_files_of_different_column_types_are_refused(tmp_path, column, other, found):
-    write(tmp_path / "train/a.parquet", label=[0], c=[1], user=[1])
-    write(tmp_path / "test/b.parquet", **{"label": [0], "c": [1], "user": [1]} | {column: other})
-    message = refusal(data_of(tmp_path, test=("test",)), group="user")
-    assert f"test/b.parquet: column {column!r} (" in message
-    assert f") holds {found}, expected integers as in" in message
-    assert "train/a.parquet; write the column with one type" in message
-
-
 def test_a_missing_column_is_named_with_the_existing_ones(tmp_path):
     write(tmp_path / "train/a.parquet", label=[0], d=[1])
     message = refusal(data_of(tmp_path))

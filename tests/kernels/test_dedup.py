@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.data.batches import batches, make_batch
+from support.data.batches import batches
 
 from pipeline.kernels.dedup import (
     RUN,
@@ -98,16 +98,6 @@ def test_entries_of_an_earlier_array_never_count_as_keys(base):
     assert keys_U[:10].tolist() == two.tolist()
 
 
-def test_several_arrays_share_one_table_and_its_numbers():
-    table, keys_U = tables(32)
-    one, two = np.array([5, 6, 5], np.uint64), np.array([6, 7, 7], np.uint64)
-    inverse = np.empty(3, np.int32)
-    assert unique_keys(one, 0, table, 1, keys_U, 0, inverse) == (3, 2)
-    assert unique_keys(two, 0, table, 1, keys_U, 2, inverse) == (3, 3)
-    assert keys_U[:3].tolist() == [5, 6, 7]
-    assert inverse.tolist() == [1, 2, 2]
-
-
 def test_each_number_is_replaced_once_in_place():
     own_V = np.array([0, 2, 2, 1], np.int32)
     renumber(own_V, np.array([2, 0, 1], np.int32), own_V)
@@ -145,30 +135,10 @@ def test_the_reference_keeps_occurrences_in_tile_order(batch):
     np.testing.assert_array_equal(np.diff(starts_P), counts)
 
 
-def test_a_key_of_two_fields_is_summed_field_by_field():
-    """One key everywhere, two fields, two tiles: field 0 of tile 0, field 1 of tile 0, then tile 1 likewise."""
-    batch = make_batch(0, TILE + 2, num_single=2, num_multi=0, num_keys=1)
-    first, second = np.arange(TILE), np.arange(TILE, TILE + 2)
-    expected = np.concatenate([2 * first, 2 * first + 1, 2 * second, 2 * second + 1])
-    np.testing.assert_array_equal(grouped(batch)[0], expected)
-
-
 def test_values_of_sequences_follow_those_of_all_fields():
     """Two examples with a field each, and lists of the same key: [2, 2] values, and [0, 1]."""
     bags_MB = np.array([[2, 4, 6], [6, 6, 7]], np.int32)
     assert sources_reference(np.zeros(7, np.int32), bags_MB, [0], [], 2) == [[0, 1, 2, 3, 4, 5, 6]]
-
-
-def test_an_empty_bag_gives_no_occurrence():
-    bags_MB = np.array([[0, 0, 2, 2]], np.int32)
-    inverse_V = np.array([0, 0], np.int32)
-    assert sources_reference(inverse_V, bags_MB, [], [0], 3) == [[1, 1]]
-    source_V = np.full(2, -1, np.int32)
-    none = np.empty(0, np.int32)
-    starts_P = np.empty(2, np.int32)
-    group_sources(inverse_V, bags_MB, none, np.array([0], np.int32), 3, starts_P, source_V)
-    assert source_V.tolist() == [1, 1]
-    assert starts_P.tolist() == [0, 2]
 
 
 @settings(deadline=None, max_examples=100)

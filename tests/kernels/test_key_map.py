@@ -115,21 +115,6 @@ def test_a_table_answers_as_a_dict(lines, larger, rounds, asked):
     assert grown.find([*held, *more]) == [*held.values(), *more.values()]
 
 
-@pytest.mark.parametrize(("lines", "larger"), [(300, 317), (4300, 4730)])
-def test_a_full_table_keeps_every_key(lines, larger):
-    rng = np.random.default_rng(lines)
-    table, grown = Table(lines), Table(larger)
-    mixed = np.unique(rng.integers(0, 2**BITS, int(0.925 * lines * table.slots), np.uint64))
-    rng.shuffle(mixed)
-    entries = dict(zip(mixed.tolist(), rng.integers(0, 2**PLACE_BITS, len(mixed)).tolist(), strict=True))
-    assert table.enter(entries)
-    assert table.copied_into(grown)
-    others = [mixed ^ 1 for mixed in entries if mixed ^ 1 not in entries]
-    for full in (table, grown):
-        assert full.find([*entries]) == [*entries.values()]
-        assert set(full.find(others)) == {UNKNOWN}
-
-
 def test_a_table_without_room_for_a_key_says_so():
     """All keys have the last home, after which only the spare lines follow."""
     table, smaller = Table(8), Table(8)

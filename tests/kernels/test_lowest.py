@@ -46,12 +46,3 @@ def test_threads_and_parts_change_no_victim(num_threads, highest):
 def test_fewer_evictable_slots_than_victims_are_refused():
     with pytest.raises(IndexError):
         lowest_of([1, 2, 3], [0, 0, 0], [1, 0, 1], 3)
-
-
-def test_of_equal_scores_the_lower_slots_are_taken():
-    assert lowest_of([7] * 5, [3] * 5, [1, 0, 1, 1, 1], 3) == [0, 2, 3]
-
-
-def test_the_major_part_counts_before_the_minor_one():
-    assert lowest_of([1, 0, 0], [0, 9, 8], [1, 1, 1], 2) == [1, 2]
-    assert lowest_of([1, 0, 0], [0, 9, 8], [1, 1, 1], 1) == [2]

@@ -1,7 +1,6 @@
 """Weights of keys found within pages, in every precision, against the reference."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.depth import examples
@@ -64,14 +63,3 @@ def test_every_finite_half_becomes_the_same_number():
     take_rows(pages, slots, slots, np.zeros(len(halves), np.uint64), FLOAT16, 1, 16, weights, found)
     assert found.all()
     assert weights.tobytes() == halves.view(np.float16).astype(np.float32).tobytes()
-
-
-@pytest.mark.parametrize("precision", PRECISION_NUMBERS.values())
-def test_a_page_of_one_row_has_only_that(precision):
-    pages = random_pages(np.random.default_rng(2), [1], 1, precision)
-    keys, found = np.array([0, 10, 1], np.uint64), np.zeros(3, np.bool_)
-    take_rows(
-        pages, np.zeros(3, np.int32), np.arange(3, dtype=np.int32), keys, precision, MAX_ROWS, 2,
-        np.empty((3, 3), np.float32), found,
-    )  # fmt: skip
-    assert found.tolist() == [True, False, False]

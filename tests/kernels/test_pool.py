@@ -1,10 +1,9 @@
 """From rows to embeddings, bit for bit as the plain reference."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.data.batches import batches, make_batch, same_bits
+from support.data.batches import batches, same_bits
 
 from pipeline.kernels.pool import lookup, lookup_reference, pool_bags, pool_reference, pool_singles
 
@@ -34,14 +33,6 @@ def test_pooling_matches_the_reference(batch, dim, first_order, means):
     same_bits(embeddings, expected)
     if first_order:
         same_bits(first, expected_first)
-
-
-@pytest.mark.parametrize("mean", [0, 1])
-def test_an_empty_bag_pools_to_zero(mean):
-    batch = make_batch(1, 5, num_single=0, num_multi=1, num_keys=1, longest_bag=0)
-    embeddings, first = pooled(batch, np.ones((1, 3), np.float32), np.array([mean], np.int32), 2, True)
-    assert not embeddings.any()
-    assert not first.any()
 
 
 def test_a_bag_is_summed_in_the_order_of_its_values():

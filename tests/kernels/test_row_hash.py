@@ -30,14 +30,6 @@ def test_the_hash_is_the_sum_of_the_references(rows, data):
     assert hash_of(rows, num_words, total) == expected & MASK
 
 
-@settings(deadline=None, max_examples=40)
-@given(TABLES, st.randoms())
-def test_the_hash_never_depends_on_the_order_of_rows(rows, random):
-    expected = hash_of(rows)
-    random.shuffle(rows)
-    assert hash_of(rows) == expected
-
-
 def test_a_change_of_any_one_bit_changes_the_hash():
     rows = np.random.default_rng(0).integers(0, 2**32, (3, 9), np.uint32)
     seen = {hash_of(rows)}
@@ -67,11 +59,6 @@ def test_zeros_change_the_hash():
     assert hash_of([[0, 0]]) != 0
     assert hash_of([[0, 0]]) != hash_of([[0]])
     assert hash_of([[0], [0]]) != hash_of([[0]])
-
-
-def test_words_past_the_given_number_are_left_out_of_the_hash():
-    assert hash_of([[1, 2, 3]], num_words=2) == hash_of([[1, 2, 9]], num_words=2)
-    assert hash_of([[1, 2, 3]]) != hash_of([[1, 2, 9]])
 
 
 def test_the_low_half_carries_into_the_high_half():

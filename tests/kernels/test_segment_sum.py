@@ -68,17 +68,6 @@ def test_a_sum_has_the_bits_of_tiles_summed_separately(num_examples):
     same_bits(out, np.array([[total]], np.float32))
 
 
-def test_the_order_of_unique_keys_changes_no_bit_of_a_sum():
-    batch = make_batch(3, 2 * TILE + 7, num_single=2, num_multi=1, num_keys=40)
-    grads, first, _ = gradients(batch, 3)
-    source_V, starts_P = batch.sources()
-    turn = np.random.default_rng(0).permutation(batch.num_unique)
-    groups = [source_V[starts_P[p] : starts_P[p + 1]] for p in turn]
-    other_starts = np.cumsum([0, *map(len, groups)]).astype(np.int32)
-    out = summed(batch, grads, first, NONE, 4, source_V, starts_P)
-    same_bits(summed(batch, grads, first, NONE, 4, np.concatenate(groups), other_starts), out[turn])
-
-
 @pytest.mark.parametrize("mean", [False, True])
 def test_the_gradient_of_a_mean_is_divided_by_its_bag_length(mean):
     bags_MB = np.array([[0, 0, 1, 4], [4, 6, 6, 7]], np.int32)

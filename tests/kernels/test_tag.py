@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.tag import first_wrong_tag, set_tags, tag_factors, tag_reference
+from pipeline.kernels.tag import first_wrong_tag, set_tags, tag_reference
 
 WORD = st.integers(0, 2**32 - 1)
 
@@ -58,13 +58,6 @@ def test_the_first_wrong_row_is_named():
     assert first_wrong_tag(rows[5:]) == 2
     assert first_wrong_tag(rows[:4]) == -1
     assert first_wrong_tag(rows[:0]) == -1
-
-
-def test_factors_are_odd_and_distinct():
-    factors = tag_factors(1025)
-    assert len(factors) == 1024
-    assert (factors % 2 == 1).all()
-    assert len(set(factors.tolist())) == 1024
 
 
 def test_the_tag_is_that_of_logs_already_written():

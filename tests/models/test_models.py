@@ -1,6 +1,5 @@
 """Every model is its paper's equation, of as many parameters, and learns from all that it is given."""
 
-import itertools
 import textwrap
 
 import numpy as np
@@ -221,57 +220,6 @@ def test_a_probability_of_both_near_one_has_a_finite_loss():
         tower[-1].bias.data.fill_(60.0)
     output = model(*examples("ESMM", dtype=torch.float32))
     assert 10 < float(output.detach()[:, 1].min()) <= float(output.detach()[:, 1].max()) < torch.inf
-
-
-def mlp_count(num_inputs, hidden, num_out=1):
-    widths = [num_inputs, *hidden, *[1] * num_out]
-    return sum((before + 1) * after for before, after in itertools.pairwise(widths))
-
-
-X = 2
-INPUTS = F * D + X
-COUNTS = {
-    "LR": 1 + X,
-    "FM": 1 + X,
-    "DNN": mlp_count(INPUTS, HIDDEN),
-    "DNN_normed": mlp_count(INPUTS, HIDDEN) + 2 * sum(HIDDEN),
-    "WideDeep": 1 + X + mlp_count(INPUTS, HIDDEN),
-    "DeepFM": 1 + X + mlp_count(INPUTS, HIDDEN),
-    "DCN": 2 * 2 * INPUTS + mlp_count(INPUTS, HIDDEN, 0) + INPUTS + HIDDEN[-1] + 1,
-    "DCNv2": 2 * (INPUTS + 1) * INPUTS + mlp_count(INPUTS, HIDDEN, 0) + INPUTS + HIDDEN[-1] + 1,
-    "DCNv2_stacked": 2 * (INPUTS + 1) * INPUTS + mlp_count(INPUTS, HIDDEN) + 2 * sum(HIDDEN),
-    "DCNMix": (
-        2 * (3 * (2 * INPUTS * 2 + 2 * 2) + INPUTS) + 3 * INPUTS
-        + mlp_count(INPUTS, HIDDEN, 0) + INPUTS + HIDDEN[-1] + 1
-    ),
-    "xDeepFM": 1 + X + mlp_count(INPUTS, HIDDEN) + (F * F + 1) * 3 + (3 * F + 1) * 2 + 3 + 2,
-    "AutoInt": X * D + 4 * D * 6 + 4 * 6 * 6 + (F + X) * 6 + 1,
-    "FCN": 2 * (2 * (INPUTS * INPUTS // 2 + INPUTS + INPUTS) + INPUTS + 1),
-    "FCN_heads": 3 * (6 * 3 + 6 + 2 * 3) + 2 * (6 + 1),
-    "FinalNet": (
-        F * (F + 1) + mlp_count(INPUTS + F * D, (6, 4)) + 2 * (6 + 4) + mlp_count(INPUTS, (4, 4)) + 2 * (4 + 4)
-    ),
-    "FinalNet_one": (INPUTS + 1) * 10 + 2 * 5 + (5 + 1) * 8 + 2 * 4 + 4 + 1,
-    "MaskNet": (
-        2 * F * D + mlp_count(INPUTS, (INPUTS, INPUTS), 0) + INPUTS * 6 + 2 * 6 + mlp_count(INPUTS, (6, 6), 0) + 6 * 5
-        + 2 * 5 + 5 + 1
-    ),
-    "MaskNet_parallel": (
-        2 * F * D + 2 * (mlp_count(INPUTS, (7, INPUTS), 0) + INPUTS * 5 + 2 * 5) + mlp_count(10, (6,))
-    ),
-    "MMoE": 3 * mlp_count(INPUTS, HIDDEN, 0) + 2 * (INPUTS + 1) * 3 + 2 * mlp_count(5, (4,)),
-    "PLE": (
-        7 * (INPUTS + 1) * 6 + (INPUTS + 1) * (5 + 5 + 7) + 7 * (6 + 1) * 5 + (6 + 1) * (5 + 5) + 2 * mlp_count(5, (4,))
-    ),
-    "ESMM": 2 * mlp_count(INPUTS, HIDDEN),
-    "AITM": 2 * mlp_count(INPUTS, HIDDEN, 0) + 4 * (5 + 1) * 5 + 2 * mlp_count(5, (4,)),
-    "SharedBottom": mlp_count(INPUTS, HIDDEN, 0) + mlp_count(HIDDEN[-1], (4,)),
-}  # fmt: skip
-
-
-@MODELS
-def test_a_model_has_as_many_parameters_as_its_paper_says(name):
-    assert num_parameters(make(name, X)) == COUNTS[name]
 
 
 DEEP = {"hidden": (400, 400, 400), "batch_norm": True}

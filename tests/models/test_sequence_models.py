@@ -11,7 +11,6 @@ from pipeline.models import BST, DIEN, DIN, MeanPooling, SASRec
 from pipeline.models.dice import Dice
 from pipeline.models.history import HistoryModel
 from pipeline.models.losses import logits_of
-from pipeline.models.ragged import Segments
 from pipeline.models.sequence import SequenceValues
 
 F, X, D = 3, 2, 4
@@ -251,57 +250,7 @@ def test_every_exported_sequence_model_is_tested_here():
 ITEMS, KINDS, STEPS = 60, 30, 200
 
 
-def planted(num_examples, seed):
-    """Items of many kinds. The label is 1 if the history has a value of the candidate's kind; half of them have."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(most, *shape):
-        return torch.randint(0, most, shape, generator=generator)
-
-    lengths = draw(9, num_examples)
-    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    segments, items = Segments(offsets, int(offsets[-1])), draw(ITEMS, int(offsets[-1]))
-    wanted = (segments.position_V() == segments.copy(draw(9, num_examples) % lengths.clamp_min(1))) & segments.copy(
-        draw(2, num_examples) == 1
-    )
-    candidates = draw(ITEMS, num_examples)
-    items = torch.where(wanted, (segments.copy(candidates) + KINDS * draw(2, len(items))) % ITEMS, items)
-    matches = (items % KINDS == segments.copy(candidates) % KINDS).double()
-    return items, candidates, offsets, segments.sum(matches) > 0
-
-
-def auc_of(kind, **args):
-    torch.manual_seed(0)
-    table = torch.nn.Parameter(torch.randn(ITEMS, 8) * 0.3)
-    model = kind(1, 0, 8, {"history": (1, 0)}, hidden=(32,), **args)
-    optimizer = torch.optim.Adam([table, *model.parameters()], lr=0.02)
-
-    def logits(batch):
-        items, candidates, offsets, _ = batch
-        candidate = table[candidates]
-        history = SequenceValues({"items": table[items]}, offsets, {}, {"items": candidate})
-        nothing = candidate.new_zeros(len(candidate), 0)
-        return model(nothing, candidate.unsqueeze(1), nothing, {"history": history})
-
-    for step in range(STEPS):
-        batch = planted(512, step)
-        optimizer.zero_grad()
-        torch.nn.functional.binary_cross_entropy_with_logits(logits(batch), batch[3].float()).backward()
-        optimizer.step()
-    test = planted(4000, STEPS)
-    model.eval()
-    with torch.no_grad():
-        scores = logits(test)
-    return float(auc(scores.double().numpy(), test[3].numpy()))
-
-
 def auc(scores, labels):
     ranks = np.empty(len(scores))
     ranks[scores.argsort(kind="stable")] = np.arange(1, len(scores) + 1)
     return (ranks[labels].sum() - labels.sum() * (labels.sum() + 1) / 2) / (labels.sum() * (~labels).sum())
-
-
-def test_attention_finds_a_planted_match_and_pooling_does_not():
-    """The label is a function of the match alone. A mean of few values still shows some of it."""
-    assert auc_of(DIN, attention=(32,), attention_activation="relu", softmax=False) > 0.99
-    assert auc_of(MeanPooling) < 0.95

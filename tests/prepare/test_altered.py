@@ -199,22 +199,6 @@ def test_an_output_may_be_a_link(source, whole, tmp_path, monkeypatch):
     assert contents(tmp_path / "real") == whole
 
 
-DAMAGES = {
-    "train/part-0000-00001.parquet": altered.flip,
-    "test/part-0000-00000.parquet": altered.delete,
-    ".prepare/write/part-0000-00002.json": altered.flip,
-}
-
-
-def test_damaged_files_are_made_again(source, whole, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out, 4) == 1
-    for name, way in DAMAGES.items():
-        way(out / name, random.Random(1), out)
-    assert altered.prepare(monkeypatch, source, out) == 0
-    assert contents(out) == whole
-
-
 def test_a_truncated_finished_output_is_refused_and_repaired(source, whole, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out) == 0

@@ -1,13 +1,10 @@
 """Raw logs become what a workflow trains on, the same bytes whoever makes them and however often that is cut short."""
 
-import errno
 import gzip
 import json
-import os
 import random
 import subprocess
 import sys
-import threading
 import time
 
 import pyarrow as pa
@@ -25,7 +22,7 @@ from pipeline.prepare.resume import unfinished
 from pipeline.prepare.run import begin, so_far
 from pipeline.prepare.steps import do_piece
 from pipeline.run import load
-from pipeline.storage.files import Files, checksum_of
+from pipeline.storage.files import checksum_of
 from pipeline.workflow import Storage
 
 NUM_LINES = 4_000
@@ -137,49 +134,6 @@ def test_a_small_preparation_imports_nothing_slow(tmp_path):
     imported = done.stdout.splitlines()[-1].split()
     assert {"pipeline", "pyarrow"} <= {*imported}, done.stderr
     assert not SLOW_TO_IMPORT & {*imported}
-
-
-@pytest.mark.prove
-def test_leftovers_of_a_killed_attempt_are_removed(tmp_path, source, whole):
-    out = tmp_path / "out"
-    planned(source, out)
-    names = {"": "_prepared.json", ".prepare/write": "part-0000-00000.json"}
-    for folder in ("", "train", "test", ".prepare/write"):
-        name = names.get(folder, "part-0000-00000.parquet")
-        (out / folder / f"{name}.{'0' * 32}.partial").write_bytes(b"half")
-    assert prepare("criteo", source, out, "--piece-size", PIECE, *SPLIT) == 0
-    assert contents(out) == whole
-
-
-class Full:
-    """The system, with a disk that is full from the n-th fsync on."""
-
-    def __init__(self, calls):
-        self._left, self._lock = calls, threading.Lock()
-
-    def fsync(self, descriptor):
-        with self._lock:
-            self._left -= 1
-        if self._left < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(descriptor)
-
-    def __getattr__(self, name):
-        return getattr(os, name)
-
-
-@pytest.mark.parametrize("calls", some([40, 100, 150], 100))
-def test_a_full_disk_is_one_error_and_the_rerun_completes(tmp_path, source, whole, monkeypatch, capsys, calls):
-    with monkeypatch.context() as patch:
-        patch.setattr(Files, "system", Full(calls))
-        assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 1
-    err = capsys.readouterr().err
-    assert err.count("error: ") == 1
-    assert "No space left on device" in err
-    assert "the same command resumes" in err
-    assert "Traceback" not in err
-    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
-    assert contents(tmp_path / "out") == whole
 
 
 @pytest.mark.prove

@@ -296,19 +296,6 @@ def test_a_damaged_page_is_named_and_other_keys_are_still_found(tmp_path):
     table.close()
 
 
-@pytest.mark.parametrize("swap", [((1, 3), (1, 4)), ((1, 3), (2, 3))])
-def test_a_page_in_the_place_of_another_is_named(tmp_path, swap):
-    keys, _, fences = random_table(tmp_path, SMALL, 3000)
-    contents = [np.fromfile(part_file(tmp_path, part), np.uint8).reshape(-1, 4096) for part in range(3)]
-    (part, page), (other, at) = swap
-    contents[other][at] = contents[part][page]
-    contents[other].tofile(part_file(tmp_path, other))
-    table = open_table(tmp_path, SMALL, fences)
-    with pytest.raises(Damaged, match=re.escape(f"{part_file(tmp_path, other)}: page {at} (")):
-        look_up(table, keys, 17)
-    table.close()
-
-
 def test_a_page_of_another_table_is_named(tmp_path):
     """Its tag is right: the same place of a table that was exported before."""
     format, keys = PageFormat(250, False), np.arange(1, 13, dtype=np.uint64) << np.uint64(40)

@@ -84,14 +84,6 @@ def test_scores_have_the_bits_of_the_evaluation(trained, tmp_path, capsys):
         assert f"{name} {reported[name]:.5f}" in said
 
 
-@pytest.mark.prove
-def test_files_cut_in_other_batches_have_the_scores_to_rounding(trained, tmp_path):
-    """Without the first file, of 14 rows, each batch of six begins at another row."""
-    score(trained, tmp_path / "out", data=[f"{trained.workflow.data.root}/test-[bc].parquet"])
-    found, expected = scored(tmp_path / "out").column("click.logit").to_numpy(), trained.logits_NT[14:, 0]
-    assert np.abs(found - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
-
-
 def test_metadata_name_commit_fingerprint_and_features(trained, tmp_path):
     score(trained, tmp_path / "out")
     metadata = pq.read_schema(tmp_path / "out" / "test-b.parquet").metadata

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -16,13 +17,13 @@ import pytest
 from conftest import NARROW, make_workflow, write_data
 from support.depth import some
 from support.http.oip import json_request
+from support.http.server import running
 from support.oracle.models import MODELS
 from support.oracle.optimizers import EXACT, POWERS
 from support.oracle.worker_cases import Squared
 from support.runs.evaluated_runs import bits_of, train_and_evaluate
-from support.runs.forked_commands import killed_and_finished
 from support.runs.harness import make_driver
-from test_scoring import OWN, contents
+from test_scoring import OWN
 from test_stop import ROOT
 
 import pipeline
@@ -37,6 +38,7 @@ from pipeline.serving.servable import (
     ONNX_FILE,
     REQUEST_FILE,
     RESPONSE_FILE,
+    ROWS_FOLDER,
     SERVABLE_MANIFEST,
     WEIGHTS_FILE,
     read_servable,
@@ -148,6 +150,17 @@ def test_an_export_has_a_request_of_test_rows_and_its_answer(trained, servable):
         shown, written = json.loads(answered.body), json.loads((servable / RESPONSE_FILE).read_text())
     assert {name: shown[name] for name in written} == written
     assert (np.float32(written["outputs"][0]["data"]) == trained.logits_NT[:2, 0]).all()
+
+
+def test_the_client_of_the_guide_gets_the_answer_of_an_export(servable):
+    guide = (ROOT / "docs" / "use.md").read_text()
+    (client,) = re.findall(r"```python\n(import json\nimport urllib.*?)```", guide, re.DOTALL)
+    exec(client, found := {})
+    with running(servable, lambda folder: open_served(folder, MEMORY, None, "torch")) as port:
+        url = f"http://127.0.0.1:{port}/v2/models/small/infer"
+        scores = found["ask"](url, (servable / REQUEST_FILE).read_bytes())
+    for output in json.loads((servable / RESPONSE_FILE).read_text())["outputs"]:
+        assert np.allclose(scores[output["name"]], output["data"], rtol=0, atol=1e-5)
 
 
 def test_a_request_is_made_up_where_the_data_are_gone(trained, tmp_path, without_programs):
@@ -376,7 +389,7 @@ def test_a_step_without_rates_is_refused(data_root, tmp_path, without_programs):
     assert not [link for link in Path("/proc/self/fd").iterdir() if str(tmp_path / "out") in os.path.realpath(link)]
 
 
-def test_verify_reads_every_bit(servable, tmp_path, capsys):
+def test_verify_reads_every_bit_and_opening_all_but_rows(servable, tmp_path, capsys):
     assert verify.main([str(servable)]) == 0
     assert "intact" in capsys.readouterr().out
     rng = np.random.default_rng(5)
@@ -389,6 +402,9 @@ def test_verify_reads_every_bit(servable, tmp_path, capsys):
         (folder / name).write_bytes(content)
         assert verify.main([str(folder)]) == 1, name
         assert "damaged" in capsys.readouterr().out
+        if name.parent.name != ROWS_FOLDER and name.name not in (ONNX_FILE, REQUEST_FILE, RESPONSE_FILE):
+            with pytest.raises((ValueError, OSError), match=re.escape(f"{folder / name}: ")):
+                pipeline.open_servable(folder, backend="torch")
         (folder / name).unlink()
         assert verify.main([str(folder)]) in (1, 2), name
         shutil.rmtree(folder)
@@ -407,13 +423,6 @@ def test_a_bfloat16_run_is_exported_in_float32(data_root, tmp_path, without_prog
     with pipeline.open_servable(tmp_path / "out", backend="torch") as opened:
         found = opened.predict(run.test).column("click.logit").to_numpy()
     assert 0 < np.abs(found - run.logits_NT[:, 0]).max() < 0.1
-
-
-@pytest.mark.prove
-def test_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_path):
-    whole = contents(servable)
-    for out in killed_and_finished(export_main, [trained.run_dir, "--commit", "last"], tmp_path, seed=4):
-        assert contents(out) == whole
 
 
 def test_a_missing_onnx_runtime_is_reported_with_its_extra(monkeypatch):

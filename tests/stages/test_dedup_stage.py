@@ -73,14 +73,6 @@ def test_the_workspace_grows_with_the_number_of_keys(num_threads):
     assert len(unique.keys_U) > 10_000
 
 
-def test_a_thread_that_works_on_several_batches_keeps_them_apart():
-    """Many batches, few threads, and the same tables for block after block."""
-    layout = FieldLayout((0, 1), (2,), (True,))
-    work = Workspace(layout, POOLS[3])
-    for seed in range(3):
-        check(make_examples(seed, 400, 400 * 17, layout, 5000), layout, work)
-
-
 def test_the_index_lies_in_the_memory_of_the_keys():
     layout = FieldLayout((0,), (1,), (False,))
     examples = make_examples(1, 6, 15, layout, 9)

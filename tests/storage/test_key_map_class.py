@@ -1,8 +1,5 @@
 """The map of all keys against a dict."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -89,17 +86,6 @@ def test_a_reserved_map_is_that_of_its_keys_once_it_is_released(seed, num, reser
     same(key_map, dict(zip(keys.tolist(), places.tolist(), strict=True)), (1 << 50, 1 << 51))
 
 
-def test_bytes_depend_on_the_keys_alone_and_not_on_their_order():
-    keys = np.unique(np.random.default_rng(0).integers(0, 2**64 - 1, 30_000, np.uint64))
-    found = []
-    for part in (len(keys), 999):
-        key_map = KeyMap()
-        for first in range(0, len(keys), part):
-            key_map.insert(keys[first : first + part], np.zeros(len(keys[first : first + part]), np.int64))
-        found.append(key_map.num_bytes)
-    assert found[0] == found[1]
-
-
 def test_a_key_takes_at_most_16_bytes_and_13_from_10_million_on():
     """12.4 on average: over all numbers of keys between 10 and 20 million."""
     few = [bytes_for(n) / n for n in range(500_000, 10_000_000, 37_000)]
@@ -135,29 +121,6 @@ def test_keys_that_collide_in_a_smaller_map_are_refused_at_once():
     key_map.insert(keys, np.arange(300))
     with pytest.raises(ValueError, match="keys agree in the bits that choose their place"):
         key_map.shrink()
-
-
-def test_a_map_that_grows_without_assertions_keeps_every_key():
-    """`python -O` leaves out assertions."""
-    code = """
-import numpy as np
-from pipeline.storage.key_map import KeyMap
-keys, key_map = np.arange(4000, dtype=np.uint64), KeyMap()
-for part in np.split(keys, 4):
-    key_map.insert(part, part.astype(np.int64))
-print((key_map.find(keys) == keys.astype(np.int64)).all())
-"""
-    child = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
-    assert child.stdout == "True\n"
-
-
-def test_predicting_the_bytes_of_keys_adds_none():
-    key_map, keys = KeyMap(), np.arange(100_000, dtype=np.uint64)
-    before = key_map.num_bytes
-    assert key_map.bytes_with(keys) > before
-    assert key_map.num_bytes == before
-    assert len(key_map) == 0
-    assert (key_map.find(keys) == UNKNOWN).all()
 
 
 def test_the_reserved_key_is_never_found():

@@ -11,7 +11,7 @@ from support.runs.harness import SPEED
 
 from pipeline.kernels.tag import tag_reference
 from pipeline.storage.chunks import Chunks
-from pipeline.storage.files import Damaged, Files, checksum
+from pipeline.storage.files import Damaged, Files
 from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.log import Log, TableFormat, gather_reference, keys_file, rows_file
 from pipeline.storage.shards import ONE_SHARD, Shards
@@ -141,13 +141,6 @@ def test_chunk_files_hold_raw_rows_and_raw_keys(log):
     assert log.written_bytes == sum(sizes) == 2 * log.chunk_bytes
 
 
-def test_the_checksums_of_a_chunk_are_those_of_its_files(log):
-    append(log, made_rows(CHUNK + 1, WORDS))
-    for chunk in (0, 1):
-        found = [checksum(file(log.path, chunk).read_bytes()) for file in (rows_file, keys_file)]
-        assert log.checksums[chunk] == tuple(found)
-
-
 def test_keys_of_a_chunk_are_padded_and_their_changes_detected(log):
     rows = made_rows(CHUNK + 3, WORDS)
     append(log, rows)
@@ -174,15 +167,6 @@ def test_a_damaged_row_is_refused_with_its_file_offset_and_key(log):
         f"{file}, offset {3 * ROW.num_bytes}: the row of key {key:#018x} has a wrong tag; "
     )
     np.testing.assert_array_equal(gathered(log, [2, CHUNK + 5], WORDS, np.int64), rows[[2, CHUNK + 5]])
-
-
-def test_a_truncated_or_missing_file_is_named(log):
-    append(log, made_rows(CHUNK, WORDS))
-    os.truncate(rows_file(log.path, 0), 5 * ROW.num_bytes - 1)
-    with pytest.raises(OSError, match=rf"{re.escape(str(rows_file(log.path, 0)))}.*offset {4 * ROW.num_bytes} "):
-        gathered(log, [6, 4, 0], WORDS, np.int64)
-    with pytest.raises(OSError, match=re.escape(str(rows_file(log.path, 1)))):
-        gathered(log, [CHUNK], WORDS, np.int64)
 
 
 def test_a_removed_chunk_loses_its_files_descriptor_and_checksum(log):
@@ -219,30 +203,6 @@ def test_an_empty_log_opens_without_a_rewrite(log):
     log.describe([CHUNK])
     changed = [file.stat().st_ino != inode for file, inode in zip(files, before, strict=True)]
     assert changed == [False, True, True]
-
-
-def test_a_chunk_cannot_be_written_twice(log):
-    rows = made_rows(3, WORDS)
-    append(log, rows)
-    with pytest.raises(FileExistsError):
-        append(log, rows + np.uint32(1))
-    np.testing.assert_array_equal(gathered(log, range(3), WORDS, np.int64), rows)
-
-
-def test_rows_are_appended_in_order_from_the_start_of_a_chunk(log):
-    rows = made_rows(2, WORDS)
-    for at in ([3, 4], [CHUNK, CHUNK + 2], [CHUNK + 1, CHUNK]):
-        with pytest.raises(AssertionError):
-            log.scatter(np.array(at), rows)
-    assert not rows_file(log.path, 0).exists()
-
-
-def test_closing_the_log_closes_its_files(log):
-    append(log, made_rows(2 * CHUNK, WORDS))
-    gathered(log, [0, CHUNK], WORDS, np.int64)
-    assert num_open(log) == 2
-    log.close()
-    assert num_open(log) == 0
 
 
 def test_zarr_reads_the_rows_of_each_shard_from_its_own_arrays(tmp_path):

@@ -86,13 +86,6 @@ def test_the_study_has_all_kinds_of_trials(undisturbed):
     assert [params for _, _, params, *_ in undisturbed[:2]] == [own, own | {"model.kind": "FM"}]
 
 
-def test_a_study_in_two_sessions_equals_one_in_a_single_session(study_file, undisturbed, tmp_path):
-    """The first one ends within a round."""
-    tune(study_file, tmp_path / "two", "--trials", 7, "--parallel", PARALLEL)
-    tune(study_file, tmp_path / "two", "--trials", TRIALS, "--parallel", PARALLEL)
-    assert trials_of(tmp_path / "two") == undisturbed
-
-
 def test_hours_end_a_study_after_a_round(study_file, undisturbed, tmp_path, capsys):
     tune(study_file, tmp_path / "short", "--trials", TRIALS, "--parallel", PARALLEL, "--hours", 1e-9)
     assert trials_of(tmp_path / "short") == undisturbed[:PARALLEL]

@@ -38,7 +38,7 @@ def evaluations_table(story: Story) -> str:
     """A row for each of the last evaluations and each label, the newest first."""
     rows = [row for one in reversed(story.evaluations[-LAST:]) for row in _evaluation_rows(one)]
     names = [name for name in OF_LABEL if any(name in metrics for _, metrics in rows)]
-    cells = [(what, *(number(metrics.get(name), ".5f") for name in names)) for what, metrics in rows]
+    cells = [(what, *(metric_text(name, metrics.get(name)) for name in names)) for what, metrics in rows]
     return html_table(("evaluation", *names), cells) if cells else ""
 
 
@@ -47,6 +47,7 @@ def _evaluation_rows(one: Evaluated) -> list[tuple[str, Mapping[str, float]]]:
     values = {name: float(value) for name, value in one.metrics.items() if value is not None}
     common, by_label = of_labels(values)
     what = f"span {one.epoch}, before training on it" if one.split == SPAN else f"{one.split}, epoch {one.epoch}"
+    what += f", from example {one.from_example:,} on" if one.from_example else ""
     return [(f"{what}, {label}", of) for label, of in by_label.items()] or [(what, common)]
 
 

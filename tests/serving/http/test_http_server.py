@@ -81,20 +81,6 @@ def test_an_unmodified_client_gets_the_scores(client, binary, version):
         assert shown["parameters"]["unknown_keys.user"] == 1
 
 
-def test_an_unmodified_client_gets_the_reason_of_a_refusal(client):
-    from tritonclient.utils import InferenceServerException
-
-    inputs = list(triton_inputs(TABLE, True))
-    for call, status, said in (
-        (lambda: client.infer("other", inputs), "404", "model 'other' is not served"),
-        (lambda: client.infer("fake", inputs[1:]), "400", "input 'price' is missing"),
-        (lambda: client.infer("fake", inputs, request_compression_algorithm="gzip"), "415", "Content-Encoding"),
-    ):
-        with pytest.raises(InferenceServerException, match=said) as error:
-            call()
-        assert error.value.status() == status
-
-
 def test_what_is_no_http_gets_a_400_and_the_server_goes_on(port):
     length = b"Content-Length: 5\r\n"
     for sent in (b"GET\r\n\r\n", b"\xff\xfe\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
