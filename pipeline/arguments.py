@@ -83,16 +83,11 @@ def train_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true",
-        help="do not train: show what the run does and how much space it takes, and predict speed, memory and disk",
+        help="do not train: show what the run does, how much memory and disk it takes, and how many rows would be in "
+        "memory when they are needed, for these and other sizes of memory",
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer")
     add_json(parser, "with --explain: print the same, and the workflow, as JSON")
-    parser.add_argument(
-        "--price",
-        type=float,
-        metavar="X",
-        help="with --explain: price of this machine per hour, to predict the cost of the run",
-    )
     return parser
 
 

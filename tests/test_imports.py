@@ -29,7 +29,7 @@ DOORS = {
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
-              "pipeline.preflight", "pipeline.planner", "pipeline.serving", "pipeline.baselines"),
+              "pipeline.preflight", "pipeline.serving", "pipeline.baselines"),
     "psutil": ("pipeline.cluster",),
     "pydantic": ("pipeline.settings", "pipeline.features", "pipeline.workflow", "pipeline.serving.http"),
     "rich": ("pipeline.monitor",),
@@ -47,7 +47,7 @@ DOORS = {
 
 LAYERS = (
     "pipeline.__main__", "pipeline.tune", "pipeline.api", "pipeline.init", "pipeline.doctor", "pipeline.run",
-    "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.planner", "pipeline.baselines",
+    "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.baselines",
     "pipeline.replay", "pipeline.arrivals", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
     "pipeline.monitor", "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",

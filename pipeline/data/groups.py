@@ -128,7 +128,7 @@ class GroupReader:
         self._columns = list({column.name: column for column in check.columns}.values())
         self._check, self._identities = check, identities
         self._files: OrderedDict[DataFile, tuple[FlatFile, Stamp]] = OrderedDict()
-        self.group: RowGroup | None = None
+        self._group: RowGroup | None = None
         """The row group that is kept in memory."""
         self._chunks: dict[str, list[Chunk]] = {}
         self.ahead = ReadAhead()
@@ -137,11 +137,11 @@ class GroupReader:
         """Chunks of each column of the row group. `coming`: the row groups to be read next, the first of which are
         fetched ahead from object stores. Raises ValueError, with file and row group, if the file is damaged or has
         changed."""
-        if group != self.group:
+        if group != self._group:
             # Free the old row group before reading the new one: the read cap counts only one.
-            self.group, self._chunks = None, {}
+            self._group, self._chunks = None, {}
             self._chunks = self._read(group, (later.pieces for later in coming if later.pieces))
-            self.group = group
+            self._group = group
         return self._chunks
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class GroupReader:
         for file, _ in self._files.values():
             file.close()
         self._files.clear()
-        self.group, self._chunks = None, {}
+        self._group, self._chunks = None, {}
 
     def _read(self, group: RowGroup, coming: Iterable[Pieces]) -> dict[str, list[Chunk]]:
         names, pieces = [c.name for c in self._columns], group.pieces

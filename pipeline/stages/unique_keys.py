@@ -36,6 +36,8 @@ class KeyReader:
         self._tables = [KeyTable() for _ in range(num_threads)]
         self._block = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
         self._buffer = ReadBuffer(0)
+        self.num_values = 0
+        """Number of key values that `distinct_keys` has read, including repeats."""
 
     def unique_keys(self, block: Block) -> U64:
         """Unique keys [U] of the whole block, in the order of `dedup` in a run with one worker."""
@@ -63,7 +65,9 @@ class KeyReader:
         the examples, and it drops recently seen keys before looking up the others."""
         self._block.clear()
         for window, at_N in self.source.places(block):
-            for keys_V in [*self._without_repeats(list(window.decoded_keys()), at_N), *window.bag_keys(at_N)]:
+            columns, bags = list(window.decoded_keys()), list(window.bag_keys(at_N))
+            self.num_values += len(at_N) * len(columns) + sum(map(len, bags))
+            for keys_V in [*self._without_repeats(columns, at_N), *bags]:
                 self._block.add(keys_V, np.empty(len(keys_V), np.int32))
         return self._block.keys_U.copy()
 
