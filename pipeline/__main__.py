@@ -20,7 +20,6 @@ GROUPS = {
     "training": {
         "run": ("pipeline.run", "train the workflow of a file; --explain shows the memory that it needs"),
         "tune": ("pipeline.tune.main", "try other settings, trial after trial, and write the best workflow"),
-        "replay": ("pipeline.replay.main", "show where rows would be found with other sizes of memory"),
         "verify": ("pipeline.verify", "check every bit of a run; --repair goes back to the newest intact commit"),
     },
     "looking at runs": {

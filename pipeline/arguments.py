@@ -186,33 +186,6 @@ def doctor_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def replay_arguments() -> argparse.ArgumentParser:
-    parser = command_parser(
-        "replay",
-        "Show, for any sizes of memory, how many rows would be found in GPU memory, in RAM and on disk. Only the keys "
-        "of the data are read, and nothing is trained. Given the folder of a run, replay exactly that run.",
-    )
-    add_target(parser)
-    add_set(parser)
-    add_workflow(parser)
-    add_workers(parser, "number of workers (default: 1, or those of the run)")
-    parser.add_argument("--sample", default="1", metavar="SHARE", help="share of the keys to use, such as 1/16")
-    parser.add_argument(
-        "--policies", nargs="+", default=[], metavar="DEVICE:HOST",
-        help="policies that choose which rows stay in GPU memory and in RAM, such as lru:lfu, or all (default: those "
-        "of the workflow)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sizes", nargs="+", default=[], metavar="SIZE",
-        help="memory for rows: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor for the workflow's sizes, such as 1/2",
-    )  # fmt: skip
-    parser.add_argument(
-        "--no-bound", action="store_true",
-        help="leave out the optimum over all policies, which takes the most memory to compute",
-    )  # fmt: skip
-    return parser
-
-
 def runs_arguments() -> argparse.ArgumentParser:
     parser = command_parser("runs", "List the runs in a folder, best first: metrics, and the settings that differ.")
     parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), help="folder of the runs (default: runs)")

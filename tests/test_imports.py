@@ -48,7 +48,7 @@ DOORS = {
 LAYERS = (
     "pipeline.__main__", "pipeline.tune", "pipeline.api", "pipeline.init", "pipeline.doctor", "pipeline.run",
     "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.baselines",
-    "pipeline.replay", "pipeline.arrivals", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
+    "pipeline.arrivals", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
     "pipeline.monitor", "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models", "pipeline.spans",

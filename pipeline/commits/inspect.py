@@ -20,7 +20,7 @@ from pipeline.storage.shards import shard_folder
 
 OURS = (
     "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
-    "stretches.jsonl", "live.jsonl", "trace.json", "report.html", "tensorboard", "init_from.json", FOLDER,
+    "live.jsonl", "trace.json", "report.html", "tensorboard", "init_from.json", FOLDER,
 )  # fmt: skip
 
 
