@@ -17,9 +17,8 @@ GROUPS = {
         "schema": ("pipeline.init.schema", "print the JSON schema of workflows, for editors"),
     },
     "training": {
-        "run": ("pipeline.run", "train the workflow of a file; --explain predicts its speed and memory"),
+        "run": ("pipeline.run", "train the workflow of a file; --explain shows the memory that it needs"),
         "tune": ("pipeline.tune.main", "try other settings, trial after trial, and write the best workflow"),
-        "replay": ("pipeline.replay.main", "show where rows would be found with other sizes of memory"),
         "verify": ("pipeline.verify", "check every bit of a run; --repair goes back to the newest intact commit"),
     },
     "looking at runs": {

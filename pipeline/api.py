@@ -178,21 +178,18 @@ def explain(
     workflow: AnyWorkflow, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
     serial: bool = False, workers: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what `pipeline run --explain --json` prints: the workflow, the sizes of tiers and buffers, and the
-    predicted speed, memory and disk space. Trains on a few batches of the data to measure this machine; writes no run.
-    Raises ValueError if anything is wrong with the run."""
+    """Return what `pipeline run --explain --json` prints: the workflow, the sizes of tiers and buffers, and the share
+    of rows that would be in memory when they are needed, for these and other sizes. Reads keys of the data; writes
+    nothing. Raises ValueError if anything is wrong with the run."""
     with brief_spinning():
         found = with_settings(workflow, settings)
         from pipeline.driver.session import plan_session
-        from pipeline.planner.command import basis_of
-        from pipeline.planner.output import as_json
-        from pipeline.planner.predict import predict
         from pipeline.preflight.explain import explained
+        from pipeline.preflight.hit_curve import hit_curve
 
         session = plan_session(found, Path(run_dir) if run_dir else None, serial, workers, None, say)
         setup = session.set_up()
-        basis = basis_of(session, setup, serial, None, say)
-        return explained(setup) | {"prediction": as_json(predict(basis), basis)}
+        return explained(setup) | {"hits": hit_curve(session.checked, setup).as_json(setup)}
 
 
 def score(

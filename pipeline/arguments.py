@@ -71,16 +71,11 @@ def train_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true",
-        help="do not train: show what the run does and how much space it takes, and predict speed, memory and disk",
+        help="do not train: show what the run does, how much memory and disk it takes, and how many rows would be in "
+        "memory when they are needed, for these and other sizes of memory",
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer")
     add_json(parser, "with --explain: print the same, and the workflow, as JSON")
-    parser.add_argument(
-        "--price",
-        type=float,
-        metavar="X",
-        help="with --explain: price of this machine per hour, to predict the cost of the run",
-    )
     return parser
 
 
@@ -164,33 +159,6 @@ def tune_arguments() -> argparse.ArgumentParser:
 
 def schema_arguments() -> argparse.ArgumentParser:
     return command_parser("schema", "Print the JSON schema of workflow files, for editors.")
-
-
-def replay_arguments() -> argparse.ArgumentParser:
-    parser = command_parser(
-        "replay",
-        "Show, for any sizes of memory, how many rows would be found in GPU memory, in RAM and on disk. Only the keys "
-        "of the data are read, and nothing is trained. Given the folder of a run, replay exactly that run.",
-    )
-    add_target(parser)
-    add_set(parser)
-    add_workflow(parser)
-    add_workers(parser, "number of workers (default: 1, or those of the run)")
-    parser.add_argument("--sample", default="1", metavar="SHARE", help="share of the keys to use, such as 1/16")
-    parser.add_argument(
-        "--policies", nargs="+", default=[], metavar="DEVICE:HOST",
-        help="policies that choose which rows stay in GPU memory and in RAM, such as lru:lfu, or all (default: those "
-        "of the workflow)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sizes", nargs="+", default=[], metavar="SIZE",
-        help="memory for rows: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor for the workflow's sizes, such as 1/2",
-    )  # fmt: skip
-    parser.add_argument(
-        "--no-bound", action="store_true",
-        help="leave out the optimum over all policies, which takes the most memory to compute",
-    )  # fmt: skip
-    return parser
 
 
 def runs_arguments() -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.terminal import visible
 from pipeline.settings.changes import override
 from pipeline.spans.guard import EXIT_CODE, GuardStopped
-from pipeline.workflow import load
+from pipeline.workflow import Workflow, load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,12 +54,8 @@ def train_command(args: argparse.Namespace) -> int:
             heed_interrupts()
             keep_freed_memory()
             if args.explain:
-                from pipeline.planner.command import explain_command
-
-                explain_command(args, workflow, say)
+                explain_command(args, workflow)
                 return 0
-            if args.price is not None:
-                raise ValueError("--price needs a prediction; add --explain")
             cluster = args.serial, args.workers, args.scheduler
             added = args.extend or (), args.known_ok
             session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh, *added)
@@ -92,6 +89,26 @@ def train_command(args: argparse.Namespace) -> int:
         print(f"report: {session.run_dir / REPORT}")
         print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
     return exit_code(driver.pauses.signal) if driver.pauses.signal else 0
+
+
+def explain_command(args: argparse.Namespace, workflow: Workflow) -> None:
+    """Print what a run does and needs, and where its rows would be found. Raises ValueError if anything is wrong with
+    the run."""
+    from pipeline.driver.session import plan_session
+    from pipeline.preflight.explain import explain, explained
+    from pipeline.preflight.hit_curve import hit_curve
+
+    report = partial(print, file=sys.stderr, flush=True) if args.json else say
+    session = plan_session(
+        workflow, args.run_dir, args.serial, args.workers, args.scheduler, report, args.dashboard,
+        extend=args.extend or (), known_ok=args.known_ok,
+    )  # fmt: skip
+    setup = session.set_up()
+    if args.json:
+        print(json.dumps(explained(setup) | {"hits": hit_curve(session.checked, setup).as_json(setup)}))
+        return
+    print(explain(setup, args.all), flush=True)
+    print("\n".join(hit_curve(session.checked, setup).lines(setup)))
 
 
 def say(line: str) -> None:

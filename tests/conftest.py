@@ -111,10 +111,9 @@ def write_data(root: Path, seed: int = 0, num_train: int = 50, num_keys: int = 2
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_calibration(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """All processes of a session measure the machine once, and leave nothing in the user's folders."""
-    base = tmp_path_factory.getbasetemp()
-    os.environ["PIPELINE_CACHE"] = str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "planner")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nothing is left in the user's folders."""
+    os.environ["PIPELINE_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")
 
 
 @pytest.fixture(scope="session")

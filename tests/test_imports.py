@@ -28,7 +28,7 @@ DOORS = {
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
-              "pipeline.preflight", "pipeline.planner", "pipeline.serving",
+              "pipeline.preflight", "pipeline.serving",
               "pipeline.monitor.track"),
     "psutil": ("pipeline.cluster",),
     "pydantic": ("pipeline.settings", "pipeline.features", "pipeline.workflow", "pipeline.serving.http"),
@@ -46,8 +46,8 @@ DOORS = {
 
 LAYERS = (
     "pipeline.__main__", "pipeline.tune", "pipeline.api", "pipeline.init", "pipeline.run",
-    "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.planner",
-    "pipeline.replay", "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
+    "pipeline.verify", "pipeline.serving", "pipeline.prepare",
+    "pipeline.driver", "pipeline.warm_start", "pipeline.cluster",
     "pipeline.monitor", "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models", "pipeline.spans",

@@ -14,7 +14,7 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
     assert main(argv) == 0
     assert "error" not in capsys.readouterr().err
     run_dir = tmp_path / "runs" / "tiny"
-    outputs = {"model.safetensors", "workflow.json", "metrics.jsonl", "result.json", "stretches.jsonl", "live.jsonl"}
+    outputs = {"model.safetensors", "workflow.json", "metrics.jsonl", "result.json", "live.jsonl"}
     assert {"table.zarr", "commits", "report.html", *outputs} == {path.name for path in run_dir.iterdir()}
     result = (run_dir / "result.json").read_bytes()
     assert json.loads(result)["examples"] == 40

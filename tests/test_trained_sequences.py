@@ -21,7 +21,6 @@ from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
 from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_for
 from support.runs.harness import make_driver, run
-from support.runs.replayed_runs import replayed
 
 from pipeline.features.settings import Rare
 from pipeline.features.side_files import COLUMNS
@@ -119,13 +118,6 @@ def test_a_killed_run_with_sequences_resumes_to_the_same_result(
 def test_clipping_counts_the_examples_of_a_key_in_any_list(root: Path, name: str) -> None:
     workflow = workflow_with_histories(root, epochs=1).model_copy(update={"optimizer": EXACT[name]})
     assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
-
-
-def test_a_replay_of_a_run_with_sequences_has_its_moves(root: Path, tmp_path: Path) -> None:
-    workflow = workflow_with_histories(root, storage={"device_policy": "foresight", "host_policy": "foresight"})
-    driver = make_driver(workflow, tmp_path, **THREE_TIERS)
-    driver.run()
-    assert replayed(workflow, tmp_path).counts() == driver.history.tiers.counts()
 
 
 def test_the_report_counts_the_sequences_that_were_cut(root: Path, tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import arguments, finish
+from benchmarks.policies.belady import Uses, belady_hits, uses_of
 from benchmarks.policies.traces import Trace, all_traces
 from pipeline.records import U64, Block, Moves, Plan, Unique
-from pipeline.replay.belady import AllUses, belady_series
 from pipeline.stages.plan import RingRows, plan
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.places import Caps, Places
@@ -64,7 +64,7 @@ def moves_of(
 class Cell:
     """One trace and one size: hits after the warm-up of every policy, as shares of the keys that occurred before."""
 
-    def __init__(self, trace: Trace, uses: AllUses, share: float) -> None:
+    def __init__(self, trace: Trace, uses: Uses, share: float) -> None:
         self.uses = uses
         self.blocks = trace.blocks
         self.rows = int(share * uses.num_keys)
@@ -80,8 +80,8 @@ class Cell:
         self._note(CHAIN, ("lru", "lfu"))
         for known in AHEAD:
             self._note(f"foresight {known}", ("foresight", "foresight"), known)
-        bounds = (belady_series(self.uses, rows)[self.warm :] for rows in (self.rows, self.device))
-        self.hits["Belady"], self.device_hits["Belady"] = (sum(b.hits for b in bound) / self.known for bound in bounds)
+        hits, on_device = (sum(belady_hits(self.uses, rows)[self.warm :]) for rows in (self.rows, self.device))
+        self.hits["Belady"], self.device_hits["Belady"] = hits / self.known, on_device / self.known
         return True
 
     def _note(self, name: str, policies: tuple[str, str], known: int = 0) -> bool:
@@ -116,9 +116,7 @@ def main() -> None:
     args = arguments("policies", __doc__ or "", options)
     worst: dict[str, float] = {}
     for trace in all_traces(args.shared, args.quick):
-        uses = AllUses()
-        for keys_U in trace.blocks:
-            uses.add(keys_U, trains=True)
+        uses = uses_of(trace.blocks)
         keys = sum(map(len, trace.blocks)) // len(trace.blocks)
         print(f"\n{trace.name}: {len(trace.blocks)} blocks of {keys:,} keys, {uses.num_keys:,} different ones")
         for share in SHARES:

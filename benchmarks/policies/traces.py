@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.cases import keys_per_field
 from pipeline.data.agenda import Agenda
+from pipeline.data.buffer import ReadBuffer
 from pipeline.data.planted import draw_keys
+from pipeline.data.source import Source
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.records import U64
-from pipeline.stages.unique_keys import KeyReader
 from pipeline.workflow import Category, Data
 from workflows.frappe import FIELDS
 
@@ -35,23 +36,27 @@ def zipf(name: str, num_keys: int, batch: int, block_batches: int, num_blocks: i
     first_F = np.cumsum([0, *fields])
     rng, blocks = np.random.default_rng(seed), []
     for _ in range(num_blocks):
-        table.clear()
-        for first, size in zip(first_F[:-1].tolist(), fields, strict=True):
-            keys_V = (first + draw_keys(rng, batch * block_batches, size, ZIPF)).astype(np.uint64)
-            table.add(keys_V, np.empty(len(keys_V), np.int32))
-        blocks.append(table.keys_U.copy())
+        keys = [
+            (first + draw_keys(rng, batch * block_batches, size, ZIPF)).astype(np.uint64)
+            for first, size in zip(first_F[:-1].tolist(), fields, strict=True)
+        ]
+        blocks.append(unique(np.concatenate(keys), table))
     return Trace(name, blocks)
 
 
-def files(name: str, data: Data, batch: int, block_batches: int, epochs: int, most: int | None = None) -> Trace:
-    """Keys of the training split of real files, block by block."""
-    reader = KeyReader(data, seed=0)
-    try:
-        agenda = Agenda({"train": reader.source.num_examples["train"]}, batch, epochs)
-        blocks = (reader.unique_keys(block) for block in agenda.blocks(block_batches))
-        return Trace(name, list(islice(blocks, most)))
-    finally:
-        reader.close()
+def unique(keys_V: U64, table: KeyTable) -> U64:
+    """Distinct keys [U], in the order of their first uses."""
+    table.clear()
+    table.add(keys_V, np.empty(len(keys_V), np.int32))
+    return table.keys_U.copy()
+
+
+def files(name: str, data: Data, batch: int, epochs: int) -> Trace:
+    """Keys of the training split of real files, in blocks of one batch."""
+    source, buffer, table = Source(data, 0, keys_only=True), ReadBuffer(1 << 24), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
+    with closing(source):
+        blocks = Agenda({"train": source.num_examples["train"]}, batch, epochs).blocks(1)
+        return Trace(name, [unique(source.read(block, buffer).keys_V, table) for block in blocks])
 
 
 def criteo(root: Path, shuffled: bool) -> Data:
@@ -77,7 +82,7 @@ def all_traces(shared: Path | None, quick: bool) -> Iterator[Trace]:
     if shared is None:
         return
     if (root := shared / "criteo_1tb_sample").is_dir():
-        yield files("Criteo sample, file order", criteo(root, False), 512, 1, 1)
-        yield files("Criteo sample, 3 shuffled epochs", criteo(root, True), 512, 1, 3)
+        yield files("Criteo sample, file order", criteo(root, False), 512, 1)
+        yield files("Criteo sample, 3 shuffled epochs", criteo(root, True), 512, 3)
     if (root := shared / "frappe_x1").is_dir():
-        yield files("Frappe, 3 epochs", frappe(root), 64, 1, 3)
+        yield files("Frappe, 3 epochs", frappe(root), 64, 3)

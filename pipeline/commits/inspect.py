@@ -20,7 +20,7 @@ from pipeline.storage.shards import shard_folder
 
 OURS = (
     "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
-    "stretches.jsonl", "live.jsonl", "report.html", "report.html.partial", "tensorboard", "mlflow_run",
+    "live.jsonl", "report.html", "report.html.partial", "tensorboard", "mlflow_run",
     "init_from.json", FOLDER,
 )  # fmt: skip
 

@@ -121,25 +121,25 @@ class GroupReader:
         self._columns = list({column.name: column for column in check.columns}.values())
         self._check, self._identities = check, identities
         self._files: OrderedDict[DataFile, tuple[FlatFile, Stamp]] = OrderedDict()
-        self.group: RowGroup | None = None
+        self._group: RowGroup | None = None
         """The row group that is kept in memory."""
         self._chunks: dict[str, list[Chunk]] = {}
 
     def read(self, group: RowGroup) -> dict[str, list[Chunk]]:
         """Chunks of each column of the row group. Raises ValueError, with file and row group, if the file is damaged or
         has changed."""
-        if group != self.group:
+        if group != self._group:
             # Free the old row group before reading the new one: the read cap counts only one.
-            self.group, self._chunks = None, {}
+            self._group, self._chunks = None, {}
             self._chunks = self._read(group)
-            self.group = group
+            self._group = group
         return self._chunks
 
     def close(self) -> None:
         for file, _ in self._files.values():
             file.close()
         self._files.clear()
-        self.group, self._chunks = None, {}
+        self._group, self._chunks = None, {}
 
     def _read(self, group: RowGroup) -> dict[str, list[Chunk]]:
         file = self._open(group.file)

@@ -145,22 +145,6 @@ class Source:
                 window.order = self._passes.places(leg, number, window.count)
             yield window, np.sort(window.order[begin:end])
 
-    def loads(self, block: Block) -> tuple[int, int]:
-        """Return the number of examples in the windows that reading this block now would load, and the number of rows
-        in the row groups that it would decode for them."""
-        examples = rows = 0
-        kept, leg = self._reader.group, Leg.of(block)
-        of_block = self._pieces(block, 0, block.num_examples)
-        for number in dict.fromkeys(window for _, window, _, _ in of_block):
-            if self._in_window != (leg, number) or not self._in_order:
-                begin = number * self._window_examples
-                end = min(begin + self._window_examples, self._passes.num_rows(leg))
-                examples += end - begin
-                for group, _, _ in self._passes.slices(leg, begin, end):
-                    rows += group.num_rows if group != kept else 0
-                    kept = group
-        return examples, rows
-
     def block_bytes(self, num_examples: int, num_batches: int = 1) -> int:
         """Predicted bytes of a block in its ReadBuffer; exact except for lists, which get a margin."""
         sizes = [len(part) for part in np.array_split(np.empty(num_examples, np.int8), num_batches)]

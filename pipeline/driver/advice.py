@@ -19,7 +19,7 @@ def advice_after(driver: Driver) -> str | None:
         return ended.text
     advice = []
     if trained["device_to_host"] + trained["device_to_disk"]:
-        advice.append("`pipeline run --explain` predicts what more memory brings")
+        advice.append("`pipeline run --explain` shows the hit rates with more memory")
     else:
         advice.append("all rows fit on the device, so more memory would not help")
     every = driver.setup.workflow.commit.every_blocks

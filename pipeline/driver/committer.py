@@ -92,13 +92,12 @@ class Committer:
         self._crew.each(Worker.settle, list(checksums(kept)), at_least)
         self.totals.commit_seconds += max(0.0, time.perf_counter() - start)
 
-    def reopen(self, manifest: Manifest) -> bool:
-        """Open this commit on all workers, unless it is the newest, which is already open. Returns True if it was
-        opened. Raises PipelineError if it cannot be opened."""
+    def reopen(self, manifest: Manifest) -> None:
+        """Open this commit on all workers, unless it is the newest, which is already open. Raises PipelineError if it
+        cannot be opened."""
         if manifest == self.newest:
-            return False
+            return
         try:
             self._crew.open([manifest])
         except ValueError as error:
             raise PipelineError(str(error)) from error
-        return True

@@ -23,7 +23,6 @@ from pipeline.driver.recovery import Recovery
 from pipeline.driver.result import WORKFLOW, earlier_result, is_tested, write_outputs, write_result
 from pipeline.driver.resume import description, known_speed, read_commits, remove_leftovers
 from pipeline.driver.runner import StretchRunner
-from pipeline.driver.stretches import StretchFile
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import on_signal
 from pipeline.monitor.history import History
@@ -68,7 +67,7 @@ class Driver:
         self.commits = Commits(folder.path, folder.files, workflow.commit.keep)
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
-        self._record, self._recovery = StretchFile(folder, setup), Recovery()
+        self._recovery = Recovery()
         self._opened = ExitStack()
         self._opened.callback(source.close)
 
@@ -91,7 +90,7 @@ class Driver:
             self.live = live_observer(self.folder, self.setup, self._model, self.crew.overlaps)
             self.pauses = Pauses(self.crew, workflow.commit.every_minutes)
             observers = Observers([TerminalDisplay(self.progress), MetricsFile(self.folder), self.live])
-            self.runner = StretchRunner(self.setup, self.crew, observers, self.pauses, self._record, history)
+            self.runner = StretchRunner(self.setup, self.crew, observers, self.pauses, history)
             try:
                 self._begin_at(kept, history)
             except WorkerLost as lost:
@@ -109,7 +108,6 @@ class Driver:
         self.commits.prune(kept)
         remove_leftovers(self.folder)
         self.crew.each(Worker.tidy)
-        self._record.opened(self.crew, [manifest.number for manifest in kept], resets=True)
 
     def run(self, heeds: bool = True) -> dict[str, Any] | None:
         """Train, evaluate, commit. Returns the result, which is also in `result.json`; None if a signal ended the run
@@ -214,8 +212,7 @@ class Driver:
     def _open_best(self) -> int:
         """Open the weights of the best epoch instead of the last ones. Returns the epoch."""
         opened, epoch, remark = self.best.commit(self.commits.all(), self.history)
-        if self.committer.reopen(opened):
-            self._record.opened(self.crew, [opened.number], resets=False)
+        self.committer.reopen(opened)
         if remark:
             self.runner.say(remark)
         return epoch
@@ -234,13 +231,11 @@ class Driver:
         workflow, begin, at = self.setup.workflow, due.begin, self.agenda.position(due.begin)
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
-        self._record.committing(self.committer.number, name, due.at_least)
         self.committer.commit(
             lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
             | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
             name=name, at_least=due.at_least, give_up=due.give_up,
         )  # fmt: skip
-        self._record.committed(self.commits.numbers())
         if facts := newest_facts(self.committer, self.commits):
             self.runner.observers.notify(Observer.on_commit, facts)
         if keeps_best and (remark := self.best.undefined(self.history)):

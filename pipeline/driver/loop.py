@@ -1,5 +1,5 @@
 """The loop around the pipeline: stretches of blocks, with a commit after each, unless a stretch ended only because the
-pace was too large. Shared by runs and their simulation."""
+pace was too large."""
 
 from __future__ import annotations
 

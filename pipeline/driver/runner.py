@@ -10,7 +10,6 @@ from pipeline.driver.coming import ComingBlocks
 from pipeline.driver.loop import Pace, Stretch, reduce_pace
 from pipeline.driver.observers import Observers
 from pipeline.driver.pauses import Pauses
-from pipeline.driver.stretches import StretchFile
 from pipeline.machine.signals import discard_output
 from pipeline.monitor.history import History
 from pipeline.monitor.observer import ComingStretch, Observer
@@ -20,12 +19,10 @@ from pipeline.worker.worker import Worker
 
 
 class StretchRunner:
-    def __init__(
-        self, setup: Setup, crew: Crew, observers: Observers, pauses: Pauses, record: StretchFile, history: History
-    ) -> None:
+    def __init__(self, setup: Setup, crew: Crew, observers: Observers, pauses: Pauses, history: History) -> None:
         self.observers, self.history = observers, history
         self.pace = Pace(setup.fit.look_ahead, setup.fit.block_batches)
-        self._setup, self._crew, self._pauses, self._record = setup, crew, pauses, record
+        self._setup, self._crew, self._pauses = setup, crew, pauses
         self._best, self._coming = BestEpoch(setup.workflow), ComingBlocks(setup)
 
     def say(self, text: str) -> None:
@@ -53,7 +50,6 @@ class StretchRunner:
         refusal = self._crew.run(blocks, pace.look_ahead, self.watch)
         self.history.times.drained()
         self.observers.notify(Observer.on_drained)
-        self._record.stretched(self._crew, blocks, pace.block_batches, pace.look_ahead, refusal)
         return refusal
 
     def test(self, epoch: int) -> Refusal | None:

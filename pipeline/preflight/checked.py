@@ -57,9 +57,9 @@ class Checked:
     keys_before: int = 0
     """Number of keys in a worker's map from the start: those of the commit being scored."""
 
-    def first_blocks(self, num_blocks: int, block_batches: int) -> Iterator[Block]:
-        """The first blocks to be trained or scored. For a run with spans, these start at its current position or, if
-        the run is complete, with its last pass, since the files of earlier spans may be gone."""
+    def first_blocks(self, num_blocks: int | None, block_batches: int) -> Iterator[Block]:
+        """The first blocks to be trained or scored; None: all of them. For a run with spans, these start at its current
+        position or, if the run is complete, with its last pass, since the files of earlier spans may be gone."""
         at, last = self.begun.at if self.begun else None, self.agenda.legs[-1]
         if at and not (begin := self.agenda.block_at(at, block_batches)):
             begin = self.agenda.block_at(Position(last.epoch, last.split, 0, last.span), block_batches)

@@ -1,8 +1,8 @@
 """Set-up of a run: the passes from a workflow to sizes, in the order in which they run.
 
 Each pass takes the facts found so far and returns them with its own results. It raises ValueError, with the numbers and
-the setting to change, if something is wrong. `run` and `--explain` run all passes, `replay` and `score` only those that
-they need. Nothing is trained, and nothing is written except synthetic data, once.
+the setting to change, if something is wrong. `run` and `--explain` run all passes, `score` only those that it needs.
+Nothing is trained, and nothing is written except synthetic data, once.
 """
 
 from __future__ import annotations

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.identity import Begun
 from pipeline.data.source import Source
 from pipeline.kernels.dedup import drop_repeats
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.machine.threads import Threads
-from pipeline.records import I32, I64, RESERVED, U64, Block, Examples
+from pipeline.records import I64, RESERVED, U64, Block
 from pipeline.workflow import Data
-
-MARGIN = 1.25
-"""Ratio of the buffer's size to the predicted size of a block. A larger block makes the buffer grow."""
 
 RECENT_KEYS = 1 << 13
 """Number of keys per column that are remembered to drop repeats: 64 KiB, which fits in a fast cache. Of 3.4 M values
@@ -33,37 +29,18 @@ class KeyReader:
         not fit the files."""
         self.source = Source(data, seed, num_threads, keys_only=True, begun=begun)
         self._threads = Threads(num_threads, "keys")
-        self._tables = [KeyTable() for _ in range(num_threads)]
         self._block = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
-        self._buffer = ReadBuffer(0)
-
-    def unique_keys(self, block: Block) -> U64:
-        """Unique keys [U] of the whole block, in the order of `dedup` in a run with one worker."""
-        examples = self.read(block)
-        keys: list[U64] = [np.empty(0, np.uint64)] * block.num_batches
-
-        def some(begin: int, end: int) -> None:
-            table = self._tables.pop()
-            for batch in range(begin, end):
-                keys_V = examples.keys_V[examples.batch_starts[batch] : examples.batch_starts[batch + 1]]
-                table.clear()
-                table.add(keys_V, keys_V.view(np.int32)[: len(keys_V)])
-                keys[batch] = table.keys_U.copy()
-            self._tables.append(table)
-
-        self._threads.split(block.num_batches, some, minimum=1)
-        self._block.clear()
-        for keys_P in keys:
-            numbers_P: I32 = np.empty(len(keys_P), np.int32)
-            self._block.add(keys_P, numbers_P)
-        return self._block.keys_U.copy()
+        self.num_values = 0
+        """Number of key values that were read, including repeats."""
 
     def distinct_keys(self, block: Block) -> U64:
-        """Unique keys [U] of the whole block in a different order, which is a function of the block. It does not order
-        the examples, and it drops recently seen keys before looking up the others."""
+        """Unique keys [U] of the whole block, in an order that is a function of the block. It does not order the
+        examples, and it drops recently seen keys before looking up the others."""
         self._block.clear()
         for window, at_N in self.source.places(block):
-            for keys_V in [*self._without_repeats(list(window.decoded_keys()), at_N), *window.bag_keys(at_N)]:
+            columns, bags = list(window.decoded_keys()), list(window.bag_keys(at_N))
+            self.num_values += len(at_N) * len(columns) + sum(map(len, bags))
+            for keys_V in [*self._without_repeats(columns, at_N), *bags]:
                 self._block.add(keys_V, np.empty(len(keys_V), np.int32))
         return self._block.keys_U.copy()
 
@@ -79,17 +56,6 @@ class KeyReader:
 
         self._threads.split(len(columns), some, minimum=1)
         return kept
-
-    def read(self, block: Block) -> Examples:
-        """Keys of all values of a block, without the rest of the examples, in memory that the next block reuses."""
-        needed = int(MARGIN * self.source.block_bytes(block.num_examples, block.num_batches))
-        while True:
-            if self._buffer.limit_bytes < needed:
-                self._buffer = ReadBuffer(needed)
-            try:
-                return self.source.read(block, self._buffer)
-            except BufferTooSmall as error:
-                needed = int(MARGIN * error.needed_bytes)
 
     def close(self) -> None:
         """Stop the threads and close the files. May be called twice."""

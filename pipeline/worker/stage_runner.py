@@ -112,12 +112,6 @@ class StageRunner:
         self._num_staged = blocks[0].number
         self.tiers.learner.prepare(blocks)
 
-    @property
-    def planned_to(self) -> int:
-        """Number of the first block of the stretch that this worker did not plan; one past the last if it planned
-        all."""
-        return min(self._refused.here, self._next["plan"])
-
     def run(self, stage: str, number: int, cpu_clock: Callable[[], float] = time.thread_time) -> StageResult:
         """Run one stage of one block. Raises OutOfTurn if this is not the next block of the stage, LostTouch if another
         worker is gone, and PipelineError, which names stage and block, if the stage fails."""

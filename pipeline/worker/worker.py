@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.commits.fingerprint import fingerprint, table_hash
 from pipeline.commits.flush import flush, part_of
@@ -165,19 +164,6 @@ class Worker:
             {kind: (sent.num_bytes, sent.messages) for kind, sent in traffic.items() if sent.num_bytes},
             self.stages.num_cut,
         )  # fmt: skip
-
-    def layout(self) -> dict[str, Any]:
-        """Sizes that determine places and commits, and the shards of this worker."""
-        places, chunks = self.tiers.places, self.tiers.places.chunks
-        return {
-            "device_rows": len(places.device.keys_S), "host_rows": len(places.host.keys_S), "chunk_rows": chunks.rows,
-            "disk_chunks": places.caps.disk_chunks, "map_bytes": places.caps.map_bytes,
-            "num_shards": chunks.shards.num, "shards": chunks.shards.owned,
-        }  # fmt: skip
-
-    def planned_to(self) -> int:
-        """See `StageRunner.planned_to`."""
-        return self.stages.planned_to
 
     def close(self) -> None:
         """Release threads, files and memory. May be called twice."""

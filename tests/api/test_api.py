@@ -101,9 +101,9 @@ def test_files_are_scored_as_by_the_command(run, root, tmp_path):
         assert opened.predict(pq.read_table(root / "test.parquet"))["click.logit"].equals(table["click.logit"])
 
 
-def test_an_explanation_has_sizes_and_a_prediction(root, tmp_path):
+def test_an_explanation_has_sizes_and_hit_rates(root, tmp_path):
     found = api.explain(make_workflow(root), tmp_path / "run", settings={"schedule.epochs": 1}, serial=True)
-    assert found["prediction"]
+    assert 0 < found["hits"]["device"] <= found["hits"]["device_and_host"] < 1
     assert json.dumps(found)
     assert not (tmp_path / "run").exists()
 

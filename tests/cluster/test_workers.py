@@ -17,7 +17,6 @@ from conftest import write_data
 from support import depth
 from support.runs.dask_crew import crew_driver
 from support.runs.harness import make_driver
-from support.runs.replayed_runs import replayed
 
 from pipeline.cluster import pool as pools
 from pipeline.cluster.crew import WorkerLost, WorkerSpec
@@ -165,7 +164,6 @@ def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
     assert result["fingerprint"] == before["fingerprint"]
     assert result["epochs"] == before["epochs"]
     assert verify(tmp_path / "run") == 0
-    assert replayed(workflow, tmp_path / "run").counts() == driver.history.tiers.counts()
 
 
 @pytest.mark.prove

@@ -78,21 +78,6 @@ def test_row_groups_are_permuted_examples_stay_in_windows(numbered):
     assert turn[0] != {0, 1, 2, 3}
 
 
-def test_the_load_of_a_block_is_known_and_zero_once_read(numbered):
-    """Windows of 50 examples; row groups of 16, 16 and 8 in each of three files. The last one read is kept."""
-    source, buffer = Source(numbered, 1), ReadBuffer(LIMIT)
-    rows = []
-    for block in blocks_of(120, 10, 1):
-        examples, of_groups = source.loads(block)
-        assert examples == {0: 50, 50: 50, 100: 20}.get(block.first_example, 0)
-        assert (of_groups > 0) == (examples > 0)
-        rows.append(of_groups)
-        source.read(block, buffer)
-        assert source.loads(block) == (0, 0)
-    assert sum(rows) == 120
-    assert source.loads(next(blocks_of(120, 120, 1, epoch=1)))[0] == 120
-
-
 @pytest.mark.parametrize("changes", [{"split": "test"}, {"window": 0}])
 def test_evaluation_and_a_window_of_zero_keep_the_order_of_files(numbered, changes):
     data = numbered.model_copy(update={"shuffle_window": changes.get("window", 50)})

@@ -113,3 +113,19 @@ def test_validation_of_one_label_ends_no_training_and_is_said(tmp_path, until):
     assert "schedule.plateau.metric to logloss" in said
     assert "ends early" not in said
     assert "undefined in every epoch: epoch 3 is tested" in said
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_the_test_after_training_forgets_coming_keys(data_root, tmp_path, monkeypatch, judged):
+    """Without a judged epoch, no other weights are opened before the test."""
+    storage = {"device_policy": "foresight", "host_policy": "foresight"}
+    workflow = make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1), storage=storage)
+    driver = make_driver(workflow, tmp_path, device_rows=120, host_rows=24)
+
+    def not_a_number(metric):
+        return [math.nan] * sum(epoch["split"] == "validation" for epoch in driver.history.epochs)
+
+    if not judged:
+        monkeypatch.setattr(driver.history, "validated", not_a_number)
+    driver.run()
+    assert [epoch["split"] for epoch in driver.history.epochs].count("test") == 1

@@ -53,6 +53,29 @@ def test_a_model_class_of_the_workflow_file_survives_json(workflow_file, capsys)
     assert shown["bytes"]["key map"] == 1 << 20
 
 
+def test_explain_shows_the_hit_rates_of_several_sizes(workflow_file, capsys, monkeypatch):
+    def opened(*args):
+        raise AssertionError("a worker was opened")
+
+    monkeypatch.setattr("pipeline.worker.tiers.Tiers.__init__", opened)
+    assert main([str(workflow_file), "--explain"]) == 0
+    lines = capsys.readouterr().out.partition("\nhits: ")[2].splitlines()
+    assert "are never hits" in lines[1]
+    assert [line.split()[0] for line in lines[2:7]] == ["quarter", "half", "chosen", "twice", "all"]
+    assert lines[-1].strip() == "looked at the first 100% of the examples to train"
+    assert main([str(workflow_file), "--explain", "--json"]) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    rates = [point["hit_rate"] for point in hits["curve"]]
+    assert rates == sorted(rates)
+    assert rates[-1] == pytest.approx(1 - hits["first_uses"]) == pytest.approx(hits["device_and_host"])
+    assert f"{hits['device']:.1%} in device alone" in lines[4]
+
+
+def test_keys_are_read_also_for_the_workers_of_a_scheduler(workflow_file, capsys):
+    assert main([str(workflow_file), "--explain", "--scheduler", "tcp://localhost:1"]) == 0
+    assert "\nhits: " in capsys.readouterr().out
+
+
 def test_a_batch_larger_than_the_data_is_accepted(workflow_file):
     assert main([str(workflow_file), "--explain", "--set", "schedule.batch_size=1000000"]) == 0
 
@@ -79,9 +102,9 @@ def test_groups_that_do_not_fit_into_memory_are_refused(workflow_file, capsys, m
 
 def test_explain_is_short_and_with_all_lists_every_buffer(workflow_file, capsys):
     assert main([str(workflow_file), "--explain"]) == 0
-    said, _, predicted = capsys.readouterr().out.partition("\nmeasuring ")
+    said, _, hits = capsys.readouterr().out.partition("\nhits: ")
     assert len(said.splitlines()) <= 10
-    assert len(predicted.splitlines()) <= 20
+    assert len(hits.splitlines()) <= 8
     assert main([str(workflow_file), "--explain", "--all"]) == 0
     out = capsys.readouterr().out
     names = ["device slab", "device outgoing ring", "host slab", "host staging ring", "host chunk buffer", "disk log"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,7 @@ from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
 from support.runs.harness import make_driver
 
-from pipeline.arguments import replay_arguments
 from pipeline.models import LR
-from pipeline.replay.command import replay
 from pipeline.settings.optimizer import DenseAdam, KStep, Optimizer
 from pipeline.storage import durable
 from pipeline.storage.files import Files
@@ -208,15 +205,3 @@ def test_nothing_of_a_span_is_trained_before_it_was_scored(tmp_path: Path) -> No
     of_split = {split: [e["auc"] for e in result["epochs"] if e["split"] == split] for split in ("span", "train")}
     assert of_split["span"] == [0.5] * 3
     assert min(of_split["train"]) > 0.9, "the keys do not give the labels away"
-
-
-@pytest.mark.parametrize("policy", ["clock", "foresight"])
-def test_a_run_that_was_extended_is_replayed_as_it_ran(tmp_path: Path, policy: str) -> None:
-    files = write_days(tmp_path / "data", [40, 33, 25])
-    workflow = days_workflow(tmp_path / "data").with_settings({
-        "storage.device_policy": policy, "storage.host_policy": policy, "storage.known_examples": 30
-    })  # fmt: skip
-    one_by_one(workflow, [files[:1], files[1:2], files[2:]], tmp_path / "run", **THREE_TIERS)
-    args = replay_arguments().parse_args([str(tmp_path / "run"), "--no-bound"])
-    found = replay(args, Fraction(1), [], print)
-    assert found.equals_result

@@ -26,7 +26,6 @@ from pipeline.driver.loop import DueCommit
 from pipeline.machine.threads import Whole
 from pipeline.optim.row_optimizer import RowOptimizer
 from pipeline.optim.slab_rows import WideRows
-from pipeline.replay.main import main as replay
 from pipeline.run import main
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, RowStorage, Sgd
 from pipeline.storage.layout import RowLayout
@@ -328,12 +327,3 @@ def test_fresh_does_not_move_the_run_that_another_begins_from(tmp_path, small_wo
     assert main(again) == 2
     assert "--fresh would move" in capsys.readouterr().err
     assert (folder / "commits").is_dir()
-
-
-def test_a_run_that_began_from_elsewhere_is_replayed_by_its_workflow(tmp_path, small_workflow, capsys) -> None:
-    workflow = small_workflow()
-    folder, _ = source_of(workflow, tmp_path)
-    later = workflow.model_copy(update={"init_from": (FromRun(run=folder, commit="last"),)})
-    make_driver(later, tmp_path / "later", **THREE_TIERS).run()
-    assert replay([str(tmp_path / "later")]) == 2
-    assert "began from elsewhere (init_from)" in capsys.readouterr().err

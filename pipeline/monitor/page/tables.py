@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.monitor.live.lines import Evaluated
 from pipeline.monitor.page.humanized import percent, short_duration, short_size
-from pipeline.monitor.report import OF_LABEL, number, of_labels
+from pipeline.monitor.report import OF_LABEL, metric_text, number, of_labels
 from pipeline.monitor.story import Story
 from pipeline.spans.passes import SPAN
 from pipeline.spans.table import LAST

@@ -1,1 +1,0 @@
-"""Predictions of `--explain` against real runs."""
