@@ -17,6 +17,7 @@ FILES = {
 }
 
 DOORS = {
+    "cloudpickle": ("pipeline.cluster.model_class",),
     "bokeh": ("pipeline.monitor.page",),
     "dask": ("pipeline.cluster",),
     "distributed": ("pipeline.cluster",),

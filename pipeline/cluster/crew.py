@@ -10,7 +10,6 @@ from pipeline.cluster.address import ANY_PORT
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.errors import PipelineError
 from pipeline.machine.affinity import Affinity
-from pipeline.own_code.modules import ClassText
 from pipeline.records import Array, Block, Refusal, StageResult
 from pipeline.training.dense_state import merge_dense
 from pipeline.worker.worker import Worker
@@ -27,8 +26,8 @@ class WorkerSpec:
     scheduler: str | None = None
     affinities: tuple[Affinity, ...] = ()
     """GPU and CPUs of each worker; empty for workers of an external scheduler, since their machines are unknown."""
-    model: ClassText | None = None
-    """Description from which workers create the workflow's model class; None: they import it by name."""
+    model: bytes = b""
+    """The workflow's model class, from `to_bytes`; empty: workers import it by name."""
     dashboard: str = ANY_PORT
     """Address of the dashboard of workers started here; see `free_address`."""
     run: str = ""

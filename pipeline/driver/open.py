@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.crew import WorkerSpec
+from pipeline.cluster.model_class import to_bytes
 from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
 from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.driver.driver import Driver, MakeCrew
 from pipeline.machine.affinity import Affinity, lay_out, read_topology
 from pipeline.machine.aside import move_aside
-from pipeline.own_code.modules import text_of
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
@@ -106,7 +106,7 @@ def recruit(
     """Return a description of the device of workers in separate processes, and their `WorkerSpec`. For workers of an
     external scheduler, device "auto" means a GPU if this machine has one. Raises ValueError if this machine has too few
     GPUs, or if storage.device is a share of memory that is not visible from this machine."""
-    if not scheduler or workflow.model.kind.__module__ == "__main__":
+    if not scheduler:
         check_main()
     elsewhere = scheduler and workflow.device == "cuda"
     topology = read_topology(on_gpu := bool(elsewhere or gets_gpu(workflow.device)))
@@ -120,7 +120,7 @@ def recruit(
         check_is_size(workflow, "workers' machines")
     device = GpusOfWorkers(min_free(workflow, affinities)) if on_gpu else RAM
     run = f"{workflow.name} in {run_dir.absolute()}"
-    return device, WorkerSpec(world, scheduler, affinities, text_of(workflow.model.kind), dashboard, run)
+    return device, WorkerSpec(world, scheduler, affinities, to_bytes(workflow.model.kind), dashboard, run)
 
 
 def check_main() -> None:
