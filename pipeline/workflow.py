@@ -25,7 +25,7 @@ from pipeline.errors import did_you_mean, refuse_remote, system_text
 from pipeline.features.settings import AnyFeature, check_features
 from pipeline.machine.limits import cpus
 from pipeline.messages.uris import is_remote, refuse_keys, uri_of
-from pipeline.own_code.modules import run_file
+from pipeline.own_code.code import run_file
 from pipeline.settings import SPLITS, Strict, read_json
 from pipeline.settings.caps import Storage
 from pipeline.settings.changes import change, kind_name

@@ -17,6 +17,7 @@ FILES = {
 }
 
 DOORS = {
+    "cloudpickle": ("pipeline.cluster.model_class",),
     "dask": ("pipeline.cluster",),
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),
@@ -51,7 +52,7 @@ LAYERS = (
     "pipeline.monitor", "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models", "pipeline.spans",
-    "pipeline.workflow", "pipeline.features", "pipeline.files", "pipeline.optimizer", "pipeline.kernels",
+    "pipeline.workflow", "pipeline.features", "pipeline.files", "pipeline.kernels",
     "pipeline.records", "pipeline.arguments",
     "pipeline.machine", "pipeline.settings", "pipeline.own_code", "pipeline.messages", "pipeline.errors",
 )  # fmt: skip
@@ -62,7 +63,6 @@ ROOT = {
     "api",
     "arguments",
     "errors",
-    "optimizer",
     "records",
     "run",
     "schedule",

@@ -1,6 +1,5 @@
 """A workflow validates itself: a typo is an error with the field's path."""
 
-import importlib
 import os
 import re
 import sys
@@ -15,7 +14,7 @@ from pipeline.messages.sizes import MemoryShare, format_size, parse_size
 from pipeline.models import DeepFM
 from pipeline.settings.caps import Size
 from pipeline.settings.changes import override
-from pipeline.settings.optimizer import ROW_OPTIMIZERS, Adagrad, Plateau
+from pipeline.settings.optimizer import Adagrad, Plateau
 from pipeline.workflow import Category, Data, Number, Workflow, load, without_removed
 
 
@@ -305,9 +304,3 @@ def test_a_changed_model_may_be_a_class_of_a_function(workflow):
 def test_a_wrong_change_names_path_value_and_rule(workflow, values, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         workflow.with_settings(values)
-
-
-def test_workflow_files_of_earlier_versions_find_optimizers():
-    module = importlib.import_module("pipeline.optimizer")
-    assert module.Adam is Workflow.model_fields["optimizer"].default.rows.__class__
-    assert all(getattr(module, kind.__name__) is kind for kind in ROW_OPTIMIZERS.values())

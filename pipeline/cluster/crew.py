@@ -9,7 +9,6 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from pipeline.cluster.address import ANY_PORT
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.errors import PipelineError
-from pipeline.own_code.modules import ClassText
 from pipeline.records import Array, Block, Refusal, StageResult
 from pipeline.training.dense_state import merge_dense
 from pipeline.worker.worker import Worker
@@ -26,8 +25,8 @@ class WorkerSpec:
     scheduler: str | None = None
     gpus: tuple[str, ...] = ()
     """UUID of the GPU of each worker started here; empty if they train on CPUs."""
-    model: ClassText | None = None
-    """Description from which workers create the workflow's model class; None: they import it by name."""
+    model: bytes = b""
+    """The workflow's model class, from `to_bytes`; empty: workers import it by name."""
     dashboard: str = ANY_PORT
     """Address of the dashboard of workers started here; see `free_address`."""
     run: str = ""

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import psutil
 from distributed import WorkerPlugin, get_worker
 
+from pipeline.cluster.model_class import from_bytes
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.threads import stage_threads
 from pipeline.comm.collective import TwoLevels
@@ -32,7 +33,6 @@ from pipeline.errors import LostTouch, OutOfTurn
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.limits import memory_limits
 from pipeline.machine.threads import share_of
-from pipeline.own_code.modules import ClassText
 from pipeline.records import Rank, StageResult
 from pipeline.stages import STAGES
 from pipeline.storage.files import Files
@@ -40,7 +40,7 @@ from pipeline.storage.reader import allow_many_files
 from pipeline.worker.membership import Membership
 from pipeline.worker.tiers import WorkerConfig
 from pipeline.worker.worker import Worker
-from pipeline.workflow import Workflow
+from pipeline.workflow import Workflow, kind_name
 
 T = TypeVar("T")
 NAME = "pipeline"
@@ -49,7 +49,7 @@ PACKAGES = ("numba", "numpy", "pyarrow", "torch", "zarr", "distributed")
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Everything that a worker needs to join a run, as machine-independent text and numbers."""
+    """Everything that a worker needs to join a run, as text, numbers and the code of the model class."""
 
     token: str
     rank: Rank
@@ -58,8 +58,8 @@ class JoinRequest:
     """The workflow as JSON."""
     data: str
     """Identity of the driver's data, as JSON of `pipeline.data.identity`; every worker must read the same data."""
-    model: ClassText | None
-    """The model class; None: every worker imports it by name."""
+    model: bytes
+    """The model class, from `to_bytes`; empty: every worker imports it by name."""
     hosts: tuple[str, ...]
     """Hosts of all workers, in rank order; the first one runs the store through which they find each other."""
     store_port: int
@@ -178,8 +178,8 @@ def two_levels(join_request: JoinRequest, meet: Callable[[str, Rank], Group]) ->
 def read_workflow(join_request: JoinRequest) -> Workflow:
     """Read the workflow, with the driver's model class. Raises ValueError if the class cannot be created in this
     process."""
-    model = join_request.model
-    known = {model.named: model.make()} if model else None
+    kind = from_bytes(join_request.model) if join_request.model else None
+    known = {kind_name(kind): kind} if kind else None
     return Workflow.model_validate_json(join_request.workflow, context=known)
 
 

@@ -57,7 +57,7 @@ class RunState(Strict):
     steps_of_epoch: Count
     environment: dict[str, str]
     code: str = ""
-    """Digest of the code that the model class runs; empty in commits of earlier versions of this package."""
+    """Digest of the files of the model class (see `pipeline.own_code.code`)."""
     side_files: Digests
     """Checksum of each file that features read, by the name that the workflow uses for it."""
     epochs: list[EpochMetrics]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.crew import WorkerSpec
+from pipeline.cluster.model_class import to_bytes
 from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
 from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.driver.driver import Driver, MakeCrew
 from pipeline.machine.aside import move_aside
 from pipeline.machine.nvml import GpuInfo, read_gpus
-from pipeline.own_code.modules import text_of
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
@@ -106,7 +106,7 @@ def recruit(
     """Return a description of the device of workers in separate processes, and their `WorkerSpec`. For workers of an
     external scheduler, device "auto" means a GPU if this machine has one. Raises ValueError if this machine has too few
     GPUs, or if storage.device is a share of memory that is not visible from this machine."""
-    if not scheduler or workflow.model.kind.__module__ == "__main__":
+    if not scheduler:
         check_main()
     elsewhere = scheduler and workflow.device == "cuda"
     on_gpu = bool(elsewhere or gets_gpu(workflow.device))
@@ -122,7 +122,7 @@ def recruit(
     device = GpusOfWorkers(min_free(workflow, gpus)) if on_gpu else RAM
     run = f"{workflow.name} in {run_dir.absolute()}"
     uuids = tuple(gpu.uuid for gpu in gpus)
-    return device, WorkerSpec(world, scheduler, uuids, text_of(workflow.model.kind), dashboard, run)
+    return device, WorkerSpec(world, scheduler, uuids, to_bytes(workflow.model.kind), dashboard, run)
 
 
 def check_main() -> None:

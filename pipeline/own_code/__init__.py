@@ -1,1 +1,1 @@
-"""User code: modules named by a digest of their source text, and a digest of all code that a class runs."""
+"""User code: modules of workflow files, and digests of model classes."""

@@ -14,7 +14,7 @@ import torch
 
 from pipeline.errors import did_you_mean
 from pipeline.models.losses import logits_of, loss_of
-from pipeline.own_code.code import arguments_of
+from pipeline.settings.changes import arguments_of
 from pipeline.settings.place import defined_at, place_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm

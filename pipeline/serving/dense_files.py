@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from pipeline.models.losses import Output
 from pipeline.models.sequence import SequenceValues
+from pipeline.own_code.code import plain_name
 from pipeline.records import Array
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.onnx_model import INPUTS, OUTPUT, inputs_of_sequence
@@ -35,7 +36,7 @@ def dense_files(
     exporter could not make, the first line of the reason."""
     model = model_of(opened.workflow, saved)
     own = type(own_model(model))
-    kind = f"{own.__module__}.{own.__qualname__}"
+    kind = f"{plain_name(own.__module__)}.{own.__qualname__}"
     sums = {WEIGHTS_FILE: files.replace(out / WEIGHTS_FILE, tensors(model_state(model), {"class": kind}))}
     left_out: dict[str, str] = {}
     try:

@@ -33,7 +33,7 @@ class ScoringRecord(Strict):
     bad_values: BadValues
     data: Digest
     code: str
-    """Digest of the code that the model class runs."""
+    """Digest of the files of the model class."""
 
 
 def refuse_another(out: Path, known: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ def checked_workflow(
 ) -> Workflow:  # fmt: skip
     """Return a stored workflow. `given`: the user's workflow, which provides the model class and caps; if None, the
     class must belong to this package. `needs_class`: False if the model is not built; then any class is accepted, and
-    none is imported. `code`: digest of the code that the class ran in training, if known.
+    none is imported. `code`: digest of the files of the class in training, if known.
 
     Raises ValueError if the class is unknown or differs from that of the given workflow.
     """

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints, is_typeddict
 
 from pydantic import ValidationError
 
 from pipeline.errors import did_you_mean, shortened
-from pipeline.own_code.code import arguments_of
-from pipeline.own_code.modules import plain_name
+from pipeline.own_code.code import plain_name
 from pipeline.settings import Strict
 from pipeline.settings.optimizer import ROW_OPTIMIZERS
 from pipeline.settings.problems import Location, problems
 
+GIVEN = ("num_fields", "num_numbers", "embedding_dim")
+"""Arguments that every model class receives; model.args does not contain them."""
 COLUMNS = ("data.categories", "data.numbers")
 """Lists of columns that may be given by name alone. A column that the workflow already has keeps its settings."""
 
@@ -27,8 +29,26 @@ def unfilled(feature: dict[str, Any]) -> dict[str, Any]:
 
 
 def kind_name(kind: Any) -> str:
-    """Dotted name of a model class for messages, without the digest of its module's source."""
+    """Dotted name of a model class for messages, without the number of its module."""
     return f"{plain_name(kind.__module__)}.{kind.__name__}"
+
+
+def arguments_of(kind: Callable[..., object]) -> list[str] | None:
+    """Return the argument names allowed in model.args, or None if the class accepts any or its names are unknown."""
+    try:
+        parameters = inspect.signature(kind).parameters.values()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if any(p.kind == p.VAR_KEYWORD for p in parameters):
+            hints = get_type_hints(kind.__init__)
+            (others,) = get_args(next(hints[p.name] for p in parameters if p.kind == p.VAR_KEYWORD))
+            if not is_typeddict(others):
+                return None
+            names += others.__annotations__
+    # A user's class may have any signature, and type hints that cannot be resolved.
+    except Exception:
+        return None
+    # A callable without these arguments, such as dict, is rejected as a whole, not because of a name in model.args.
+    return [name for name in names if name not in (*GIVEN, "sequences")] if set(GIVEN) <= set(names) else None
 
 
 def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any:

@@ -20,7 +20,7 @@ from pipeline.storage.files import Files
 from pipeline.tune.records import metric_of
 from pipeline.tune.space import Space
 from pipeline.tune.study import Fixed, Study
-from pipeline.workflow import Workflow
+from pipeline.workflow import Workflow, without_removed
 
 MAY_CHANGE = ("storage", "commit", "device")
 """Parts of the workflow that do not affect the bits of a trial."""
@@ -68,6 +68,7 @@ def goes_on(out: Path, before: Fixed, now: Fixed) -> Fixed:
     """Return the settings with which an earlier session started. Raises ValueError, with all differences, if it was a
     different study."""
     machine = ("memory", "threads")
+    before = before.model_copy(update={"workflow": without_removed(before.workflow)})
     was, found = (dict(flat_settings(of.model_dump(mode="json", exclude={*machine}))) for of in (before, now))
     changed = [name for name in was | found if was.get(name) != found.get(name)]
     if changed:

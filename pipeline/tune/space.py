@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import models
-from pipeline.own_code.code import arguments_of
-from pipeline.own_code.modules import run_file
-from pipeline.settings.changes import kind_name
+from pipeline.own_code.code import run_file
+from pipeline.settings.changes import arguments_of, kind_name
 from pipeline.settings.tuning import Between, Tune
 from pipeline.workflow import MODELS, Model, Workflow
 

@@ -311,7 +311,7 @@ def test_a_worker_that_does_not_meet_the_others_says_its_number(small_workflow, 
     monkeypatch.setattr(run_plugin, "Store", lambda *args, **named: None)
     monkeypatch.setattr(run_plugin, "Group", miss)
     request = SimpleNamespace(
-        model=None, workflow=small_workflow().model_dump_json(), store_host="127.0.0.1", store_port=1,
+        model=b"", workflow=small_workflow().model_dump_json(), store_host="127.0.0.1", store_port=1,
         store_folder="", timeout_seconds=1.0, rank=SimpleNamespace(number=1), check=False, token="run",
         hosts=("127.0.0.1",),
     )  # fmt: skip

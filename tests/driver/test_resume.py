@@ -300,13 +300,15 @@ def test_steps_that_would_be_counted_twice_are_refused(described):
 
 
 def test_an_edited_model_goes_on_with_a_warning(workflow, described):
-    before = described() | {"code": f"{described()['code'].partition(' ')[0]} 0123456789abcdef"}
-    (said,) = check_same_run(before, described(), Position(0, "train", 3))
+    before = described() | {"code": "file 3.11 0123456789abcdef"}
+    now = described() | {"code": "file 3.11 fedcba9876543210"}
+    (said,) = check_same_run(before, now, Position(0, "train", 3))
     assert said.endswith(
-        "model.kind pipeline.models.deepfm.DeepFM, or what it calls, was edited since the run was trained with it"
+        "the file of model.kind pipeline.models.deepfm.DeepFM, or one that it imports, was edited since the run was "
+        "trained with it"
     )
-    for unknown in ("", "2.7 0123456789abcdef"):
-        assert check_same_run(before | {"code": unknown}, described(), Position(0, "train", 3)) == []
+    for unknown in ("", "3.11 0123456789abcdef", "file 2.7 0123456789abcdef"):
+        assert check_same_run(before | {"code": unknown}, now, Position(0, "train", 3)) == []
 
 
 @pytest.mark.parametrize("plateau", [None, Plateau(metric="logloss", stop_after=1)], ids=["the last", "the best"])

@@ -1,6 +1,6 @@
 """The class in a workflow is the one that is trained, in every process, whatever happened to its file or name since."""
 
-import pickle
+import importlib
 import subprocess
 import sys
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 from conftest import make_workflow
 
-from pipeline.own_code.code import code_digest, is_other_code
-from pipeline.own_code.modules import ClassText, run_file, text_of
+from pipeline.cluster.model_class import from_bytes, to_bytes
+from pipeline.own_code.code import code_digest, is_other_code, run_file
 from pipeline.settings.changes import override
 from pipeline.workflow import Workflow, kind_name, load
 
@@ -18,11 +18,11 @@ from pathlib import Path
 from conftest import make_workflow
 from torch import nn
 import mine_inner.more
+from mine_inner import more
 from mine_layers import FACTOR
 
 class Mine(nn.Module):
     def value(self):
-        from mine_inner import more
         return FACTOR * more.BASE + mine_inner.more.BASE
 
 workflow = make_workflow(Path({root!r}), kind=Mine, args={{}})
@@ -30,7 +30,7 @@ workflow = make_workflow(Path({root!r}), kind=Mine, args={{}})
 WORKER = """
 import pickle, sys
 for line in sys.stdin:
-    print(pickle.loads(bytes.fromhex(line)).make()().value(), flush=True)
+    print(pickle.loads(bytes.fromhex(line))().value(), flush=True)
 """
 
 
@@ -69,12 +69,17 @@ def test_a_worker_that_lives_on_trains_the_class_of_each_run(tmp_path):
         file = written(tmp_path, factor)
         file.write_text("import mine_layers\nclass Mine:\n    def value(self): return mine_layers.FACTOR\n")
         kinds.append(run_file("workflow_my", file).Mine)
-    texts = [text_of(kinds[n]) for n in (0, 1, 0)]
+
+    class Mine:
+        def value(self):
+            return len(kinds)
+
+    kinds += [kinds[0], Mine]
     done = subprocess.run(
-        [sys.executable, "-c", WORKER], input="".join(f"{pickle.dumps(text).hex()}\n" for text in texts),
-        capture_output=True, text=True, timeout=60, env={"PYTHONPATH": ":".join(sys.path)},
+        [sys.executable, "-c", WORKER], input="".join(f"{to_bytes(kind).hex()}\n" for kind in kinds),
+        capture_output=True, text=True, timeout=60, cwd="/",
     )  # fmt: skip
-    assert done.stdout.split() == ["2", "5", "2"], done.stderr
+    assert done.stdout.split() == ["2", "5", "2", "4"], done.stderr
 
 
 def defined(value):
@@ -90,70 +95,64 @@ def test_a_class_defined_again_changes_no_workflow_made_before(tmp_path):
     assert [value_of(override(each, ["seed=3"])) for each in (one, other)] == [1, 2]
 
 
-def test_a_module_that_fails_in_a_worker_is_named_by_its_file():
-    failing = ClassText(
-        "fails_text_0123456789abcdef",
-        "Mine",
-        {"fails_text_0123456789abcdef": ("mine.py", "raise KeyError('rows')")},
-        "",
-    )
-    with pytest.raises(ValueError, match=r"mine\.py: KeyError: 'rows'"):
-        failing.make()
+def test_a_class_that_cannot_be_sent_is_named():
+    with pytest.raises(ValueError, match=r"model\.kind defined\.<locals>\.Mine cannot be sent to workers.*generator"):
+        to_bytes(defined(n for n in range(3)))
+    with pytest.raises(ValueError, match=r"model\.kind cannot be made in this worker: ModuleNotFoundError.*absent"):
+        from_bytes(b"cabsent\nMine\n.")
 
 
-def test_a_class_without_text_is_refused_for_other_processes():
-    with pytest.raises(ValueError, match=r"Mine is defined in a function.*write it to a file, such as my_model\.py"):
-        text_of(defined(1))
-
-
-def test_a_worker_refuses_a_class_that_is_not_the_drivers(tmp_path, monkeypatch):
+def test_a_class_of_a_module_that_was_run_again_has_no_digest(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    file = tmp_path / "imported_by_name.py"
-    file.write_text("class Mine:\n    def value(self):\n        return 1\n")
-    from imported_by_name import Mine
-
-    assert text_of(Mine).make()().value() == 1
-    file.write_text(file.read_text().replace("1", "2"))
-    with pytest.raises(ValueError, match=r"imported_by_name\.py was edited after"):
-        text_of(Mine).make()
+    (tmp_path / "imported_by_name.py").write_text("class Mine:\n    pass\n")
+    module = importlib.import_module("imported_by_name")
+    kind, before = module.Mine, code_digest(module.Mine)
+    importlib.reload(module)
+    assert (code_digest(kind), code_digest(module.Mine)) == ("", before)
 
 
-BEFORE = (
-    "NAMES = {'a', 'b', 'c'}\ndef help(x): return x in {'a', 'b', 'c'}\nclass Mine:\n    def value(self, x=1): %s\n"
-)
+BEFORE = """
+class Mine:
+    def value(self, x=1):
+        return help(x) in NAMES
+
+def help(x):
+    return x + 1
+
+NAMES = {1, 2, 3}
+data = Category(name="a")
+"""
 
 
 @pytest.mark.parametrize(
-    ("text", "same"),
+    ("before", "after", "same"),
     [
-        (BEFORE % "return help(x) in NAMES  # a comment", True),
-        (BEFORE % "\n        'A docstring.'\n\n        return help(x) in NAMES", True),
-        (BEFORE.replace("'c'}\nd", "'d'}\nd") % "return help(x) in NAMES", False),
-        (BEFORE.replace("return x in", "return x not in") % "return help(x) in NAMES", False),
-        (BEFORE.replace("x=1", "x=2") % "return help(x) in NAMES", False),
+        ("in NAMES", "in NAMES  # a comment", True),
+        ("\ndata = Category(name='a')", "\ndata = Category(name='b')", True),
+        ("2, 3}", "2, 4}", False),
+        ("x + 1", "x + 2", False),
+        ("x=1", "x=2", False),
     ],
-    ids=["comment", "docstring", "constant", "function that it calls", "default"],
+    ids=["comment", "setting", "constant", "function that it calls", "default"],
 )
-def test_a_digest_changes_with_what_a_class_runs(text, same):
-    one, other = {"__name__": "one"}, {"__name__": "other"}
-    exec(BEFORE % "return help(x) in NAMES", one)
-    exec(text, other)
-    assert is_other_code(code_digest(one["Mine"]), code_digest(other["Mine"])) is not same
+def test_a_digest_changes_with_the_file_of_a_class(tmp_path, before, after, same):
+    text = f"from pipeline.workflow import Category\n{BEFORE}".replace('"', "'")
+    assert before in text
+    digests = []
+    for name, content in {"one": text, "other": text.replace(before, after)}.items():
+        (tmp_path / f"{name}.py").write_text(content)
+        digests.append(code_digest(run_file(f"workflow_{name}", tmp_path / f"{name}.py").Mine))
+    assert is_other_code(*digests) is not same
 
 
-def test_a_digest_is_the_same_in_every_process():
-    program = (
-        f"from pipeline.own_code.code import code_digest\n{BEFORE % 'return help(x) in NAMES'}print(code_digest(Mine))"
-    )
-    ran = (
-        subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-                       capture_output=True, text=True, check=True)
-        for seed in ("1", "2")
-    )  # fmt: skip
-    assert len({done.stdout for done in ran}) == 1
+def test_a_digest_of_another_form_or_no_digest_is_no_edit():
+    digest = code_digest(defined(1))
+    assert is_other_code(f"{digest[:-1]}x", digest)
+    assert not is_other_code(f"{sys.version_info[0]}.{sys.version_info[1]} 0123456789abcdef", digest)
+    assert not is_other_code("", digest)
 
 
-def test_a_workflows_text_names_the_class_without_a_digest(tmp_path):
+def test_a_workflows_text_names_the_class_without_a_number(tmp_path):
     workflow = load(written(tmp_path, 2))
     text = workflow.model_dump_json()
     assert '"workflow_my.Mine"' in text
