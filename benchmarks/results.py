@@ -27,7 +27,7 @@ GROUPS = {
     "Storage and caches": ("disk", "narrow_rows_runs", "policies", "policies_runs", "scale"),
     "Accuracy": ("first_model", "kstep", "large_batch", "narrow_rows", "nightly", "sequences", "tune"),
     "Preparing data and using a model": ("prepare", "serve"),
-    "What a run predicts and says": ("observer", "explain", "chosen_caps"),
+    "What a run predicts and says": ("observer",),
 }  # fmt: skip
 """Files of results by section of the page, in order."""
 HEAD = """# Benchmark results

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipeline.messages.sizes import format_size, parse_size
-from pipeline.messages.uris import path_or_uri
 
 MAX_BODY_BYTES = (1 << 31) - 1
 """Maximum of `serve --max-bytes`: offsets of strings and lists have 32 bits."""
@@ -287,10 +286,6 @@ def completion_arguments() -> argparse.ArgumentParser:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, such as runs/quickstart")
-
-
-def add_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", type=Path, metavar="WORKFLOW|RUN", help="a workflow file, or the folder of a run")
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from pipeline.arguments import REPORT, train_arguments
 from pipeline.errors import PipelineError, error_text

@@ -110,12 +110,6 @@ def write_data(root: Path, seed: int = 0, num_train: int = 50, num_keys: int = 2
     return root
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nothing is left in the user's folders."""
-    os.environ["PIPELINE_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")
-
-
 @pytest.fixture(scope="session")
 def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)

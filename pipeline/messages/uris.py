@@ -95,8 +95,3 @@ def cut(place: str) -> tuple[str, str]:
 def uri_of(place: str | Path) -> str:
     """An address with both of its slashes, of which pathlib keeps only one."""
     return re.sub(":/+", "://", str(place), count=1)
-
-
-def path_or_uri(place: str | Path) -> str | Path:
-    """A place as a Path, or an address (URI) as text with both of its slashes."""
-    return uri_of(place) if is_remote(place) else Path(place)
