@@ -10,6 +10,7 @@ from pipeline.monitor.page.tables import stages_table
 from pipeline.monitor.report import evaluated, summary
 from pipeline.records import Moves
 
+CELL = "<t[dh].*?>(.*?)</t[dh]>"
 STAGES = ("read", "dedup", "plan", "prefetch", "train", "write_back")
 
 
@@ -48,15 +49,13 @@ def test_a_run_ends_with_its_result_in_three_lines(result):
 
 
 def test_stages_tiers_and_workers_have_their_cells(result):
-    cells = re.findall(r"<td.*?>(.*?)</td>", stages_table(result))
+    cells = re.findall(CELL, stages_table(result))
     assert cells[cells.index("prefetch") :][:4] == ["prefetch", "1,234.6", "1.2", "96%"]
     assert cells[cells.index("train") :][3] == "-"
     assert " ".join(cells[cells.index("host") :][1:7]) == "200,000,000 rows 500,000,000 55.6% 0 500,000,000 104.31"
     assert " ".join(cells[cells.index("disk") :][1:7]) == "900.0 GiB 400,000,000 100.0% 0 400,000,000 83.45"
     sent = {"bytes": 81_920, "messages": 4, "bytes_per_step": 20_480.0}
-    cells = re.findall(
-        r"<td.*?>(.*?)</td>", stages_table(result | {"workers": [{"rows": sent, "dense": sent}, {"dense": sent}]})
-    )
+    cells = re.findall(CELL, stages_table(result | {"workers": [{"rows": sent, "dense": sent}, {"dense": sent}]}))
     assert cells[-6:] == ["0", "20.0", "20.0", "1", "0.0", "20.0"]
 
 
