@@ -33,7 +33,7 @@ from pipeline.settings.columns import Category, Number, Sequence, Synthetic, Tas
 from pipeline.settings.init_from import Beginnings, FromParquet, FromRun
 from pipeline.settings.optimizer import JUDGED, OF_NUMBERS, Optimizer, Plateau
 from pipeline.settings.place import message_of
-from pipeline.settings.problems import problems
+from pipeline.settings.problems import REMOVED, problems
 from pipeline.settings.run import Commit, Metrics, Workers
 from pipeline.settings.times import SpanKind, check_spans
 
@@ -234,8 +234,6 @@ TEXT_FORMATS = (".json", ".toml")
 MIN_FROZEN_EPS = 1e-6
 MOST_INDICES = (1 << 31) - 1
 """Maximum number of values per batch, since 32-bit integers count them."""
-REMOVED = {"storage": ("policy",), "workers": ("pairs_up_to",), "metrics": ("slices",)}
-"""Settings that earlier versions of this package had, by part of the workflow."""
 
 
 class Workflow(Strict):
@@ -382,11 +380,16 @@ class Workflow(Strict):
 
 
 def without_removed(kept: Any) -> Any:
-    """Return a stored workflow, as JSON values, without settings that only earlier versions of this package had and
-    that change no bit. Values that are not a workflow are returned unchanged."""
-    parts = {part: kept[part] for part in REMOVED if isinstance(kept.get(part), dict)} if isinstance(kept, dict) else {}
-    left = {part: {n: value for n, value in of.items() if n not in REMOVED[part]} for part, of in parts.items()}
-    return kept | left if left else kept
+    """Return a stored workflow, as JSON values, without the settings in REMOVED. Values that are not a workflow are
+    returned unchanged."""
+    if not isinstance(kept, dict):
+        return kept
+    return {
+        part: {name: value for name, value in of.items() if f"{part}.{name}" not in REMOVED}
+        if isinstance(of, dict)
+        else of
+        for part, of in kept.items()
+    }
 
 
 def read_kept(kept: Mapping[str, Any]) -> Workflow:

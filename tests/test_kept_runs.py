@@ -1,4 +1,5 @@
-"""Run directories and a servable that an earlier commit wrote: they open, resume, are scored, exported and reported."""
+"""Run directories and a servable that an earlier commit wrote: they open, resume, are scored, exported and reported.
+Those of other formats are refused."""
 
 import json
 import tarfile
@@ -11,12 +12,16 @@ from support.runs import kept_runs
 from support.runs.studies import run_here, tune
 
 import pipeline
+from pipeline.commits.manifest import SEAL as RUN_SEAL
 from pipeline.driver.resume import environment
 from pipeline.monitor.page.report import main as report
 from pipeline.run import main as run
 from pipeline.serving import dense_files
 from pipeline.serving.export import main as export
 from pipeline.serving.score import main as score
+from pipeline.serving.servable import SEAL as SERVABLE_SEAL
+from pipeline.serving.servable import SERVABLE_MANIFEST
+from pipeline.storage.files import Damaged
 from pipeline.verify import main as verify
 
 ARCHIVE = Path(kept_runs.__file__).with_name("kept_runs.tar.xz")
@@ -108,3 +113,33 @@ def test_a_kept_servable_scores_as_its_run_does(kept):
         scores = [one.predict(table)["click.logit"].to_numpy() for one in (opened, servable)]
     np.testing.assert_allclose(*scores, atol=1e-5)
     assert verify(["servable"]) == 0
+
+
+def with_format(path, seal, number):
+    """Write a manifest as another version would: its own format, and the right checksum."""
+    values = json.loads(seal.open(path.read_bytes()))
+    path.write_bytes(seal.close(json.dumps(values | {"format": number}).encode()))
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_a_run_of_another_format_is_refused_with_the_way_out(kept, capsys, number):
+    for path in Path("runs/plain/commits").glob("*.json"):
+        with_format(path, RUN_SEAL, number)
+    before = {path: path.read_bytes() for path in Path("runs/plain").rglob("*") if path.is_file()}
+    said = f"it has format {number}, and this version of the package reads format 3 and 4; go back to "
+    with pytest.raises(Damaged, match=f"{said}.* --fresh"):
+        pipeline.open_run("runs/plain")
+    assert run(["plain.py", "--serial"]) != 0
+    assert said in capsys.readouterr().err
+    assert verify(["runs/plain", "--repair"]) == 1
+    assert said in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in Path("runs/plain").rglob("*") if path.is_file()} == before
+
+
+def test_a_servable_of_another_format_is_refused_with_the_way_out(kept, capsys):
+    with_format(Path("servable") / SERVABLE_MANIFEST, SERVABLE_SEAL, 2)
+    said = "it has format 2, and this version of the package reads format 1; export the servable again"
+    with pytest.raises(Damaged, match=said):
+        pipeline.open_servable("servable")
+    assert verify(["servable"]) == 1
+    assert said in capsys.readouterr().out

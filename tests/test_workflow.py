@@ -1,5 +1,6 @@
 """A workflow validates itself: a typo is an error with the field's path."""
 
+import json
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from pipeline.models import DeepFM
 from pipeline.settings.caps import Size
 from pipeline.settings.changes import override
 from pipeline.settings.optimizer import Adagrad, Plateau
+from pipeline.settings.problems import REMOVED
 from pipeline.workflow import Category, Data, Number, Workflow, load, without_removed
 
 
@@ -235,13 +237,31 @@ def test_a_file_that_changed_within_a_second_is_read_as_it_is(tmp_path, monkeypa
         assert load(path).name == name
 
 
-def test_settings_of_earlier_versions_are_removed():
-    kept = {"name": "x", "storage": {"policy": "clock", "host": "1 GiB"}, "workers": {"shards": 4, "pairs_up_to": 8}}
-    kept |= {"metrics": {"group": None, "slices": ["site"]}}
-    left = {"name": "x", "storage": {"host": "1 GiB"}, "workers": {"shards": 4}, "metrics": {"group": None}}
-    assert without_removed(kept) == left
-    for nothing in ({}, {"storage": 5}, {"storage": None}, [], 5, "text"):
+def test_a_stored_workflow_opens_without_settings_that_are_gone(tmp_path):
+    workflow = make_workflow(tmp_path)
+    stored = json.loads(workflow.model_dump_json())
+    for setting in REMOVED:
+        part, name = setting.split(".")
+        stored[part][name] = ["site"]
+    opened = Workflow.model_validate_json(json.dumps(without_removed(stored)))
+    assert opened.model_dump_json() == workflow.model_dump_json()
+    for nothing in ({}, {"metrics": 5}, {"metrics": None}, [], 5, "text"):
         assert without_removed(nothing) == nothing
+
+
+@pytest.mark.parametrize("setting", REMOVED)
+def test_a_setting_that_is_gone_is_refused_with_what_to_do(tmp_path, setting):
+    workflow, (part, name) = make_workflow(tmp_path), setting.split(".")
+    said = re.escape(f"{setting} is gone: {REMOVED[setting]}")
+    with pytest.raises(ValueError, match=said):
+        override(workflow, [f'{setting}=["site"]'])
+    for where, content in {
+        "text.json": json.dumps(json.loads(workflow.model_dump_json()) | {part: {name: ["site"]}}),
+        "python.py": f"from pipeline.api import {part.title()}\n{part.title()}({name}=('site',))\n",
+    }.items():
+        (tmp_path / where).write_text(content)
+        with pytest.raises(ValueError, match=said):
+            load(tmp_path / where)
 
 
 def test_a_name_alone_is_a_column_with_default_settings():

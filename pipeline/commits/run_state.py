@@ -13,7 +13,7 @@ from pipeline.commits.manifest import DETAILS, Manifest
 from pipeline.data.agenda import Position
 from pipeline.data.identity import SplitIdentity
 from pipeline.metrics.totals import COUNTS, DiskTotals
-from pipeline.settings import SPLITS, Amount, Count, Digests, Strict, read_json
+from pipeline.settings import SPLITS, Amount, Count, Digest, Strict, read_json
 from pipeline.spans.passes import SPAN
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged
@@ -24,7 +24,7 @@ REPORTED = (("auc", "logloss"), ("mse", "rmse"))
 
 Figure = int | float | str | None
 EpochMetrics = dict[str, Figure | list[dict[str, Figure]]]
-"""An entry of `History.epochs`, in JSON. Only settings in `pipeline.workflow.REMOVED` made entries with lists."""
+"""An entry of `History.epochs`, in JSON. Only settings in `settings.problems.REMOVED` made entries with lists."""
 
 
 class SavedPosition(Strict):
@@ -56,9 +56,9 @@ class RunState(Strict):
     data: dict[str, SplitIdentity]
     steps_of_epoch: Count
     environment: dict[str, str]
-    code: str = ""
+    code: str
     """Digest of the files of the model class (see `pipeline.own_code.code`)."""
-    side_files: Digests
+    side_files: dict[str, Digest]
     """Checksum of each file that features read, by the name that the workflow uses for it."""
     epochs: list[EpochMetrics]
     trained: Count

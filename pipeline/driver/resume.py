@@ -116,7 +116,7 @@ def check_same_run(
     fixed = ("optimizer.rows",) if now["workflow"]["optimizer"]["rows"]["kind"] == "ftrl" else ()
     may_change = CHANGE_NO_BIT + CHANGE_LATER_BITS
     refused = [text for path, text in changes if not _is_in(path, may_change) or _is_in(path, fixed)]
-    side_were, side = before.get("side_files", {}), now["side_files"]
+    side_were, side = before["side_files"], now["side_files"]
     refused += [
         f"data.features: {name} has another content than when the run began"
         for name in side
@@ -146,7 +146,7 @@ def check_same_run(
             + "\n       change it back; or give this workflow another name=, or its run another folder with --out; "
             "or start over with --fresh, which moves the old run aside"
         )
-    edited = is_other_code(before.get("code", ""), now["code"])
+    edited = is_other_code(before["code"], now["code"])
     code = [EDITED.format(kind=now["workflow"]["model"]["kind"])] if edited else []
     if ended:
         decide = [(path, text) for path, text in changes if not _is_in(path, SCORE_SPANS)]
@@ -173,8 +173,8 @@ def _check_answers(differences: Sequence[str], of_data: bool) -> None:
 
 
 def _completed(workflow: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Fill in the defaults of fields that were added to the package after a commit's workflow was written. Raises
-    ValueError if it is not a valid workflow.
+    """Fill in the defaults of fields that a commit's workflow lacks, and leave out removed settings. Raises ValueError
+    if it is not a valid workflow.
 
     Validation would import the class that `model.kind` names, so a placeholder class replaces it.
     """

@@ -24,7 +24,7 @@ NOT_OF_OUTPUT = ("out", "sources", "examples", "workers", "memory", "fresh")
 """Options that do not affect the output's bytes, or are recorded elsewhere."""
 
 OF_SEQUENCES = ("user", "time", "items", "last", "least")
-"""Options recorded only for sequences, since earlier versions did not have them."""
+"""Options recorded only for sequences."""
 NEEDED = dict.fromkeys(("schema", "fields"), "the columns to make") | dict.fromkeys(OF_SEQUENCES[:3], "columns")
 """Required options of the formats that take them -> what each option names."""
 
@@ -118,7 +118,7 @@ def described(format: Format) -> dict[str, Any]:
         for f in format.fields
     ]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
-    # `backslashes` is recorded only if set, since earlier versions did not have it.
+    # `backslashes` is recorded only if set: an absent option counts as not given.
     for name in ("headerless", "left_out", "notes", "histories", *(() if format.backslashes else ("backslashes",))):
         del options[f"read.{name}"]
     return options | {"read.fields": columns}

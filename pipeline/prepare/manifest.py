@@ -26,8 +26,6 @@ from pipeline.storage.files import Files, checksum
 
 HEAD_BYTES = 1 << 16
 MAX_SHOWN = 200
-NOT_GIVEN = {"vocabulary": [], "minimum": 1}
-"""Options of earlier versions, with the values those versions recorded for omitted options."""
 
 
 class Origin(Strict):
@@ -133,9 +131,8 @@ def _corrects(there: Command, here: Command) -> bool:
 
 def _different(there: Command, here: Command) -> list[str]:
     """Names of the options that differ. An absent option counts as None."""
-    before = {name: value for name, value in there.options.items() if value != NOT_GIVEN.get(name)}
-    names = sorted({*before, *here.options})
-    return [name for name in names if before.get(name) != here.options.get(name)]
+    names = sorted({*there.options, *here.options})
+    return [name for name in names if there.options.get(name) != here.options.get(name)]
 
 
 def _go_on_with(job: Job, there: Command, here: Command) -> None:

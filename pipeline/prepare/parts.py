@@ -68,9 +68,8 @@ class OutputFile(Strict):
         return size_of(out / self.name) == self.bytes
 
 
-class Record(Strict, allow_inf_nan=True, extra="ignore"):
-    """Record that part `number` of source `file` is done, with its counts and files. Records of earlier versions have
-    additional fields."""
+class Record(Strict, allow_inf_nan=True):
+    """Record that part `number` of source `file` is done, with its counts and files."""
 
     file: int
     number: int

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from pipeline.commits.manifest import arrays_of, other_format
 from pipeline.records import F32, U32, U64, Array
@@ -71,11 +72,10 @@ class ServableManifest(Strict):
     """Checksum of every file except the parts and this file."""
     left_out: dict[str, str]
     """Files that could not be made, with the first line of the reason."""
-    measured: dict[str, Amount]
-    """Empty. Earlier versions of this package stored the largest differences that an export measured."""
+    measured: Annotated[dict[str, Amount], Field(max_length=0)]
+    """Always empty; a field of format 1."""
     unsigned: tuple[str, ...] = ()
-    """Categorical columns of unsigned 64-bit integers in the training data. Omitted from the file if empty, as in
-    servables from earlier versions of this package."""
+    """Categorical columns of unsigned 64-bit integers in the training data. Omitted from the file if empty."""
 
     @property
     def content(self) -> bytes:

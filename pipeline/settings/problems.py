@@ -26,6 +26,8 @@ LOOKED_FOR = {
     "DenseAdam.kind": ": the dense part is always trained by Adam; optimizer.rows.kind chooses that of the rows"
 }
 """Explanations for fields that users may look for but that do not exist."""
+REMOVED = {"metrics.slices": "group scored files by the column instead (docs/results.md)"}
+"""Settings that stored workflows may have, and that no workflow takes -> what to do instead. They change no bit."""
 BOUNDS = {"greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}", "greater_than": "more than {gt}",
           "less_than": "less than {lt}", "multiple_of": "a multiple of {multiple_of}"}  # fmt: skip
 WHOLE, NUMBER, TEXT, TRUTH = "a whole number", "a number", "text", "true or false"
@@ -64,7 +66,10 @@ def problems(error: ValidationError, in_json: bool = False) -> list[Problem]:
             if close and (right := (*location[:-1], close)) in missing:
                 meant.add(right)
                 hint += f" ({close} is required)"
+            setting = f"{owner.__name__.lower()}.{field}"
             text = f"{owner.__name__} has no field {field!r}{LOOKED_FOR.get(f'{owner.__name__}.{field}', hint)}"
+            if setting in REMOVED:
+                text = f"{setting} is gone: {REMOVED[setting]}"
         elif e["type"] == "missing" and owner:
             text = f"{owner.__name__} needs {field!r}{_example(owner, field, in_json)}"
         else:

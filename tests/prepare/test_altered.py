@@ -12,7 +12,6 @@ from support.faults.kills import killed_anywhere
 from pipeline.prepare import run
 from pipeline.prepare.parts import Records
 from pipeline.prepare.steps import do_piece
-from pipeline.storage.durable import RECORD
 
 NUM_LINES = 500
 ALTERATIONS = 50
@@ -149,46 +148,16 @@ def test_a_linked_folder_is_refused_and_its_target_is_unchanged(source, tmp_path
     assert contents(outside) == before
 
 
-def as_written_before(out, **options):
-    """Give an output the records of the version that had `--vocabulary`, whose command gave these options."""
-    options = {"vocabulary": [], "minimum": 1} | options
-    for path in (out / ".prepare/command.json", out / "_prepared.json"):
-        if path.exists():
-            content = json.loads(path.read_bytes())
-            content["options"] |= options
-            path.write_text(json.dumps(content))
-    for path in (out / ".prepare").glob("write/*.json"):
-        record = json.loads(RECORD.open(path.read_bytes())) | {"unknown": {}, "kept": "", "rows": ""}
-        path.write_bytes(RECORD.close(json.dumps(record).encode()))
-
-
-def test_an_unfinished_output_of_the_version_before_resumes(source, whole, tmp_path, monkeypatch, capsys):
+def test_an_output_with_unknown_options_is_refused(source, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out, 4) == 1
-    as_written_before(out)
-    capsys.readouterr()
-    assert altered.prepare(monkeypatch, source, out) == 0
-    assert "damaged" not in capsys.readouterr().err
-    assert contents(out) == whole | {".prepare/command.json": (out / ".prepare/command.json").read_bytes()}
-
-
-def test_a_finished_output_of_the_version_before_is_finished(source, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out) == 0
-    as_written_before(out)
-    assert altered.prepare(monkeypatch, source, out) == 0
-    assert f"{out} is finished" in capsys.readouterr().out
-
-
-def test_an_output_with_ids_is_refused_with_the_way_out(source, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out, 4) == 1
-    as_written_before(out, vocabulary=["city"], minimum=5)
+    path = out / ".prepare/command.json"
+    content = json.loads(path.read_bytes())
+    path.write_text(json.dumps(content | {"options": content["options"] | {"other": 5}}))
     capsys.readouterr()
     assert altered.prepare(monkeypatch, source, out) == 2
     assert (
-        'begun with another command: minimum is 5 there and null here; vocabulary is ["city"] there and null here; '
-        "--fresh moves it aside, --out names another place"
+        "begun with another command: other is 5 there and null here; --fresh moves it aside, --out names another place"
     ) in capsys.readouterr().err
 
 

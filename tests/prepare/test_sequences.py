@@ -299,7 +299,6 @@ def test_a_corrected_event_changes_the_histories_made_before(tmp_path, capsys):
 
 
 def test_other_formats_record_no_option_of_sequences(tmp_path):
-    """So what an earlier version has begun goes on."""
     log = write_files(tmp_path / "log", BASE)
     args = read_arguments(
         ["parquet", str(log), "--out", str(tmp_path / "out"), "--schema", "click:label", "item:category"]

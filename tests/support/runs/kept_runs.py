@@ -1,6 +1,9 @@
 """The runs of `kept_runs.tar.xz`: made data, workflow files, and the trainings. `python -m support.runs.kept_runs
-FOLDER`, in tests/, makes them. The archive has what this script made at commit 26631bee: run formats 3 and 4, servable
-format 1. It stays as it is when the package changes: what it holds must open for good."""
+FOLDER`, in tests/, makes them.
+
+The archive was made at commit 26631bee by this script's steps in pieces: all runs first, then the servable again
+without an ONNX file, and the run of two workers again with 3 shards. It has run formats 3 and 4 and servable format 1.
+It stays as it is when the package changes: what it holds must open for good."""
 
 from __future__ import annotations
 
