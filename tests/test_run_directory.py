@@ -89,8 +89,8 @@ def test_a_run_that_ends_early_has_a_result_and_exit_code_1(workflow_file, tmp_p
     assert main([str(workflow_file), "--serial", "--set", "storage.map=64 KiB"]) == 1
     err = capsys.readouterr().err
     assert "error: stopped before block 0" in err
-    assert "storage.map is 64 KiB, needed now 644 KiB" in err
-    assert "the same command with --set 'storage.map=644 KiB' resumes from there" in err
+    assert re.search(r"would need (\d+ KiB) and has 64 KiB; raise storage.map from 64 KiB to at least \1\n", err), err
+    assert "the same command with a larger storage.map resumes from there" in err
     assert json.loads((tmp_path / "runs" / "tiny" / "result.json").read_text())["stopped"]
     assert (tmp_path / "runs" / "tiny" / "result.json").exists()
 

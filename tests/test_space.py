@@ -122,10 +122,8 @@ def test_the_quota_is_kept_and_a_run_that_it_stopped_can_go_on(workflow, tmp_pat
         driver.run()
     said = str(caught.value)
     assert "the disk, with its reserve for a whole commit, would need " in said
-    assert f"and has {quota}; storage.disk is 1 GiB, needed now " in said
-    assert re.search(r"\ncommit .*: the same command with --set 'storage.disk=[\d.]+ GiB' resumes from there$", said), (
-        said
-    )
+    assert f"and has {quota}; raise storage.disk from 1 GiB to at least " in said
+    assert re.search(r"\ncommit .*: the same command with a larger storage.disk resumes from there$", said), said
     assert [entry[0] for entry in given_up][-2:] == [True, True]
     assert (True, 2, 1) in given_up
     assert len(kept(run_dir)) == 1

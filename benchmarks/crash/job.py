@@ -102,7 +102,7 @@ class Job:
             map_bytes=1 << 24,
             **ROWS,
         )
-        fit = Fit(sizes, workflow.schedule.look_ahead, workflow.schedule.block_batches, lambda storage: sizes)
+        fit = Fit(sizes, workflow.schedule.look_ahead, workflow.schedule.block_batches)
         row = row_layout(workflow)
         agenda = agenda_of(workflow, source.num_examples, check_model(workflow, row))
         setup = Setup(workflow, 1, workflow.storage, row, agenda, fit)

@@ -16,7 +16,7 @@ from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
-from pipeline.driver.loop import DueCommit, stretches
+from pipeline.driver.loop import CAPS, DueCommit, cap_needed, stretches
 from pipeline.driver.observers import MetricsFile, Observers, TerminalDisplay, live_observer
 from pipeline.driver.pauses import Pauses
 from pipeline.driver.recovery import Recovery
@@ -28,7 +28,6 @@ from pipeline.machine.signals import on_signal
 from pipeline.monitor.history import History
 from pipeline.monitor.observer import CommitFacts, Observer
 from pipeline.monitor.progress import Progress
-from pipeline.preflight.larger_caps import larger_caps
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
 from pipeline.spans.guard import GuardStopped, check_guard
@@ -295,15 +294,10 @@ def name_of(block: Block) -> str:
 
 
 def too_small(driver: Driver, what: str, refusal: Refusal) -> CapTooSmall:
-    """Error for a refused block; names caps that suffice."""
-    setup, committer, keys = driver.setup, driver.committer, 0
-    shards = setup.workflow.workers.num_shards(setup.world)
-    if newest := committer.newest:
-        keys, shards = newest.live_rows, newest.num_shards
-    trained = setup.agenda.trained_before(committer.position)
-    text, flags = larger_caps(refusal, setup, driver.runner.pace.look_ahead, keys, trained, shards)
-    command = f"{SAME_COMMAND} with {flags}" if flags else CORRECTED_COMMAND
-    return CapTooSmall(f"{what}: {text}", driver.what_is_kept(command))
+    """Error for a refused block; names the cap that the block needs."""
+    command = f"{SAME_COMMAND} with a larger storage.{CAPS[refusal.cap]}" if refusal.cap in CAPS else CORRECTED_COMMAND
+    text = f"{what}: {refusal.message}{cap_needed(refusal, driver.setup, driver.runner.pace.look_ahead)}"
+    return CapTooSmall(text, driver.what_is_kept(command))
 
 
 def newest_facts(committer: Committer, commits: Commits) -> CommitFacts | None:

@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline.data.agenda import Agenda
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.first_window import reductions
-from pipeline.preflight.larger_caps import raise_to
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
 
 ATTEMPTS = {"commit": 3, "disk": 2, "window": 1, "map": 1}
 """Number of refusals of the same block, by kind, at which the run stops. The commit after a refusal may make room in
 the log or on the disk."""
+CAPS = {
+    "staging_rows": "host", "outgoing_rows": "device", "device_rows": "device", "read_ring_bytes": "read",
+    "disk_chunks": "disk", "map_bytes": "map",
+}  # fmt: skip
+"""Field of `storage` that determines each field of `Sizes` that a refusal may name."""
 
 
 class Pace:
@@ -35,10 +40,26 @@ class Pace:
 
 def reduce_pace(pace: Pace, refusal: Refusal, setup: Setup) -> str | None:
     """Reduce the pace. Returns a remark for the user, or None if the pace is already at its minimum."""
-    why = f"{refusal.message}{raise_to(refusal, setup, pace.look_ahead)}"
+    why = f"{refusal.message}{cap_needed(refusal, setup, pace.look_ahead)}"
     if not pace.reduce(refusal):
         return None
     return f"look-ahead {pace.look_ahead}, blocks of {pace.block_batches} batches from here: {why}"
+
+
+def cap_needed(refusal: Refusal, setup: Setup, look_ahead: int) -> str:
+    """End of a message about a refused block: the cap to raise, by the share that the block lacks of what the cap
+    provides. Empty if no cap is too small."""
+    if not (name := CAPS.get(refusal.cap)):
+        return ""
+    sizes = setup.fit.sizes
+    there_is: int = getattr(sizes, refusal.cap)
+    if refusal.cap == "read_ring_bytes":
+        there_is = sizes.read_buffer_bytes(2 * look_ahead + 1)
+    elif refusal.cap in ("staging_rows", "outgoing_rows"):
+        there_is //= look_ahead + 1
+    cap: int = getattr(setup.storage, name)
+    needed = -(-cap * refusal.needed // max(1, there_is))
+    return f"; raise storage.{name} from {format_size_down(cap)} to at least {format_size_up(needed)}"
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,7 +52,7 @@ def rehearse(c: Checked) -> Fit:
         else:
             if why:
                 c.say(f"look-ahead {look_ahead}, blocks of {block_batches} batches: {why}")
-            return Fit(sizes, look_ahead, block_batches, needs.sizes_with, needs.windows[block_batches])
+            return Fit(sizes, look_ahead, block_batches, needs.windows[block_batches])
         why = why or last
     raise DoesNotFit(f"one batch alone does not fit: {last}")
 
@@ -94,15 +93,6 @@ class Needs:
             storage, self.row_bytes, self.window_bytes, look_ahead, window, self.commit_bytes, slack, self.on_gpu,
             self.num_owned,
         )  # fmt: skip
-
-    def sizes_with(self, storage: CapSizes) -> Sizes:
-        """Divide other caps for the largest pace, among those already tried, that they allow. Raises DoesNotFit if even
-        the smallest pace does not fit."""
-        *larger, smallest = [step for step in self.steps if step[1] in self.windows]
-        for step in larger:
-            with suppress(DoesNotFit):
-                return self.sizes(storage, *step)
-        return self.sizes(storage, *smallest)
 
     def read_too_small(self, storage: CapSizes, look_ahead: int, block_batches: int, needed_bytes: int) -> DoesNotFit:
         """Make the error for a read ring buffer that would need `needed_bytes`."""

@@ -30,11 +30,11 @@ def guessed_keys(window: FirstWindow, block_examples: int, examples: int) -> int
     return int(unions[-1] * (examples / seen) ** growth_between(block, unions[0], seen, unions[-1]))
 
 
-def growth_between(before: float, keys_before: float, now: float, keys: float, unknown: float = HEAPS_GROWTH) -> float:
+def growth_between(before: float, keys_before: float, now: float, keys: float) -> float:
     """Exponent, 0 to 1, of the growth of the number of keys from `keys_before` after `before` examples to `keys` after
-    `now` examples (Heaps' law); `unknown` if these numbers do not determine it."""
+    `now` examples (Heaps' law); HEAPS_GROWTH if these numbers do not determine it."""
     if not 0 < before < now or not 0 < keys_before <= keys:
-        return unknown
+        return HEAPS_GROWTH
     return min(1.0, math.log(keys / keys_before) / math.log(now / before))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pipeline.messages.sizes import MemoryShare, format_size_down, format_size_up
 from pipeline.settings.caps import CapSizes, Storage
@@ -78,8 +77,6 @@ class Fit:
     sizes: Sizes
     look_ahead: int
     block_batches: int
-    again: Callable[[CapSizes], Sizes] = field(compare=False)
-    """Returns the sizes of the same run with other caps. Raises DoesNotFit if the caps are too small."""
     window: FirstWindow = FirstWindow((), (0,))
 
 

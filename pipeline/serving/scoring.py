@@ -20,7 +20,7 @@ from pipeline.data.files import columns_of, derived_of
 from pipeline.data.outside import BadValues, Outside
 from pipeline.data.source import Scoring, Source
 from pipeline.device.gpu import choose
-from pipeline.driver.loop import Pace, reduce_pace
+from pipeline.driver.loop import Pace, cap_needed, reduce_pace
 from pipeline.driver.open import recruit
 from pipeline.driver.result import read_result
 from pipeline.errors import PipelineError
@@ -29,7 +29,6 @@ from pipeline.machine.signals import on_signal
 from pipeline.machine.threads import share_of
 from pipeline.monitor.progress import Progress
 from pipeline.own_code.code import code_digest
-from pipeline.preflight.larger_caps import raise_to
 from pipeline.preflight.setup import Setup, set_up_scoring
 from pipeline.records import StageResult
 from pipeline.serving.commit import OpenedCommit
@@ -92,7 +91,9 @@ class Scorer:
                 if refusal and refusal.what == "window" and (remark := reduce_pace(pace, refusal, self._setup)):
                     progress.line(remark)
                 elif refusal and refusal.what != "pause":
-                    raise CapsTooSmall(f"scoring was refused: {refusal.message}{raise_to(refusal, self._setup, 0)}")
+                    raise CapsTooSmall(
+                        f"scoring was refused: {refusal.message}{cap_needed(refusal, self._setup, pace.look_ahead)}"
+                    )
         return self._signal is None
 
     def _take(self, done: StageResult, progress: Progress) -> None:

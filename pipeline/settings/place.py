@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import inspect
 import pkgutil
 import re
 import sys
 import traceback
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
@@ -18,7 +16,7 @@ from pydantic import ValidationError
 
 from pipeline.errors import did_you_mean
 from pipeline.own_code.code import LIBRARIES
-from pipeline.settings.problems import Location, class_named, problems
+from pipeline.settings.problems import problems
 
 PACKAGE = Path(__file__).parents[1]
 NOT_OF_USER = (f"{PACKAGE}/", f"{Path(str(pydantic.__file__)).parent}/")
@@ -30,14 +28,8 @@ def message_of(error: Exception, path: Path) -> str:
     if frame is None:
         return f"{path}: {type(error).__name__}: {error}"
     file = path if Path(frame.tb_frame.f_code.co_filename) == path.absolute() else frame.tb_frame.f_code.co_filename
-    call = _call_at(frame)
-    if isinstance(error, ValidationError):
-        lines = []
-        for problem in problems(error):
-            line = None if problem.is_missing else _line_of(call, problem.path)
-            lines.append(f"{file}, line {line or frame.tb_lineno}: {problem.text}")
-        return "\n       ".join(lines)
-    return f"{file}, line {frame.tb_lineno}: {_by_name(error, call) or _with_hint(error, frame)}"
+    texts = [p.text for p in problems(error)] if isinstance(error, ValidationError) else [_with_hint(error, frame)]
+    return "\n       ".join(f"{file}, line {frame.tb_lineno}: {text}" for text in texts)
 
 
 def place_of(error: BaseException) -> str:
@@ -63,53 +55,11 @@ def _last_of_user(trace: TracebackType | None, others: tuple[str, ...] = NOT_OF_
     return found
 
 
-def _call_at(frame: TracebackType) -> ast.Call | None:
-    """Call that raised, in the file's syntax tree."""
-    code = frame.tb_frame.f_code
-    try:
-        tree = ast.parse(Path(code.co_filename).read_text())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    at = next(islice(code.co_positions(), frame.tb_lasti // 2, None), None)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and at == (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset):
-            return node
-    return None
-
-
-def _line_of(call: ast.Call | None, path: Location) -> int | None:
-    """Line of a field within the call that makes its class, or line of the class if the field is elsewhere."""
-    keyword = next((k for k in call.keywords if path and k.arg == path[0]), None) if call else None
-    if keyword is None:
-        return None
-    line, node = keyword.lineno, keyword.value
-    for part in path[1:]:
-        if isinstance(node, ast.Dict):
-            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
-            if part not in keys:
-                break
-            node = node.values[keys.index(part)]
-        elif isinstance(node, ast.Tuple | ast.List) and isinstance(part, int) and part < len(node.elts):
-            node = node.elts[part]
-        else:
-            break
-        line = node.lineno
-    return line
-
-
-def _by_name(error: Exception, call: ast.Call | None) -> str | None:
-    """Message about settings passed by position; None if that is not the cause."""
-    if not isinstance(error, TypeError) or "BaseModel.__init__() takes" not in str(error) or not (call and call.args):
-        return None
-    name = ast.unparse(call.func)
-    kind = class_named(name.rpartition(".")[2])
-    first = next(iter(kind.model_fields)) if kind else "name"
-    value = ast.unparse(call.args[0])
-    return f"{name} takes its fields by name; write {name}({first}={value if len(value) < 60 else '...'})"
-
-
 def _with_hint(error: Exception, frame: TracebackType) -> str:
-    """Text of an error. For a name that does not exist, it suggests the name that was probably meant."""
+    """Text of an error. For a name that does not exist, it suggests the name that was probably meant; for a field
+    without its name, how to write it."""
+    if isinstance(error, TypeError) and "BaseModel.__init__() takes" in str(error):
+        return f"TypeError: {error}; name the fields of settings, such as Category(name='user')"
     wrong, known = "", list[str]()
     if isinstance(error, ModuleNotFoundError):
         wrong = error.name or ""

@@ -42,14 +42,13 @@ class Problem:
     path: Location
     """Location of the field, without the kinds of optimizers."""
     text: str
-    is_missing: bool = False
 
 
 def problems(error: ValidationError, in_json: bool = False) -> list[Problem]:
     """Describe each wrong field once. `in_json`: show values as JSON and fields by dotted path; otherwise as Python,
     with the name of the class."""
     errors = error.errors(include_url=False)
-    kind = class_named(error.title)
+    kind = _class_named(error.title)
     missing = {tuple(e["loc"]) for e in errors if e["type"] == "missing"}
     meant: set[Location] = set()
     found: dict[Location, Problem] = {}
@@ -74,7 +73,7 @@ def problems(error: ValidationError, in_json: bool = False) -> list[Problem]:
             text = f"{owner.__name__} needs {field!r}{_example(owner, field, in_json)}"
         else:
             text = f"{name}: {_text(e, _innermost(kind, location), in_json)}"
-        found[path] = Problem(path, text, e["type"] == "missing")
+        found[path] = Problem(path, text)
     return list(found.values())
 
 
@@ -141,7 +140,7 @@ def _written(kind: str, value: Any, in_json: bool) -> Iterator[str]:
         yield f"({type(value).__name__}(...),)"
 
 
-def class_named(name: str) -> type[Strict] | None:
+def _class_named(name: str) -> type[Strict] | None:
     """Settings class with this name; None if there is none."""
     waiting: list[type[Strict]] = [Strict]
     while waiting:

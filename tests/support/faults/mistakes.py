@@ -140,9 +140,10 @@ def field_name(rng: random.Random, text: str) -> Mistake:
     ]
     line, name = rng.choice(found)
     wrong = typo(rng, name)
+    call = _line_of_call(text, line, f"{name}=")
     return _in_line(
         f"field {wrong}", line, f"{name}=", f"{wrong}=",
-        (f"line {line}", f"no field '{wrong}'", f"did you mean '{name}'"),
+        (f"line {call}:", f"no field '{wrong}'", f"did you mean '{name}'"),
         lambda message: _group(rf"no field '{wrong}'; did you mean '(\w+)'", message) + "=",
     )  # fmt: skip
 
@@ -177,7 +178,9 @@ def value(rng: random.Random, text: str) -> Mistake:
     """A value of the wrong type or out of range."""
     right, wrong, advice = rng.choice(VALUES)
     line = _line_of(text, right)
-    return _in_line(f"value {wrong}", line, right, wrong, (f"line {line}", advice), lambda _: right)
+    differs = next(n for n, (one, other) in enumerate(zip(right, wrong, strict=False)) if one != other)
+    said = (f"line {_line_of_call(text, line, right, differs)}:", advice)
+    return _in_line(f"value {wrong}", line, right, wrong, said, lambda _: right)
 
 
 def missing(rng: random.Random, text: str) -> Mistake:
@@ -189,7 +192,7 @@ def missing(rng: random.Random, text: str) -> Mistake:
     line = next(n for n, at in enumerate(text.splitlines(), 1) if at.lstrip().startswith(f"{name}="))
     of_class = _line_of(text, f"{kind}(\n")
     whole = text.splitlines()[line - 1].strip()
-    said = (f"line {of_class}", f"{kind} needs '{name}'", f"such as {name}=")
+    said = (f"line {of_class}:", f"{kind} needs '{name}'", f"such as {name}=")
     return _in_line(f"missing {name}", line, whole, "", said, lambda _: whole)
 
 
@@ -218,7 +221,7 @@ def size(rng: random.Random, text: str) -> Mistake:
     line = _line_of(text, f'{name}="{right}"')
     if rng.random() < 0.5:
         wrong, advice = rng.choice(SIZES)
-        said = (f"line {line}", name, advice)
+        said = (f"line {_line_of_call(text, line, name)}:", f"Storage.{name}", advice)
         return _in_line(f"size {name} {wrong}", line, f'"{right}"', f'"{wrong}"', said, lambda _: f'"{right}"')
     wrong = rng.choice(SMALL if name != "device" else ("0 B", "100 B"))
     said = (f"storage.{name} is {wrong}", f'raise storage.{name} to "')
@@ -241,7 +244,9 @@ def model(rng: random.Random, text: str) -> Mistake:
         (_line_of(text, 'name="user"'), "Category(", "Categry(", "Category"),
     ])  # fmt: skip
 
-    said = (f"line {line}", f"did you mean '{meant}'")
+    # A name is looked up in its own line; pydantic refuses a value in the line of the call.
+    at = line if '"' not in wrong else _line_of_call(text, line, right)
+    said = (f"line {at}:", f"did you mean '{meant}'")
     return _in_line(f"model {wrong}", line, right, wrong, said, lambda _: right)
 
 
@@ -341,6 +346,19 @@ def _set(case: Case, wrong: str, right: str | None) -> Case:
 
 def _line_of(text: str, part: str) -> int:
     return text[: text.index(part)].count("\n") + 1
+
+
+def _line_of_call(text: str, line: int, part: str, offset: int = 0) -> int:
+    """Line where the call begins that has the character at `offset` of `part`, which is in `line`, as an argument."""
+    lines = text.splitlines()
+    at = lines[line - 1]
+    if re.search(r"[A-Z]\w*\(", at[: at.index(part) + offset]):
+        return line
+    indent = len(at) - len(at.lstrip())
+    return max(
+        n for n, before in enumerate(lines[: line - 1], 1)
+        if re.search(r"[A-Z]\w*\($", before) and len(before) - len(before.lstrip()) < indent
+    )  # fmt: skip
 
 
 def _quoted(name: str) -> str:

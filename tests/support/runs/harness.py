@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -46,23 +45,6 @@ def sizes_of(
     )
 
 
-def scaled(sizes: Sizes, before: Storage, storage: Storage) -> Sizes:
-    """The sizes scaled to other caps, when each size depends on only one cap."""
-    device, host, disk, read, map_share = (
-        getattr(storage, name) / getattr(before, name) for name in ("device", "host", "disk", "read", "map")
-    )
-    return replace(
-        sizes,
-        device_rows=int(sizes.device_rows * device),
-        outgoing_rows=int(sizes.outgoing_rows * device),
-        host_rows=int(sizes.host_rows * host),
-        staging_rows=int(sizes.staging_rows * host),
-        disk_chunks=int(sizes.disk_chunks * disk),
-        read_ring_bytes=int(sizes.read_ring_bytes * read),
-        map_bytes=int(sizes.map_bytes * map_share),
-    )
-
-
 SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 
 
@@ -73,8 +55,7 @@ def setup_of(workflow: Workflow, source: Source, world: int = 1, **sizes: int) -
         workflow = workflow.model_copy(update={"storage": storage})
     row, schedule = row_layout(workflow), workflow.schedule
     given = sizes_of(workflow, **sizes)
-    again = partial(scaled, given, workflow.storage)
-    fit = Fit(given, schedule.look_ahead, schedule.block_batches, again)
+    fit = Fit(given, schedule.look_ahead, schedule.block_batches)
     facts = facts_of(workflow, build_model(workflow))
     agenda = agenda_of(workflow, source.num_examples, facts, world, source.calendar)
     return Setup(workflow, world, workflow.storage, row, agenda, fit)
