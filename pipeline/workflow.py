@@ -379,13 +379,17 @@ class Workflow(Strict):
         return self
 
 
-def without_removed(kept: Any) -> Any:
+def without_removed(kept: Any, only_empty: bool = False) -> Any:
     """Return a stored workflow, as JSON values, without the settings in REMOVED. Values that are not a workflow are
-    returned unchanged."""
+    returned unchanged. `only_empty`: keep those that have a value, such as a name or a list that is not empty."""
     if not isinstance(kept, dict):
         return kept
+
+    def stays(setting: str, value: Any) -> bool:
+        return setting not in REMOVED or bool(only_empty and value)
+
     return {
-        part: {name: value for name, value in of.items() if f"{part}.{name}" not in REMOVED}
+        part: {name: value for name, value in of.items() if stays(f"{part}.{name}", value)}
         if isinstance(of, dict)
         else of
         for part, of in kept.items()
@@ -434,6 +438,7 @@ def _load_text(path: Path) -> Workflow:
         if not isinstance(fields, dict):
             raise ValueError(f"expected an object with the fields of a workflow, got {type(fields).__name__}")
         fields.pop("$schema", None)
+        fields = without_removed(fields, only_empty=True)
         data = fields.get("data")
         if isinstance(data, dict) and isinstance(root := data.get("root", "."), str) and not is_remote(root):
             data["root"] = str(path.parent / Path(root).expanduser())

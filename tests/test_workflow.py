@@ -245,6 +245,8 @@ def test_a_stored_workflow_opens_without_settings_that_are_gone(tmp_path):
         stored[part][name] = ["site"]
     opened = Workflow.model_validate_json(json.dumps(without_removed(stored)))
     assert opened.model_dump_json() == workflow.model_dump_json()
+    (tmp_path / "stored.json").write_text(json.dumps(stored | {"metrics": stored["metrics"] | {"slices": []}}))
+    assert load(tmp_path / "stored.json").metrics == workflow.metrics, "what was not set is no mistake"
     for nothing in ({}, {"metrics": 5}, {"metrics": None}, [], 5, "text"):
         assert without_removed(nothing) == nothing
 
