@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
 
 from pipeline.commits.manifest import arrays_of, other_format
 from pipeline.records import F32, U32, U64, Array
@@ -72,7 +71,7 @@ class ServableManifest(Strict):
     """Checksum of every file except the parts and this file."""
     left_out: dict[str, str]
     """Files that could not be made, with the first line of the reason."""
-    measured: Annotated[dict[str, Amount], Field(max_length=0)]
+    measured: dict[str, Amount]
     """Always empty; a field of format 1."""
     unsigned: tuple[str, ...] = ()
     """Categorical columns of unsigned 64-bit integers in the training data. Omitted from the file if empty."""

@@ -213,8 +213,8 @@ def test_a_batch_that_cannot_fit_is_explained_and_loses_nothing(tmp_path, monkey
     assert said.startswith("stopped before block ")
     assert "(epoch 1, batch 4)" in said
     assert "(1 batches, " in said
-    assert f" rows and has 20; {setting} is 16 MiB\n" in said
-    assert f"the same command with --set '{setting}=" in said
+    assert f" rows and has 20; raise {setting} from 16 MiB to at least " in said
+    assert f"the same command with a larger {setting} resumes" in said
     assert json.loads((run_dir / "result.json").read_text())["examples"] == 24
     assert same_rows(read_table(run_dir)[0], trained_on(workflow, 4))
 
