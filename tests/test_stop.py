@@ -196,16 +196,15 @@ def test_a_second_signal_ends_a_run_whose_disk_hangs(workflow, expected, tmp_pat
     assert json.loads((tmp_path / "run/result.json").read_text())["fingerprint"] == expected["fingerprint"]
 
 
-def test_a_second_interrupt_ends_a_command_whose_file_hangs(tmp_path):
-    """Its end would wait for the thread, forever."""
+def test_two_interrupts_end_a_command_whose_file_hangs(tmp_path):
+    """Its end would wait for the thread, forever, unless the first interrupt comes while Python already waits for it."""
     os.mkfifo(fifo := tmp_path / "hangs")
-    process = started(WAITS, str(fifo))
-    until(process.stdout, "hangs")
-    for _ in range(2):
-        assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-    process.communicate(timeout=10)
+    with started(WAITS, str(fifo)) as process:
+        until(process.stdout, "hangs")
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        process.communicate(timeout=10)
     assert process.returncode == -signal.SIGINT
 
 

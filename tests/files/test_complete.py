@@ -5,7 +5,6 @@ import pyarrow.parquet as pq
 import pytest
 from support.stores.s3_server import environment, serving_s3
 
-from pipeline.files import stores
 from pipeline.files.complete import Arrivals
 
 RENAME, SUCCESS, MANIFEST = "rename", "success", "manifest:names.txt"
@@ -101,15 +100,13 @@ def test_a_rule_that_is_none_is_refused(text):
         Arrivals("arriving", text)
 
 
-def test_objects_in_a_store_are_complete_at_the_first_look(tmp_path, monkeypatch):
-    with serving_s3() as (_, port):
+def test_objects_in_a_store_are_complete_at_the_first_look(monkeypatch):
+    with serving_s3() as (bucket, port):
         for name, value in environment(port).items():
             monkeypatch.setenv(name, value)
+        write(bucket / "arriving/day-1.parquet")
+        (bucket / "arriving/day-2.parquet").write_bytes(b"PAR1 and so on")
         place = "s3://b/arriving"
-        arrivals = Arrivals(place, RENAME)
-        assert arrivals.look() == ([], [])
-        stores.send((write(tmp_path / "x.parquet") and tmp_path / "x.parquet").read_bytes(), f"{place}/day-1.parquet")
-        stores.send(b"PAR1 and so on", f"{place}/day-2.parquet")
-        assert arrivals.look() == (
+        assert Arrivals(place, RENAME).look() == (
             [f"{place}/day-1.parquet"], [("day-2.parquet", "has no end of a Parquet file")]
         )  # fmt: skip
