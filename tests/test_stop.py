@@ -197,7 +197,7 @@ def test_a_second_signal_ends_a_run_whose_disk_hangs(workflow, expected, tmp_pat
 
 
 def test_two_interrupts_end_a_command_whose_file_hangs(tmp_path):
-    """Its end would wait for the thread, forever, unless the first interrupt comes while Python already waits for it."""
+    """Its end waits for the thread, forever, unless the first interrupt comes while Python already waits for it."""
     os.mkfifo(fifo := tmp_path / "hangs")
     with started(WAITS, str(fifo)) as process:
         until(process.stdout, "hangs")
