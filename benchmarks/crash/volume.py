@@ -29,7 +29,7 @@ def lay_out(state: State, folder: Path) -> None:
 
 def take_in(folder: Path) -> State:
     """Read the state of a folder, except files that only the report reads, and the report."""
-    paths = [path for path in folder.rglob("*") if path.name not in (LIVE, REPORT)]
+    paths = [path for path in folder.rglob("*") if path.name != LIVE and not path.name.startswith(REPORT)]
     return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in paths}
 
 

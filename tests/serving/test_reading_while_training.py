@@ -76,9 +76,9 @@ def train(workflow, run_dir, **sizes):
 
 
 def names_of(run_dir):
-    """Names and sizes; those of JSON have seconds in them, or which commits were kept."""
+    """Names and sizes; those of JSON and of the report have seconds in them, or which commits were kept."""
     return sorted(
-        (str(p.relative_to(run_dir)), p.suffix not in (".json", ".jsonl") and p.stat().st_size)
+        (str(p.relative_to(run_dir)), p.suffix not in (".html", ".json", ".jsonl") and p.stat().st_size)
         for p in run_dir.rglob("*")
     )
 
