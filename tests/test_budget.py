@@ -28,7 +28,7 @@ def lines(files):
 
 
 def over(found, most):
-    """What has more than its number, or has none."""
+    """Texts of what has more than its number, or has none."""
     return {name: f"{n:,} of at most {most.get(name, 0):,}" for name, n in found.items() if n > most.get(name, 0)}
 
 

@@ -61,12 +61,14 @@ def run_file(name: str, file: Path) -> ModuleType:
     finally:
         sys.dont_write_bytecode = writes
         imported = [sys.modules[each] for each in sorted({*sys.modules} - before) if is_own(sys.modules[each])]
-        beside = [each for each in imported if str(each.__file__).startswith(f"{folder}/") and DIGEST not in vars(each)]
-        NEIGHBOURS.update(each.__name__ for each in beside)
-    of_beside = _hash(*map(_code_of, beside))
-    for each in beside:
-        vars(each)[DIGEST] = of_beside
-    vars(module)[DIGEST] = _hash(_code_of(module), of_beside)
+        neighbours = [
+            each for each in imported if str(each.__file__).startswith(f"{folder}/") and DIGEST not in vars(each)
+        ]
+        NEIGHBOURS.update(each.__name__ for each in neighbours)
+    of_neighbours = _hash(*map(_code_of, neighbours))
+    for each in neighbours:
+        vars(each)[DIGEST] = of_neighbours
+    vars(module)[DIGEST] = _hash(_code_of(module), of_neighbours)
     return module
 
 

@@ -13,7 +13,7 @@ from pipeline.monitor.story import Lapse, Story, total
 
 
 def time_use(story: Story, steps: Sequence[Lapse]) -> str:
-    """What limits the speed, in a sentence; shares of the last seconds, or of the session if it has ended; and shares
+    """Sentence on what limits the speed; shares of the last seconds, or of the session if it has ended; and shares
     in each of the `steps`."""
     if not steps:
         return ""
