@@ -61,14 +61,12 @@ def run_file(name: str, file: Path) -> ModuleType:
     finally:
         sys.dont_write_bytecode = writes
         imported = [sys.modules[each] for each in sorted({*sys.modules} - before) if is_own(sys.modules[each])]
-        neighbours = [
-            each for each in imported if str(each.__file__).startswith(f"{folder}/") and DIGEST not in vars(each)
-        ]
-        NEIGHBOURS.update(each.__name__ for each in neighbours)
-    of_neighbours = _hash(*map(_code_of, neighbours))
-    for each in neighbours:
-        vars(each)[DIGEST] = of_neighbours
-    vars(module)[DIGEST] = _hash(_code_of(module), of_neighbours)
+        near = [each for each in imported if str(each.__file__).startswith(f"{folder}/") and DIGEST not in vars(each)]
+        NEIGHBOURS.update(each.__name__ for each in near)
+    of_near = _hash(*map(_code_of, near))
+    for each in near:
+        vars(each)[DIGEST] = of_near
+    vars(module)[DIGEST] = _hash(_code_of(module), of_near)
     return module
 
 
