@@ -178,7 +178,8 @@ def value(rng: random.Random, text: str) -> Mistake:
     """A value of the wrong type or out of range."""
     right, wrong, advice = rng.choice(VALUES)
     line = _line_of(text, right)
-    differs = next(n for n, (one, other) in enumerate(zip(right, wrong, strict=False)) if one != other)
+    same = (one == other for one, other in zip(right, wrong, strict=False))
+    differs = next((n for n, equal in enumerate(same) if not equal), min(len(right), len(wrong)) - 1)
     said = (f"line {_line_of_call(text, line, right, differs)}:", advice)
     return _in_line(f"value {wrong}", line, right, wrong, said, lambda _: right)
 
