@@ -46,7 +46,7 @@ def tab(browser):
 
 
 def check(tab, name):
-    """What must hold of any report at this moment. Returns its text."""
+    """Check what holds of any report at any moment, and return its text."""
     assert tab.overflow() <= 0
     assert not tab.errors
     assert {url.partition(":")[0] for url in tab.requests} <= {"file", "data"}

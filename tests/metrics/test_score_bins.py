@@ -41,7 +41,7 @@ def fed(columns, batch, found=None):
 
 
 def joined(parts, batch):
-    """Of workers that have these parts."""
+    """Evaluation of workers that have these parts."""
     together = AUC()
     for part in parts:
         for piece in fed(part, batch).take():

@@ -24,7 +24,7 @@ def library(tmp_path_factory):
 
 
 class Clock:
-    """That of a run's processes."""
+    """Clock of a run's processes."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.hours = path, 0

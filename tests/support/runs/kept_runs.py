@@ -81,7 +81,7 @@ FILES: dict[str, dict[str, Any]] = {
     "own": {"before": OWN, "kind": "Own", "args": ', args={"width": 4}'},
     "study": {"before": 'tune = Tune(space={"optimizer.rows.lr": Between(low=1e-3, high=1e-1, log=True)})'},
 }
-"""What differs from PLAIN in the workflow file of each run."""
+"""Differences from PLAIN in the workflow file of each run."""
 SET = {"progressive": {"metrics.slices": ("country",), "metrics.group": "user", "storage.host_policy": "lfu_aged"}}
 """Settings of a run that its file does not have."""
 TRIALS = 2
