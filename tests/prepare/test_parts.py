@@ -121,9 +121,7 @@ def test_records_are_read_back_unchanged_and_in_order(tmp_path):
         name = f"train/{part_name(file, number)}.parquet"
         written = OutputFile(split="train", name=name, rows=3, positives={"label": 1}, bytes=99, checksum="ab")
         of = {"file": file, "number": number, "last": number == 3, "files": (written,)}
-        all_of.append(
-            Record(**of, lines=5, skipped=2, numbers={"i": (-1.5, 3), "x": (0.1, math.inf)}, unknown={}, kept="cd")
-        )
+        all_of.append(Record(**of, lines=5, skipped=2, numbers={"i": (-1.5, 3), "x": (0.1, math.inf)}))
     for record in all_of:
         records.write(record)
     assert list(records) == sorted(all_of, key=lambda record: (record.file, record.number))
@@ -137,7 +135,7 @@ def test_records_are_read_back_unchanged_and_in_order(tmp_path):
 
 def test_a_record_under_the_name_of_another_part_is_refused(tmp_path):
     records = Records(tmp_path)
-    of = {"file": 0, "number": 1, "lines": 0, "skipped": 0, "last": True, "files": (), "unknown": {}, "kept": "ab"}
+    of = {"file": 0, "number": 1, "lines": 0, "skipped": 0, "last": True, "files": ()}
     records.write(Record(**of, numbers={}))
     records.path(part_name(0, 1)).rename(records.path(part_name(0, 2)))
     with pytest.raises(ValueError, match="is the record of another part; remove it, and the same command makes it"):
