@@ -50,6 +50,8 @@ class DataFile:
     file has these values."""
     whole: tuple[str, ...] = ()
     """Names of the partition columns that are integers; the others are text."""
+    texts: tuple[str, ...] = field(default=(), compare=False)
+    """Names of the columns that the Delta table declares as text."""
     version: int | None = field(default=None, compare=False)
     """Version of the Delta table that lists the file."""
     below: str = field(default="", compare=False)
@@ -124,12 +126,17 @@ def partitions_of(path: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def typed(files: Sequence[DataFile], kinds: Mapping[str, str]) -> list[DataFile]:
-    """The files of a source with `whole` set: columns whose values are all integers. `kinds`: kinds of columns in the
-    training data (see `SchemaCheck`), which take precedence for the columns that they name."""
+    """The files of a source with `whole` set: columns whose values are all integers and that no table declares as text.
+    `kinds`: kinds of columns in the training data (see `Description`), which take precedence for the columns that they
+    name; a value that is no integer is text nevertheless, and `SchemaCheck` refuses its file."""
     values = {(name, value) for file in files for name, value in file.partitions if value is not None}
-    text = {name for name, kind in kinds.items() if kind != "integers"} | {n for n, v in values if not _is_whole(v)}
-    whole = ({name for name, _ in values} | {*kinds}) - text
-    return [replace(file, whole=tuple(name for name, _ in file.partitions if name in whole)) for file in files]
+    text = {name for file in files for name in file.texts} | {n for n, v in values if not _is_whole(v)}
+    found = {name: "text" if name in text else "integers" for name, _ in values} | dict(kinds)
+
+    def is_whole(name: str, value: str | None) -> bool:
+        return found.get(name) == "integers" and (value is None or _is_whole(value))
+
+    return [replace(file, whole=tuple(n for n, v in file.partitions if is_whole(n, v))) for file in files]
 
 
 def _is_whole(text: str) -> bool:
@@ -289,7 +296,8 @@ def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, di
         of_table = table_files(path, begun)
         if of_table is not None:
             for place, partitions in of_table.files.items():
-                in_tables[place] = {"partitions": partitions, "version": of_table.version}
+                found = {"partitions": partitions, "texts": of_table.texts, "version": of_table.version}
+                in_tables[place] = found
             folders[:], names = [], []
             yield from of_table.files
         folders[:] = [name for name in folders if not is_hidden(name)]

@@ -115,7 +115,7 @@ def test_a_feature_that_changes_rows_is_refused_by_its_name(tmp_path, name, sett
 
 def test_a_feature_without_use_is_no_obstacle(tmp_path):
     with_feature(tmp_path, "deletionVectors", {"delta.enableDeletionVectors": "true"})
-    assert table_files(str(tmp_path)) == (0, {str(tmp_path / "a.parquet"): ()})
+    assert table_files(str(tmp_path)) == (0, {str(tmp_path / "a.parquet"): ()}, ())
 
 
 @pytest.mark.parametrize(
