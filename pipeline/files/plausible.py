@@ -35,12 +35,13 @@ def check_plausible(times: Any, where: object, first_row: int, what: str) -> Non
     bad_N: Any = np.flatnonzero((times_N < BEGIN * UNITS[unit]) | (times_N >= END * UNITS[unit])) if unit else []
     if len(bad_N):
         value = times_N[bad_N[0]].item()
-        ways = [f"in {one} it would be {time}" for one, time in _readings(value).items()]
+        time = f"{np.array(value).astype(f'datetime64[{unit}]')}, " if is_time else ""
+        ways = [f"in the unit {one!r} it would be {time}" for one, time in _readings(value).items()]
         if DIGITS.fullmatch(str(value)):
             ways.append(f"digits are converted by {STRPTIME.format('%Y%m%d')}")
         raise ValueError(
-            f"{where}, row {first_row + int(bad_N[0]):,}: {what} is {value} in {unit}, expected a time from 1990 to "
-            f"2100; {', or '.join(ways) or 'no unit fits: correct it, or leave the row out'}"
+            f"{where}, row {first_row + int(bad_N[0]):,}: {what} is {time}{value} in the unit {unit!r}, expected a "
+            f"time from 1990 to 2100; {', or '.join(ways) or 'no unit fits: correct it, or leave the row out'}"
         )
 
 

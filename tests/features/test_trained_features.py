@@ -31,6 +31,7 @@ from pipeline.data.outside import Outside
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
 from pipeline.features.side_files import COLUMNS
+from pipeline.files.description import Description
 from pipeline.files.flat import open_file
 from pipeline.serving.commit import open_commit
 from pipeline.serving.http.request import read_request
@@ -225,7 +226,7 @@ def test_files_tables_and_requests_are_read_alike(root, run_dir, tmp_path, rows)
     with (opened := open_commit(run_dir, "last")).held:
         features = opened.features
     names = [column.name for column in columns]
-    (path,) = resolve(data, "train", features.kinds)
+    (path,) = resolve(data, "train", Description(features.inputs))
     with open_file(path) as file:
         stored = file.read_row_groups(range(file.metadata.num_row_groups), names)
 
