@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pipeline.errors import did_you_mean
-from pipeline.files.description import Description
+from pipeline.files.description import Description, kind_named
 from pipeline.files.find import DataFile, Listing, find
 from pipeline.files.types import HOLDS, NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 from pipeline.settings import SPLITS
@@ -131,7 +131,7 @@ def _in_sequences(data: Data, categories: Sequence[InputColumn]) -> list[InputCo
 
 def resolve(data: Data, split: str, described: Description) -> list[DataFile]:
     """Files of one split, to be read after training. Raises ValueError as `find` does."""
-    found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", described.kinds).files
+    found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", described.types).files
     return with_derived(found, derived_of(data, described))
 
 
@@ -162,8 +162,8 @@ class SchemaCheck:
         self.targets = frozenset(column.name for column in columns if column.setting in ("data.labels", "data.weight"))
         """Names of the label and weight columns."""
         self.described = described or Description()
-        known, keyed = self.described.kinds, {column.name for column in columns if column.has_keys}
-        self.kinds: dict[str, str] = dict(kinds or {name: known[name] for name in keyed & known.keys()})
+        known = {c.name: self.described.types[c.name] for c in columns if c.has_keys and c.name in self.described.types}
+        self.kinds: dict[str, str] = dict(kinds or {name: kind_named(found) for name, found in known.items()})
         """Kind of each column of keys (see `key_kind`): until `end`, those of columns with values."""
         self.notes: list[str] = []
         """One line per column that some files of a split lack."""

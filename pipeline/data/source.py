@@ -88,8 +88,7 @@ class Source:
             empty |= listed.empty
             check.notes += listed.notes
         check.end()
-        if not scoring:
-            self.identity["train"] = self.identity["train"].model_copy(update={"columns": described.types})
+        self.identity["train"] = self.identity["train"].model_copy(update={"columns": described.types})
         self.notes = tuple(check.notes)
         """Remarks on the files, one line each."""
         lists = {column.name for column in read if column.is_multi(check.kinds)}

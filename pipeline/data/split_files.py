@@ -44,7 +44,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> dict[st
         found["train"] = [*of_train, *(file for file in added if file.place not in places_of_train)]
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
-    every = typed([file for files in found.values() for file in files], described.kinds)
+    every = typed([file for files in found.values() for file in files], described.types)
     ready = iter(with_derived(every, derived_of(data, described)))
     return {split: list(islice(ready, len(files))) for split, files in found.items()}
 

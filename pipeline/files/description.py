@@ -18,11 +18,6 @@ class Description:
         self.types = {n: kind for of in reversed(known) for n, kind in of.items() if NOTHING not in kind_named(kind)}
         self._first: dict[str, object] = {}
 
-    @property
-    def kinds(self) -> dict[str, str]:
-        """Kind of each column (see `kind_named`)."""
-        return {name: kind_named(found) for name, found in self.types.items()}
-
     def first(self, name: str) -> object:
         """The file from which the type of a column was taken."""
         return self._first.get(name, "the training data")

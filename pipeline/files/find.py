@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pipeline.files import stores
+from pipeline.files.description import kind_named
 from pipeline.files.tables import check_whole, table_files
 from pipeline.messages.uris import cut, is_remote, join, name_below, parse, refuse_keys, uri_of
 
@@ -91,10 +92,10 @@ class Listing:
 
 def find(
     sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
-    kinds: Mapping[str, str] | None = None, begun: Mapping[str, int | None] = MappingProxyType({}),
+    types: Mapping[str, str] | None = None, begun: Mapping[str, int | None] = MappingProxyType({}),
 ) -> Listing:  # fmt: skip
     """Files of the sources, source by source, each sorted by name. `setting`: setting that names the sources, used in
-    messages. `form`: accepted format, as returned by `form_of`; "": any. `kinds`: see `typed`. `begun`: see
+    messages. `form`: accepted format, as returned by `form_of`; "": any. `types`: see `typed`. `begun`: see
     `table_files`.
 
     Raises ValueError if a source has no file, or a folder has files of several formats.
@@ -105,7 +106,7 @@ def find(
         found = _find_one(source, root, setting, form, begun)
         files += found.files
         left_out += found.left_out
-    return Listing(tuple(typed(files, kinds or {})), tuple(left_out))
+    return Listing(tuple(typed(files, types or {})), tuple(left_out))
 
 
 def named(path: Path | str, root: Path | None = None, below: str = "") -> DataFile:
@@ -125,18 +126,17 @@ def partitions_of(path: str) -> tuple[tuple[str, str | None], ...]:
     return tuple((name, None if value == NULL else value) for name, value in found.items())
 
 
-def typed(files: Sequence[DataFile], kinds: Mapping[str, str]) -> list[DataFile]:
+def typed(files: Sequence[DataFile], types: Mapping[str, str]) -> list[DataFile]:
     """The files of a source with `whole` set: columns whose values are all integers and that no table declares as text.
-    `kinds`: kinds of columns in the training data (see `Description`), which take precedence for the columns that they
-    name; a value that is no integer is text nevertheless, and `SchemaCheck` refuses its file."""
+    `types`: those of the description (see `Description`), which take precedence; a value that is no integer is text
+    nevertheless, and `SchemaCheck` refuses its file."""
     values = {(name, value) for file in files for name, value in file.partitions if value is not None}
     text = {name for file in files for name in file.texts} | {n for n, v in values if not _is_whole(v)}
-    found = {name: "text" if name in text else "integers" for name, _ in values} | dict(kinds)
-
-    def is_whole(name: str, value: str | None) -> bool:
-        return found.get(name) == "integers" and (value is None or _is_whole(value))
-
-    return [replace(file, whole=tuple(n for n, v in file.partitions if is_whole(n, v))) for file in files]
+    whole = {name for name, _ in values} - text - {*types} | {
+        n for n, v in types.items() if kind_named(v) == "integers"
+    }
+    wholes = [tuple(n for n, v in file.partitions if n in whole and (v is None or _is_whole(v))) for file in files]
+    return [replace(file, whole=names) for file, names in zip(files, wholes, strict=True)]
 
 
 def _is_whole(text: str) -> bool:

@@ -127,7 +127,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
     scoring fails.
     """
     out, described = order.out, Description(opened.state.data["train"].described)
-    files = list_files(order.data, out, described.kinds, derived_of(opened.workflow.data, described))
+    files = list_files(order.data, out, described.types, derived_of(opened.workflow.data, described))
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
         stack.enter_context(RunLock(out))
