@@ -33,8 +33,7 @@ from pipeline.storage.shards import MAX_SHARDS, Shards, shard_folder
 
 FORMAT: Literal[3] = 3
 WITH_SPANS: Literal[4] = 4
-"""Format of the manifests of runs with spans, where a position includes a span. All other manifests have FORMAT, which
-older versions of this package can read."""
+"""Format of the manifests of runs with spans, where a position includes a span. All other manifests have FORMAT."""
 SEAL = Seal(b'{"checksum": "%s", "commit": ', b"}\n")
 DETAILS = "`pipeline verify RUN` says more, and --repair goes back to the newest commit that is intact"
 OTHER_VERSION = "go back to the version of this package that wrote it, or start over with --fresh"

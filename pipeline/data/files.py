@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pipeline.errors import did_you_mean
-from pipeline.files.find import DataFile, Listing, find, typed
+from pipeline.files.description import Description, kind_named
+from pipeline.files.find import DataFile, Listing, find
 from pipeline.files.types import HOLDS, NOTHING, fits, has_no_values, instead, is_list, key_kind, kind_of
 from pipeline.settings import SPLITS
 
@@ -88,14 +88,14 @@ class InputColumn:
         return kinds.get(self.name, "").startswith("lists")
 
 
-def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | None:
-    """Columns computed by the workflow's features; None without features. `kinds`: see `Derived`. Raises ValueError if
-    a feature lacks a statistic or a file."""
+def derived_of(data: Data, described: Description | None = None) -> Derived | None:
+    """Columns computed by the workflow's features; None without features. `described`: see `Derived`. Raises ValueError
+    if a feature lacks a statistic or a file."""
     if not data.features:
         return None
     from pipeline.features.derived import Derived
 
-    return Derived(data.features, data.root, kinds, data.statistics)
+    return Derived(data.features, data.root, described, data.statistics)
 
 
 def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
@@ -129,10 +129,10 @@ def _in_sequences(data: Data, categories: Sequence[InputColumn]) -> list[InputCo
     return found
 
 
-def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
-    """Files of one split, to be read after training. `kinds`: see `typed`. Raises ValueError as `find` does."""
-    found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files
-    return with_derived(found, derived_of(data, kinds))
+def resolve(data: Data, split: str, described: Description) -> list[DataFile]:
+    """Files of one split, to be read after training. Raises ValueError as `find` does."""
+    found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", described.types).files
+    return with_derived(found, derived_of(data, described))
 
 
 def with_derived(files: Iterable[DataFile], derived: Derived | None) -> list[DataFile]:
@@ -143,17 +143,17 @@ def with_derived(files: Iterable[DataFile], derived: Derived | None) -> list[Dat
 def listings_of(data: Data, begun: Mapping[str, int | None] = MappingProxyType({})) -> dict[str, Listing]:
     """Files of each split: pattern by pattern, each sorted by name. `begun`: files of a resumed run, with their
     versions (see `table_files`). Raises ValueError as `find` does."""
-    found = {s: find(getattr(data, s), data.root, f"data.{s}", "Parquet", begun=begun) for s in SPLITS}
-    files = iter(with_derived(typed([f for listing in found.values() for f in listing.files], {}), derived_of(data)))
-    return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
+    return {s: find(getattr(data, s), data.root, f"data.{s}", "Parquet", begun=begun) for s in SPLITS}
 
 
 class SchemaCheck:
     """Check of the files' schemas, one by one: each must fit the workflow, and all must have the same kinds of keys."""
 
-    def __init__(self, columns: list[InputColumn], kinds: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, columns: list[InputColumn], kinds: Mapping[str, str] | None = None, described: Description | None = None
+    ) -> None:
         """`kinds`: kind of each column of keys in the training data, required of all files and assumed for a column
-        without values; None: any."""
+        without values; None: those of the description. `described`: completed by the files."""
         self.columns = columns
         self.is_trained = kinds is not None
         """True if the kinds come from a trained run."""
@@ -161,12 +161,12 @@ class SchemaCheck:
         """Names of the columns used in training, excluding columns used only as a group of the metrics."""
         self.targets = frozenset(column.name for column in columns if column.setting in ("data.labels", "data.weight"))
         """Names of the label and weight columns."""
-        self.kinds: dict[str, str] = dict(kinds or {})
-        """Kind of each column of keys (see `key_kind`): until `end`, the kind in the first file with values."""
+        self.described = described or Description()
+        known = {c.name: self.described.types[c.name] for c in columns if c.has_keys and c.name in self.described.types}
+        self.kinds: dict[str, str] = dict(kinds or {name: kind_named(found) for name, found in known.items()})
+        """Kind of each column of keys (see `key_kind`): until `end`, those of columns with values."""
         self.notes: list[str] = []
         """One line per column that some files of a split lack."""
-        self._first: dict[str, DataFile | str] = {}
-        """For each column of keys, the first file with values."""
         self._empty: dict[str, str] = {}
         """Kind of each column of keys that has no values in some file."""
         self._absent: dict[str, list[tuple[DataFile | str, pa.Schema]]] = {}
@@ -178,6 +178,7 @@ class SchemaCheck:
         columns. `alone`: False for a file of a split, where other files may have the columns of keys and numbers that
         this one lacks (see `end_split`)."""
         self._num_files += 1
+        self.described.take(schema, path)
         for column in self.columns:
             if not alone and (column.has_keys or column.number or column.sequence) and column.name not in schema.names:
                 self._absent.setdefault(column.name, []).append((path, schema))
@@ -190,13 +191,12 @@ class SchemaCheck:
             if NOTHING in kind:
                 self._empty[column.name] = max(kind, self._empty.get(column.name, ""), key=len)
             elif self.kinds.setdefault(column.name, kind) != kind:
-                way = "write the column with one type in all files, or remove the file from the patterns"
-                before = "the training data" if self.is_trained else self._first[column.name]
+                way = "write the column with one type in all files, or leave this file out"
+                before = "the training data" if self.is_trained else self.described.first(column.name)
                 raise ValueError(
                     f"{path}: column {column.name!r} ({column.setting}) holds {kind}, expected "
                     f"{self.kinds[column.name]} as in {before}; {convert(path) if self.is_trained else way}"
                 )
-            self._first.setdefault(column.name, path)
 
     def end_split(self, split: str) -> None:
         """Note the columns that are null in some files of the split that ends here. Raises ValueError if all files lack
@@ -221,8 +221,8 @@ class SchemaCheck:
             kind = self.kinds.setdefault(name, empty.replace(NOTHING, "integers"))
             if empty.startswith("lists") and not kind.startswith("lists"):
                 raise ValueError(
-                    f"column {name!r} holds {kind} in {self._first[name]} and lists in another file; write the column "
-                    "alike in all files"
+                    f"column {name!r} holds {kind} in {self.described.first(name)} and lists in another file; write "
+                    "the column alike in all files"
                 )
 
 

@@ -68,6 +68,9 @@ class SplitIdentity(Strict):
     files: list[FileIdentity]
     spans: list[str] | None = None
     """Names of the spans of the training data, in order (see `pipeline.spans.calendar`)."""
+    columns: dict[str, str] | None = None
+    """Description of the columns of all splits, with the training split: name of the type of each. Not part of the
+    identity, and absent from commits of earlier versions of this package."""
 
     @property
     def calendar(self) -> Calendar | None:
@@ -85,6 +88,11 @@ class SplitIdentity(Strict):
         """Checksum of the identity: a short name of the data."""
         return digest_of(json.loads(self.model_dump_json(exclude_none=True)))
 
+    @property
+    def described(self) -> dict[str, str]:
+        """The description of the columns; without one, the types of the used columns."""
+        return self.types | (self.columns or {})
+
     def types_of(self, file: FileIdentity) -> dict[str, str]:
         return self.types | file.types
 
@@ -92,7 +100,7 @@ class SplitIdentity(Strict):
 def digest_of(split: Mapping[str, Any]) -> str:
     """Checksum of a split's identity in the form that `as_json` returns."""
     files = [{name: value for name, value in file.items() if name != "version"} for file in split["files"]]
-    return checksum(json.dumps({**split, "files": files}).encode())
+    return checksum(json.dumps({n: v for n, v in {**split, "files": files}.items() if n != "columns"}).encode())
 
 
 Identity = Mapping[str, SplitIdentity]

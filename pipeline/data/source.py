@@ -16,6 +16,7 @@ from pipeline.data.order import PassOrder
 from pipeline.data.outside import BadValues, Outside
 from pipeline.data.split_files import files_of_splits, list_split
 from pipeline.data.window import Window
+from pipeline.files.description import Description
 from pipeline.files.find import DataFile
 from pipeline.machine.threads import Threads
 from pipeline.records import I64, Block, Examples, FieldLayout, Rank
@@ -68,14 +69,15 @@ class Source:
         self._threads = Threads(num_threads, "read")
         columns = [c for c in columns_of(data, metrics.group) if c.has_rows or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
-        check = SchemaCheck(read, scoring.kinds if scoring else None)
+        begun = begun or NOTHING_BEGUN
+        described = Description(*(split.described for split in begun.splits.values()))
+        check = SchemaCheck(read, scoring.kinds if scoring else None, described)
         self._groups: dict[str, list[RowGroup]] = {}
         self.identity: dict[str, SplitIdentity] = {}
         """Identity of each split."""
         files: dict[DataFile, FileIdentity] = {}
         empty: dict[DataFile, frozenset[str]] = {}
-        begun = begun or NOTHING_BEGUN
-        of_splits = {"test": list(scoring.files)} if scoring else files_of_splits(data, begun)
+        of_splits = {"test": list(scoring.files)} if scoring else files_of_splits(data, begun, described)
         for split in SPLITS:
             has_spans = split == "train" and data.spans_by and not scoring
             was = begun.splits.get(split, NO_SPANS) if has_spans else None
@@ -86,6 +88,7 @@ class Source:
             empty |= listed.empty
             check.notes += listed.notes
         check.end()
+        self.identity["train"] = self.identity["train"].model_copy(update={"columns": described.types})
         self.notes = tuple(check.notes)
         """Remarks on the files, one line each."""
         lists = {column.name for column in read if column.is_multi(check.kinds)}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from pipeline.data.files import SchemaCheck, derived_of, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, name_of, split_identity
+from pipeline.files.description import Description
 from pipeline.files.find import DataFile, check_once, find, is_hidden, named, place_of, typed
 from pipeline.files.flat import open_file
 from pipeline.messages.uris import is_remote
@@ -16,10 +18,11 @@ from pipeline.spans.calendar import CalendarMaker
 from pipeline.workflow import Data
 
 
-def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
-    """The files of each split. A run started with the same files keeps its order, and also keeps files whose names have
-    since become ignored. Training data with spans consists of the run's files, followed by those of `begun.extend`.
-    Raises ValueError if a file is named twice, unless the run started that way."""
+def files_of_splits(data: Data, begun: Begun, described: Description) -> dict[str, list[DataFile]]:
+    """The files of each split, with columns that agree with the description. A run started with the same files keeps
+    its order, and also keeps files whose names have since become ignored. Training data with spans consists of the
+    run's files, followed by those of `begun.extend`. Raises ValueError if a file is named twice, unless the run started
+    that way."""
     root = data.root.expanduser().absolute()
     spans = _of_spans(data, begun) if data.spans_by else []
     other = data.model_copy(update={"train": ()}) if spans else data
@@ -38,11 +41,12 @@ def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
         added = added_files(data, begun.extend)
         of_train = spans or found["train"]
         places_of_train = {file.place for file in of_train}
-        of_train = [*of_train, *(file for file in added if file.place not in places_of_train)]
-        found["train"] = with_derived(typed(of_train, {}), derived_of(data))
+        found["train"] = [*of_train, *(file for file in added if file.place not in places_of_train)]
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
-    return found
+    every = typed([file for files in found.values() for file in files], described.types)
+    ready = iter(with_derived(every, derived_of(data, described)))
+    return {split: list(islice(ready, len(files))) for split, files in found.items()}
 
 
 def added_files(data: Data, extend: Sequence[str]) -> list[DataFile]:
@@ -75,7 +79,7 @@ def list_split(files: Iterable[DataFile], check: SchemaCheck, data: Data, was: S
     A file in `was` may be gone, since data already trained on is not read again. Raises ValueError if a file does not
     fit."""
     known = {file.path: file for file in was.files} if was else {}
-    maker = CalendarMaker(data, was.spans or ()) if was else None
+    maker = CalendarMaker(data, was.spans or (), check.described) if was else None
     identities: dict[DataFile, FileIdentity] = {}
     groups: list[RowGroup] = []
     empty: dict[DataFile, frozenset[str]] = {}

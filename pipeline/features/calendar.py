@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pipeline.features.settings import Calendar
 from pipeline.features.side_files import SideFile
 from pipeline.features.values import expect
+from pipeline.files.plausible import timestamps
 from pipeline.files.types import kind_of, value_of
 
 DIGITS = re.compile("(%[YymdHMS])+")
@@ -53,10 +54,8 @@ def compute(calendar: Calendar, given: Sequence[pa.Array], side: SideFile) -> li
             times = pc.strptime(texts, calendar.form, "s")
         except pa.ArrowInvalid as error:
             raise ValueError(f"column {calendar.column!r}: {error}; correct the data, or form") from error
-    elif calendar.unit:
-        times = times.cast(pa.int64()).cast(pa.timestamp(calendar.unit, "UTC"))
-    if pa.types.is_date(times.type):
-        times = times.cast(pa.timestamp("s" if pa.types.is_date32(times.type) else "ms"))
+    else:
+        times = timestamps(times, calendar.unit)
     if times.type.tz is not None:
         times = times.cast(pa.timestamp(times.type.unit, calendar.zone or "UTC"))
     parts: dict[str, Any] = {

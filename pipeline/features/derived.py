@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from pipeline.features.settings import AnyFeature, Rare
 from pipeline.features.side_files import NO_FILE, SideFile, side_file
+from pipeline.files.description import Description
 from pipeline.files.find import place_of
-from pipeline.files.types import NOTHING, kind_of, whole
+from pipeline.files.types import kind_of, whole
 
 if TYPE_CHECKING:
     from pipeline.features.rare import RareKeys
@@ -24,14 +25,14 @@ class Derived:
     """Columns made by `data.features`, in order; the same for every file."""
 
     def __init__(
-        self, features: Sequence[AnyFeature], root: Path, kinds: Mapping[str, str] | None = None,
+        self, features: Sequence[AnyFeature], root: Path, described: Description | None = None,
         statistics: Path | None = None,
     ) -> None:  # fmt: skip
-        """`root`: folder or address to which file names are relative. `kinds`: kinds of the training columns that
-        features read (see `files.types.kind_of`); by default those of the first file. `statistics`: the file named by
-        `data.statistics`, for messages. Raises ValueError if a feature lacks a statistic or a file."""
+        """`root`: folder or address to which file names are relative. `described`: what is known of the columns that
+        features read; completed by the files. `statistics`: the file named by `data.statistics`, for messages. Raises
+        ValueError if a feature lacks a statistic or a file."""
         self._features = tuple(features)
-        self._kinds = dict(kinds or {})
+        self._described = described or Description()
         self._sides: dict[int, SideFile] = {}
         for n, feature in enumerate(features):
             if feature.lacks:
@@ -59,6 +60,7 @@ class Derived:
         """Flat columns of a file or a table, followed by the columns made from them. A feature without all its inputs
         makes none. `where`: the file or table, for messages. Raises ValueError if a column does not fit or already
         exists."""
+        self._described.take(flat, where)
         types = {field.name: field.type for field in flat}
         made: list[pa.Field] = []
         for n, feature in enumerate(self._features):
@@ -75,15 +77,11 @@ class Derived:
 
     def _read_as(self, name: str, found: pa.DataType, hashes: bool) -> pa.DataType:
         """Type in which a feature reads a column. Raises ValueError if its kind differs from that in training."""
-        kind = str(kind_of(found))
-        if name in self._maker or kind == NOTHING:
+        if name in self._maker:
             return found
-        trained = self._kinds.setdefault(name, kind)
-        if {kind, trained} <= {"integers", "numbers"}:
-            return pa.int64() if hashes and (kind, trained) == ("numbers", "integers") else found
-        if kind != trained:
-            raise ValueError(f"column {name!r} has type {found}, expected {trained} as in the training data")
-        return found
+        if said := self._described.difference(name, found):
+            raise ValueError(f"column {name!r}, of type {found}, {said}; write it alike in all files")
+        return pa.int64() if hashes and kind_of(found) == "numbers" else found
 
     def columns(
         self, names: Iterable[str], given: Callable[[str], pa.ChunkedArray], where: object
@@ -113,7 +111,7 @@ class Derived:
         found |= {out: pa.chunked_array([array]) for out, array in zip(feature.makes, made, strict=True)}
 
     def _input(self, name: str, column: pa.ChunkedArray, hashes: bool) -> pa.Array:
-        if hashes and self._kinds.get(name) == "integers" and kind_of(column.type) == "numbers":
+        if hashes and name not in self._maker and kind_of(column.type) == "numbers":
             column = whole(column, f"column {name!r}")
         combined = column.combine_chunks()
         return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) and combined.num_chunks == 1 else combined

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pipeline.files import stores
+from pipeline.files.description import kind_named
 from pipeline.files.tables import check_whole, table_files
 from pipeline.messages.uris import cut, is_remote, join, name_below, parse, refuse_keys, uri_of
 
@@ -50,6 +51,8 @@ class DataFile:
     file has these values."""
     whole: tuple[str, ...] = ()
     """Names of the partition columns that are integers; the others are text."""
+    texts: tuple[str, ...] = field(default=(), compare=False)
+    """Names of the columns that the Delta table declares as text."""
     version: int | None = field(default=None, compare=False)
     """Version of the Delta table that lists the file."""
     below: str = field(default="", compare=False)
@@ -89,10 +92,10 @@ class Listing:
 
 def find(
     sources: Iterable[str], root: Path | None = None, setting: str = "", form: str = "",
-    kinds: Mapping[str, str] | None = None, begun: Mapping[str, int | None] = MappingProxyType({}),
+    types: Mapping[str, str] | None = None, begun: Mapping[str, int | None] = MappingProxyType({}),
 ) -> Listing:  # fmt: skip
     """Files of the sources, source by source, each sorted by name. `setting`: setting that names the sources, used in
-    messages. `form`: accepted format, as returned by `form_of`; "": any. `kinds`: see `typed`. `begun`: see
+    messages. `form`: accepted format, as returned by `form_of`; "": any. `types`: see `typed`. `begun`: see
     `table_files`.
 
     Raises ValueError if a source has no file, or a folder has files of several formats.
@@ -103,7 +106,7 @@ def find(
         found = _find_one(source, root, setting, form, begun)
         files += found.files
         left_out += found.left_out
-    return Listing(tuple(typed(files, kinds or {})), tuple(left_out))
+    return Listing(tuple(typed(files, types or {})), tuple(left_out))
 
 
 def named(path: Path | str, root: Path | None = None, below: str = "") -> DataFile:
@@ -123,13 +126,17 @@ def partitions_of(path: str) -> tuple[tuple[str, str | None], ...]:
     return tuple((name, None if value == NULL else value) for name, value in found.items())
 
 
-def typed(files: Sequence[DataFile], kinds: Mapping[str, str]) -> list[DataFile]:
-    """The files of a source with `whole` set: columns whose values are all integers. `kinds`: kinds of columns in the
-    training data (see `SchemaCheck`), which take precedence for the columns that they name."""
+def typed(files: Sequence[DataFile], types: Mapping[str, str]) -> list[DataFile]:
+    """The files of a source with `whole` set: columns whose values are all integers and that no table declares as text.
+    `types`: those of the description (see `Description`), which take precedence; a value that is no integer is text
+    nevertheless, and `SchemaCheck` refuses its file."""
     values = {(name, value) for file in files for name, value in file.partitions if value is not None}
-    text = {name for name, kind in kinds.items() if kind != "integers"} | {n for n, v in values if not _is_whole(v)}
-    whole = ({name for name, _ in values} | {*kinds}) - text
-    return [replace(file, whole=tuple(name for name, _ in file.partitions if name in whole)) for file in files]
+    text = {name for file in files for name in file.texts} | {n for n, v in values if not _is_whole(v)}
+    whole = {name for name, _ in values} - text - {*types} | {
+        n for n, v in types.items() if kind_named(v) == "integers"
+    }
+    wholes = [tuple(n for n, v in file.partitions if n in whole and (v is None or _is_whole(v))) for file in files]
+    return [replace(file, whole=names) for file, names in zip(files, wholes, strict=True)]
 
 
 def _is_whole(text: str) -> bool:
@@ -289,7 +296,8 @@ def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, di
         of_table = table_files(path, begun)
         if of_table is not None:
             for place, partitions in of_table.files.items():
-                in_tables[place] = {"partitions": partitions, "version": of_table.version}
+                found = {"partitions": partitions, "texts": of_table.texts, "version": of_table.version}
+                in_tables[place] = found
             folders[:], names = [], []
             yield from of_table.files
         folders[:] = [name for name in folders if not is_hidden(name)]

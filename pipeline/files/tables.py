@@ -27,6 +27,8 @@ class Table(NamedTuple):
     version: int
     files: dict[str, Partitions]
     """Partition values of each file, by place, in log order."""
+    texts: tuple[str, ...]
+    """Names of the columns that the table declares as text."""
 
 
 def table_files(folder: str, begun: Mapping[str, int | None] = MappingProxyType({})) -> Table | None:
@@ -68,7 +70,8 @@ def _delta(folder: str, begun: int | None) -> Table:
         ) from None
     try:
         table = DeltaTable(folder, version=begun)
-        found = Table(table.version(), _live(table, folder))
+        texts = tuple(one.name for one in table.schema().fields if getattr(one.type, "type", "") == "string")
+        found = Table(table.version(), _live(table, folder), texts)
     except (DeltaError, OSError, ValueError) as error:
         said = str(error).splitlines()[0]
         said = said if said.startswith(folder) else f"{folder}: the Delta table cannot be read: {said}"

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pipeline.errors import PipelineError
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
+from pipeline.files.plausible import check_plausible, timestamps
 from pipeline.files.types import HOLDS, kind_of, value_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.histories import FRAMES, ITEMS, LEFT_OUT, PLACE, PREFIX, Histories
@@ -123,7 +124,8 @@ def _types(paths: Sequence[DataFile], names: Sequence[str]) -> list[pa.DataType]
 
 
 def _count(path: DataFile, types: Sequence[tuple[str, pa.DataType]]) -> int:
-    """Number of rows. Raises ValueError if a user or time is null, or the type over all files cannot represent it."""
+    """Number of rows. Raises ValueError if a user or time is null, a time is not plausible, or the type over all
+    files cannot represent it."""
     count = 0
     for columns in _read([path], types):
         for (name, _), column in zip(types, columns, strict=True):
@@ -131,6 +133,8 @@ def _count(path: DataFile, types: Sequence[tuple[str, pa.DataType]]) -> int:
             if empty_N.any():
                 row = count + int(np.argmax(empty_N)) + 1
                 raise ValueError(f"{path}: row {row:,} has no {name}, so its history is unknown; remove such rows")
+        times = columns[1].view(kind) if pa.types.is_temporal(kind := types[1][1]) else columns[1]
+        check_plausible(timestamps(times, None), path, count + 1, f"column {types[1][0]!r} (--time)")
         count += len(columns[0])
     return count
 

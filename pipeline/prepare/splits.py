@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import kind_of
 from pipeline.files.find import DataFile, matches_name
+from pipeline.files.plausible import check_plausible, timestamps
 from pipeline.prepare.counts import keys_of, value_type
 from pipeline.prepare.histories import PLACE
 from pipeline.prepare.times import micros_of
@@ -96,6 +97,11 @@ class ByTime:
                 f"--split time: {times.null_count:,} rows of {path}, part {number}, have no {self.column}, so they are "
                 "in no split; split by another column, or by ratio or file"
             )
+        is_text = pa.types.is_string(times.type) or pa.types.is_large_string(times.type)
+        moments = micros_of(times, self.form or "iso") if is_text else timestamps(times, None)
+        if not (is_text and moments.null_count):
+            moments = moments.cast(pa.timestamp("us")) if is_text else moments
+            check_plausible(moments, f"{path}, part {number}", 0, f"column {self.column!r} (--split time)")
         split_N = np.zeros(table.num_rows, np.int8)
         for split, since in ((VALIDATION, self.validation_from), (TEST, self.test_from)):
             if since is not None:

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.data.files import SchemaCheck, columns_of, resolve
+from pipeline.files.description import Description, inner_of_name
 from pipeline.files.flat import open_file
 from pipeline.files.types import kind_of
 from pipeline.serving.commit import OpenedCommit
-from pipeline.serving.features import inner_of_name
 from pipeline.serving.http.answer import output_of
 from pipeline.serving.http.request import read_request
 from pipeline.serving.open_servable import OpenServable
@@ -30,7 +30,7 @@ EXAMPLE_MEMORY = 64 << 20
 
 def unsigned_of(opened: OpenedCommit) -> tuple[str, ...]:
     """Categorical columns and item lists of unsigned 64-bit integers in the training data."""
-    types = opened.state.data["train"].types
+    types = opened.state.data["train"].described
     names = [name for name in opened.features.kinds if name not in opened.features.made]
     return tuple(name for name in names if inner_of_name(types[name]).startswith("uint64"))
 
@@ -59,7 +59,7 @@ def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
     columns = [column for column in columns_of(data) if column.has_rows or column.number or column.sequence]
     names = [spec.name for spec in inputs_of(features)]
     for split in ("test", "validation", "train"):
-        for path in resolve(data, split, features.read_kinds):
+        for path in resolve(data, split, Description(opened.state.data["train"].described)):
             with open_file(path) as file:
                 SchemaCheck(columns, features.kinds).check(path, file.schema_arrow)
                 batch = next(file.iter_batches(EXAMPLE_ROWS, columns=names, use_threads=False), None)

@@ -111,6 +111,7 @@ def export(
         left_out=left_out,
         measured={},
         unsigned=unsigned_of(opened),
+        columns=opened.state.data["train"].described,
     )
     opened_files = OpenedServable(out, manifest, opened.features, fences_N, rates)
     with OpenServable(opened_files, EXAMPLE_MEMORY, opened.workflow, "torch") as servable:

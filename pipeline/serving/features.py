@@ -7,6 +7,8 @@ from typing import Literal
 
 from pipeline.features.derived import inputs_of
 from pipeline.features.settings import AnyFeature
+from pipeline.files.description import kind_named
+from pipeline.files.types import NOTHING
 from pipeline.settings import Digests, Names, Strict, ValueKind
 from pipeline.storage.files import checksum
 from pipeline.workflow import Category, Number, Sequence, Workflow
@@ -49,11 +51,6 @@ class Features(Strict):
         return checksum(self.content())
 
     @property
-    def read_kinds(self) -> dict[str, str]:
-        """Kind of each data column that is a category or an item list, or that features read."""
-        return {name: kind_of_input(found) for name, found in self.inputs.items()} | self.kinds
-
-    @property
     def made(self) -> frozenset[str]:
         """Names of the columns that are derived from others."""
         return frozenset(name for feature in self.features for name in feature.makes)
@@ -74,7 +71,7 @@ def features_of(
         labels=data.labels,
         numbers=data.numbers,
         categories=data.categories,
-        kinds={name: kind_of_name(types[name]) for name in keyed},
+        kinds={name: kind_named(types[name]).replace(NOTHING, "integers") for name in keyed},
         seed=workflow.seed,
         init_std=model.init_std,
         embedding_dim=model.embedding_dim,
@@ -89,26 +86,3 @@ def features_of(
 def with_keys(categories: Iterable[Category], sequences: Iterable[Sequence]) -> list[str]:
     """Names of the columns whose values have keys: categories, then the item lists of sequences."""
     return [category.name for category in categories] + [name for sequence in sequences for name in sequence.items]
-
-
-def kind_of_name(name: str) -> str:
-    """Kind of the values of a categorical column, from the name of its Arrow type."""
-    inner = inner_of_name(name)
-    kind = "text" if "string" in inner or "binary" in inner else "integers"
-    return f"lists of {kind}" if name.startswith(("list<", "large_list<")) else kind
-
-
-def kind_of_input(name: str) -> str:
-    """Kind of the values of a column that features read, from the name of its Arrow type."""
-    inner = inner_of_name(name)
-    if inner.startswith(("timestamp", "date")):
-        return "times"
-    is_number = inner.startswith(("float", "double", "halffloat", "bool"))
-    return "numbers" if is_number else "text" if "string" in inner or "binary" in inner else "integers"
-
-
-def inner_of_name(name: str) -> str:
-    """Text that starts with the type of a column's values, from the name of its Arrow type."""
-    # The element of a list has a name, which may be arbitrary text.
-    _, is_dictionary, values = name.partition("dictionary<values=")
-    return values if is_dictionary else name.rpartition(": ")[2]

@@ -16,6 +16,7 @@ from pipeline.data.outside import BadValues, Outside, check_rule
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
 from pipeline.device.device import RAM
+from pipeline.files.description import Description
 from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, Examples, FieldLayout, Unique
 from pipeline.serving.caught_up import Known, RowReader
@@ -127,9 +128,8 @@ class _Lane:
         group = workflow.metrics.group if labelled else None
         data: Data = workflow.data
         columns = [c for c in columns_of(data, group) if labelled or c.has_rows or c.number or c.sequence]
-        self.reader = TableReader(
-            columns, features.kinds, fields, derived_of(data, features.read_kinds), features.inputs
-        )
+        derived = derived_of(data, Description(features.inputs))
+        self.reader = TableReader(columns, features.kinds, fields, derived, features.inputs)
         self._fields, self._row, self._dense = fields, row, dense
         self._work = Workspace(fields, Threads(1, "dedup"))
         self._size = workflow.schedule.batch_size

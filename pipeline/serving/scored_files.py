@@ -43,17 +43,17 @@ class ScoredFile:
 
 
 def list_files(
-    data: Sequence[str], out: Path, kinds: Mapping[str, str], derived: Derived | None = None
+    data: Sequence[str], out: Path, types: Mapping[str, str], derived: Derived | None = None
 ) -> tuple[ScoredFile, ...]:
     """Input files, in the order of the arguments, each with its output file. The output has the same path relative to
     the named folder or to the fixed part of the named pattern; for a named file, it has the same name. If two outputs
-    would collide, all output paths are relative to the common folder of all inputs. `kinds`: see `typed`. `derived`:
+    would collide, all output paths are relative to the common folder of all inputs. `types`: see `typed`. `derived`:
     columns that features derive from those of the files.
 
     Raises ValueError if an argument names no Parquet file, a file is named twice, outputs collide and the inputs have
     no common folder, or an input is below the output folder.
     """
-    listing = find(data, form="Parquet", kinds=kinds)
+    listing = find(data, form="Parquet", types=types)
     check_once({"": listing.files})
     for file in listing.files:
         if not is_remote(file.place) and Path(file.place).resolve().is_relative_to(out.resolve()):

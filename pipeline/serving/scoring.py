@@ -24,6 +24,7 @@ from pipeline.driver.loop import Pace, cap_needed, reduce_pace
 from pipeline.driver.open import recruit
 from pipeline.driver.result import read_result
 from pipeline.errors import PipelineError
+from pipeline.files.description import Description
 from pipeline.machine.aside import move_output_aside
 from pipeline.machine.signals import on_signal
 from pipeline.machine.threads import share_of
@@ -125,8 +126,8 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
     Raises ValueError, before anything runs, if an argument or the data do not match the commit; PipelineError if
     scoring fails.
     """
-    out, kinds = order.out, opened.features.read_kinds
-    files = list_files(order.data, out, kinds, derived_of(opened.workflow.data, kinds))
+    out, described = order.out, Description(opened.state.data["train"].described)
+    files = list_files(order.data, out, described.types, derived_of(opened.workflow.data, described))
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
         stack.enter_context(RunLock(out))

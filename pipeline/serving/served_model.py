@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.outside import BadValues, Outside
+from pipeline.files.description import inner_of_name
 from pipeline.records import F32
-from pipeline.serving.features import Features, inner_of_name, with_keys
+from pipeline.serving.features import Features, with_keys
 from pipeline.serving.http.tensors import DATATYPES
 from pipeline.serving.open_servable import Backend, OpenServable
 from pipeline.serving.predictor import Scored

@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.files.description import Description
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
-from pipeline.files.types import has_no_values, kind_of, value_of
+from pipeline.files.plausible import STRPTIME, UNITS, check_plausible, timestamps
+from pipeline.files.types import has_no_values, kind_of
 from pipeline.records import I64
 from pipeline.settings.times import seconds_of
 from pipeline.workflow import Data, Time
 
-PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 LENGTHS = {"day": (86_400, len("2026-11-24")), "hour": (3600, len("2026-11-24T05"))}
 """Length of a span in seconds, and number of characters of an ISO time that form its name."""
 Cuts = list[tuple[int, int]]
@@ -56,16 +57,15 @@ class Calendar:
 class CalendarMaker:
     """Divider of files, one by one, into spans, which continue those of the run so far."""
 
-    def __init__(self, data: Data, labels: Iterable[str] = ()) -> None:
-        """`labels`: names of the run's existing spans; files with more rows for these are rejected."""
-        self._kind, self._time, self._root = data.spans_by, data.time, data.root
+    def __init__(self, data: Data, labels: Iterable[str], described: Description) -> None:
+        """`labels`: names of the run's existing spans; files with more rows for these are rejected. `described`: what
+        is known of the columns."""
+        self._kind, self._time, self._root, self._described = data.spans_by, data.time, data.root, described
         self.labels = list(labels)
         self._num_known = len(self.labels)
         self._last_file: DataFile | None = None
         self._latest = 0
         """Latest time in the last span, in seconds."""
-        self._zoned: tuple[DataFile, bool] | None = None
-        """The first file with times, and whether they have a zone."""
         self.notes: list[str] = []
         """Remarks for the user."""
 
@@ -183,8 +183,15 @@ class CalendarMaker:
         kind = kind_of(found)
         if not has_no_values(found) and kind != ("integers" if time.unit else "times"):
             expected = f"integers, since its unit is {time.unit!r}" if time.unit else "timestamps or dates"
-            way = "; give data.time a unit" if kind == "integers" else ""
+            way = f"; convert it by {STRPTIME.format('%Y-%m-%d %H:%M:%S')}" if kind == "text" else ""
+            way = (
+                f"; give data.time a unit, or convert digits by {STRPTIME.format('%Y%m%d')}"
+                if kind == "integers"
+                else way
+            )
             raise ValueError(f"{path}: column {time.name!r} (data.time) has type {found}, expected {expected}{way}")
+        if said := self._described.difference(time.name, found):
+            raise ValueError(f"{path}: column {time.name!r} (data.time) {said}; write it alike in all files")
         row = 0
         for group in range(file.metadata.num_row_groups):
             column = file.read_row_group(group, columns=[time.name], use_threads=False).column(time.name)
@@ -196,24 +203,14 @@ class CalendarMaker:
                 )
             row += len(column)
             if len(column):
-                yield self._in_zone(path, column.combine_chunks(), time)
+                yield self._in_zone(path, column.combine_chunks(), time, row - len(column))
 
-    def _in_zone(self, path: DataFile, times: pa.Array, time: Time) -> I64:
-        """[N] seconds since 1970 in local time of the zone. Raises ValueError if only some files have a zone, or if
-        `time` names a zone and the times have none."""
-        if pa.types.is_dictionary(times.type):
-            times = times.cast(value_of(times.type))
-        if time.unit:
-            times = times.cast(pa.int64()).cast(pa.timestamp(time.unit, "UTC"))
-        if pa.types.is_date(times.type):
-            times = times.cast(pa.timestamp("s" if pa.types.is_date32(times.type) else "ms"))
+    def _in_zone(self, path: DataFile, times: pa.Array, time: Time, first_row: int = 0) -> I64:
+        """[N] seconds since 1970 in local time of the zone. Raises ValueError if a time is not plausible, or if `time`
+        names a zone and the times have none."""
+        times = timestamps(times, time.unit)
+        check_plausible(times, path, first_row, f"column {time.name!r} (data.time)")
         zoned = times.type.tz is not None
-        first, was = self._zoned = self._zoned or (path, zoned)
-        if was != zoned:
-            with_zone, without = (path, first) if zoned else (first, path)
-            raise ValueError(
-                f"column {time.name!r} (data.time) has a zone in {with_zone} and none in {without}; write it alike"
-            )
         if time.zone and not zoned:
             raise ValueError(
                 f"{path}: column {time.name!r} (data.time) has type {times.type}, without a zone, and is taken as it "
@@ -222,7 +219,7 @@ class CalendarMaker:
         unit = times.type.unit
         if zoned:
             times = pc.local_timestamp(times.cast(pa.timestamp(unit, time.zone or "UTC")))
-        seconds: I64 = times.cast(pa.int64()).to_numpy(zero_copy_only=False) // PER_SECOND[unit]
+        seconds: I64 = times.cast(pa.int64()).to_numpy(zero_copy_only=False) // UNITS[unit]
         return seconds
 
 

@@ -19,6 +19,7 @@ from pipeline.data.files import columns_of
 from pipeline.data.outside import Outside
 from pipeline.data.source import Scoring, Source, layout_of
 from pipeline.data.table import TableReader
+from pipeline.files.description import kind_named
 from pipeline.files.find import named
 from pipeline.files.types import fits, key_kind, kind_of
 from pipeline.init.look import look_at_files
@@ -28,7 +29,6 @@ from pipeline.prepare.parts import span_of
 from pipeline.prepare.pieces import cut_sources
 from pipeline.prepare.read import parts
 from pipeline.prepare.splits import ByTime, check_split
-from pipeline.serving.features import kind_of_name
 from pipeline.workflow import Category, Metrics, Number
 
 INDEX = pa.int8()
@@ -273,7 +273,7 @@ def test_files_that_differ_in_type_are_read_alike_in_any_order(tmp_path, name):
             write(root / f"train/{place}.parquet", **rows, **({} if columns[n] is None else {"c": columns[n]}))
         source, twin = (Source(data_of(one, shuffle_window=0), 0) for one in (root, plain))
         assert epoch_of(source) == epoch_of(twin)
-        assert kind_of_name(source.identity["train"].types["c"]) == kind_of(kind)
+        assert kind_named(source.identity["train"].types["c"]) == kind_of(kind)
         assert len(source.notes) == (name == "not there")
         assert all("column 'c' is missing in 2 of 3 files" in note for note in source.notes)
         paths = [named(path) for path in sorted((root / "train").iterdir())]

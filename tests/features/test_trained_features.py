@@ -31,6 +31,7 @@ from pipeline.data.outside import Outside
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
 from pipeline.features.side_files import COLUMNS
+from pipeline.files.description import Description
 from pipeline.files.flat import open_file
 from pipeline.serving.commit import open_commit
 from pipeline.serving.http.request import read_request
@@ -225,7 +226,7 @@ def test_files_tables_and_requests_are_read_alike(root, run_dir, tmp_path, rows)
     with (opened := open_commit(run_dir, "last")).held:
         features = opened.features
     names = [column.name for column in columns]
-    (path,) = resolve(data, "train", features.kinds)
+    (path,) = resolve(data, "train", Description(features.inputs))
     with open_file(path) as file:
         stored = file.read_row_groups(range(file.metadata.num_row_groups), names)
 
@@ -296,7 +297,7 @@ def request_of(table, inputs):
         (Bucket(column="agee", name="age_bucket", edges=(1.0,)), r"'age_bucket'.* is made of 'agee', which is miss"),
         (Bucket(column="age", name="user", edges=(1.0,)), r"makes column 'user', which already exists"),
         (Cross(columns=("history", "user"), name="age_bucket"), r"column 'history' has type list<.*>, expected int"),
-        (Cross(columns=("x0", "user"), name="age_bucket"), r"column 'x0' has type float; turn it into keys first"),
+        (Cross(columns=("x0", "user"), name="age_bucket"), r"column 'x0' has type float, expected integers, and"),
         (Calendar(column="when", take={"hour": "age_bucket"}, unit="s"), r"has type timestamp\[us, tz=UTC\], expected"),
         (Calendar(column="age", take={"hour": "age_bucket"}), r"column 'age' has type int32, which needs unit, or"),
         (Calendar(column="age", take={"hour": "age_bucket"}, form="%d.%m"), r"column 'age': .*correct the data, or"),

@@ -46,8 +46,8 @@ def test_a_column_is_whole_only_if_its_texts_are_its_numbers(values):
     files = [DataFile(f"/{value}", (("n", value), ("none", None))) for value in values.split()]
     assert {file.whole for file in typed(files, {})} == {("n",) if WHOLE[values] else ()}
     # Data to score have the kind of the training data, where they can.
-    assert {file.whole for file in typed(files, {"n": "text"})} == {()}
-    assert {file.whole for file in typed(files[:1], {"n": "integers"})} == {("n",) if WHOLE[values] else ()}
+    assert {file.whole for file in typed(files, {"n": "string"})} == {()}
+    assert {file.whole for file in typed(files[:1], {"n": "int64"})} == {("n",) if WHOLE[values] else ()}
 
 
 @pytest.fixture

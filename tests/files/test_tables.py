@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from support.data.parquet_files import data_of, epoch_of
 
-from pipeline.data.identity import as_json, begun_in
+from pipeline.data.identity import Begun, as_json, begun_in
 from pipeline.data.source import Source
 from pipeline.files.find import find
 from pipeline.files.tables import table_files
+from pipeline.workflow import Category, Data
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -115,7 +116,7 @@ def test_a_feature_that_changes_rows_is_refused_by_its_name(tmp_path, name, sett
 
 def test_a_feature_without_use_is_no_obstacle(tmp_path):
     with_feature(tmp_path, "deletionVectors", {"delta.enableDeletionVectors": "true"})
-    assert table_files(str(tmp_path)) == (0, {str(tmp_path / "a.parquet"): ()})
+    assert table_files(str(tmp_path)) == (0, {str(tmp_path / "a.parquet"): ()}, ())
 
 
 @pytest.mark.parametrize(
@@ -137,3 +138,15 @@ def test_a_missing_deltalake_is_named_with_its_extra(table, monkeypatch):
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(ValueError, match="is not installed; install the extra delta"):
         table_files(str(Path(table)))
+
+
+def test_text_that_a_table_declares_stays_text_with_digits(tmp_path):
+    columns = {"click": [0, 1], "site": pa.array(["7", "12"]), "hour": [3, 4]}
+    deltalake.write_deltalake(str(tmp_path / "log"), pa.table(columns), partition_by=["site", "hour"])
+    assert {file.whole for file in find(["log"], tmp_path).files} == {("hour",)}
+    data = Data(root=tmp_path, train=("log",), labels=("click",), categories=(Category(name="site"),))
+    found = Source(data, 0).identity["train"]
+    assert found.columns["site"].startswith("dictionary<values=string")
+    # A run that began with integers keeps them.
+    was = found.model_copy(update={"columns": None, "types": found.types | {"site": "int64"}})
+    assert Source(data, 0, begun=Begun({"train": was})).identity["train"].columns["site"] == "int64"

@@ -124,17 +124,21 @@ def test_a_history_is_a_loop_over_strictly_earlier_events(
             assert [found[n] for n in early] == [before[n] for n in early]
 
 
-IN_ORDER = [["b0", "a1"], [], ["b0"], ["b0", "a1"]]
+IN_ORDER, NOW = [["b0", "a1"], [], ["b0"], ["b0", "a1"]], 1_790_000_000
 TIMES = {
     "integers of two widths": (pa.array([3, 1], pa.int32()), pa.array([2, 3], pa.int64()), IN_ORDER),
     "floats": (pa.array([3.5, -0.0]), pa.array([0.0, 3.5], pa.float32()), [["b0", "a1"], [], [], ["b0", "a1"]]),
     "text": (pa.array(["03", "01"]), pa.array(["02", "03"]).dictionary_encode(), IN_ORDER),
-    "near": (pa.array([2, 0], pa.timestamp("ns", "UTC")), pa.array([1, 2], pa.timestamp("ns", "UTC")), IN_ORDER),
+    "near": (
+        pa.array([NOW * 10**9 + 2, NOW * 10**9], pa.timestamp("ns", "UTC")),
+        pa.array([NOW * 10**9 + 1, NOW * 10**9 + 2], pa.timestamp("ns", "UTC")), IN_ORDER,
+    ),
     "units": (
-        pa.array([3, 1], pa.timestamp("s")), pa.array([2, 3], pa.timestamp("ns")),
+        pa.array([NOW + 3, NOW + 1], pa.timestamp("s")),
+        pa.array([NOW * 10**9 + 2, NOW * 10**9 + 3], pa.timestamp("ns")),
         [["a1", "b1", "b0"], ["a1", "b1"], [], ["a1"]],
     ),
-    "dates": (pa.array([3, 1], pa.date32()), pa.array([2, 3], pa.date32()), IN_ORDER),
+    "dates": (pa.array([20_003, 20_001], pa.date32()), pa.array([20_002, 20_003], pa.date32()), IN_ORDER),
     "large": (pa.array([2**60 + 2, 2**60]), pa.array([2**60 + 1, 2**60 + 2]), IN_ORDER),
 }  # fmt: skip
 """Times of events a0, b0 in a file and a1, b1 in another, and the history of each."""
@@ -238,6 +242,7 @@ BASE = events_of([(1, 1, 1), (2, 2, 2), (1, 3, 3)])
 BAD = {
     "a column is missing": ({}, ("--user", "who"), "has no column who; it has user, at, item, price, click, n"),
     "no user": ({"user": ["a", None, "b"]}, (), "row 2 has no user, so its history is unknown"),
+    "a time that is none": ({"at": [NOW, 0, NOW]}, (), "row 2: column 'at' (--time) is 0 in the unit 's'"),
     "no time": ({"at": [1.0, 2.0, float("nan")]}, (), "row 3 has no at, so its history is unknown"),
     "times are lists": ({"at": [[1], [2], [3]]}, (), "--time at: has type list<element: int64>"),
     "times are true or false": ({"at": [True, False, True]}, (), "--time at: has type bool"),

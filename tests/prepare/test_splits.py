@@ -12,7 +12,7 @@ from pipeline.kernels.hashing import hash_integers
 from pipeline.kernels.mix import mix_reference
 from pipeline.prepare.splits import TEST, TRAIN, VALIDATION, ByFile, ByTime, Ratio, parse
 
-LOG = Path("logs/day_0.gz")
+LOG, NOW = Path("logs/day_0.gz"), 1_790_000_000
 
 
 def rows(count, **columns):
@@ -59,7 +59,11 @@ def test_a_larger_held_out_share_only_takes_rows_from_training():
         (pa.array([1, 9, 5, 7], pa.int64()), "5", "9"),
         (pa.array(["a", "d", "b", "c"]), "b", "d"),
         (pa.array(["a", "d", "b", "c"]).dictionary_encode(), "b", "d"),
-        (pa.array([1, 9, 5, 7], pa.timestamp("s")), "1970-01-01 00:00:05", "1970-01-01T00:00:09"),
+        (
+            pa.array([NOW + 1, NOW + 9, NOW + 5, NOW + 7], pa.timestamp("s")),
+            "2026-09-21 14:13:25",
+            "2026-09-21T14:13:29",
+        ),
     ],
     ids=["integer", "text", "dictionary", "timestamp"],
 )
@@ -67,6 +71,14 @@ def test_a_time_split_puts_each_row_on_its_side_of_the_boundary(times, validatio
     table = rows(4, when=times)
     assert ByTime("when", validation, test).of(0, 0, LOG, table).tolist() == [TRAIN, TEST, VALIDATION, VALIDATION]
     assert ByTime("when", None, test).of(0, 0, LOG, table).tolist() == [TRAIN, TEST, TRAIN, TRAIN]
+
+
+@pytest.mark.parametrize(
+    "times", [pa.array([NOW, 0]), pa.array([NOW, 0], pa.timestamp("s")), ["2026-11-24", "1970-01-01"]]
+)
+def test_a_time_that_is_none_is_refused_with_its_row(times):
+    with pytest.raises(ValueError, match=r"part 7, row 1: column 'when' \(--split time\) is 0 in the unit"):
+        ByTime("when", "2026-01-01").of(0, 7, LOG, rows(2, when=times))
 
 
 def test_a_row_without_a_time_is_refused():

@@ -187,7 +187,13 @@ def test_ids_up_to_2_to_the_64_are_announced_as_unsigned(tmp_path, without_progr
         pq.write_table(table.set_column(table.schema.names.index("tags"), "tags", lists), path)
     run = train_and_evaluate(make_workflow(root, epochs=1), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
-    assert read_servable(tmp_path / "out").unsigned == ("item", "tags")
+    servable = read_servable(tmp_path / "out")
+    assert servable.unsigned == ("item", "tags")
+    assert [servable.columns[name] for name in ("item", "tags", "price")] == [
+        "uint64",
+        "list<element: uint64>",
+        "float",
+    ]
     with closing(open_served(tmp_path / "out", MEMORY, None, "torch")) as served:
         assert [spec.name for spec in served.inputs if spec.datatype == "UINT64"] == ["item", "tags"]
         body = (tmp_path / "out" / REQUEST_FILE).read_bytes()
