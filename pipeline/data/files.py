@@ -88,24 +88,24 @@ class InputColumn:
         return kinds.get(self.name, "").startswith("lists")
 
 
-def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | None:
-    """Columns computed by the workflow's features; None without features. `kinds`: see `Derived`. Raises ValueError if
-    a feature lacks a statistic or a file."""
+def derived_of(data: Data, kinds: Mapping[str, str] | None = None, canonical: bool = True) -> Derived | None:
+    """Columns computed by the workflow's features; None without features. `kinds`, `canonical`: see `Derived`. Raises
+    ValueError if a feature lacks a statistic or a file."""
     if not data.features:
         return None
     from pipeline.features.derived import Derived
 
-    return Derived(data.features, data.root, kinds, data.statistics)
+    return Derived(data.features, data.root, kinds, data.statistics, canonical)
 
 
-def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
+def columns_of(data: Data, group: str | None = None, canonical: bool = True) -> list[InputColumn]:
     """All columns to read: labels, weight, numbers, categories, sequences, each in workflow order; then the column
-    `group`, which may repeat an earlier one."""
+    `group`, which may repeat an earlier one. `canonical`: see `DataFile`."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
     tables = {category.name: category.table_name for category in data.categories}
-    derived = derived_of(data)
+    derived = derived_of(data, canonical=canonical)
     rare = derived.rare(tables) if derived else {}
     categories = [
         InputColumn(name, "data.categories", table=table, rare=rare.get(name)) for name, table in tables.items()
@@ -129,22 +129,25 @@ def _in_sequences(data: Data, categories: Sequence[InputColumn]) -> list[InputCo
     return found
 
 
-def resolve(data: Data, split: str, kinds: Mapping[str, str]) -> list[DataFile]:
+def resolve(data: Data, split: str, kinds: Mapping[str, str], canonical: bool = True) -> list[DataFile]:
     """Files of one split, to be read after training. `kinds`: see `typed`. Raises ValueError as `find` does."""
     found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", kinds).files
-    return with_derived(found, derived_of(data, kinds))
+    return with_derived(found, derived_of(data, kinds, canonical), canonical)
 
 
-def with_derived(files: Iterable[DataFile], derived: Derived | None) -> list[DataFile]:
+def with_derived(files: Iterable[DataFile], derived: Derived | None, canonical: bool = True) -> list[DataFile]:
     """The files, each with the columns derived from its own."""
-    return [replace(file, derived=derived) for file in files]
+    return [replace(file, derived=derived, canonical=canonical) for file in files]
 
 
-def listings_of(data: Data, begun: Mapping[str, int | None] = MappingProxyType({})) -> dict[str, Listing]:
+def listings_of(
+    data: Data, begun: Mapping[str, int | None] = MappingProxyType({}), canonical: bool = True
+) -> dict[str, Listing]:
     """Files of each split: pattern by pattern, each sorted by name. `begun`: files of a resumed run, with their
     versions (see `table_files`). Raises ValueError as `find` does."""
     found = {s: find(getattr(data, s), data.root, f"data.{s}", "Parquet", begun=begun) for s in SPLITS}
-    files = iter(with_derived(typed([f for listing in found.values() for f in listing.files], {}), derived_of(data)))
+    every = typed([file for listing in found.values() for file in listing.files], {})
+    files = iter(with_derived(every, derived_of(data, canonical=canonical), canonical))
     return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 

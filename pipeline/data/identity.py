@@ -68,6 +68,8 @@ class SplitIdentity(Strict):
     files: list[FileIdentity]
     spans: list[str] | None = None
     """Names of the spans of the training data, in order (see `pipeline.spans.calendar`)."""
+    canonical: bool | None = None
+    """See `DataFile`; absent in a run of earlier versions. Not part of the identity."""
 
     @property
     def calendar(self) -> Calendar | None:
@@ -92,7 +94,8 @@ class SplitIdentity(Strict):
 def digest_of(split: Mapping[str, Any]) -> str:
     """Checksum of a split's identity in the form that `as_json` returns."""
     files = [{name: value for name, value in file.items() if name != "version"} for file in split["files"]]
-    return checksum(json.dumps({**split, "files": files}).encode())
+    others = {name: value for name, value in split.items() if name != "canonical"}
+    return checksum(json.dumps({**others, "files": files}).encode())
 
 
 Identity = Mapping[str, SplitIdentity]
@@ -112,6 +115,11 @@ class Begun:
     def files(self, split: str) -> list[tuple[str, int | None]]:
         """Names of the split's files, in order, and their versions (see `FileIdentity`)."""
         return [(file.path, file.version) for file in self.splits[split].files] if split in self.splits else []
+
+    @property
+    def canonical(self) -> bool:
+        """See `DataFile`."""
+        return not self.splits or bool(self.splits["train"].canonical)
 
     @property
     def is_over(self) -> bool:

@@ -14,7 +14,7 @@ from pipeline.data.groups import GroupReader, RowGroup
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
 from pipeline.data.order import PassOrder
 from pipeline.data.outside import BadValues, Outside
-from pipeline.data.split_files import files_of_splits, list_split
+from pipeline.data.split_files import check_signs, files_of_splits, list_split
 from pipeline.data.window import Window
 from pipeline.files.find import DataFile
 from pipeline.machine.threads import Threads
@@ -66,7 +66,9 @@ class Source:
         Raises ValueError if a pattern or a column does not fit the files.
         """
         self._threads = Threads(num_threads, "read")
-        columns = [c for c in columns_of(data, metrics.group) if c.has_rows or not keys_only]
+        begun = begun or NOTHING_BEGUN
+        canonical = all(file.canonical for file in scoring.files) if scoring else begun.canonical
+        columns = [c for c in columns_of(data, metrics.group, canonical) if c.has_rows or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         check = SchemaCheck(read, scoring.kinds if scoring else None)
         self._groups: dict[str, list[RowGroup]] = {}
@@ -74,18 +76,21 @@ class Source:
         """Identity of each split."""
         files: dict[DataFile, FileIdentity] = {}
         empty: dict[DataFile, frozenset[str]] = {}
-        begun = begun or NOTHING_BEGUN
         of_splits = {"test": list(scoring.files)} if scoring else files_of_splits(data, begun)
         for split in SPLITS:
             has_spans = split == "train" and data.spans_by and not scoring
             was = begun.splits.get(split, NO_SPANS) if has_spans else None
             listed = list_split(of_splits.get(split, ()), check, data, was)
             check.end_split("the files to score" if scoring else f"data.{split}")
-            self._groups[split], self.identity[split] = listed.groups, listed.identity
+            self._groups[split] = listed.groups
+            self.identity[split] = listed.identity.model_copy(update={"canonical": canonical or None})
             files |= listed.files
             empty |= listed.empty
             check.notes += listed.notes
         check.end()
+        check_signs(
+            [c.name for c in read if c.has_keys] + [n for f in data.features if f.hashes for n in f.reads], files
+        )
         self.notes = tuple(check.notes)
         """Remarks on the files, one line each."""
         lists = {column.name for column in read if column.is_multi(check.kinds)}

@@ -25,11 +25,12 @@ class Derived:
 
     def __init__(
         self, features: Sequence[AnyFeature], root: Path, kinds: Mapping[str, str] | None = None,
-        statistics: Path | None = None,
+        statistics: Path | None = None, canonical: bool = True,
     ) -> None:  # fmt: skip
         """`root`: folder or address to which file names are relative. `kinds`: kinds of the training columns that
         features read (see `files.types.kind_of`); by default those of the first file. `statistics`: the file named by
-        `data.statistics`, for messages. Raises ValueError if a feature lacks a statistic or a file."""
+        `data.statistics`, for messages. `canonical`: see `DataFile`. Raises ValueError if a feature lacks a statistic
+        or a file."""
         self._features = tuple(features)
         self._kinds = dict(kinds or {})
         self._sides: dict[int, SideFile] = {}
@@ -44,7 +45,7 @@ class Derived:
                 raise ValueError(f"{self._of(n)} has no {feature.lacks}{where}")
             if feature.side_file is not None:
                 with _naming(f"{self._of(n)}"):
-                    self._sides[n] = side_file(place_of(feature.side_file, root))
+                    self._sides[n] = side_file(place_of(feature.side_file, root), canonical)
         self._maker = {name: n for n, feature in enumerate(features) for name in feature.makes}
 
     def __contains__(self, name: object) -> bool:

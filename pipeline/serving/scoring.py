@@ -10,6 +10,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from pipeline.cluster.crew import Crew
 from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.local_crew import THREADS, LocalCrew
@@ -33,7 +35,14 @@ from pipeline.preflight.setup import Setup, set_up_scoring
 from pipeline.records import StageResult
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.evaluate import check_truth, metrics_line
-from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields
+from pipeline.serving.scored_files import (
+    ScoredFile,
+    ScoreWriter,
+    kept_types,
+    list_files,
+    readable_columns,
+    score_fields,
+)
 from pipeline.serving.scoring_record import RECORD, UNFINISHED, ScoringRecord, claim_output
 from pipeline.storage.files import Files, checksum
 from pipeline.storage.folder import Folder
@@ -125,8 +134,8 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
     Raises ValueError, before anything runs, if an argument or the data do not match the commit; PipelineError if
     scoring fails.
     """
-    out, kinds = order.out, opened.features.read_kinds
-    files = list_files(order.data, out, kinds, derived_of(opened.workflow.data, kinds))
+    out, kinds, canonical = order.out, opened.features.read_kinds, opened.features.canonical
+    files = list_files(order.data, out, kinds, derived_of(opened.workflow.data, kinds, canonical), canonical)
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
         stack.enter_context(RunLock(out))
@@ -140,7 +149,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         stack.callback(source.close)
         for note in source.notes:
             _say(note)
-        check_keep(order.keep, files, opened.workflow.data.all_tasks)
+        keep = check_keep(order.keep, files, opened.workflow.data.all_tasks)
         check_truth(files, judging := with_truth(opened.workflow, has))
         if order.fresh and (moved := move_output_aside(out, opened.held.run_dir)):
             _say(moved)
@@ -155,7 +164,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         stack.callback(lambda: print(*outside.lines(), sep="\n", end="\n" * bool(outside.counts), file=sys.stderr))
         metadata = metadata_of(opened) | {RECORD: record.model_dump_json()}
         tasks, unfinished = opened.workflow.data.all_tasks, out / UNFINISHED
-        writer = ScoreWriter(left, tasks, order.keep, metadata, numbers, outside, unfinished)
+        writer = ScoreWriter(left, tasks, keep, metadata, numbers, outside, unfinished)
         if not setup:
             with writer:
                 pass
@@ -204,14 +213,18 @@ def with_truth(workflow: Workflow, columns: set[str]) -> Workflow:
     )
 
 
-def check_keep(keep: Sequence[str], files: Sequence[ScoredFile], tasks: Sequence[Task]) -> None:
-    """Raises ValueError if a column to copy is missing from a file, named twice, or has the name of a score column."""
+def check_keep(
+    keep: Sequence[str], files: Sequence[ScoredFile], tasks: Sequence[Task]
+) -> dict[str, pa.DataType | None]:
+    """Return the `kept_types` of the columns to copy. Raises ValueError if one is missing from a file, named twice, or
+    has the name of a score column."""
     has, scores = readable_columns(files), score_fields(tasks)
     for name in keep:
         if name not in has:
             raise ValueError(f"--keep {name}: not all files have this column; they all have {', '.join(sorted(has))}")
         if name in scores or keep.count(name) > 1:
             raise ValueError(f"--keep {name}: the output would have two columns of this name; name others")
+    return kept_types(files, keep)
 
 
 def record_of(opened: OpenedCommit, order: ScoringOrder, source: Source) -> ScoringRecord:
