@@ -309,7 +309,7 @@ def type_with_sign(found: pa.DataType, name: str, paths: Iterable[DataFile]) -> 
         return into, ""
     least, greatest = (of(ends, key=lambda path: ends[path][at] or 0) for at, of in enumerate((min, max)))
     return found, (
-        f"{greatest}: column {name!r} has {ends[greatest][1]:,}, and {ends[least][0]:,} in {least}: no integers of 64 "
+        f"{greatest}: column {name!r} has {ends[greatest][1]}, and {ends[least][0]} in {least}: no integers of 64 "
         "bits hold both values from 2^63 on and negative ones; write the column as text in all files"
     )
 
