@@ -88,24 +88,24 @@ class InputColumn:
         return kinds.get(self.name, "").startswith("lists")
 
 
-def derived_of(data: Data, described: Description | None = None) -> Derived | None:
-    """Columns computed by the workflow's features; None without features. `described`: see `Derived`. Raises ValueError
-    if a feature lacks a statistic or a file."""
+def derived_of(data: Data, described: Description | None = None, canonical: bool = True) -> Derived | None:
+    """Columns computed by the workflow's features; None without features. `described`, `canonical`: see `Derived`.
+    Raises ValueError if a feature lacks a statistic or a file."""
     if not data.features:
         return None
     from pipeline.features.derived import Derived
 
-    return Derived(data.features, data.root, described, data.statistics)
+    return Derived(data.features, data.root, described, data.statistics, canonical)
 
 
-def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
+def columns_of(data: Data, group: str | None = None, canonical: bool = True) -> list[InputColumn]:
     """All columns to read: labels, weight, numbers, categories, sequences, each in workflow order; then the column
-    `group`, which may repeat an earlier one."""
+    `group`, which may repeat an earlier one. `canonical`: see `DataFile`."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
     tables = {category.name: category.table_name for category in data.categories}
-    derived = derived_of(data)
+    derived = derived_of(data, canonical=canonical)
     rare = derived.rare(tables) if derived else {}
     categories = [
         InputColumn(name, "data.categories", table=table, rare=rare.get(name)) for name, table in tables.items()
@@ -129,15 +129,15 @@ def _in_sequences(data: Data, categories: Sequence[InputColumn]) -> list[InputCo
     return found
 
 
-def resolve(data: Data, split: str, described: Description) -> list[DataFile]:
+def resolve(data: Data, split: str, described: Description, canonical: bool = True) -> list[DataFile]:
     """Files of one split, to be read after training. Raises ValueError as `find` does."""
     found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", described.types).files
-    return with_derived(found, derived_of(data, described))
+    return with_derived(found, derived_of(data, described, canonical), canonical)
 
 
-def with_derived(files: Iterable[DataFile], derived: Derived | None) -> list[DataFile]:
+def with_derived(files: Iterable[DataFile], derived: Derived | None, canonical: bool = True) -> list[DataFile]:
     """The files, each with the columns derived from its own."""
-    return [replace(file, derived=derived) for file in files]
+    return [replace(file, derived=derived, canonical=canonical) for file in files]
 
 
 def listings_of(data: Data, begun: Mapping[str, int | None] = MappingProxyType({})) -> dict[str, Listing]:

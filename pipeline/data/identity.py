@@ -71,6 +71,8 @@ class SplitIdentity(Strict):
     columns: dict[str, str] | None = None
     """Description of the columns of all splits, with the training split: name of the type of each. Not part of the
     identity, and absent from commits of earlier versions of this package."""
+    canonical: bool | None = None
+    """See `DataFile`; absent in a run of earlier versions. Not part of the identity."""
 
     @property
     def calendar(self) -> Calendar | None:
@@ -100,7 +102,8 @@ class SplitIdentity(Strict):
 def digest_of(split: Mapping[str, Any]) -> str:
     """Checksum of a split's identity in the form that `as_json` returns."""
     files = [{name: value for name, value in file.items() if name != "version"} for file in split["files"]]
-    return checksum(json.dumps({n: v for n, v in {**split, "files": files}.items() if n != "columns"}).encode())
+    others = {name: value for name, value in split.items() if name not in ("columns", "canonical")}
+    return checksum(json.dumps({**others, "files": files}).encode())
 
 
 Identity = Mapping[str, SplitIdentity]
@@ -120,6 +123,11 @@ class Begun:
     def files(self, split: str) -> list[tuple[str, int | None]]:
         """Names of the split's files, in order, and their versions (see `FileIdentity`)."""
         return [(file.path, file.version) for file in self.splits[split].files] if split in self.splits else []
+
+    @property
+    def canonical(self) -> bool:
+        """See `DataFile`."""
+        return not self.splits or bool(self.splits["train"].canonical)
 
     @property
     def is_over(self) -> bool:

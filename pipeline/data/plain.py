@@ -1,20 +1,18 @@
-"""Conversion of columns to the types that decoding reads, from the types in which other programs write the same
-values."""
+"""Conversion of columns of plain types to the types that decoding reads."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from pipeline.data.files import InputColumn
-from pipeline.files.types import has_no_values, in_memory_type, is_list, kind_of, to_plain, whole
+from pipeline.files.types import has_no_values, is_list, kind_of, whole
 
 
 def plain(column: pa.ChunkedArray, spec: InputColumn, kind: str | None, where: str) -> pa.ChunkedArray:
-    """The column in its plain type: columns without values get a type, keys stored as floats become integers, and
-    numbers lose their dictionary. `kind`: kind of the values in the training data, None for numbers. Raises ValueError
-    if a float key is not an integer; `where` is used in the message."""
+    """A column of a plain type as decoding reads it: columns without values get a type, keys stored as floats become
+    integers, and numbers lose their dictionary. `kind`: kind of the values in the training data, None for numbers.
+    Raises ValueError if a float key is not an integer; `where` is used in the message."""
     what = f"{where}: column {spec.name!r} ({spec.setting})"
-    column = to_plain(column, in_memory_type(column), what)
     found = column.type
     if has_no_values(found):
         return _typed(column, kind or ("integers" if spec.has_keys else "lists of numbers" if spec.sequence else ""))

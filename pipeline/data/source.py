@@ -14,7 +14,7 @@ from pipeline.data.groups import GroupReader, RowGroup
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
 from pipeline.data.order import PassOrder
 from pipeline.data.outside import BadValues, Outside
-from pipeline.data.split_files import files_of_splits, list_split
+from pipeline.data.split_files import check_signs, files_of_splits, list_split
 from pipeline.data.window import Window
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile
@@ -67,9 +67,10 @@ class Source:
         Raises ValueError if a pattern or a column does not fit the files.
         """
         self._threads = Threads(num_threads, "read")
-        columns = [c for c in columns_of(data, metrics.group) if c.has_rows or not keys_only]
-        read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         begun = begun or NOTHING_BEGUN
+        canonical = all(file.canonical for file in scoring.files) if scoring else begun.canonical
+        columns = [c for c in columns_of(data, metrics.group, canonical) if c.has_rows or not keys_only]
+        read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         described = Description(*(split.described for split in begun.splits.values()))
         check = SchemaCheck(read, scoring.kinds if scoring else None, described)
         self._groups: dict[str, list[RowGroup]] = {}
@@ -83,12 +84,16 @@ class Source:
             was = begun.splits.get(split, NO_SPANS) if has_spans else None
             listed = list_split(of_splits.get(split, ()), check, data, was)
             check.end_split("the files to score" if scoring else f"data.{split}")
-            self._groups[split], self.identity[split] = listed.groups, listed.identity
+            self._groups[split] = listed.groups
+            self.identity[split] = listed.identity.model_copy(update={"canonical": canonical or None})
             files |= listed.files
             empty |= listed.empty
             check.notes += listed.notes
         check.end()
         self.identity["train"] = self.identity["train"].model_copy(update={"columns": described.types})
+        check_signs(
+            [c.name for c in read if c.has_keys] + [n for f in data.features if f.hashes for n in f.reads], files
+        )
         self.notes = tuple(check.notes)
         """Remarks on the files, one line each."""
         lists = {column.name for column in read if column.is_multi(check.kinds)}

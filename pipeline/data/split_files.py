@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+
+import pyarrow as pa
 
 from pipeline.data.files import SchemaCheck, derived_of, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, name_of, split_identity
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile, check_once, find, is_hidden, named, place_of, typed
-from pipeline.files.flat import open_file
+from pipeline.files.flat import open_file, type_with_sign
 from pipeline.messages.uris import is_remote
 from pipeline.spans.calendar import CalendarMaker
 from pipeline.workflow import Data
@@ -45,7 +48,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> dict[st
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
     every = typed([file for files in found.values() for file in files], described.types)
-    ready = iter(with_derived(every, derived_of(data, described)))
+    ready = iter(with_derived(every, derived_of(data, described, begun.canonical), begun.canonical))
     return {split: list(islice(ready, len(files))) for split, files in found.items()}
 
 
@@ -105,3 +108,15 @@ def list_split(files: Iterable[DataFile], check: SchemaCheck, data: Data, was: S
 def _cuts(maker: CalendarMaker, file: DataFile, name: str) -> list[tuple[int, int]]:
     with open_file(file) as opened:
         return maker.cut(file, name, opened)
+
+
+def check_signs(names: Iterable[str], files: Mapping[DataFile, FileIdentity]) -> None:
+    """Raises ValueError, with both files, if a column of keys has negative integers, and others from 2^63 on, which may
+    have the keys of these."""
+    for name in names:
+        types = {file: identity.types.get(name, "").partition(", indices")[0] for file, identity in files.items()}
+        kinds = {*types.values()}
+        if any("uint64" in kind for kind in kinds) and any(re.search(r"\bint[0-9]", kind) for kind in kinds):
+            there = [file for file in files if is_remote(file.place) or Path(file.place).exists()]
+            if said := type_with_sign(pa.uint64(), name, there)[1]:
+                raise ValueError(said)

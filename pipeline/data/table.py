@@ -27,12 +27,12 @@ class TableReader:
 
     def __init__(
         self, columns: list[InputColumn], kinds: Mapping[str, str], layout: FieldLayout,
-        derived: Derived | None = None, inputs: Mapping[str, str] = MappingProxyType({}),
+        derived: Derived | None = None, inputs: Mapping[str, str] = MappingProxyType({}), canonical: bool = True,
     ) -> None:  # fmt: skip
         """`columns`: all columns to read, in the order of `columns_of`. `kinds`: kind of each column of keys (see
         `SchemaCheck`). `layout`: layout of their categorical fields. `derived`: columns computed by features. `inputs`:
-        names of the Arrow types of their input columns in the training data."""
-        self._derived, self._inputs = derived, inputs
+        names of the Arrow types of their input columns in the training data. `canonical`: see `DataFile`."""
+        self._derived, self._inputs, self._canonical = derived, inputs, canonical
         self._columns, self._kinds = columns, dict(kinds)
         self._widths = widths_of(columns, layout)
         self._threads = Threads(1, "read table")
@@ -54,7 +54,10 @@ class TableReader:
         """
         if self._checked is None or not table.schema.equals(self._checked):
             found = places(table.schema)
-            flat = pa.schema([field.with_name(name).with_type(plain_type(field.type)) for name, _, field in found])
+            types = [plain_type(field.type, self._canonical) for _, _, field in found]
+            flat = pa.schema(
+                [f.with_name(name).with_type(kind) for (name, _, f), kind in zip(found, types, strict=True)]
+            )
             if self._derived:
                 times = {
                     n: timed(pa.chunked_array([], flat.field(n).type), self._inputs.get(n, "")).type for n in flat.names
@@ -64,21 +67,20 @@ class TableReader:
             self._checked, self._places = table.schema, {name: place for name, place, _ in found}
         names = [column.name for column in self._columns]
         if self._derived:
-            found_in = self._derived.columns(names, lambda given: self._given(table, given), name)
+            found_in = self._derived.columns(names, lambda given: self._given(table, given, name), name)
         else:
-            found_in = {given: self._given(table, given) for given in names}
+            found_in = {given: self._given(table, given, name) for given in names}
         chunks = {c.name: chunks_of(self._plain(found_in[c.name], c, name), c) for c in self._columns}
         if self._window.size < min(batch_size, table.num_rows):
             self._window = Window(self._columns, self._kinds, min(batch_size, table.num_rows), self._threads)
         for begin in range(0, table.num_rows, batch_size):
             yield self._read(chunks, begin, min(begin + batch_size, table.num_rows), outside, name)
 
-    def _given(self, table: pa.Table, name: str) -> pa.ChunkedArray:
+    def _given(self, table: pa.Table, name: str, where: str) -> pa.ChunkedArray:
         place = self._places[name]
         column = at_place(table.column(place[0]), place)
-        if not self._derived:
-            return column
-        column = to_plain(column, in_memory_type(column), f"column {name!r}")
+        into = in_memory_type(column, self._canonical)
+        column = to_plain(column, into, f"{where}: column {name!r}", self._canonical)
         return timed(column, self._inputs.get(name, ""))
 
     def _plain(self, column: pa.ChunkedArray, spec: InputColumn, where: str) -> pa.ChunkedArray:

@@ -26,11 +26,11 @@ class Derived:
 
     def __init__(
         self, features: Sequence[AnyFeature], root: Path, described: Description | None = None,
-        statistics: Path | None = None,
+        statistics: Path | None = None, canonical: bool = True,
     ) -> None:  # fmt: skip
         """`root`: folder or address to which file names are relative. `described`: what is known of the columns that
-        features read; completed by the files. `statistics`: the file named by `data.statistics`, for messages. Raises
-        ValueError if a feature lacks a statistic or a file."""
+        features read; completed by the files. `statistics`: the file named by `data.statistics`, for messages.
+        `canonical`: see `DataFile`. Raises ValueError if a feature lacks a statistic or a file."""
         self._features = tuple(features)
         self._described = described or Description()
         self._sides: dict[int, SideFile] = {}
@@ -45,7 +45,7 @@ class Derived:
                 raise ValueError(f"{self._of(n)} has no {feature.lacks}{where}")
             if feature.side_file is not None:
                 with _naming(f"{self._of(n)}"):
-                    self._sides[n] = side_file(place_of(feature.side_file, root))
+                    self._sides[n] = side_file(place_of(feature.side_file, root), canonical)
         self._maker = {name: n for n, feature in enumerate(features) for name in feature.makes}
 
     def __contains__(self, name: object) -> bool:

@@ -21,6 +21,8 @@ class SideFile(NamedTuple):
     place: str
     stamp: Stamp | None
     """Changes with the content, so that a changed file is read again."""
+    canonical: bool = True
+    """See `DataFile`."""
 
     def __str__(self) -> str:
         return self.place
@@ -29,10 +31,10 @@ class SideFile(NamedTuple):
 NO_FILE = SideFile("", None)
 
 
-def side_file(place: str) -> SideFile:
+def side_file(place: str, canonical: bool = True) -> SideFile:
     """Return the side file at a place. Raises ValueError if there is no such file."""
     try:
-        return SideFile(place, stamp_of(place))
+        return SideFile(place, stamp_of(place), canonical)
     except OSError as error:
         raise ValueError(
             f"{place} cannot be read ({error}); correct the name, which is relative to data.root"
@@ -41,7 +43,7 @@ def side_file(place: str) -> SideFile:
 
 def read_columns(side: SideFile, names: Sequence[str]) -> pa.Table:
     """Read these columns of a Parquet file, in plain types, with its metadata. Raises ValueError if one is missing."""
-    with open_file(DataFile(side.place)) as file:
+    with open_file(DataFile(side.place, canonical=side.canonical)) as file:
         has = file.schema_arrow.names
         if missing := [name for name in names if name not in has]:
             raise ValueError(f"{side}: has no column {', '.join(map(repr, missing))}; it has {', '.join(has)}")

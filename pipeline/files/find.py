@@ -59,6 +59,8 @@ class DataFile:
     """Path below the named folder or below the fixed part of the pattern; for a named file, its name."""
     derived: Any = field(default=None, compare=False, repr=False)
     """Columns that a workflow's features derive from the file's own (see `pipeline.features.derived.Derived`)."""
+    canonical: bool = field(default=True, compare=False, repr=False)
+    """False for runs of earlier versions, which read UUIDs as they were written, and INT96 in nanoseconds."""
 
     def __str__(self) -> str:
         return self.place

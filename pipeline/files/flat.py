@@ -16,7 +16,17 @@ import pyarrow.parquet as pq
 from pipeline.files.find import DataFile
 from pipeline.files.partitions import check_equal, column_of
 from pipeline.files.stores import StoredFile, retried
-from pipeline.files.types import WIDE, concatenated, is_list, plain_type, to_plain, unified
+from pipeline.files.types import (
+    WIDE,
+    concatenated,
+    ends_of,
+    is_list,
+    is_unsigned,
+    plain_type,
+    to_plain,
+    unified,
+    with_sign,
+)
 from pipeline.messages.uris import is_remote
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -88,6 +98,8 @@ class FlatFile(pq.ParquetFile):
         """The open file, if it is in a store."""
         # From a store, the column chunks of a row group are requested together.
         options = {"metadata": self.stored.metadata(), "pre_buffer": True} if self.stored else {}
+        # In nanoseconds, times before 1677 and after 2262 would become others.
+        options |= {"coerce_int96_timestamp_unit": "us"} if file.canonical else {}
         options |= {"source": self.stored.file if self.stored else source, "read_dictionary": [*read_dictionary]}
         super().__init__(**options)
         self._file, self._is_flat, self._options = file, is_flat, options
@@ -195,7 +207,7 @@ class FlatFile(pq.ParquetFile):
         place, into = self._flat[name]
         column = table.column(names[place[0]])
         column = at_place(column, self._place_in(column.type, place))
-        column = to_plain(column, into, f"column {name!r}")
+        column = to_plain(column, into, f"{self._file}: column {name!r}", self._file.canonical)
         if in_path:
             check_equal(self._file, name, column)
         return column
@@ -214,7 +226,7 @@ class FlatFile(pq.ParquetFile):
         return tuple(inside)
 
     def _plain_type(self, found: pa.DataType, place: Place) -> pa.DataType:
-        into = plain_type(found)
+        into = plain_type(found, self._file.canonical)
         if not (pa.types.is_decimal(found) and found.precision > WIDE and pa.types.is_integer(into)):
             return into
         leaf = leaf_of(self.reader.schema_arrow, place)
@@ -278,5 +290,34 @@ def unite(schemas: Mapping[DataFile, pa.Schema]) -> list[United]:
                 )
             found[field.name] = before if into is None else replace(before, type=into)
     names = {path: {*schema.names} for path, schema in schemas.items()}
+    for name, column in found.items():
+        if is_unsigned(column.type) and not column.conflict:
+            kinds = {path: schema.field(name).type for path, schema in schemas.items() if name in names[path]}
+            if len({*kinds.values()}) > 1:
+                into, conflict = type_with_sign(column.type, name, kinds)
+                found[name] = replace(column, type=into, conflict=conflict)
     lacking = {name: tuple(path for path, there in names.items() if name not in there) for name in found}
     return [replace(column, lacking=lacking[name]) for name, column in found.items()]
+
+
+def type_with_sign(found: pa.DataType, name: str, paths: Iterable[DataFile]) -> tuple[pa.DataType, str]:
+    """Type of a column of unsigned integers of 64 bits (see `with_sign`) in files where others are signed, and what is
+    wrong if there is none, with both files; else empty."""
+    ends = {path: _ends_in(path, name) for path in paths}
+    into = with_sign(found, ends.values())
+    if into is not None:
+        return into, ""
+    least, greatest = (of(ends, key=lambda path: ends[path][at] or 0) for at, of in enumerate((min, max)))
+    return found, (
+        f"{greatest}: column {name!r} has {ends[greatest][1]}, and {ends[least][0]} in {least}: no integers of 64 "
+        "bits hold both values from 2^63 on and negative ones; write the column as text in all files"
+    )
+
+
+def _ends_in(path: DataFile, name: str) -> tuple[Any, Any]:
+    """Minimum and maximum of a column of integers, from the statistics if all row groups have them."""
+    with open_file(path) as file:
+        known = file.statistics(name)
+        if known and all(one is not None and one.has_min_max for one in known):
+            return min(one.min for one in known), max(one.max for one in known)
+        return ends_of(file.read_row_groups(range(file.metadata.num_row_groups), [name]).column(0))

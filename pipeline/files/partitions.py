@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.files.find import DataFile
+from pipeline.files.types import as_python
+from pipeline.files.uuids import in_lower_case
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 
@@ -21,7 +23,9 @@ def column_of(file: DataFile, name: str, num_rows: int) -> pa.Array:
         return pa.nulls(num_rows, found)
     if name in file.whole:
         return pa.repeat(pa.scalar(int(value), found), num_rows)
-    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), num_rows), pa.array([value]))
+    text = pa.array([value])
+    places = pa.repeat(pa.scalar(0, pa.int32()), num_rows)
+    return pa.DictionaryArray.from_arrays(places, in_lower_case(text) if file.canonical else text)
 
 
 def check_equal(file: DataFile, name: str, values: pa.ChunkedArray | pa.Array) -> None:
@@ -31,9 +35,13 @@ def check_equal(file: DataFile, name: str, values: pa.ChunkedArray | pa.Array) -
     with suppress(pa.ArrowException):
         if value is not None and len(known) == len(values):
             plain = known.cast(known.type.value_type) if pa.types.is_dictionary(known.type) else known
-            same = bool(pc.all(pc.equal(plain, pa.scalar(value).cast(plain.type)), min_count=0).as_py())
+            # Only the columns of Parquet files have their one form.
+            same = any(
+                pc.all(pc.equal(plain, text.cast(plain.type)), min_count=0).as_py()
+                for text in (pa.scalar(value), in_lower_case(pa.array([value]))[0])
+            )
     if not same:
-        other = next((one for one in values.unique().to_pylist() if str(one) != value), None)
+        other = next((one for one in map(as_python, values.unique()) if str(one) != value), None)
         raise ValueError(
             f"{file}: column {name!r} has {other!r}, and the path says {value!r}; leave the column out of the file, or "
             "move the file to the folder of its values"

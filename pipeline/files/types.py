@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache, reduce
 from types import MappingProxyType as Fixed
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from pipeline.files.uuids import NUM_BYTES, in_lower_case, texts_of
 
 NOTHING = "nothing"
 """Kind of a column whose values are all null, as pandas writes it."""
@@ -54,21 +58,22 @@ def is_list(found: pa.DataType) -> bool:
 
 
 @cache
-def plain_type(found: pa.DataType) -> pa.DataType:
-    """Type to which a type's values are converted; a type that is read unchanged, or cannot be read, maps to itself."""
+def plain_type(found: pa.DataType, canonical: bool = True) -> pa.DataType:
+    """Type to which a type's values are converted; a type that is read unchanged, or cannot be read, maps to itself.
+    `canonical`: see `to_plain`."""
     types = pa.types
     if isinstance(found, pa.BaseExtensionType):
-        return plain_type(found.storage_type)
+        return plain_type(found.storage_type, canonical)
     if types.is_run_end_encoded(found):
-        return plain_type(found.value_type)
+        return plain_type(found.value_type, canonical)
     if types.is_dictionary(found):
-        inner = plain_type(found.value_type)
+        inner = plain_type(found.value_type, canonical)
         if inner == found.value_type and kind_of(inner) in ("integers", "text"):
             return found
         is_keyed = kind_of(inner) in ("integers", "text")
         return pa.dictionary(found.index_type, inner, found.ordered) if is_keyed else inner
     if is_list(found):
-        inner = plain_type(found.value_type)
+        inner = plain_type(found.value_type, canonical)
         is_plain = inner == found.value_type and (types.is_list(found) or types.is_large_list(found))
         return found if is_plain else pa.large_list(inner)
     if types.is_decimal(found):
@@ -76,7 +81,9 @@ def plain_type(found: pa.DataType) -> pa.DataType:
             return pa.float64()
         return pa.uint64() if found.precision == UNSIGNED_DIGITS else pa.int64()
     views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    return pa.binary() if types.is_fixed_size_binary(found) else views.get(found, found)
+    if types.is_fixed_size_binary(found):
+        return pa.large_string() if canonical and found.byte_width == NUM_BYTES else pa.binary()
+    return views.get(found, found)
 
 
 @cache
@@ -135,13 +142,16 @@ def instead(found: pa.DataType) -> str:
     return ""
 
 
-def to_plain(column: pa.ChunkedArray, into: pa.DataType, what: str) -> pa.ChunkedArray:
-    """The column in its plain type (see `plain_type`). Raises ValueError if a decimal does not fit in a 64-bit integer;
-    `what` is used in the message."""
-    if column.type == into:
+def to_plain(column: pa.ChunkedArray, into: pa.DataType, what: str, canonical: bool = True) -> pa.ChunkedArray:
+    """The column in its plain type (see `plain_type`), with UUIDs in their one form, lower-case text, unless not
+    `canonical` (see `DataFile`). Raises ValueError if a decimal does not fit in a 64-bit integer; `what` is used in the
+    message."""
+    has_text = canonical and str(kind_of(into)).endswith("text")
+    if column.type == into and not has_text:
         return column
     try:
-        return pa.chunked_array([_plain(chunk, into) for chunk in column.chunks], into)
+        chunks = [_plain(chunk, into) for chunk in column.chunks]
+        return pa.chunked_array([in_lower_case(chunk) for chunk in chunks] if has_text else chunks, into)
     except pa.ArrowInvalid as error:
         raise ValueError(
             f"{what}, of type {column.type}, has values that {into} does not hold ({error}); write it as text, or as "
@@ -166,6 +176,8 @@ def _plain(array: pa.Array, into: pa.DataType) -> pa.Array:
         return _plain(array.dictionary, into).take(array.indices)
     if is_list(found):
         return _of_lists(array, _plain(array.flatten(), into.value_type))
+    if types.is_fixed_size_binary(found) and types.is_large_string(into):
+        return texts_of(array)
     if types.is_decimal(found):
         # Arrow's conversion of decimals to floats does not round to nearest, and that of short decimals to integers
         # fails.
@@ -182,9 +194,9 @@ def _of_lists(lists: pa.Array, values: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array(ends_N, pa.int64()), values, mask=mask)
 
 
-def in_memory_type(column: pa.ChunkedArray) -> pa.DataType:
+def in_memory_type(column: pa.ChunkedArray, canonical: bool = True) -> pa.DataType:
     """Plain type of a column in memory: unsigned integers if decimals reach 2^63."""
-    into = plain_type(column.type)
+    into = plain_type(column.type, canonical)
     if pa.types.is_decimal(column.type) and column.type.precision > WIDE and pa.types.is_integer(into):
         greatest = pc.max(column).as_py()
         return pa.int64() if greatest is None or greatest < 1 << 63 else pa.uint64()
@@ -206,16 +218,20 @@ def whole(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedA
     bad_N = np.flatnonzero(~is_null_N & ((values_N != np.trunc(values_N)) | (np.abs(values_N) > exact)))
     if len(bad_N):
         value, row = values_N[bad_N[0]].item(), first_row + bad_N[0]
+        said, way = f"is not an integer up to {exact:,.0f}, which this type holds exactly", "convert the column"
+        if value == np.trunc(value):
+            said, way = f"{said}: ids above that are damaged already", "write the column from its source"
         raise ValueError(
-            f"{what} has type {column.type}, expected integers, and {value} at row {row} is not an integer up to "
-            f"{exact:,.0f}, which this type holds exactly; convert the column to integers or to text"
+            f"{what} has type {column.type}, expected integers, and {value} at row {row} {said}; {way} to integers or "
+            "to text"
         )
     return pa.chunked_array([pa.array(np.where(is_null_N, 0, values_N).astype(np.int64), mask=is_null_N)])
 
 
 def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
     """The type that can represent the values of all these types, whatever their order; None if there is none. If some
-    of the types can, the first of them. Unsigned and signed 64-bit integers become signed."""
+    of the types can, the first of them. Whole numbers of any sign become unsigned if one of the types is uint64: see
+    `with_sign`."""
     return reduce(_wider, types, pa.null())
 
 
@@ -238,6 +254,8 @@ def _wider(one: pa.DataType | None, other: pa.DataType) -> pa.DataType | None:
         if types.is_date(one) or types.is_date(other) or (one.tz is None) != (other.tz is None):
             return None
         other = pa.timestamp(other.unit, one.tz)
+    if kinds == {"integers"} and pa.uint64() in (one, other):
+        return pa.uint64()
     if kinds in ({"text"}, {"integers"}, {"times"}):
         pair = (pa.schema([("", kind)]) for kind in (one, other))
         return pa.unify_schemas(list(pair), promote_options="permissive").field(0).type
@@ -250,18 +268,67 @@ def _wider(one: pa.DataType | None, other: pa.DataType) -> pa.DataType | None:
     return max(floats, key=lambda kind: kind.bit_width) if len(floats) == 2 else pa.float64()
 
 
+def is_unsigned(found: pa.DataType) -> bool:
+    """True for unsigned integers of 64 bits, and lists of them."""
+    return pa.types.is_uint64(found.value_type if is_list(found) else found)
+
+
+def with_sign(found: pa.DataType, ends: Iterable[tuple[Any, Any]]) -> pa.DataType | None:
+    """Type of unsigned integers of 64 bits, or of lists of them, or the signed type if some values are negative; None
+    if others then reach 2^63. `ends`: minimum and maximum of each part of the values, None for a part without any."""
+    known = [one for one in ends if one[0] is not None]
+    if min((least for least, _ in known), default=0) >= 0:
+        return found
+    if max(greatest for _, greatest in known) >= 1 << 63:
+        return None
+    return pa.large_list(pa.int64()) if is_list(found) else pa.int64()
+
+
+def ends_of(column: pa.ChunkedArray | pa.Array) -> tuple[Any, Any]:
+    """Minimum and maximum of a column of integers, or of the values in its lists; None if it has none."""
+    flat = pc.list_flatten(column) if is_list(column.type) else column
+    ends = pc.min_max(flat.cast(value_of(flat.type)))
+    return ends["min"].as_py(), ends["max"].as_py()
+
+
+def type_of_all(columns: Sequence[pa.ChunkedArray | pa.Array]) -> pa.DataType | None:
+    """The type that can represent the values of all columns; None if there is none."""
+    types = {column.type for column in columns}
+    into = unified(column.type for column in columns)
+    return with_sign(into, map(ends_of, columns)) if into and len(types) > 1 and is_unsigned(into) else into
+
+
+def converted(column: pa.ChunkedArray, into: pa.DataType, what: str) -> pa.ChunkedArray:
+    """The column in a type that can represent its values (see `unified`). `what`: see `to_plain`."""
+    return column if column.type == into else to_plain(column, plain_type(column.type), what).cast(into)
+
+
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
     """Rows of all tables, which have the same columns, in types that can represent the values of each. Raises
     ValueError, with the column, if there is no such type."""
     columns: dict[str, pa.ChunkedArray] = {}
     for name in tables[0].column_names:
         parts = [table.column(name) for table in tables]
-        into = unified(part.type for part in parts)
+        into = type_of_all(parts)
         if into is None:
-            raise ValueError(f"column {name!r} has types {', '.join(sorted({str(part.type) for part in parts}))}")
-        parts = [p if p.type == into else to_plain(p, plain_type(p.type), "the column").cast(into) for p in parts]
+            kinds = ", ".join(sorted({str(part.type) for part in parts}))
+            raise ValueError(f"column {name!r} has types {kinds}, and no type has the values of all; write it as text")
+        parts = [converted(part, into, f"column {name!r}") for part in parts]
         columns[name] = pa.chunked_array([chunk for part in parts for chunk in part.chunks], into)
     return pa.table(columns)
+
+
+def as_python(value: pa.Scalar) -> Any:
+    """Python value of a scalar; of a time the nearest that Python has: microseconds, in the years 1 to 9999."""
+    kind = value.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        # Without pandas, nanoseconds have no Python value.
+        value = value.cast(pa.timestamp("us", kind.tz), safe=False)
+    try:
+        return value.as_py()
+    except OverflowError:
+        nearest = datetime.max if value.value > 0 else datetime.min
+        return nearest.date() if pa.types.is_date(kind) else nearest.replace(tzinfo=UTC if kind.tz else None)
 
 
 def timed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

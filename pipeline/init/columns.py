@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.files.find import DataFile
-from pipeline.files.types import is_list, kind_of, value_of
+from pipeline.files.types import as_python, is_list, kind_of, value_of
 from pipeline.init.forms import Form
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import DAYS, micros_of
@@ -108,7 +108,7 @@ def described_column(name: str, values: pa.ChunkedArray, limits: Mapping[str, tu
         if pa.types.is_floating(known.type):
             infinite = any(map(math.isinf, ends or ())) or pc.any(pc.is_inf(known)).as_py() is True
             known = known.filter(pc.fill_null(pc.is_finite(known), False))
-        minimum, maximum = ends if ends and not infinite else (end.as_py() for end in pc.min_max(known).values())
-    examples = tuple(different.slice(0, 3).to_pylist())
+        minimum, maximum = ends if ends and not infinite else map(as_python, pc.min_max(known).values())
+    examples = tuple(map(as_python, different.slice(0, 3)))
     numbers = len(values), values.null_count, len(different)
     return Column(name, found, kind, *numbers, minimum, maximum, examples, infinite)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pipeline.files.find import DataFile, begins_with_mark
 from pipeline.files.flat import FlatFile, open_file, unite
 from pipeline.files.stores import stamp_of
-from pipeline.files.types import concatenated
+from pipeline.files.types import as_python, concatenated
 from pipeline.init.columns import Look, described_column
 from pipeline.init.labels import LABEL_NAMES
 from pipeline.init.names import words_of
@@ -118,5 +118,8 @@ def _spread_rows(path: DataFile, names: Sequence[str], quota: int) -> pa.Table:
 def _ends(file: FlatFile, name: str) -> list[Any]:
     """Minima and maxima of a column from the statistics of the row groups that have them."""
     known = [one for one in file.statistics(name) if one is not None and one.has_min_max]
+    found = file.schema_arrow.field(name).type
+    if pa.types.is_timestamp(found) or pa.types.is_date32(found):
+        return [as_python(pa.scalar(end, found)) for one in known for end in (one.min_raw, one.max_raw)]
     ends = [end for one in known for end in (one.min, one.max) if not isinstance(end, bytes | str)]
     return [float(end) if isinstance(end, Decimal) else end for end in ends]

@@ -27,7 +27,7 @@ from pipeline.features.values import doubles, expect
 from pipeline.files.find import DataFile, find, place_of, typed
 from pipeline.files.flat import open_file
 from pipeline.files.stores import is_remote
-from pipeline.files.types import has_no_values, unified
+from pipeline.files.types import has_no_values, type_of_all
 from pipeline.prepare.arguments import statistics_arguments
 from pipeline.prepare.counts import Counts, counted, summed
 from pipeline.prepare.draft import WIDEST, Draft, suffixes
@@ -209,7 +209,7 @@ def _counts(data: Data, known: Sequence[AnyFeature]) -> Iterator[str]:
                 spec = InputColumn(column, "data.categories", table=name)
                 if not has_no_values(table.column(column).type):
                     total.append(counted(plain(table.column(column), spec, None, str(path)), name))
-            into = unified(part.values_U.type for part in total)
+            into = type_of_all([part.values_U for part in total])
             if into is None:
                 raise ValueError(f"{path}: {', '.join(columns)}: integers and text; name a file of counts for each")
             total = [summed([part._replace(values_U=part.values_U.cast(into)) for part in total])] if total else []

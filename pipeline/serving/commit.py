@@ -57,7 +57,8 @@ def open_commit(run_dir: Path, which: str | int | None = None, workflow: Path | 
         checked = checked.model_copy(update={"storage": storage})
         layout = RowLayout.of(held.manifest.row)
         # The definition keeps the user's file names; the opened workflow reads the run's copies.
-        features = features_of(checked, layout.first_order, state.data["train"].described, state.side_files)
+        train = state.data["train"]
+        features = features_of(checked, layout.first_order, train.described, state.side_files, bool(train.canonical))
         checked = checked.model_copy(update={"data": with_copies(checked.data, state.side_files, run_dir / FOLDER)})
         return OpenedCommit(held, checked, state, layout, features)
     except BaseException:

@@ -57,7 +57,8 @@ def check_truth(files: Sequence[ScoredFile], workflow: Workflow) -> None:
 
 def judged(file: ScoredFile, workflow: Workflow) -> Iterator[Judged]:
     """Yield batches of a scored file with their labels."""
-    columns = [c for c in columns_of(workflow.data, workflow.metrics.group) if c.setting in TRUTH]
+    columns = columns_of(workflow.data, workflow.metrics.group, file.source.canonical)
+    columns = [column for column in columns if column.setting in TRUTH]
     logits, first_row = output_fields(workflow.data.all_tasks), 0
     with open_file(file.source) as source, open_file(file.out) as out:
         scores = ColumnReader(file.out, out, logits)

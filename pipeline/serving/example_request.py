@@ -59,7 +59,7 @@ def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
     columns = [column for column in columns_of(data) if column.has_rows or column.number or column.sequence]
     names = [spec.name for spec in inputs_of(features)]
     for split in ("test", "validation", "train"):
-        for path in resolve(data, split, Description(opened.state.data["train"].described)):
+        for path in resolve(data, split, Description(opened.state.data["train"].described), features.canonical):
             with open_file(path) as file:
                 SchemaCheck(columns, features.kinds).check(path, file.schema_arrow)
                 batch = next(file.iter_batches(EXAMPLE_ROWS, columns=names, use_threads=False), None)

@@ -38,17 +38,20 @@ class Features(Strict):
     """Name of the Arrow type, in the training data, of each column that these features read."""
     side_files: Digests
     """Checksum of each file that the features read (and of its copy), by the name that the features use."""
+    canonical: bool = False
+    """See `DataFile`. Omitted from the file if False, and not part of the digest."""
 
     def content(self, indent: int | None = None) -> bytes:
         """Definition as JSON."""
         left_out = set() if self.features else {"features", "inputs", "side_files"}
         left_out |= set() if self.sequences else {"sequences"}
+        left_out |= set() if self.canonical else {"canonical"}
         return self.model_dump_json(indent=indent, exclude=left_out).encode()
 
     @property
     def digest(self) -> str:
         """Checksum of the definition, used as a short name."""
-        return checksum(self.content())
+        return checksum(self.model_copy(update={"canonical": False}).content())
 
     @property
     def made(self) -> frozenset[str]:
@@ -57,10 +60,10 @@ class Features(Strict):
 
 
 def features_of(
-    workflow: Workflow, first_order: bool, types: Mapping[str, str], side_files: Mapping[str, str]
+    workflow: Workflow, first_order: bool, types: Mapping[str, str], side_files: Mapping[str, str], canonical: bool
 ) -> Features:
-    """Features of a workflow that was trained on columns of these Arrow types (by name) and files with these
-    checksums."""
+    """Features of a workflow that was trained on columns of these Arrow types (by name) and files with these checksums.
+    `canonical`: see `DataFile`."""
     data, model = workflow.data, workflow.model
     made = {name for feature in data.features for name in feature.makes}
     used = [*(number.name for number in data.numbers), *(category.name for category in data.categories)]
@@ -80,6 +83,7 @@ def features_of(
         features=data.features,
         inputs={name: types[name] for name in inputs},
         side_files=dict(side_files),
+        canonical=canonical,
     )
 
 

@@ -16,7 +16,7 @@ from pipeline.data.files import columns_of
 from pipeline.data.outside import BadValues, check_rule
 from pipeline.data.plain import plain
 from pipeline.data.side_files import with_copies
-from pipeline.files.types import key_kind
+from pipeline.files.types import in_memory_type, key_kind, to_plain
 from pipeline.machine.limits import cpus
 from pipeline.messages.sizes import bytes_of_memory
 from pipeline.records import F32, U64
@@ -165,13 +165,15 @@ def keys_of_values(features: Features, data: Data, column: str, values: Any) -> 
     """Arrow array and keys of values, or of one value, of a categorical column; None is a missing value. `data`: data
     section of the workflow, with the files of its features. Raises ValueError if there is no such column or if the kind
     of the values differs from the training data."""
-    categories = {one.name: one for one in columns_of(data) if one.has_rows}
+    categories = {one.name: one for one in columns_of(data, canonical=features.canonical) if one.has_rows}
     if column not in categories:
         raise ValueError(f"{column!r} is not a categorical column; expected one of {', '.join(categories)}")
     expected = features.kinds[column].removeprefix("lists of ")
     spec = categories[column]
     given = array_of_values(column, values)
-    array = plain(given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([given]), spec, expected, "values")
+    array = given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([given])
+    array = to_plain(array, in_memory_type(array, features.canonical), f"values of {column!r}", features.canonical)
+    array = plain(array, spec, expected, "values")
     kind = key_kind(array.type)
     if kind != expected:
         raise ValueError(f"values of {column!r} are {kind or array.type}, expected {expected} as in the training data")
@@ -184,7 +186,7 @@ def array_of_values(column: str, values: Any) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if isinstance(values, pa.Scalar):
-        values = values.as_py()
+        return pa.repeat(values, 1)
     elif isinstance(values, np.ndarray) and not values.ndim:
         values = values.item()
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):

@@ -127,9 +127,11 @@ class _Lane:
     ) -> None:  # fmt: skip
         group = workflow.metrics.group if labelled else None
         data: Data = workflow.data
-        columns = [c for c in columns_of(data, group) if labelled or c.has_rows or c.number or c.sequence]
-        derived = derived_of(data, Description(features.inputs))
-        self.reader = TableReader(columns, features.kinds, fields, derived, features.inputs)
+        columns = [
+            c for c in columns_of(data, group, features.canonical) if labelled or c.has_rows or c.number or c.sequence
+        ]
+        derived = derived_of(data, Description(features.inputs), features.canonical)
+        self.reader = TableReader(columns, features.kinds, fields, derived, features.inputs, features.canonical)
         self._fields, self._row, self._dense = fields, row, dense
         self._work = Workspace(fields, Threads(1, "dedup"))
         self._size = workflow.schedule.batch_size

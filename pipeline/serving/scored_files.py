@@ -18,9 +18,9 @@ from pipeline.data.identity import stamp_of
 from pipeline.data.outside import Outside
 from pipeline.features.derived import Derived
 from pipeline.files.find import DataFile, check_once, find
-from pipeline.files.flat import open_file
+from pipeline.files.flat import open_file, unite
 from pipeline.files.stores import Stamp, is_remote
-from pipeline.files.types import has_no_values
+from pipeline.files.types import converted, has_no_values, is_unsigned
 from pipeline.metrics.rates import probability
 from pipeline.records import F32
 from pipeline.serving.bad_numbers import BadNumbers
@@ -43,7 +43,7 @@ class ScoredFile:
 
 
 def list_files(
-    data: Sequence[str], out: Path, types: Mapping[str, str], derived: Derived | None = None
+    data: Sequence[str], out: Path, types: Mapping[str, str], derived: Derived | None = None, canonical: bool = True
 ) -> tuple[ScoredFile, ...]:
     """Input files, in the order of the arguments, each with its output file. The output has the same path relative to
     the named folder or to the fixed part of the named pattern; for a named file, it has the same name. If two outputs
@@ -68,7 +68,7 @@ def list_files(
         names = [file.place.removeprefix(f"{together}/") for file in listing.files]
     return tuple(
         ScoredFile(file, out / name, _num_rows(file), stamp_of(file))
-        for name, file in zip(names, with_derived(listing.files, derived), strict=True)
+        for name, file in zip(names, with_derived(listing.files, derived, canonical), strict=True)
     )
 
 
@@ -86,6 +86,19 @@ def readable_columns(files: Sequence[ScoredFile], with_values: bool = False) -> 
             schema = source.schema_arrow
         names.append({field.name for field in schema if not (with_values and has_no_values(field.type))})
     return set.intersection(*names)
+
+
+def kept_types(files: Sequence[ScoredFile], keep: Sequence[str]) -> dict[str, pa.DataType | None]:
+    """Type that each of these columns has in all outputs; None: that of each file, as no type holds the values of all.
+    Raises ValueError, with both files, if they would all fit 64 bits but for their signs."""
+    schemas: dict[DataFile, pa.Schema] = {}
+    for file in files:
+        with open_file(file.source, is_flat=False) as source:
+            schemas[file.source] = pa.schema([source.schema_arrow.field(name) for name in keep])
+    columns = unite(schemas)
+    if both := next((column.conflict for column in columns if column.conflict and is_unsigned(column.type)), ""):
+        raise ValueError(both)
+    return {column.name: None if column.conflict else column.type for column in columns}
 
 
 def output_fields(tasks: Sequence[Task]) -> list[str]:
@@ -115,13 +128,14 @@ class ScoreWriter:
     """
 
     def __init__(
-        self, files: Sequence[ScoredFile], tasks: Sequence[Task], keep: Sequence[str], metadata: Mapping[str, str],
-        numbers: Sequence[InputColumn], outside: Outside, unfinished: Path,
+        self, files: Sequence[ScoredFile], tasks: Sequence[Task], keep: Mapping[str, pa.DataType | None],
+        metadata: Mapping[str, str], numbers: Sequence[InputColumn], outside: Outside, unfinished: Path,
     ) -> None:  # fmt: skip
-        """`keep`: input columns to copy; `metadata`: metadata of each file's schema; `numbers`: number columns, whose
-        bad values `outside` counts; `unfinished`: folder of the file that is being written."""
+        """`keep`: input columns to copy, with their `kept_types`; `metadata`: metadata of each file's schema;
+        `numbers`: number columns, whose bad values `outside` counts; `unfinished`: folder of the file that is being
+        written."""
         self._numbers, self._outside, self._unfinished = numbers, outside, unfinished
-        self._files, self._keep, self._metadata = files, list(keep), metadata
+        self._files, self._keep, self._metadata = files, dict(keep), metadata
         self._score_fields, self._tasks = score_fields(tasks), tasks
         self._queue: queue.Queue[F32 | None] = queue.Queue(WAITING)
         self._rest: F32 = np.empty((0, 0), np.float32)
@@ -167,9 +181,10 @@ class ScoreWriter:
         ValueError if the input file has changed."""
         Files().make_folder(file.out.parent)
         with open_file(file.source) as source, open_file(file.source, is_flat=False) as raw:
-            kept = ColumnReader(file.source, raw, self._keep) if self._keep else None
+            kept = ColumnReader(file.source, raw, [*self._keep]) if self._keep else None
             bad = BadNumbers(source, self._numbers, self._outside, str(file.source))
-            fields = [*(raw.schema_arrow.field(name) for name in self._keep)]
+            types = {name: kind or raw.schema_arrow.field(name).type for name, kind in self._keep.items()}
+            fields = [raw.schema_arrow.field(name).with_type(kind) for name, kind in types.items()]
             fields += [pa.field(name, pa.float32()) for name in self._score_fields]
             schema = pa.schema(fields, dict(self._metadata))
             try:
@@ -178,7 +193,11 @@ class ScoreWriter:
                     while left:
                         scores_NT = self._take(min(SCORED_GROUP, left))
                         scores_NT[bad.take(len(scores_NT))] = np.nan
-                        arrays = [*(kept.take(len(scores_NT)) if kept else ()), *score_columns(scores_NT, self._tasks)]
+                        taken = zip(types.items(), kept.take(len(scores_NT)) if kept else (), strict=True)
+                        arrays = [
+                            converted(column, kind, f"{file.source}: column {n!r}") for (n, kind), column in taken
+                        ]
+                        arrays += score_columns(scores_NT, self._tasks)
                         writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=SCORED_GROUP)
                         left -= len(scores_NT)
                     if stamp_of(file.source) != file.stamp:

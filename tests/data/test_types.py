@@ -36,7 +36,8 @@ INTEGERS, TEXTS, FLOATS = [3, None, 0, 3], ["b", None, "", "b"], [1.5, None, 0.0
 LISTS = [[3, 4], None, [0, 0], [3, 3]]
 DAYS = [dt.date(2026, 11, n) for n in (1, 2, 2, 4)]
 TIMES = [dt.datetime(2026, 11, n, 18, 30) for n in (1, 2, 2, 4)]
-UUIDS = [uuid.UUID(int=n).bytes if n else None for n in (1, 0, 2, 1)]
+UUIDS = [n and f"{n}-0000-4000-8000-00000000abcd" for n in ("0000000a", None, "0000000b", "0000000a")]
+RAW = [text and uuid.UUID(text).bytes for text in UUIDS]
 
 
 def decimals(values, kind):
@@ -74,8 +75,12 @@ TYPES = {
     **{str(kind): (pa.array(TEXTS, kind), TEXTS) for kind in (pa.string(), pa.large_string(), pa.string_view())},
     **{str(kind): (pa.array([v and v.encode() if v is not None else None for v in TEXTS], kind), TEXTS)
        for kind in (pa.binary(), pa.large_binary(), pa.binary_view())},
-    "fixed_size_binary": (pa.array(UUIDS, pa.binary(16)), UUIDS),
-    "uuid": (extension(pa.uuid(), UUIDS), UUIDS),
+    "fixed_size_binary": (pa.array([raw and raw[:4] for raw in RAW], pa.binary(4)), [raw and raw[:4] for raw in RAW]),
+    "16 bytes": (pa.array(RAW, pa.binary(16)), UUIDS),
+    "uuid": (extension(pa.uuid(), RAW), UUIDS),
+    "upper-case uuid": (pa.array([text and text.upper() for text in UUIDS]), UUIDS),
+    "dictionary of 16 bytes": (dictionary(RAW, pa.binary(16)), UUIDS),
+    "list of uuids": (pa.array([[UUIDS[0].upper(), None], None, [], UUIDS[2:]]), [UUIDS[:2], None, [], UUIDS[2:]]),
     "json": (extension(pa.json_(pa.string()), TEXTS), TEXTS),
     "opaque": (extension(pa.opaque(pa.int32(), "a", "b"), INTEGERS), INTEGERS),
     **{f"dictionary {kind} {index}": (dictionary(TEXTS, kind, index, index == pa.int8()), TEXTS)
