@@ -18,6 +18,7 @@ from pipeline.settings import SPLITS
 if TYPE_CHECKING:
     from pipeline.features.derived import Derived
     from pipeline.features.rare import RareKeys
+    from pipeline.features.times import TimeInput
     from pipeline.workflow import Data, Number, Task
 
 ROLES = {
@@ -88,14 +89,16 @@ class InputColumn:
         return kinds.get(self.name, "").startswith("lists")
 
 
-def derived_of(data: Data, kinds: Mapping[str, str] | None = None) -> Derived | None:
-    """Columns computed by the workflow's features; None without features. `kinds`: see `Derived`. Raises ValueError if
-    a feature lacks a statistic or a file."""
+def derived_of(
+    data: Data, kinds: Mapping[str, str] | None = None, times: Mapping[str, TimeInput] | None = None
+) -> Derived | None:
+    """Columns computed by the workflow's features; None without features. `kinds`, `times`: see `Derived`. Raises
+    ValueError if a feature lacks a statistic or a file."""
     if not data.features:
         return None
     from pipeline.features.derived import Derived
 
-    return Derived(data.features, data.root, kinds, data.statistics)
+    return Derived(data.features, data.root, kinds, data.statistics, times)
 
 
 def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pipeline.features.settings import AnyFeature, Rare
 from pipeline.features.side_files import NO_FILE, SideFile, side_file
+from pipeline.features.times import TimeInput
 from pipeline.files.find import place_of
 from pipeline.files.types import NOTHING, kind_of, whole
 
@@ -25,13 +26,15 @@ class Derived:
 
     def __init__(
         self, features: Sequence[AnyFeature], root: Path, kinds: Mapping[str, str] | None = None,
-        statistics: Path | None = None,
+        statistics: Path | None = None, times: Mapping[str, TimeInput] | None = None,
     ) -> None:  # fmt: skip
         """`root`: folder or address to which file names are relative. `kinds`: kinds of the training columns that
         features read (see `files.types.kind_of`); by default those of the first file. `statistics`: the file named by
-        `data.statistics`, for messages. Raises ValueError if a feature lacks a statistic or a file."""
+        `data.statistics`, for messages. `times`: columns of times of a trained model, which are read as in training.
+        Raises ValueError if a feature lacks a statistic or a file."""
         self._features = tuple(features)
         self._kinds = dict(kinds or {})
+        self._times = dict(times or {})
         self._sides: dict[int, SideFile] = {}
         for n, feature in enumerate(features):
             if feature.lacks:
@@ -75,6 +78,8 @@ class Derived:
 
     def _read_as(self, name: str, found: pa.DataType, hashes: bool) -> pa.DataType:
         """Type in which a feature reads a column. Raises ValueError if its kind differs from that in training."""
+        if name in self._times:
+            found = self._times[name].read(pa.chunked_array([], found)).type
         kind = str(kind_of(found))
         if name in self._maker or kind == NOTHING:
             return found
@@ -102,6 +107,9 @@ class Derived:
             return
         if name not in self._maker:
             found[name] = given(name)
+            if name in self._times:
+                with _naming(str(where)):
+                    found[name] = self._times[name].read(found[name])
             return
         n = self._maker[name]
         feature = self._features[n]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from pipeline.features.derived import inputs_of
 from pipeline.features.settings import AnyFeature
+from pipeline.features.times import TimeInput, time_inputs
 from pipeline.settings import Digests, Names, Strict, ValueKind
 from pipeline.storage.files import checksum
-from pipeline.workflow import Category, Number, Sequence, Workflow
+from pipeline.workflow import Category, Data, Number, Sequence, Workflow
+
+NO_YEARS: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class Features(Strict):
@@ -53,6 +57,15 @@ class Features(Strict):
         """Kind of each data column that is a category or an item list, or that features read."""
         return {name: kind_of_input(found) for name, found in self.inputs.items()} | self.kinds
 
+    def times(self, years: Mapping[str, tuple[int, int]] = NO_YEARS) -> dict[str, TimeInput]:
+        """Data columns of times. `years`: first and last year of each in the training data, where known."""
+        return time_inputs(self.features, self.inputs, years)
+
+    @property
+    def reads(self) -> list[str]:
+        """Names of the data columns that determine a score."""
+        return inputs_of(self.features, used_by(self))
+
     @property
     def made(self) -> frozenset[str]:
         """Names of the columns that are derived from others."""
@@ -66,10 +79,8 @@ def features_of(
     checksums."""
     data, model = workflow.data, workflow.model
     made = {name for feature in data.features for name in feature.makes}
-    used = [*(number.name for number in data.numbers), *(category.name for category in data.categories)]
-    used += [column for sequence in data.sequences for column in sequence.columns]
     keyed = with_keys(data.categories, data.sequences)
-    inputs = inputs_of(data.features, [name for name in used if name in made])
+    inputs = inputs_of(data.features, [name for name in used_by(data) if name in made])
     return Features(
         labels=data.labels,
         numbers=data.numbers,
@@ -84,6 +95,12 @@ def features_of(
         inputs={name: types[name] for name in inputs},
         side_files=dict(side_files),
     )
+
+
+def used_by(of: Data | Features) -> list[str]:
+    """Names of the numbers, the categories and the columns of sequences."""
+    names = [column.name for column in (*of.numbers, *of.categories)]
+    return names + [column for sequence in of.sequences for column in sequence.columns]
 
 
 def with_keys(categories: Iterable[Category], sequences: Iterable[Sequence]) -> list[str]:
