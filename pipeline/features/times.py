@@ -93,8 +93,9 @@ class TimeInput:
         first, last = (self.years[0] - MARGIN, self.years[1] + MARGIN) if self.years else PLAUSIBLE
         for value in {*pc.min_max(given).as_py().values()} - {None}:
             year_of = {unit: int(1970 + value / length) for unit, length in YEARS.items()}
-            fits = [unit for unit, year in year_of.items() if first <= year <= last]
-            if self.unit not in fits and (fits or self.years):
+            # Any integer is in 1970 in a unit that is small enough.
+            fits = [unit for unit, year in year_of.items() if first <= year <= last and year != 1970]
+            if not first <= year_of[self.unit] <= last and (fits or self.years):
                 way = f", but in {year_of[fits[0]]} in {fits[0]}" if fits else ""
                 of = ", and training had {} to {}".format(*self.years) if self.years else ""
                 raise self._refusal(f"{value} is in {year_of[self.unit]} in {self.unit}{way}{of}")
