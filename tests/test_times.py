@@ -118,7 +118,7 @@ def given(as_trained, ask=False, **settings):
     data = Data(train=("x",), labels=("click",), features=(feature,), numbers=numbers, categories=("item",))
     workflow = Workflow(name="t", data=data, model=Model(kind="LR", embedding_dim=4), schedule=Schedule(batch_size=9))
     features = features_of(workflow, True, {"when": as_trained, "item": "int64"}, {})
-    derived = derived_of(data, features.read_kinds, features.times({"when": (2026, 2026)}))
+    derived = derived_of(data, features.read_kinds, features.model_copy(update={"years": {"when": (2026, 2026)}}).times)
     columns, layout = columns_of(data)[1:], layout_of(data, features.kinds)
 
     def asked(column):
@@ -130,7 +130,7 @@ def given(as_trained, ask=False, **settings):
 
     def read(folder, form):
         table = {"when": times(form), "item": [1, 2], "other": [{}, 1]}
-        table = asked(times(form)) if ask else as_table(table, features.reads)
+        table = asked(times(form)) if ask else as_table(table, features.reads())
         (block,) = TableReader(columns, features.kinds, layout, derived).batches(table, 9, Outside("refuse"))
         return [tuple(map(int, row)) for row in block.numbers_NX]
 

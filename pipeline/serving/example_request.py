@@ -58,7 +58,7 @@ def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
     data, features = opened.workflow.data, opened.features
     columns = [column for column in columns_of(data) if column.has_rows or column.number or column.sequence]
     names = [spec.name for spec in inputs_of(features)]
-    times = features.times()
+    times = features.times
     for split in ("test", "validation", "train"):
         for path in resolve(data, split, features.read_kinds):
             with open_file(path) as file:

@@ -31,7 +31,6 @@ from pipeline.serving.servable import (
     read_servable,
 )
 from pipeline.serving.sorted_runs import sorted_parts
-from pipeline.serving.years import years_of
 from pipeline.settings import Strict
 from pipeline.storage.durable import read_sealed, write_sealed
 from pipeline.storage.files import Files, checksum, tensors
@@ -112,7 +111,6 @@ def export(
         left_out=left_out,
         measured={},
         unsigned=unsigned_of(opened),
-        years=years_of(opened),
     )
     opened_files = OpenedServable(out, manifest, opened.features, fences_N, rates)
     with OpenServable(opened_files, EXAMPLE_MEMORY, opened.workflow, "torch") as servable:

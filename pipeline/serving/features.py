@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Literal
 
 from pipeline.features.derived import inputs_of
 from pipeline.features.settings import AnyFeature
 from pipeline.features.times import TimeInput, time_inputs
-from pipeline.settings import Digests, Names, Strict, ValueKind
+from pipeline.settings import Digests, Names, Strict, ValueKind, Years
 from pipeline.storage.files import checksum
 from pipeline.workflow import Category, Data, Number, Sequence, Workflow
-
-NO_YEARS: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class Features(Strict):
@@ -40,31 +37,35 @@ class Features(Strict):
     """Name of the Arrow type, in the training data, of each column that these features read."""
     side_files: Digests
     """Checksum of each file that the features read (and of its copy), by the name that the features use."""
+    years: Years
+    """First and last year of each column of times in the training data, if known. Not part of the digest: more data may
+    have more years."""
 
     def content(self, indent: int | None = None) -> bytes:
         """Definition as JSON."""
         left_out = set() if self.features else {"features", "inputs", "side_files"}
         left_out |= set() if self.sequences else {"sequences"}
+        left_out |= set() if self.years else {"years"}
         return self.model_dump_json(indent=indent, exclude=left_out).encode()
 
     @property
     def digest(self) -> str:
         """Checksum of the definition, used as a short name."""
-        return checksum(self.content())
+        return checksum(self.model_copy(update={"years": {}}).content())
 
     @property
     def read_kinds(self) -> dict[str, str]:
         """Kind of each data column that is a category or an item list, or that features read."""
         return {name: kind_of_input(found) for name, found in self.inputs.items()} | self.kinds
 
-    def times(self, years: Mapping[str, tuple[int, int]] = NO_YEARS) -> dict[str, TimeInput]:
-        """Data columns of times. `years`: first and last year of each in the training data, where known."""
-        return time_inputs(self.features, self.inputs, years)
-
     @property
-    def reads(self) -> list[str]:
-        """Names of the data columns that determine a score."""
-        return inputs_of(self.features, used_by(self))
+    def times(self) -> dict[str, TimeInput]:
+        """Data columns of times that the features read."""
+        return time_inputs(self.features, self.inputs, self.years)
+
+    def reads(self, others: Iterable[str] = ()) -> list[str]:
+        """Names of the data columns that determine a score, and `others`."""
+        return inputs_of(self.features, [*used_by(self), *others])
 
     @property
     def made(self) -> frozenset[str]:
@@ -94,6 +95,7 @@ def features_of(
         features=data.features,
         inputs={name: types[name] for name in inputs},
         side_files=dict(side_files),
+        years={},
     )
 
 

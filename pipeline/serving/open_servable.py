@@ -82,7 +82,7 @@ class OpenServable:
         self.reader = ServableRows(opened, self._workflow, memory_bytes)
         """Reader of the rows, with its page cache."""
         self.predictor = Predictor(
-            self._workflow, opened.features, opened.layout, lambda: self.reader, make, bad_values, opened.manifest.years
+            self._workflow, opened.features, opened.layout, lambda: self.reader, make, bad_values
         )
 
     @property

@@ -21,10 +21,9 @@ from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit, open_commit
 from pipeline.serving.evaluate import add_scored
 from pipeline.serving.open_servable import keys_of_values, vectors
-from pipeline.serving.predictor import Predictor, warn_of
+from pipeline.serving.predictor import Predictor, as_table, warn_of
 from pipeline.serving.rows import CommitRows
 from pipeline.serving.torch_model import TorchDense, model_of
-from pipeline.serving.years import years_of
 from pipeline.storage.files import Files
 from pipeline.storage.layout import STATE
 from pipeline.storage.wide_rows import widened
@@ -61,9 +60,7 @@ class OpenRun:
         self.commit: int = opened.held.number
         """Number of the commit."""
         dense = lambda: TorchDense(opened.workflow, self.model)  # noqa: E731
-        self._predictor = Predictor(
-            opened.workflow, opened.features, opened.layout, self._open_rows, dense, bad_values, years_of(opened)
-        )
+        self._predictor = Predictor(opened.workflow, opened.features, opened.layout, self._open_rows, dense, bad_values)
 
     def __repr__(self) -> str:
         opened = self._opened
@@ -111,7 +108,9 @@ class OpenRun:
         reports. Rows without a score (see `open_run`) are omitted."""
         workflow, outside = self._opened.workflow, Outside(self._predictor.bad_values)
         evaluation = Evaluation.of(workflow)
-        for scored in self._predictor.batches(self._predictor.labelled(data), outside, labelled=True):
+        truths = (*workflow.data.labels, workflow.data.weight, workflow.metrics.group)
+        table = as_table(data, self._opened.features.reads(name for name in truths if name))
+        for scored in self._predictor.batches(table, outside, labelled=True):
             truth = scored.examples
             add_scored(evaluation, (scored.scores_BT, truth.labels_NT, truth.weights_N, truth.groups_N))
         warn_of(outside, 3)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import queue
-import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +17,10 @@ from pipeline.data.outside import BadValues, Outside, check_rule
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
 from pipeline.device.device import RAM
-from pipeline.features.derived import Derived, inputs_of
 from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, Examples, FieldLayout, Unique
 from pipeline.serving.caught_up import Known, RowReader
-from pipeline.serving.features import NO_YEARS, Features
+from pipeline.serving.features import Features
 from pipeline.serving.scored_files import score_columns, score_fields
 from pipeline.stages.dedup import Workspace, dedup
 from pipeline.storage.layout import RowLayout
@@ -52,15 +50,14 @@ class Predictor:
     def __init__(
         self, workflow: Workflow, features: Features, layout: RowLayout, rows: Callable[[], RowReader],
         dense: Callable[[], DensePart], bad_values: BadValues = "clip",
-        years: Mapping[str, tuple[int, int]] = NO_YEARS,
     ) -> None:  # fmt: skip
         """`rows`: called for each batch; may open the rows at the first call. `dense`: makes a forward pass with its
-        own buffers. `years`: see `Features.times`. Raises ValueError if `bad_values` is not a known rule."""
+        own buffers. Raises ValueError if `bad_values` is not a known rule."""
         check_rule(bad_values)
         self.bad_values, self.tasks = bad_values, workflow.data.all_tasks
         self._workflow, self.features, self._row, self._rows, self._dense = workflow, features, layout, rows, dense
-        self._fields, self._times = layout_of(workflow.data, features.kinds), features.times(years)
-        self._reads = features.reads
+        self._fields = layout_of(workflow.data, features.kinds)
+        self._reads = features.reads()
         self._idle: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
         self._idle_judges: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
 
@@ -88,31 +85,24 @@ class Predictor:
                 yield scored
                 first += examples.block.num_examples
 
-    def labelled(self, data: object) -> pa.Table:
-        """Table of `data` (see `as_table`), with labels, weight and group."""
-        settings, group = self._workflow.data, self._workflow.metrics.group
-        targets = [name for name in (*settings.labels, settings.weight, group) if name]
-        return as_table(data, self._reads, inputs_of(self.features.features, targets))
-
     @contextmanager
     def _lane(self, labelled: bool) -> Iterator[_Lane]:
         idle = self._idle_judges if labelled else self._idle
         try:
             lane = idle.get_nowait()
         except queue.Empty:
-            derived = derived_of(self._workflow.data, self.features.read_kinds, self._times)
-            lane = _Lane(self._workflow, self.features, self._row, self._fields, self._dense(), derived, labelled)
+            lane = _Lane(self._workflow, self.features, self._row, self._fields, self._dense(), labelled)
         try:
             yield lane
         finally:
             idle.put(lane)
 
 
-def as_table(data: object, names: Collection[str], targets: Collection[str] = ()) -> pa.Table:
-    """The columns `names` and `targets`, as far as they are there, of an object with `__arrow_c_stream__`, a lazy frame
-    of polars (which is collected), a dict of columns, or a list of rows, where an absent key is null. Other columns are
-    not converted. Raises ValueError if it is none of these."""
-    parts = [name.split(".") for name in (*names, *targets)]
+def as_table(data: object, names: Collection[str]) -> pa.Table:
+    """The columns `names`, as far as they are there, of an object with `__arrow_c_stream__`, a lazy frame of polars
+    (which is collected), a dict of columns, or a list of rows, where an absent key is null. Other columns are not
+    converted. Raises ValueError if it is none of these."""
+    parts = [name.split(".") for name in names]
     wanted = {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)}
     is_frame = type(data).__module__.partition(".")[0] in ("pandas", "polars")
     try:
@@ -121,7 +111,7 @@ def as_table(data: object, names: Collection[str], targets: Collection[str] = ()
             chosen = [n for n, name in enumerate(given.columns) if str(name) in wanted]
             given = _of_frame(getattr(given, "iloc", given)[:, chosen])
         if isinstance(given, list) and all(isinstance(row, dict) for row in given):
-            given = _of_rows(given, names, targets)
+            given = _of_rows(given, names)
         if isinstance(given, dict):
             return pa.table(
                 {name: array_of(f"column {name!r}", values) for name, values in given.items() if name in wanted}
@@ -143,22 +133,15 @@ def _of_frame(frame: Any) -> Any:
         return {name: frame[name] for name in frame.columns}
 
 
-def _of_rows(rows: Sequence[dict[str, Any]], names: Collection[str], targets: Collection[str]) -> dict[str, list[Any]]:
-    """Columns of rows. Raises ValueError if no row has any of the names, or all spell one otherwise."""
+def _of_rows(rows: Sequence[dict[str, Any]], names: Collection[str]) -> dict[str, list[Any]]:
+    """Columns of rows. Raises ValueError if no row has any of the names, or if one differs from a key by case only."""
     keys = {key for row in rows for key in row}
-    absent = [name for name in (*names, *targets) if keys.isdisjoint((name, name.partition(".")[0]))]
-    if rows and not {*names}.difference(absent):
+    absent = {name.casefold(): name for name in names if keys.isdisjoint((name, name.partition(".")[0]))}
+    if rows and len(absent) == len(names):
         raise ValueError(f"no row has any of {', '.join(names)}")
-    plain = {_letters(key): key for key in keys.difference(names, targets)}
-    for name in absent:
-        if other := plain.get(_letters(name)):
-            raise ValueError(f"no row has {name!r}, but there is {other!r}; rename it")
-    chosen = dict.fromkeys((*names, *(name for name in targets if name not in absent)))
-    return {name: [_value(row, name) for row in rows] for name in chosen}
-
-
-def _letters(key: object) -> str:
-    return re.sub("[^a-z0-9]", "", str(key).lower())
+    if other := next((key for key in keys.difference(names) if str(key).casefold() in absent), None):
+        raise ValueError(f"no row has {absent[other.casefold()]!r}, but there is {other!r}; rename it")
+    return {name: [_value(row, name) for row in rows] for name in names}
 
 
 def _value(row: Any, name: str) -> Any:
@@ -192,11 +175,12 @@ class _Lane:
 
     def __init__(
         self, workflow: Workflow, features: Features, row: RowLayout, fields: FieldLayout, dense: DensePart,
-        derived: Derived | None, labelled: bool,
+        labelled: bool,
     ) -> None:  # fmt: skip
         group = workflow.metrics.group if labelled else None
         data: Data = workflow.data
         columns = [c for c in columns_of(data, group) if labelled or c.has_rows or c.number or c.sequence]
+        derived = derived_of(data, features.read_kinds, features.times)
         self.reader = TableReader(columns, features.kinds, fields, derived)
         self._fields, self._row, self._dense = fields, row, dense
         self._work = Workspace(fields, Threads(1, "dedup"))

@@ -35,7 +35,6 @@ from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.evaluate import check_truth, metrics_line
 from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields
 from pipeline.serving.scoring_record import RECORD, UNFINISHED, ScoringRecord, claim_output
-from pipeline.serving.years import years_of
 from pipeline.storage.files import Files, checksum
 from pipeline.storage.folder import Folder
 from pipeline.storage.lock import RunLock
@@ -127,8 +126,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
     scoring fails.
     """
     out, kinds = order.out, opened.features.read_kinds
-    derived = derived_of(opened.workflow.data, kinds, opened.features.times(years_of(opened)))
-    files = list_files(order.data, out, kinds, derived)
+    files = list_files(order.data, out, kinds, derived_of(opened.workflow.data, kinds, opened.features.times))
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
         stack.enter_context(RunLock(out))

@@ -27,7 +27,7 @@ from pipeline.serving.features import Features, with_keys
 from pipeline.serving.page_table import PageTable
 from pipeline.serving.pages import PageFormat
 from pipeline.serving.workflows import checked_workflow
-from pipeline.settings import Amount, Count, Digest, PlainName, Share, Strict, Years, read_json
+from pipeline.settings import Amount, Count, Digest, PlainName, Share, Strict, read_json
 from pipeline.storage.durable import Seal
 from pipeline.storage.files import Damaged, checksum
 from pipeline.storage.layout import RowLayout, formats_of_rows
@@ -75,14 +75,12 @@ class ServableManifest(Strict):
     """Always empty; a field of format 1."""
     unsigned: tuple[str, ...] = ()
     """Categorical columns of unsigned 64-bit integers in the training data. Omitted from the file if empty."""
-    years: Years
-    """First and last year of each column of times in the training data, if known. Omitted from the file if empty."""
 
     @property
     def content(self) -> bytes:
         """Content of the file: a line with a checksum, and a line with the values."""
-        left_out = {name for name in ("unsigned", "years") if not getattr(self, name)}
-        return SEAL.close(self.model_dump_json(exclude=left_out).encode())
+        text = self.model_dump_json(exclude=None if self.unsigned else {"unsigned"}).encode()
+        return SEAL.close(text)
 
     @property
     def digest(self) -> str:

@@ -51,7 +51,7 @@ class Answer:
 def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[InputSpec, ...]:
     """Columns that the model reads: numbers, categories, lists of sequences, and inputs of derived features.
     `unsigned`: names of the columns of unsigned 64-bit integers."""
-    made, times = features.made, features.times()
+    made, times = features.made, features.times
     read = {n: InputSpec(n, datatype_of(kind), False, times.get(n)) for n, kind in features.inputs.items()}
     # Rounding to float32 before a shift is added could lose all that distinguishes two values.
     numbers = [

@@ -241,7 +241,7 @@ def test_files_tables_and_requests_are_read_alike(root, run_dir, tmp_path, rows)
         part = table.slice(begin, 50_000)
         bodies.append(request_of(part, inputs))
     asked = [read_request(body, None, inputs, ()).table for body in bodies]
-    assert list(read(pa.concat_tables(asked), derived_of(data, times=features.times()))) == expected
+    assert list(read(pa.concat_tables(asked), derived_of(data, times=features.times))) == expected
 
 
 def test_a_file_without_an_input_has_null_in_its_place(root, tmp_path):

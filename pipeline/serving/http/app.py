@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from importlib.metadata import version
@@ -29,7 +28,6 @@ from pipeline.serving.served_model import ServedModel
 
 MEDIA_TYPES = ("application/json", "application/octet-stream")
 """Media types of a body: JSON, optionally followed by binary data."""
-ENCODINGS = ("identity", "gzip", "deflate")
 DESCRIPTION = {"name": "pipeline", "version": version("ctr-pipeline"), "extensions": ["binary_tensor_data"]}
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BODY_SECONDS = 60
@@ -138,7 +136,6 @@ class Api:
         self._known(request)
         check_media_type(request)
         header_bytes = count_in(request, HEADER_LENGTH)
-        is_encoded = encoding_of(request) != ENCODINGS[0]
         announced, loop = count_in(request, "Content-Length") or 0, asyncio.get_running_loop()
         end = loop.time() + BODY_SECONDS
         async with AsyncExitStack() as stack:
@@ -151,11 +148,9 @@ class Api:
                 late = f"no part of the body arrived for {self.deadline:g} s, or not all of it within {BODY_SECONDS} s"
                 raise RequestError(408, late, close=True) from None
             asked, begun = request.path_params.get("version"), time.monotonic()
-            return await loop.run_in_executor(self._threads, self._answer, body, is_encoded, header_bytes, asked, begun)
+            return await loop.run_in_executor(self._threads, self._answer, body, header_bytes, asked, begun)
 
-    def _answer(
-        self, body: bytes, is_encoded: bool, header_bytes: int | None, asked: str | None, begun: float
-    ) -> Answered:
+    def _answer(self, body: bytes, header_bytes: int | None, asked: str | None, begun: float) -> Answered:
         """Answer a request whose body arrived at `begun`. Runs in a thread of the pool."""
 
         def refuse_late(timeout: float) -> None:
@@ -168,9 +163,6 @@ class Api:
                 )
 
         refuse_late(math.inf)
-        if is_encoded:
-            # In the thread, so that only as many bodies are decoded at once as requests are answered.
-            body = decoded(body, self.admission.max_bytes)
         with self._current.lease() as served:
             refuse_version(asked, served)
             return answer_post(served, body, header_bytes, refuse_late)
@@ -185,7 +177,7 @@ class Api:
 
 
 def refuse_version(asked: str | None, served: ServedModel) -> None:
-    """Raises RequestError if a version other than the servable's, or "1", which means the current one, is requested."""
+    """Raises RequestError if another version than the servable's is requested; "1" is that of whatever is served."""
     if asked not in (None, "1", served.version):
         raise RequestError(404, f"version {asked!r} of {served.name!r} is not served; {served.version!r} is")
 
@@ -195,27 +187,8 @@ def check_media_type(request: Request) -> None:
     found = request.headers.get("content-type", MEDIA_TYPES[0]).split(";")[0].strip().lower()
     if found not in MEDIA_TYPES:
         raise RequestError(415, f"Content-Type: {found!r}, expected one of {', '.join(MEDIA_TYPES)}")
-    if (encoding := encoding_of(request)) not in ENCODINGS:
-        raise RequestError(415, f"Content-Encoding: {encoding!r}, expected one of {', '.join(ENCODINGS)}")
-
-
-def encoding_of(request: Request) -> str:
-    return str(request.headers.get("content-encoding", ENCODINGS[0])).strip().lower()
-
-
-def decoded(body: bytes, most: int) -> bytes:
-    """Decode a body in gzip or deflate. Raises RequestError: 413 if it has more than `most` bytes, 400 if it is damaged
-    or incomplete."""
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    try:
-        found = stream.decompress(body, most + 1)
-    except zlib.error as error:
-        raise RequestError(400, f"Content-Encoding: the body cannot be decoded: {error}") from error
-    if len(found) > most:
-        raise RequestError(413, f"Content-Encoding: the decoded body has more than {most:,} bytes (--max-bytes)")
-    if not stream.eof:
-        raise RequestError(400, "Content-Encoding: the body ends too early")
-    return found
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise RequestError(415, "Content-Encoding: send the body without an encoding")
 
 
 def count_in(request: Request, header: str) -> int | None:

@@ -1,8 +1,6 @@
 """Paths of the Open Inference Protocol, called without a socket."""
 
 import asyncio
-import gzip
-import zlib
 from dataclasses import replace
 
 import pyarrow as pa
@@ -42,7 +40,7 @@ def test_the_server_says_what_it_is(app):
     assert call_once(app, "POST", "/v2/repository/index").json == [{"name": "fake", "version": "7", "state": "READY"}]
 
 
-@pytest.mark.parametrize("path", ["/v2/models/fake", "/v2/models/fake/versions/7"])
+@pytest.mark.parametrize("path", [f"/v2/models/fake{v}" for v in ("", "/versions/7", "/versions/1")])
 def test_the_model_says_what_it_reads(app, path):
     assert call_once(app, "GET", path).json == {
         "name": "fake",
@@ -111,8 +109,7 @@ def test_outputs_are_those_asked_for_in_their_order(app):
         ("DELETE", "/v2/health/ready", {}, 405, "Method Not Allowed"),
         ("POST", INFER, {"content-type": "text/plain"}, 415, "Content-Type: 'text/plain', expected one of"),
         ("POST", INFER, {"content-type": "\xe9"}, 415, "Content-Type: '\xe9'"),
-        ("POST", INFER, {"content-encoding": "br"}, 415, "Content-Encoding: 'br', expected one of identity, gzip"),
-        ("POST", INFER, {"content-encoding": "gzip"}, 400, "Content-Encoding: the body ends too early"),
+        ("POST", INFER, {"content-encoding": "gzip"}, 415, "Content-Encoding"),
         ("POST", INFER, {LENGTH: "-1"}, 400, f"{LENGTH}: '-1', expected a number"),
         ("POST", INFER, {LENGTH: "9" * 99}, 400, f"{LENGTH}: '999"),
         ("POST", INFER, {LENGTH: "\u00b2"}, 400, f"{LENGTH}: '\u00b2'"),
@@ -202,24 +199,4 @@ def test_metadata_show_the_unit_and_the_zone_of_a_time(tmp_path):
     time = TimeInput("when", pa.timestamp("ms", "UTC"), "ms")
     with api_of(tmp_path, Fake(inputs=(InputSpec("when", "INT64", False, time),))) as api:
         (shown,) = call_once(api.app(), "GET", "/v2/models/fake").json["inputs"]
-    assert shown == {
-        "name": "when", "datatype": "INT64", "shape": [-1], "parameters": {"unit": "ms", "zone": "UTC"},
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "GZIP"])
-def test_a_compressed_request_is_answered_like_any_other(app, encoding):
-    body = json_request(TABLE, INPUTS)
-    packed = zlib.compress(body) if encoding == "deflate" else gzip.compress(body)
-    path = "/v2/models/fake/versions/1/infer"
-    reply = call_once(app, "POST", path, packed, {"content-encoding": encoding})
-    assert reply.body == call_once(app, "POST", INFER, body).body
-    for bad in (packed[:-3], b"x" + packed):
-        assert call_once(app, "POST", INFER, bad, {"content-encoding": encoding}).status == 400
-
-
-def test_a_decoded_body_is_bounded_like_any_other(app, fake):
-    packed = gzip.compress(b" " * (1 << 20) + json_request(TABLE, INPUTS))
-    reply = call_once(app, "POST", INFER, packed, {"content-encoding": "gzip"})
-    assert (reply.status, len(fake.tables)) == (413, 1)
-    assert "decoded body has more than 1,048,576 bytes (--max-bytes)" in reply.json["error"]
+    assert shown["parameters"] == {"unit": "ms", "zone": "UTC"}
