@@ -18,6 +18,7 @@ from pipeline.settings import SPLITS
 if TYPE_CHECKING:
     from pipeline.features.derived import Derived
     from pipeline.features.rare import RareKeys
+    from pipeline.features.times import TimeInput
     from pipeline.workflow import Data, Number, Task
 
 ROLES = {
@@ -88,14 +89,17 @@ class InputColumn:
         return kinds.get(self.name, "").startswith("lists")
 
 
-def derived_of(data: Data, described: Description | None = None, canonical: bool = True) -> Derived | None:
-    """Columns computed by the workflow's features; None without features. `described`, `canonical`: see `Derived`.
-    Raises ValueError if a feature lacks a statistic or a file."""
+def derived_of(
+    data: Data, described: Description | None = None, canonical: bool = True,
+    times: Mapping[str, TimeInput] = MappingProxyType({}),
+) -> Derived | None:  # fmt: skip
+    """Columns computed by the workflow's features; None without features. Other arguments: see `Derived`. Raises
+    ValueError if a feature lacks a statistic or a file."""
     if not data.features:
         return None
     from pipeline.features.derived import Derived
 
-    return Derived(data.features, data.root, described, data.statistics, canonical)
+    return Derived(data.features, data.root, described, data.statistics, canonical, times)
 
 
 def columns_of(data: Data, group: str | None = None, canonical: bool = True) -> list[InputColumn]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,7 @@ from pipeline.data.plain import plain
 from pipeline.data.window import Window
 from pipeline.features.derived import Derived
 from pipeline.files.flat import Place, at_place, places
-from pipeline.files.types import in_memory_type, plain_type, timed, to_plain
+from pipeline.files.types import in_memory_type, plain_type, to_plain
 from pipeline.machine.threads import Threads
 from pipeline.records import Block, Examples, FieldLayout
 
@@ -27,12 +26,12 @@ class TableReader:
 
     def __init__(
         self, columns: list[InputColumn], kinds: Mapping[str, str], layout: FieldLayout,
-        derived: Derived | None = None, inputs: Mapping[str, str] = MappingProxyType({}), canonical: bool = True,
+        derived: Derived | None = None, canonical: bool = True,
     ) -> None:  # fmt: skip
         """`columns`: all columns to read, in the order of `columns_of`. `kinds`: kind of each column of keys (see
-        `SchemaCheck`). `layout`: layout of their categorical fields. `derived`: columns computed by features. `inputs`:
-        names of the Arrow types of their input columns in the training data. `canonical`: see `DataFile`."""
-        self._derived, self._inputs, self._canonical = derived, inputs, canonical
+        `SchemaCheck`). `layout`: layout of their categorical fields. `derived`: columns computed by features.
+        `canonical`: see `DataFile`."""
+        self._derived, self._canonical = derived, canonical
         self._columns, self._kinds = columns, dict(kinds)
         self._widths = widths_of(columns, layout)
         self._threads = Threads(1, "read table")
@@ -59,10 +58,13 @@ class TableReader:
                 [f.with_name(name).with_type(kind) for (name, _, f), kind in zip(found, types, strict=True)]
             )
             if self._derived:
-                times = {
-                    n: timed(pa.chunked_array([], flat.field(n).type), self._inputs.get(n, "")).type for n in flat.names
-                }
-                flat = self._derived.schema(pa.schema([field.with_type(times[field.name]) for field in flat]), name)
+                for column in self._columns:
+                    if lacking := self._derived.missing(column.name, flat.names):
+                        raise ValueError(
+                            f"{name}: column {lacking[0]!r} is missing, of which {column.name!r} is made; correct the "
+                            f"table, which has: {', '.join(flat.names)}"
+                        )
+                flat = self._derived.schema(flat, name)
             SchemaCheck(self._columns, self._kinds).check(name, flat)
             self._checked, self._places = table.schema, {name: place for name, place, _ in found}
         names = [column.name for column in self._columns]
@@ -80,8 +82,7 @@ class TableReader:
         place = self._places[name]
         column = at_place(table.column(place[0]), place)
         into = in_memory_type(column, self._canonical)
-        column = to_plain(column, into, f"{where}: column {name!r}", self._canonical)
-        return timed(column, self._inputs.get(name, ""))
+        return to_plain(column, into, f"{where}: column {name!r}", self._canonical)
 
     def _plain(self, column: pa.ChunkedArray, spec: InputColumn, where: str) -> pa.ChunkedArray:
         return plain(column, spec, self._kinds.get(spec.name) if spec.has_keys else None, where)

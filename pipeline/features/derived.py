@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pipeline.features.settings import AnyFeature, Rare
 from pipeline.features.side_files import NO_FILE, SideFile, side_file
+from pipeline.features.times import TimeInput
 from pipeline.files.description import Description
 from pipeline.files.find import place_of
 from pipeline.files.types import kind_of, whole
@@ -26,13 +28,14 @@ class Derived:
 
     def __init__(
         self, features: Sequence[AnyFeature], root: Path, described: Description | None = None,
-        statistics: Path | None = None, canonical: bool = True,
+        statistics: Path | None = None, canonical: bool = True, times: Mapping[str, TimeInput] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """`root`: folder or address to which file names are relative. `described`: what is known of the columns that
         features read; completed by the files. `statistics`: the file named by `data.statistics`, for messages.
-        `canonical`: see `DataFile`. Raises ValueError if a feature lacks a statistic or a file."""
+        `canonical`: see `DataFile`. `times`: columns of times of a trained model, which are read as in training. Raises
+        ValueError if a feature lacks a statistic or a file."""
         self._features = tuple(features)
-        self._described = described or Description()
+        self._described, self._times = described or Description(), times
         self._sides: dict[int, SideFile] = {}
         for n, feature in enumerate(features):
             if feature.lacks:
@@ -77,6 +80,8 @@ class Derived:
 
     def _read_as(self, name: str, found: pa.DataType, hashes: bool) -> pa.DataType:
         """Type in which a feature reads a column. Raises ValueError if its kind differs from that in training."""
+        if name in self._times:
+            found = self._times[name].read(pa.chunked_array([], found)).type
         if name in self._maker:
             return found
         if said := self._described.difference(name, found):
@@ -100,6 +105,9 @@ class Derived:
             return
         if name not in self._maker:
             found[name] = given(name)
+            if name in self._times:
+                with _naming(str(where)):
+                    found[name] = self._times[name].read(found[name])
             return
         n = self._maker[name]
         feature = self._features[n]

@@ -7,7 +7,6 @@ identical bits.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, reduce
@@ -46,8 +45,6 @@ IS_LIST = (
 IS_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 WIDE = 18
 """Maximum number of digits of a decimal that always fits in a 64-bit integer."""
-TIMES = re.compile(r"date(?P<date>32|64)\[(?:day|ms)\]|timestamp\[(?P<unit>s|ms|us|ns)(?:, tz=(?P<zone>.+))?\]")
-"""Names of Arrow's date and timestamp types."""
 UNSIGNED_DIGITS = 20
 """Digits of the decimals as which Spark writes unsigned 64-bit integers."""
 
@@ -329,17 +326,6 @@ def as_python(value: pa.Scalar) -> Any:
     except OverflowError:
         nearest = datetime.max if value.value > 0 else datetime.min
         return nearest.date() if pa.types.is_date(kind) else nearest.replace(tzinfo=UTC if kind.tz else None)
-
-
-def timed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Convert integers to times if `name` is the name of an Arrow date or timestamp type: counts of its unit since
-    1970, as sent in requests. Any other column is returned unchanged."""
-    found = TIMES.fullmatch(name)
-    if not found or not pa.types.is_integer(column.type):
-        return column
-    if found["date"]:
-        return column.cast(pa.int32() if found["date"] == "32" else pa.int64()).cast(pa.type_for_alias(name))
-    return column.cast(pa.int64()).cast(pa.timestamp(found["unit"], found["zone"]))
 
 
 def value_of(found: pa.DataType) -> pa.DataType:

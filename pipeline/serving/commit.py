@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
 
 from pipeline.commits.manifest import Manifest
 from pipeline.commits.reading import HeldCommit, hold
 from pipeline.commits.run_state import RunState, newest_state
+from pipeline.data.identity import FileIdentity
 from pipeline.data.side_files import FOLDER, with_copies
+from pipeline.features.times import TimeInput
+from pipeline.files.find import named, place_of
+from pipeline.files.flat import open_file
 from pipeline.serving.features import Features, features_of
 from pipeline.serving.workflows import checked_workflow
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow, load
+
+SAMPLED = 8
+"""Number of files whose statistics are read for the years of times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +70,22 @@ def open_commit(run_dir: Path, which: str | int | None = None, workflow: Path | 
         # The definition keeps the user's file names; the opened workflow reads the run's copies.
         train = state.data["train"]
         features = features_of(checked, layout.first_order, train.described, state.side_files, bool(train.canonical))
+        years = years_of(features.times.values(), train.files, checked.data.root)
+        features = features.model_copy(update={"years": years})
         checked = checked.model_copy(update={"data": with_copies(checked.data, state.side_files, run_dir / FOLDER)})
         return OpenedCommit(held, checked, state, layout, features)
     except BaseException:
         held.close()
         raise
+
+
+def years_of(times: Collection[TimeInput], files: Sequence[FileIdentity], root: Path) -> dict[str, tuple[int, int]]:
+    """First and last year of each column in the statistics of some of the files, as far as they are still there."""
+    chosen = {n * (len(files) - 1) // (SAMPLED - 1) for n in range(SAMPLED)} if files and times else {}
+    found: dict[str, list[int]] = {time.name: [] for time in times}
+    for file in [named(place_of(files[n].path, root), root) for n in sorted(chosen)]:
+        with suppress(ValueError, OSError, OverflowError, pa.ArrowException), open_file(file) as opened:
+            for time in times:
+                ends = [end for s in opened.statistics(time.name) if s and s.has_min_max for end in (s.min, s.max)]
+                found[time.name] += [year for end in ends if (year := time.year(end)) is not None]
+    return {name: (min(years), max(years)) for name, years in found.items() if years}

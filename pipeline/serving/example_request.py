@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.data.files import SchemaCheck, columns_of, resolve
+from pipeline.features.times import TimeInput
 from pipeline.files.description import Description, inner_of_name
 from pipeline.files.flat import open_file
-from pipeline.files.types import kind_of
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.http.answer import output_of
 from pipeline.serving.http.request import read_request
@@ -48,7 +48,7 @@ def example_request(opened: OpenedCommit) -> bytes:
 
 
 def made_up(spec: InputSpec) -> list[Any]:
-    values = MADE_UP[spec.datatype]
+    values = [None, None] if spec.time else MADE_UP[spec.datatype]
     return [[value] for value in values] if spec.is_list else values
 
 
@@ -58,22 +58,20 @@ def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
     data, features = opened.workflow.data, opened.features
     columns = [column for column in columns_of(data) if column.has_rows or column.number or column.sequence]
     names = [spec.name for spec in inputs_of(features)]
+    times = features.times
     for split in ("test", "validation", "train"):
         for path in resolve(data, split, Description(opened.state.data["train"].described), features.canonical):
             with open_file(path) as file:
                 SchemaCheck(columns, features.kinds).check(path, file.schema_arrow)
                 batch = next(file.iter_batches(EXAMPLE_ROWS, columns=names, use_threads=False), None)
                 if batch is not None and len(batch) == EXAMPLE_ROWS:
-                    return {name: _values(batch.column(name)) for name in names}
+                    return {name: _values(batch.column(name), times.get(name)) for name in names}
     raise ValueError("no file has two rows")
 
 
-def _values(column: pa.Array) -> list[Any]:
-    """Values of a column; times are integers since 1970, in the column's unit."""
-    if kind_of(column.type) == "times":
-        width = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
-        column = column.cast(width)
-    return list(column.to_pylist())
+def _values(column: pa.Array, time: TimeInput | None) -> list[Any]:
+    """Values of a column; times are integers since 1970, in the announced unit."""
+    return list((time.counts(pa.chunked_array([column])) if time else column).to_pylist())
 
 
 def _tensors(spec: InputSpec, values: list[Any]) -> list[dict[str, Any]]:

@@ -7,11 +7,12 @@ from typing import Literal
 
 from pipeline.features.derived import inputs_of
 from pipeline.features.settings import AnyFeature
+from pipeline.features.times import TimeInput, time_inputs
 from pipeline.files.description import kind_named
 from pipeline.files.types import NOTHING
-from pipeline.settings import Digests, Names, Strict, ValueKind
+from pipeline.settings import Digests, Names, Strict, ValueKind, Years
 from pipeline.storage.files import checksum
-from pipeline.workflow import Category, Number, Sequence, Workflow
+from pipeline.workflow import Category, Data, Number, Sequence, Workflow
 
 
 class Features(Strict):
@@ -40,18 +41,30 @@ class Features(Strict):
     """Checksum of each file that the features read (and of its copy), by the name that the features use."""
     canonical: bool = False
     """See `DataFile`. Omitted from the file if False, and not part of the digest."""
+    years: Years
+    """First and last year of each column of times in the training data, if known. Not part of the digest: more data may
+    have more years."""
 
     def content(self, indent: int | None = None) -> bytes:
         """Definition as JSON."""
         left_out = set() if self.features else {"features", "inputs", "side_files"}
         left_out |= set() if self.sequences else {"sequences"}
-        left_out |= set() if self.canonical else {"canonical"}
+        left_out |= {name for name in ("canonical", "years") if not getattr(self, name)}
         return self.model_dump_json(indent=indent, exclude=left_out).encode()
 
     @property
     def digest(self) -> str:
         """Checksum of the definition, used as a short name."""
-        return checksum(self.model_copy(update={"canonical": False}).content())
+        return checksum(self.model_copy(update={"canonical": False, "years": {}}).content())
+
+    @property
+    def times(self) -> dict[str, TimeInput]:
+        """Data columns of times that the features read."""
+        return time_inputs(self.features, self.inputs, self.years)
+
+    def reads(self, others: Iterable[str] = ()) -> list[str]:
+        """Names of the data columns that determine a score, and `others`."""
+        return inputs_of(self.features, [*used_by(self), *others])
 
     @property
     def made(self) -> frozenset[str]:
@@ -66,10 +79,8 @@ def features_of(
     `canonical`: see `DataFile`."""
     data, model = workflow.data, workflow.model
     made = {name for feature in data.features for name in feature.makes}
-    used = [*(number.name for number in data.numbers), *(category.name for category in data.categories)]
-    used += [column for sequence in data.sequences for column in sequence.columns]
     keyed = with_keys(data.categories, data.sequences)
-    inputs = inputs_of(data.features, [name for name in used if name in made])
+    inputs = inputs_of(data.features, [name for name in used_by(data) if name in made])
     return Features(
         labels=data.labels,
         numbers=data.numbers,
@@ -84,7 +95,14 @@ def features_of(
         inputs={name: types[name] for name in inputs},
         side_files=dict(side_files),
         canonical=canonical,
+        years={},
     )
+
+
+def used_by(of: Data | Features) -> list[str]:
+    """Names of the numbers, the categories and the columns of sequences."""
+    names = [column.name for column in (*of.numbers, *of.categories)]
+    return names + [column for sequence in of.sequences for column in sequence.columns]
 
 
 def with_keys(categories: Iterable[Category], sequences: Iterable[Sequence]) -> list[str]:

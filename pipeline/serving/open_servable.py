@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from pipeline.messages.sizes import bytes_of_memory
 from pipeline.records import F32, U64
 from pipeline.serving.features import Features
 from pipeline.serving.onnx_model import OnnxDense
-from pipeline.serving.predictor import DensePart, Predictor
+from pipeline.serving.predictor import DensePart, Predictor, array_of
 from pipeline.serving.servable import (
     AGAIN,
     ONNX_FILE,
@@ -193,11 +192,4 @@ def array_of_values(column: str, values: Any) -> pa.Array | pa.ChunkedArray:
         values = [values]
     elif not hasattr(values, "__len__"):
         values = list(values)
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError, UnicodeError, TypeError) as error:
-        if isinstance(error, OverflowError):
-            # Integers from 2^63 on are unsigned.
-            with suppress(pa.ArrowException, OverflowError):
-                return pa.array(values, pa.uint64())
-        raise ValueError(f"values of {column!r} are neither integers of 64 bits nor texts: {error}") from None
+    return array_of(f"values of {column!r} are neither integers of 64 bits nor texts", values)

@@ -108,7 +108,9 @@ class OpenRun:
         reports. Rows without a score (see `open_run`) are omitted."""
         workflow, outside = self._opened.workflow, Outside(self._predictor.bad_values)
         evaluation = Evaluation.of(workflow)
-        for scored in self._predictor.batches(as_table(data), outside, labelled=True):
+        truths = (*workflow.data.labels, workflow.data.weight, workflow.metrics.group)
+        table = as_table(data, self._opened.features.reads(name for name in truths if name))
+        for scored in self._predictor.batches(table, outside, labelled=True):
             truth = scored.examples
             add_scored(evaluation, (scored.scores_BT, truth.labels_NT, truth.weights_N, truth.groups_N))
         warn_of(outside, 3)

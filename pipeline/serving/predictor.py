@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import queue
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +58,7 @@ class Predictor:
         self.bad_values, self.tasks = bad_values, workflow.data.all_tasks
         self._workflow, self.features, self._row, self._rows, self._dense = workflow, features, layout, rows, dense
         self._fields = layout_of(workflow.data, features.kinds)
+        self._reads = features.reads()
         self._idle: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
         self._idle_judges: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
 
@@ -64,7 +66,7 @@ class Predictor:
         """Return the columns of `score_fields`, float32, for each row of `data`, which `as_table` must accept. Numbers
         outside the domain of their column cause a warning, attributed to the caller's caller. Raises ValueError, with
         the column, if a column is missing or does not match the model."""
-        table, outside = as_table(data), Outside(self.bad_values)
+        table, outside = as_table(data, self._reads), Outside(self.bad_values)
         scores = [scored.scores_BT for scored in self.batches(table, outside)]
         warn_of(outside, 4)
         scores_NT = np.concatenate([np.empty((0, len(self.tasks)), np.float32), *scores])
@@ -97,19 +99,70 @@ class Predictor:
             idle.put(lane)
 
 
-def as_table(data: object) -> pa.Table:
-    """Table of an object with `__arrow_c_stream__`, a lazy frame of polars (which is collected), a dict of columns, or
-    a list of rows. Raises ValueError if it is none of these."""
-    if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
-        data = data.collect()
+def as_table(data: object, names: Collection[str]) -> pa.Table:
+    """The columns `names`, as far as they are there, of an object with `__arrow_c_stream__`, a lazy frame of polars
+    (which is collected), a dict of columns, or a list of rows, where an absent key is null. Other columns are not
+    converted. Raises ValueError if it is none of these."""
+    parts = [name.split(".") for name in names]
+    wanted = {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)}
+    is_frame = type(data).__module__.partition(".")[0] in ("pandas", "polars")
     try:
-        is_rows = isinstance(data, list) and all(isinstance(row, dict) for row in data)
-        return pa.Table.from_pylist(data) if is_rows else pa.table(data)
-    except (TypeError, ValueError, pa.ArrowException) as error:
+        given: Any = data.collect() if is_frame and hasattr(data, "collect") else data
+        if is_frame and hasattr(given, "columns"):
+            chosen = [n for n, name in enumerate(given.columns) if str(name) in wanted]
+            given = _of_frame(getattr(given, "iloc", given)[:, chosen])
+        if isinstance(given, list) and all(isinstance(row, dict) for row in given):
+            given = _of_rows(given, names)
+        if isinstance(given, dict):
+            return pa.table(
+                {name: array_of(f"column {name!r}", values) for name, values in given.items() if name in wanted}
+            )
+        table = given if isinstance(given, pa.Table) else pa.table(given)
+        return table.select([n for n, name in enumerate(table.column_names) if name in wanted])
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
         raise ValueError(
             f"the data, of type {type(data).__name__}, are not a table: {error}; give a table of pyarrow, pandas or "
             "polars, a dict of columns, or a list of rows, each a dict (`pipeline score` reads files)"
         ) from error
+
+
+def _of_frame(frame: Any) -> Any:
+    """Table of a frame; a dict of columns if a column has Python integers from 2^63 on."""
+    try:
+        return pa.table(frame)
+    except OverflowError:
+        return {name: frame[name] for name in frame.columns}
+
+
+def _of_rows(rows: Sequence[dict[str, Any]], names: Collection[str]) -> dict[str, list[Any]]:
+    """Columns of rows. Raises ValueError if no row has any of the names, or if one differs from a key by case only."""
+    keys = {key for row in rows for key in row}
+    absent = {name.casefold(): name for name in names if keys.isdisjoint((name, name.partition(".")[0]))}
+    if rows and len(absent) == len(names):
+        raise ValueError(f"no row has any of {', '.join(names)}")
+    if other := next((key for key in keys.difference(names) if str(key).casefold() in absent), None):
+        raise ValueError(f"no row has {absent[other.casefold()]!r}, but there is {other!r}; rename it")
+    return {name: [_value(row, name) for row in rows] for name in names}
+
+
+def _value(row: Any, name: str) -> Any:
+    """Value of a column; a name with dots may be that of a key in a dict within the row."""
+    if name in row:
+        return row[name]
+    head, dot, rest = name.partition(".")
+    return _value(row[head], rest) if dot and isinstance(row.get(head), dict) else None
+
+
+def array_of(what: str, values: Any) -> pa.Array | pa.ChunkedArray:
+    """Arrow array of values. Integers from 2^63 on are unsigned. Raises ValueError, which begins with `what`, if they
+    have no common type."""
+    try:
+        return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        for kind in (pa.uint64(), pa.list_(pa.uint64())) if isinstance(error, OverflowError) else ():
+            with suppress(TypeError, ValueError, OverflowError, pa.ArrowException):
+                return pa.array(values, kind)
+        raise ValueError(f"{what}: {error}") from error
 
 
 def warn_of(outside: Outside, stacklevel: int) -> None:
@@ -130,8 +183,8 @@ class _Lane:
         columns = [
             c for c in columns_of(data, group, features.canonical) if labelled or c.has_rows or c.number or c.sequence
         ]
-        derived = derived_of(data, Description(features.inputs), features.canonical)
-        self.reader = TableReader(columns, features.kinds, fields, derived, features.inputs, features.canonical)
+        derived = derived_of(data, Description(features.inputs), features.canonical, features.times)
+        self.reader = TableReader(columns, features.kinds, fields, derived, features.canonical)
         self._fields, self._row, self._dense = fields, row, dense
         self._work = Workspace(fields, Threads(1, "dedup"))
         self._size = workflow.schedule.batch_size

@@ -137,7 +137,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
     """
     out, described = order.out, Description(opened.state.data["train"].described)
     canonical = opened.features.canonical
-    derived = derived_of(opened.workflow.data, described, canonical)
+    derived = derived_of(opened.workflow.data, described, canonical, opened.features.times)
     files = list_files(order.data, out, described.types, derived, canonical)
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)

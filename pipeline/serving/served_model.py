@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.outside import BadValues, Outside
+from pipeline.features.times import TimeInput
 from pipeline.files.description import inner_of_name
 from pipeline.records import F32
 from pipeline.serving.features import Features, with_keys
@@ -32,6 +33,8 @@ class InputSpec:
     datatype: str
     """Datatype of the Open Inference Protocol in the model metadata: INT64, FP32, BYTES, ..."""
     is_list: bool
+    time: TimeInput | None = None
+    """Meaning of its values, if they are times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,11 @@ class Answer:
 def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[InputSpec, ...]:
     """Columns that the model reads: numbers, categories, lists of sequences, and inputs of derived features.
     `unsigned`: names of the columns of unsigned 64-bit integers."""
-    made = features.made
-    read = {name: InputSpec(name, datatype_of(kind), is_list=False) for name, kind in features.inputs.items()}
+    made, times = features.made, features.times
+    read = {n: InputSpec(n, datatype_of(kind), False, times.get(n)) for n, kind in features.inputs.items()}
+    # Rounding to float32 before a shift is added could lose all that distinguishes two values.
     numbers = [
-        read.get(number.name, InputSpec(number.name, "FP32", is_list=False))
+        read.get(number.name, InputSpec(number.name, "FP64" if number.shift else "FP32", is_list=False))
         for number in features.numbers
         if number.name not in made
     ]
@@ -119,7 +123,7 @@ class ServedModel:
 
         def column(spec: InputSpec) -> pa.Array:
             kind = pa.string() if spec.datatype == "BYTES" else DATATYPES[spec.datatype].arrow
-            is_number = spec.name in numbers and spec.datatype == "FP32"
+            is_number = spec.name in numbers and spec.datatype.startswith("FP")
             return pa.array([0.0], kind) if is_number else pa.nulls(1, pa.list_(kind) if spec.is_list else kind)
 
         return pa.table({spec.name: column(spec) for spec in self.inputs})

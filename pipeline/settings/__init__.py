@@ -34,6 +34,8 @@ Digests = Annotated[dict[str, Digest], Field(default_factory=dict)]
 """Checksums by name (default: none)."""
 Names = Annotated[dict[str, str], Field(default_factory=dict)]
 """Texts by name (default: none)."""
+Years = Annotated[dict[str, tuple[int, int]], Field(default_factory=dict)]
+"""First and last year by name (default: none)."""
 PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 """Name of a file in a folder that cannot lead outside the folder."""
 ValueKind = Annotated[str, Field(pattern=r"^(lists of )?(integers|text)$")]

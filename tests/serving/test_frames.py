@@ -17,6 +17,7 @@ from pipeline.workflow import Category, Data, Number
 KINDS = {"user": "integers", "site": "text", "tags": "lists of text"}
 DATA = Data(train=("x",), labels=("y",), numbers=(Number(name="price", fill=2.0),),
             categories=tuple(Category(name=name) for name in KINDS))  # fmt: skip
+NAMES = ("price", *KINDS)
 ROWS = [
     {"user": 3, "site": "a", "tags": ["p", "q"], "price": 1.5},
     {"user": None, "site": None, "tags": [], "price": None},
@@ -28,7 +29,7 @@ def read(data):
     layout = layout_of(DATA, KINDS)
     columns = [column for column in columns_of(DATA) if column.setting != "data.labels"]
     reader = TableReader(columns, KINDS, layout)
-    blocks = reader.batches(as_table(data), 7, Outside("clip"))
+    blocks = reader.batches(as_table(data, NAMES), 7, Outside("clip"))
     return [one[1:] for block in blocks for one in examples_in(SimpleNamespace(layout=layout), block)]
 
 
@@ -76,7 +77,7 @@ def test_every_frame_is_read_as_the_rows_that_it_has(frames, rows):
 @pytest.mark.parametrize("data", [3, "log.parquet", [1], np.zeros(3), {"user": [1, "a"]}, {"user": [1], "site": []}])
 def test_what_is_no_frame_is_refused_in_one_line(data):
     with pytest.raises(ValueError, match="are not a table") as caught:
-        as_table(data)
+        as_table(data, NAMES)
     assert not isinstance(caught.value, pa.ArrowException)
 
 
@@ -86,3 +87,63 @@ def test_a_frame_without_a_column_is_no_file():
         read(pd.DataFrame(ROWS).drop(columns="user"))
     assert "correct the table" in str(caught.value)
     assert "file" not in str(caught.value)
+
+
+LARGE = 2**63 + 5
+BAD = [object(), {}, 1]
+"""Values that Arrow cannot convert, in a column that the model does not read."""
+
+
+def of_pandas(**columns):
+    return pytest.importorskip("pandas").DataFrame({**columns, "other": BAD}, dtype=object)
+
+
+def of_polars(**columns):
+    pl = pytest.importorskip("polars")
+    return pl.DataFrame({**columns, "other": pl.Series(BAD, dtype=pl.Object)})
+
+
+GIVEN = {
+    "absent keys": (lambda: [{"user": 3, "site": "a"}, {"price": 1.0}, {"tags": ["p"]}],
+                    {"user": [3, None, None], "site": ["a", None, None], "tags": [None, None, ["p"]],
+                     "price": [None, 1.0, None]}),
+    "a key absent in all": (lambda: [{"user": 3}] * 3, {"user": [3] * 3, "site": [None] * 3}),
+    "large in rows": (lambda: [{"user": LARGE}, {"user": 1}, {}], {"user": [LARGE, 1, None]}),
+    "large in columns": (lambda: {"user": [LARGE, 1, None], "other": BAD}, {"user": [LARGE, 1, None]}),
+    "large in lists": (lambda: {"tags": [[LARGE, 1], None, []], "other": BAD}, {"tags": [[LARGE, 1], None, []]}),
+    "large in pandas": (lambda: of_pandas(user=[LARGE, 1, None]), {"user": [LARGE, 1, None]}),
+    "pandas": (lambda: of_pandas(user=[3, 1, None]), {"user": [3, 1, None]}),
+    "polars": (lambda: of_polars(user=[3, 1, None]), {"user": [3, 1, None]}),
+    "polars, lazy": (lambda: of_polars(user=[3, 1, None]).lazy(), {"user": [3, 1, None]}),
+    "an empty chunk": (lambda: pa.table({"site": pa.array(["a", "b"]).slice(2)}), {"site": []}),
+}  # fmt: skip
+"""What is given to `predict`, and the columns that it reads of it."""
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_only_the_columns_of_the_model_are_converted(name):
+    data, want = GIVEN[name]
+    table = as_table(data(), NAMES).to_pydict()
+    assert table.keys() <= {*NAMES}
+    assert {column: table[column] for column in want} == want
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [([{"User": 3, "site": "a"}], "no row has 'user', but there is 'User'"), ([{"x": 1}], "no row has any")],
+)
+def test_rows_of_other_names_are_refused(rows, said):
+    with pytest.raises(ValueError, match=said):
+        as_table(rows, NAMES)
+
+
+def test_values_in_dicts_within_rows_have_names_with_dots():
+    rows = [{"user": {"id": 3}}, {"user": None}, {}, {"user.id": 4}]
+    assert as_table(rows, ["user.id"]).to_pydict() == {"user.id": [3, None, None, 4]}
+
+
+def test_chunks_without_rows_at_an_offset_are_read():
+    table = pa.Table.from_pylist(ROWS)
+    assert read(table.slice(3)) == []
+    chunks = {name: [table[name].chunk(0).slice(3), table[name].chunk(0)] for name in table.column_names}
+    assert read(pa.table({name: pa.chunked_array(both) for name, both in chunks.items()})) == read(table)

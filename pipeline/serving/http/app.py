@@ -101,7 +101,8 @@ class Api:
         served = self._known(request)
         inputs = []
         for spec in served.inputs:
-            inputs.append(tensor_metadata(spec.name, spec.datatype))
+            of_time = {"parameters": spec.time.parameters} if spec.time else {}
+            inputs.append(tensor_metadata(spec.name, spec.datatype) | of_time)
             if spec.is_list:
                 inputs.append(tensor_metadata(f"{spec.name}.lengths", "INT64"))
         outputs = [tensor_metadata(name, "FP32") for name in served.outputs]
@@ -176,8 +177,8 @@ class Api:
 
 
 def refuse_version(asked: str | None, served: ServedModel) -> None:
-    """Raises RequestError if a version other than the servable's is requested."""
-    if asked not in (None, served.version):
+    """Raises RequestError if another version than the servable's is requested; "1" is that of whatever is served."""
+    if asked not in (None, "1", served.version):
         raise RequestError(404, f"version {asked!r} of {served.name!r} is not served; {served.version!r} is")
 
 

@@ -109,7 +109,8 @@ def _flat(entry: InputTensor, where: str) -> list[Any]:
 
 def _column(spec: InputSpec, tensors: Tensors) -> pa.Array:
     values, got, expected = _array(spec.name, tensors), tensors[spec.name][0], _kind(spec.datatype)
-    if _kind(got) not in (expected, "integers" if expected == "numbers" else ""):
+    others = ("numbers", "text") if spec.time and expected == "integers" else ("integers",) * (expected == "numbers")
+    if _kind(got) not in (expected, *others):
         raise ValueError(f"input {spec.name!r}: got {got}, expected {expected} (such as {spec.datatype})")
     if not spec.is_list:
         return values

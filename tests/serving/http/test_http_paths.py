@@ -8,6 +8,7 @@ import pytest
 from support.http.file_servables import COLUMNS, OUTPUTS, Fake, api_of, fail, scores_of
 from support.http.oip import LENGTH, binary_request, call, call_once, json_request
 
+from pipeline.features.times import TimeInput
 from pipeline.serving.served_model import InputSpec
 
 INFER = "/v2/models/fake/infer"
@@ -39,7 +40,7 @@ def test_the_server_says_what_it_is(app):
     assert call_once(app, "POST", "/v2/repository/index").json == [{"name": "fake", "version": "7", "state": "READY"}]
 
 
-@pytest.mark.parametrize("path", ["/v2/models/fake", "/v2/models/fake/versions/7"])
+@pytest.mark.parametrize("path", [f"/v2/models/fake{v}" for v in ("", "/versions/7", "/versions/1")])
 def test_the_model_says_what_it_reads(app, path):
     assert call_once(app, "GET", path).json == {
         "name": "fake",
@@ -103,7 +104,7 @@ def test_outputs_are_those_asked_for_in_their_order(app):
         ("\0", "/v2", {}, 405, "Method Not Allowed"),
         ("GET", "/v2/models/other/ready", {}, 404, "model 'other'"),
         ("POST", "/v2/models/other/infer", {}, 404, "model 'other'"),
-        ("POST", "/v2/models/fake/versions/1/infer", {}, 404, "version '1' of 'fake' is not served; '7' is"),
+        ("POST", "/v2/models/fake/versions/2/infer", {}, 404, "version '2' of 'fake' is not served; '7' is"),
         ("GET", INFER, {}, 405, "Method Not Allowed"),
         ("DELETE", "/v2/health/ready", {}, 405, "Method Not Allowed"),
         ("POST", INFER, {"content-type": "text/plain"}, 415, "Content-Type: 'text/plain', expected one of"),
@@ -192,3 +193,10 @@ def test_two_servers_in_a_process_have_metrics_of_their_own(tmp_path):
         call_once(one.app(), "POST", INFER, json_request(TABLE, INPUTS))
         assert b'pipeline_requests_total{status="200"} 1.0' in one.metrics.text()
         assert b"pipeline_requests_total{" not in other.metrics.text()
+
+
+def test_metadata_show_the_unit_and_the_zone_of_a_time(tmp_path):
+    time = TimeInput("when", pa.timestamp("ms", "UTC"), "ms")
+    with api_of(tmp_path, Fake(inputs=(InputSpec("when", "INT64", False, time),))) as api:
+        (shown,) = call_once(api.app(), "GET", "/v2/models/fake").json["inputs"]
+    assert shown["parameters"] == {"unit": "ms", "zone": "UTC"}
