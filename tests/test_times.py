@@ -16,6 +16,7 @@ from pipeline.data.source import Source, layout_of
 from pipeline.data.table import TableReader
 from pipeline.features.settings import Calendar
 from pipeline.features.times import time_inputs
+from pipeline.files.description import Description
 from pipeline.files.find import named
 from pipeline.files.flat import open_file
 from pipeline.init.look import look_at_files
@@ -104,7 +105,7 @@ def made(as_trained=None, **settings):
     def read(folder, form):
         of_time = as_trained and time_inputs((feature,), {"when": as_trained}, {"when": (2026, 2026)})
         file = write(folder, form)
-        derived = derived_of(data_of(folder, features=(feature,)), None, of_time)
+        derived = derived_of(data_of(folder, features=(feature,)), times=of_time or {})
         with open_file(*with_derived([file], derived)) as opened:
             return parts(opened.read_row_groups([0], ["day", "hour"]))
 
@@ -117,8 +118,10 @@ def given(as_trained, ask=False, **settings):
     numbers = (Number(name="day"), Number(name="hour"))
     data = Data(train=("x",), labels=("click",), features=(feature,), numbers=numbers, categories=("item",))
     workflow = Workflow(name="t", data=data, model=Model(kind="LR", embedding_dim=4), schedule=Schedule(batch_size=9))
-    features = features_of(workflow, True, {"when": as_trained, "item": "int64"}, {})
-    derived = derived_of(data, features.read_kinds, features.model_copy(update={"years": {"when": (2026, 2026)}}).times)
+    features = features_of(workflow, True, {"when": as_trained, "item": "int64"}, {}, True)
+    derived = derived_of(
+        data, Description(features.inputs), times=features.model_copy(update={"years": {"when": (2026, 2026)}}).times
+    )
     columns, layout = columns_of(data)[1:], layout_of(data, features.kinds)
 
     def asked(column):
@@ -181,7 +184,7 @@ def trained(as_trained, **settings):
 
 TABLE = {
     "data.time by hour": ([spans()], "xxxxxxxxxxxxxd======="),
-    "data.time in seconds": ([spans(unit="s")], "=??????xxxxxxxxxxxxxx"),
+    "data.time in seconds": ([spans(unit="s")], "=xxxx?xxxxxxxxxxxxxx"),
     "Calendar": ([made()], "xxxxxxxxxxxxxd======="),
     "Calendar of ms": ([made(unit="ms")], "?=?????xxxxxxxxxxxxxx"),
     "Calendar of digits": ([made(form="%Y%m%d%H")], "xxxxx=xxxxxxxxxxxxxxx"),

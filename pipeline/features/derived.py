@@ -81,7 +81,7 @@ class Derived:
     def _read_as(self, name: str, found: pa.DataType, hashes: bool) -> pa.DataType:
         """Type in which a feature reads a column. Raises ValueError if its kind differs from that in training."""
         if name in self._times:
-            found = self._times[name].read(pa.chunked_array([], found)).type
+            return self._times[name].read(pa.chunked_array([], found)).type
         if name in self._maker:
             return found
         if said := self._described.difference(name, found):
