@@ -16,9 +16,9 @@ class Description:
     def __init__(self, *known: Mapping[str, str]) -> None:
         """`known`: names of Arrow types, by column; the first with values holds."""
         self.types = {n: kind for of in reversed(known) for n, kind in of.items() if NOTHING not in kind_named(kind)}
-        self._first: dict[str, object] = {}
+        self._first: dict[str, str] = {}
 
-    def first(self, name: str) -> object:
+    def first(self, name: str) -> str:
         """The file from which the type of a column was taken."""
         return self._first.get(name, "the training data")
 
@@ -26,7 +26,7 @@ class Description:
         """Take the types that are not known from the flat columns of a file or table, `where`."""
         new = {one.name: str(one.type) for one in schema if one.name not in self.types and not has_no_values(one.type)}
         self.types |= new
-        self._first |= dict.fromkeys(new, where)
+        self._first |= dict.fromkeys(new, str(where))
 
     def difference(self, name: str, found: pa.DataType) -> str:
         """How a column differs from what is known of it, as the end of a sentence; empty if it does not."""

@@ -96,6 +96,16 @@ def test_what_was_trained_may_be_deleted(days):
     assert found[0] == found[1]
 
 
+def test_a_day_of_another_type_is_refused_when_all_others_are_gone(days, capsys):
+    assert main(["days.py", "--serial"]) == 0
+    days[0].unlink()
+    table = pq.read_table(days[1])
+    texts = table["item"].cast(pa.string())
+    pq.write_table(table.set_column(table.column_names.index("item"), "item", texts), days[1])
+    assert main(["days.py", "--serial", "--extend", str(days[1])]) == 2
+    assert "'item' (data.categories) holds text, expected integers as in the training data" in capsys.readouterr().err
+
+
 def flipped(file: Path) -> None:
     """Invert the labels of a file."""
     table = pq.read_table(file)
