@@ -17,6 +17,7 @@ from pipeline.data.side_files import FOLDER, with_copies
 from pipeline.features.times import TimeInput
 from pipeline.files.find import named, place_of
 from pipeline.files.flat import open_file
+from pipeline.messages.uris import is_remote
 from pipeline.serving.features import Features, features_of
 from pipeline.serving.workflows import checked_workflow
 from pipeline.storage.disk_speed import DiskSpeed
@@ -80,10 +81,11 @@ def open_commit(run_dir: Path, which: str | int | None = None, workflow: Path | 
 
 
 def years_of(times: Collection[TimeInput], files: Sequence[FileIdentity], root: Path) -> dict[str, tuple[int, int]]:
-    """First and last year of each column in the statistics of some of the files, as far as they are still there."""
+    """First and last year of each column in the statistics of some of the files, as far as they are still there. Files
+    in a store are not read, since every command could have to wait for it."""
     chosen = {n * (len(files) - 1) // (SAMPLED - 1) for n in range(SAMPLED)} if files and times else {}
     found: dict[str, list[int]] = {time.name: [] for time in times}
-    for file in [named(place_of(files[n].path, root), root) for n in sorted(chosen)]:
+    for file in [named(place, root) for n in sorted(chosen) if not is_remote(place := place_of(files[n].path, root))]:
         with suppress(ValueError, OSError, OverflowError, pa.ArrowException), open_file(file) as opened:
             for time in times:
                 ends = [end for s in opened.statistics(time.name) if s and s.has_min_max for end in (s.min, s.max)]
