@@ -140,14 +140,11 @@ def with_derived(files: Iterable[DataFile], derived: Derived | None, canonical: 
     return [replace(file, derived=derived, canonical=canonical) for file in files]
 
 
-def listings_of(
-    data: Data, begun: Mapping[str, int | None] = MappingProxyType({}), canonical: bool = True
-) -> dict[str, Listing]:
+def listings_of(data: Data, begun: Mapping[str, int | None] = MappingProxyType({})) -> dict[str, Listing]:
     """Files of each split: pattern by pattern, each sorted by name. `begun`: files of a resumed run, with their
     versions (see `table_files`). Raises ValueError as `find` does."""
     found = {s: find(getattr(data, s), data.root, f"data.{s}", "Parquet", begun=begun) for s in SPLITS}
-    every = typed([file for listing in found.values() for file in listing.files], {})
-    files = iter(with_derived(every, derived_of(data, canonical=canonical), canonical))
+    files = iter(typed([file for listing in found.values() for file in listing.files], {}))
     return {split: Listing(tuple(islice(files, len(of.files))), of.left_out) for split, of in found.items()}
 
 

@@ -88,9 +88,7 @@ class Source:
             empty |= listed.empty
             check.notes += listed.notes
         check.end()
-        check_signs(
-            [c.name for c in read if c.has_keys] + [n for f in data.features if f.hashes for n in f.reads], files
-        )
+        check_signs(read, data, files)
         self.notes = tuple(check.notes)
         """Remarks on the files, one line each."""
         lists = {column.name for column in read if column.is_multi(check.kinds)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.data.files import SchemaCheck, derived_of, listings_of, with_derived
+from pipeline.data.files import InputColumn, SchemaCheck, derived_of, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, name_of, split_identity
 from pipeline.files.find import DataFile, check_once, find, is_hidden, named, place_of, typed
@@ -27,14 +27,14 @@ def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
     spans = _of_spans(data, begun) if data.spans_by else []
     other = data.model_copy(update={"train": ()}) if spans else data
     places = {str(root / name): version for name, version in begun.places}
-    found = {split: [*listing.files] for split, listing in listings_of(other, places, begun.canonical).items()}
+    found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
     same = bool(begun.splits) and not spans
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}
         was = [name for name, _ in begun.files(split)]
         for name in was:
             if is_hidden(name) and not is_remote(data.root) and (path := data.root.expanduser() / name).exists():
-                here.setdefault(name, replace(named(path), canonical=begun.canonical))
+                here.setdefault(name, named(path))
         same = same and here.keys() == {*was}
         found[split] = [here[name] for name in was] if here.keys() == {*was} else files
     if data.spans_by:
@@ -42,11 +42,11 @@ def files_of_splits(data: Data, begun: Begun) -> dict[str, list[DataFile]]:
         of_train = spans or found["train"]
         places_of_train = {file.place for file in of_train}
         of_train = [*of_train, *(file for file in added if file.place not in places_of_train)]
-        derived = derived_of(data, canonical=begun.canonical)
-        found["train"] = with_derived(typed(of_train, {}), derived, begun.canonical)
+        found["train"] = typed(of_train, {})
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
-    return found
+    derived = derived_of(data, canonical=begun.canonical)
+    return {split: with_derived(files, derived, begun.canonical) for split, files in found.items()}
 
 
 def added_files(data: Data, extend: Sequence[str]) -> list[DataFile]:
@@ -107,13 +107,13 @@ def _cuts(maker: CalendarMaker, file: DataFile, name: str) -> list[tuple[int, in
         return maker.cut(file, name, opened)
 
 
-def check_signs(names: Iterable[str], files: Mapping[DataFile, FileIdentity]) -> None:
-    """Raises ValueError, with both files, if a column of keys has negative integers, and others from 2^63 on, which may
-    have the keys of these."""
-    for name in names:
-        types = {file: identity.types.get(name, "").partition(", indices")[0] for file, identity in files.items()}
-        kinds = {*types.values()}
-        if any("uint64" in kind for kind in kinds) and any(re.search(r"\bint[0-9]", kind) for kind in kinds):
+def check_signs(columns: Iterable[InputColumn], data: Data, files: Mapping[DataFile, FileIdentity]) -> None:
+    """Raises ValueError, with both files, if a column whose values are hashed has negative integers, and others from
+    2^63 on, which may have the keys of these."""
+    hashed = [name for feature in data.features if feature.hashes for name in feature.reads]
+    for name in [*(column.name for column in columns if column.has_keys), *hashed]:
+        kinds = " ".join({identity.types.get(name, "").partition(", indices")[0] for identity in files.values()})
+        if "uint64" in kinds and re.search(r"\bint[0-9]", kinds):
             there = [file for file in files if is_remote(file.place) or Path(file.place).exists()]
             if said := type_with_sign(pa.uint64(), name, there)[1]:
                 raise ValueError(said)
