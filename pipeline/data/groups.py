@@ -23,7 +23,7 @@ from pipeline.records import U64
 
 MAX_OPEN = 16
 """Maximum number of files kept open (with their parsed metadata)."""
-WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8, "FIXED_LEN_BYTE_ARRAY": 44}
 
 
 @dataclass(frozen=True, slots=True)

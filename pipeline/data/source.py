@@ -91,9 +91,7 @@ class Source:
             check.notes += listed.notes
         check.end()
         self.identity["train"] = self.identity["train"].model_copy(update={"columns": described.types})
-        check_signs(
-            [c.name for c in read if c.has_keys] + [n for f in data.features if f.hashes for n in f.reads], files
-        )
+        check_signs(read, data, files)
         self.notes = tuple(check.notes)
         """Remarks on the files, one line each."""
         lists = {column.name for column in read if column.is_multi(check.kinds)}

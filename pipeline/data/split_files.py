@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.data.files import SchemaCheck, derived_of, listings_of, with_derived
+from pipeline.data.files import InputColumn, SchemaCheck, derived_of, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, name_of, split_identity
 from pipeline.files.description import Description
@@ -110,13 +110,13 @@ def _cuts(maker: CalendarMaker, file: DataFile, name: str) -> list[tuple[int, in
         return maker.cut(file, name, opened)
 
 
-def check_signs(names: Iterable[str], files: Mapping[DataFile, FileIdentity]) -> None:
-    """Raises ValueError, with both files, if a column of keys has negative integers, and others from 2^63 on, which may
-    have the keys of these."""
-    for name in names:
-        types = {file: identity.types.get(name, "").partition(", indices")[0] for file, identity in files.items()}
-        kinds = {*types.values()}
-        if any("uint64" in kind for kind in kinds) and any(re.search(r"\bint[0-9]", kind) for kind in kinds):
+def check_signs(columns: Iterable[InputColumn], data: Data, files: Mapping[DataFile, FileIdentity]) -> None:
+    """Raises ValueError, with both files, if a column whose values are hashed has negative integers, and others from
+    2^63 on, which may have the keys of these."""
+    hashed = [name for feature in data.features if feature.hashes for name in feature.reads]
+    for name in [*(column.name for column in columns if column.has_keys), *hashed]:
+        kinds = " ".join({identity.types.get(name, "").partition(", indices")[0] for identity in files.values()})
+        if "uint64" in kinds and re.search(r"\bint[0-9]", kinds):
             there = [file for file in files if is_remote(file.place) or Path(file.place).exists()]
             if said := type_with_sign(pa.uint64(), name, there)[1]:
                 raise ValueError(said)

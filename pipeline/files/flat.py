@@ -301,23 +301,23 @@ def unite(schemas: Mapping[DataFile, pa.Schema]) -> list[United]:
 
 
 def type_with_sign(found: pa.DataType, name: str, paths: Iterable[DataFile]) -> tuple[pa.DataType, str]:
-    """Type of a column of unsigned integers of 64 bits (see `with_sign`) in files where others are signed, and what is
-    wrong if there is none, with both files; else empty."""
+    """Type of a column of unsigned integers of 64 bits (see `with_sign`) in files where others are signed; if there is
+    none, what is wrong, with both files."""
     ends = {path: _ends_in(path, name) for path in paths}
-    into = with_sign(found, ends.values())
-    if into is not None:
+    if (into := with_sign(found, [end for of in ends.values() for end in of])) is not None:
         return into, ""
-    least, greatest = (of(ends, key=lambda path: ends[path][at] or 0) for at, of in enumerate((min, max)))
+    (least, low), (greatest, high) = (
+        of((end or 0, path) for path, both in ends.items() for end in both) for of in (min, max)
+    )
     return found, (
-        f"{greatest}: column {name!r} has {ends[greatest][1]}, and {ends[least][0]} in {least}: no integers of 64 "
-        "bits hold both values from 2^63 on and negative ones; write the column as text in all files"
+        f"{high}: column {name!r} has {greatest}, and {least} in {low}: no integers of 64 bits hold both values from "
+        "2^63 on and negative ones; write the column as text in all files"
     )
 
 
-def _ends_in(path: DataFile, name: str) -> tuple[Any, Any]:
-    """Minimum and maximum of a column of integers, from the statistics if all row groups have them."""
+def _ends_in(path: DataFile, name: str) -> list[int | None]:
     with open_file(path) as file:
         known = file.statistics(name)
         if known and all(one is not None and one.has_min_max for one in known):
-            return min(one.min for one in known), max(one.max for one in known)
+            return [end for one in known for end in (one.min, one.max)]
         return ends_of(file.read_row_groups(range(file.metadata.num_row_groups), [name]).column(0))

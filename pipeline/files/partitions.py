@@ -23,9 +23,8 @@ def column_of(file: DataFile, name: str, num_rows: int) -> pa.Array:
         return pa.nulls(num_rows, found)
     if name in file.whole:
         return pa.repeat(pa.scalar(int(value), found), num_rows)
-    text = pa.array([value])
-    places = pa.repeat(pa.scalar(0, pa.int32()), num_rows)
-    return pa.DictionaryArray.from_arrays(places, in_lower_case(text) if file.canonical else text)
+    text = in_lower_case(pa.array([value])) if file.canonical else pa.array([value])
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), num_rows), text)
 
 
 def check_equal(file: DataFile, name: str, values: pa.ChunkedArray | pa.Array) -> None:
@@ -35,11 +34,8 @@ def check_equal(file: DataFile, name: str, values: pa.ChunkedArray | pa.Array) -
     with suppress(pa.ArrowException):
         if value is not None and len(known) == len(values):
             plain = known.cast(known.type.value_type) if pa.types.is_dictionary(known.type) else known
-            # Only the columns of Parquet files have their one form.
-            same = any(
-                pc.all(pc.equal(plain, text.cast(plain.type)), min_count=0).as_py()
-                for text in (pa.scalar(value), in_lower_case(pa.array([value]))[0])
-            )
+            forms = {pa.scalar(value), in_lower_case(pa.array([value]))[0]}
+            same = any(pc.all(pc.equal(plain, one.cast(plain.type)), min_count=0).as_py() for one in forms)
     if not same:
         other = next((one for one in map(as_python, values.unique()) if str(one) != value), None)
         raise ValueError(

@@ -270,29 +270,28 @@ def is_unsigned(found: pa.DataType) -> bool:
     return pa.types.is_uint64(found.value_type if is_list(found) else found)
 
 
-def with_sign(found: pa.DataType, ends: Iterable[tuple[Any, Any]]) -> pa.DataType | None:
-    """Type of unsigned integers of 64 bits, or of lists of them, or the signed type if some values are negative; None
-    if others then reach 2^63. `ends`: minimum and maximum of each part of the values, None for a part without any."""
-    known = [one for one in ends if one[0] is not None]
-    if min((least for least, _ in known), default=0) >= 0:
+def with_sign(found: pa.DataType, ends: Iterable[int | None]) -> pa.DataType | None:
+    """A type of unsigned integers of 64 bits, or lists of them; signed if some values are negative, and None if others
+    then reach 2^63. `ends`: minima and maxima of the values, None where there are none."""
+    known = [end for end in ends if end is not None]
+    if min(known, default=0) >= 0:
         return found
-    if max(greatest for _, greatest in known) >= 1 << 63:
-        return None
-    return pa.large_list(pa.int64()) if is_list(found) else pa.int64()
+    signed = pa.large_list(pa.int64()) if is_list(found) else pa.int64()
+    return signed if max(known) < 1 << 63 else None
 
 
-def ends_of(column: pa.ChunkedArray | pa.Array) -> tuple[Any, Any]:
-    """Minimum and maximum of a column of integers, or of the values in its lists; None if it has none."""
+def ends_of(column: pa.ChunkedArray | pa.Array) -> list[int | None]:
+    """Minimum and maximum of a column of integers, or of the values in its lists."""
     flat = pc.list_flatten(column) if is_list(column.type) else column
-    ends = pc.min_max(flat.cast(value_of(flat.type)))
-    return ends["min"].as_py(), ends["max"].as_py()
+    return [end.as_py() for end in pc.min_max(flat.cast(value_of(flat.type))).values()]
 
 
 def type_of_all(columns: Sequence[pa.ChunkedArray | pa.Array]) -> pa.DataType | None:
     """The type that can represent the values of all columns; None if there is none."""
-    types = {column.type for column in columns}
     into = unified(column.type for column in columns)
-    return with_sign(into, map(ends_of, columns)) if into and len(types) > 1 and is_unsigned(into) else into
+    if into is None or not is_unsigned(into) or len({column.type for column in columns}) == 1:
+        return into
+    return with_sign(into, [end for column in columns for end in ends_of(column)])
 
 
 def converted(column: pa.ChunkedArray, into: pa.DataType, what: str) -> pa.ChunkedArray:

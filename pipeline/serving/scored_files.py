@@ -20,7 +20,7 @@ from pipeline.features.derived import Derived
 from pipeline.files.find import DataFile, check_once, find
 from pipeline.files.flat import open_file, unite
 from pipeline.files.stores import Stamp, is_remote
-from pipeline.files.types import converted, has_no_values, is_unsigned
+from pipeline.files.types import converted, has_no_values
 from pipeline.metrics.rates import probability
 from pipeline.records import F32
 from pipeline.serving.bad_numbers import BadNumbers
@@ -88,17 +88,13 @@ def readable_columns(files: Sequence[ScoredFile], with_values: bool = False) -> 
     return set.intersection(*names)
 
 
-def kept_types(files: Sequence[ScoredFile], keep: Sequence[str]) -> dict[str, pa.DataType | None]:
-    """Type that each of these columns has in all outputs; None: that of each file, as no type holds the values of all.
-    Raises ValueError, with both files, if they would all fit 64 bits but for their signs."""
+def types_of(files: Sequence[ScoredFile], keep: Sequence[str]) -> dict[str, pa.DataType | None]:
+    """Type of each of these columns in all outputs; None, if no type holds the values of all, for that of each file."""
     schemas: dict[DataFile, pa.Schema] = {}
     for file in files:
         with open_file(file.source, is_flat=False) as source:
             schemas[file.source] = pa.schema([source.schema_arrow.field(name) for name in keep])
-    columns = unite(schemas)
-    if both := next((column.conflict for column in columns if column.conflict and is_unsigned(column.type)), ""):
-        raise ValueError(both)
-    return {column.name: None if column.conflict else column.type for column in columns}
+    return {column.name: None if column.conflict else column.type for column in unite(schemas)}
 
 
 def output_fields(tasks: Sequence[Task]) -> list[str]:
@@ -131,9 +127,8 @@ class ScoreWriter:
         self, files: Sequence[ScoredFile], tasks: Sequence[Task], keep: Mapping[str, pa.DataType | None],
         metadata: Mapping[str, str], numbers: Sequence[InputColumn], outside: Outside, unfinished: Path,
     ) -> None:  # fmt: skip
-        """`keep`: input columns to copy, with their `kept_types`; `metadata`: metadata of each file's schema;
-        `numbers`: number columns, whose bad values `outside` counts; `unfinished`: folder of the file that is being
-        written."""
+        """`keep`: input columns to copy, with their `types_of`; `metadata`: metadata of each file's schema; `numbers`:
+        number columns, whose bad values `outside` counts; `unfinished`: folder of the file that is being written."""
         self._numbers, self._outside, self._unfinished = numbers, outside, unfinished
         self._files, self._keep, self._metadata = files, dict(keep), metadata
         self._score_fields, self._tasks = score_fields(tasks), tasks
@@ -194,9 +189,7 @@ class ScoreWriter:
                         scores_NT = self._take(min(SCORED_GROUP, left))
                         scores_NT[bad.take(len(scores_NT))] = np.nan
                         taken = zip(types.items(), kept.take(len(scores_NT)) if kept else (), strict=True)
-                        arrays = [
-                            converted(column, kind, f"{file.source}: column {n!r}") for (n, kind), column in taken
-                        ]
+                        arrays = [converted(column, kind, f"{file.source}: {n!r}") for (n, kind), column in taken]
                         arrays += score_columns(scores_NT, self._tasks)
                         writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=SCORED_GROUP)
                         left -= len(scores_NT)

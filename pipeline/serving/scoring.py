@@ -10,8 +10,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from pipeline.cluster.crew import Crew
 from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.local_crew import THREADS, LocalCrew
@@ -36,14 +34,7 @@ from pipeline.preflight.setup import Setup, set_up_scoring
 from pipeline.records import StageResult
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.evaluate import check_truth, metrics_line
-from pipeline.serving.scored_files import (
-    ScoredFile,
-    ScoreWriter,
-    kept_types,
-    list_files,
-    readable_columns,
-    score_fields,
-)
+from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields, types_of
 from pipeline.serving.scoring_record import RECORD, UNFINISHED, ScoringRecord, claim_output
 from pipeline.storage.files import Files, checksum
 from pipeline.storage.folder import Folder
@@ -152,7 +143,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         stack.callback(source.close)
         for note in source.notes:
             _say(note)
-        keep = check_keep(order.keep, files, opened.workflow.data.all_tasks)
+        check_keep(order.keep, files, opened.workflow.data.all_tasks)
         check_truth(files, judging := with_truth(opened.workflow, has))
         if order.fresh and (moved := move_output_aside(out, opened.held.run_dir)):
             _say(moved)
@@ -167,7 +158,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         stack.callback(lambda: print(*outside.lines(), sep="\n", end="\n" * bool(outside.counts), file=sys.stderr))
         metadata = metadata_of(opened) | {RECORD: record.model_dump_json()}
         tasks, unfinished = opened.workflow.data.all_tasks, out / UNFINISHED
-        writer = ScoreWriter(left, tasks, keep, metadata, numbers, outside, unfinished)
+        writer = ScoreWriter(left, tasks, types_of(files, order.keep), metadata, numbers, outside, unfinished)
         if not setup:
             with writer:
                 pass
@@ -216,18 +207,14 @@ def with_truth(workflow: Workflow, columns: set[str]) -> Workflow:
     )
 
 
-def check_keep(
-    keep: Sequence[str], files: Sequence[ScoredFile], tasks: Sequence[Task]
-) -> dict[str, pa.DataType | None]:
-    """Return the `kept_types` of the columns to copy. Raises ValueError if one is missing from a file, named twice, or
-    has the name of a score column."""
+def check_keep(keep: Sequence[str], files: Sequence[ScoredFile], tasks: Sequence[Task]) -> None:
+    """Raises ValueError if a column to copy is missing from a file, named twice, or has the name of a score column."""
     has, scores = readable_columns(files), score_fields(tasks)
     for name in keep:
         if name not in has:
             raise ValueError(f"--keep {name}: not all files have this column; they all have {', '.join(sorted(has))}")
         if name in scores or keep.count(name) > 1:
             raise ValueError(f"--keep {name}: the output would have two columns of this name; name others")
-    return kept_types(files, keep)
 
 
 def record_of(opened: OpenedCommit, order: ScoringOrder, source: Source) -> ScoringRecord:

@@ -9,11 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.data.parquet_files import data_of, epoch_of, write
+from support.data.parquet_files import data_of, epoch_of, examples_in, write
 from support.depth import examples
 
+from pipeline.data.files import columns_of, derived_of
 from pipeline.data.identity import as_json, begun_in
-from pipeline.data.source import Source
+from pipeline.data.outside import Outside
+from pipeline.data.source import Source, layout_of
+from pipeline.data.table import TableReader
 from pipeline.features.settings import Cross, Lookup, Rare
 from pipeline.features.side_files import COLUMNS
 from pipeline.files.find import DataFile, named
@@ -22,7 +25,7 @@ from pipeline.files.uuids import in_lower_case
 from pipeline.init.look import look_at_files
 from pipeline.kernels.hashing import hash_bytes_reference, table_salt
 from pipeline.prepare.formats import parquet_format
-from pipeline.serving.scored_files import kept_types
+from pipeline.serving.scored_files import types_of
 from pipeline.workflow import Category
 
 UUIDS = [str(uuid.UUID(int=n * 0xABCDEF << 64)) if n else None for n in (1, 0, 2, 1, 3)]
@@ -70,6 +73,14 @@ def test_a_uuid_has_the_keys_of_its_lower_case_text(tmp_path, form):
         content != own.encode() if isinstance(own, str) else True
     )
     assert as_json(former.identity)["train"].keys() == kept["train"].keys()
+    kinds = {"c": "text", "l": "lists of text", "crossed": "integers", "looked": "integers"}
+    for source in (found, former):
+        is_new, layout = source is found, layout_of(other, kinds)
+        columns, derived = columns_of(other, canonical=is_new)[1:], derived_of(other, canonical=is_new)
+        reader = TableReader(columns, kinds, layout, derived, canonical=is_new)
+        blocks = reader.batches(pq.read_table(tmp_path / "b/train/a.parquet"), 7, Outside("clip"))
+        made = [one[2] for block in blocks for one in examples_in(SimpleNamespace(layout=layout), block)]
+        assert made == [one[2] for one in epoch_of(source)]
 
 
 @examples(60, 600)
@@ -138,8 +149,8 @@ def test_whole_numbers_of_a_split_have_one_sign(tmp_path, name, statistics):
         "run of lists": lambda: Source(data_of(tmp_path, categories=(Category(name="l"),)), 0),
         "prepare": lambda: parquet_format(["label:label", "c:category"], paths).schema.field("c").type,
         "init": lambda: look_at_files(paths).sample.column("c").type,
-        "score --keep": lambda: kept_types([SimpleNamespace(source=path) for path in paths], ["c"])["c"],
     }
+    assert types_of([SimpleNamespace(source=path) for path in paths], ["c"])["c"] == kind
     for place, work in places.items():
         if kind is None:
             with pytest.raises(
