@@ -1,6 +1,8 @@
 """Every way in which a file is not what its format says: an error with file and line, or counted and skipped."""
 
+import bz2
 import gzip
+import lzma
 import tracemalloc
 from dataclasses import replace
 
@@ -106,7 +108,7 @@ def test_a_bad_csv_line_is_refused_or_skipped_on_request(tmp_path, line, ended):
 
 
 SPARSE_LINES = {
-    "libsvm": [b"2 1:1", b" 1 1:1", b"", b"1 qid:3 1:1", b"1 1", b"1 1:", b"1 :1", b"1 1:1 # comment", b"1 -1:1",
+    "libsvm": [b"2 1:1", b" 1 1:1", b"", b"1 qid:3 1:1", b"1 1", b"1 1:", b"1 :1", b"1 1:1#comment", b"1 -1:1",
                b"1 1:2", b"1 1:1x", b"1 7:x", b"1 7:1e39", b"1 7:1 7:2", b"1.0 1:1", b"1 9999999999999999999:1",
                b"1 1:1\0", b"1\r 1:1"],
     "libffm": [b"2 1:1:1", b"", b"1 1:1", b"1 1:1:", b"1 1::1", b"1 1:1:1:1", b"1 99:1:1", b"1 0:1:1", b"1 1:1:1 1:2:1",
@@ -177,7 +179,7 @@ def test_an_invalid_hour_is_refused(tmp_path):
 
 def broken(text):
     packed, zst = gzip.compress(text), pa.Codec("zstd").compress(text, asbytes=True)
-    flipped = bytearray(packed)
+    bz, xz, flipped = bz2.compress(text), lzma.compress(text), bytearray(packed)
     flipped[len(packed) // 2] ^= 4
     return {
         "cut.gz": packed[:-1000],
@@ -189,6 +191,13 @@ def broken(text):
         "cut.zst": zst[:-1000],
         "cut_by_a_byte.zst": zst[:-1],
         "more.zst": zst + b"not zstd",
+        "cut.bz2": bz[:-10],
+        "more.bz2": bz + b"not bzip2",
+        "cut.xz": xz[:-100],
+        "cut_by_a_byte.xz": xz[:-1],
+        "cut_second.xz": xz + xz[:20],
+        "more.xz": xz + b"not xz",
+        "text.xz": text,
     }
 
 
