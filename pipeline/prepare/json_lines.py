@@ -36,7 +36,7 @@ def json_parser(format: Format) -> Parser:
         while True:
             schema = nested([Field(f.name, "category", pa.string()) if f.name in as_text else f for f in fields])
             try:
-                return read_objects(with_quotes(text, of_text), schema)
+                return read_objects(with_quotes(text, of_text) if of_text else text, schema)
             except RefusedLine as error:
                 found = CHANGED.fullmatch(str(error))
                 name = names.get(found[1]) if found else None
@@ -70,8 +70,6 @@ def json_parser(format: Format) -> Parser:
 
 def with_quotes(text: Text, names: Collection[str]) -> Text:
     """Text in which the numbers of these fields, in objects of any depth, are quoted, so that no digit is lost."""
-    if not names:
-        return text
     keys = b"|".join(re.escape(part.encode()) for name in sorted(names) for part in (name, name.rpartition(".")[2]))
     return re.sub(rb'(?<!\\)("(?:%b)"\s*:\s*)(-?[0-9][-+.0-9eE]*)' % keys, rb'\1"\2"', text)
 
@@ -139,8 +137,8 @@ def _column(found: pa.Table, field: Field) -> pa.ChunkedArray:
         exact = pc.less(pc.abs(column), 2**53)
         other = pc.invert(pc.fill_null(pc.and_(exact, pc.equal(column, pc.trunc(column))), True))
         if pc.any(other).as_py():
-            said = f"column {field.name!r}: {column.filter(other)[0]} is no whole number that a float has exactly"
-            raise RefusedLine(said + AS_TEXT)
+            inexact = f"{column.filter(other)[0]} is no whole number that a float has exactly"
+            raise RefusedLine(f"column {field.name!r}: {inexact}{AS_TEXT}")
         return column.cast(field.type)
     return column
 

@@ -52,12 +52,10 @@ FROM (SELECT * FROM rows ORDER BY c0, c1, place)"""
 """c0: user, c1: time, c2 ...: items; place: row number over all files; before: number of events before the row."""
 FRAME = f"""
 SELECT greatest(of_user, of_time - {{last}}) AS begin, of_time AS end, CASE WHEN num < {{least}} THEN {LEFT_OUT}
-    WHEN c0 IS NULL THEN {TRAIN} WHEN newest = 1 THEN {TEST} WHEN newest = 2 THEN {VALIDATION}
-    ELSE {TRAIN} END::TINYINT AS "{PLACE}"
-FROM (SELECT c0, place, min(before) OVER (PARTITION BY c0) AS of_user,
-        min(before) OVER (PARTITION BY c0, c1) AS of_time, sum(is_event) OVER (PARTITION BY c0) AS num,
-        row_number() OVER (PARTITION BY c0, place < {{num_examples}} ORDER BY c1 DESC, place DESC) AS newest
-    FROM sorted)
+    WHEN c0 IS NULL OR newest > 2 THEN {TRAIN} WHEN newest = 1 THEN {TEST} ELSE {VALIDATION} END::TINYINT AS "{PLACE}"
+FROM (SELECT c0, place, min(before) OVER (PARTITION BY c0) AS of_user, sum(is_event) OVER (PARTITION BY c0) AS num,
+        min(before) OVER (PARTITION BY c0, c1) AS of_time, row_number() OVER (
+            PARTITION BY c0, place < {{num_examples}} ORDER BY c1 DESC, place DESC) AS newest FROM sorted)
 WHERE place < {{num_examples}} ORDER BY place"""
 
 

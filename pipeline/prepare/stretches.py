@@ -88,8 +88,7 @@ def open_text(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
     local: Any = pa.OSFile if codec else io.FileIO
     source: Any = open_to_read(place) if is_remote(place) else local(place)
     # All concatenated members, frames or streams are read; a truncated one raises OSError.
-    unpacked: Any = Unpacked if codec == "xz" else partial(pa.CompressedInputStream, compression=codec)
-    raw: Any = unpacked(source) if codec else source
+    raw: Any = Unpacked(source) if codec == "xz" else pa.CompressedInputStream(source, codec) if codec else source
     return io.BufferedReader(raw, LONGEST_LINE), source.tell
 
 
@@ -120,8 +119,7 @@ def _line(file: io.BufferedReader, path: DataFile, number: Callable[[], int]) ->
     line = file.readline(LONGEST_LINE + 1)
     if len(line) > LONGEST_LINE:
         raise ValueError(
-            f"{path}: line {number():,} is longer than {format_size_down(LONGEST_LINE)}; is this text, a row or "
-            "object per line?"
+            f"{path}: line {number():,} is longer than {format_size_down(LONGEST_LINE)}; is this a text file?"
         )
     return line
 

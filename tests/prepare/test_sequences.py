@@ -258,7 +258,6 @@ BAD = {
         "no row is an event; events: 0 of 3 rows; 3 without",
     ),
     "no row chosen": ({}, ("--where", "click = 7"), "no row is an event; events: 0 of 3 rows; 0 without user"),
-    "a column not there": ({}, ("--where", "clik = 1"), '"clik" not found'),
     "the columns there": ({}, ("--where", "clik = 1"), "the columns are user, at, item, price, click, n"),
     "no truth": ({}, ("--where", "user"), "--where user: "),
     "two expressions": ({}, ("--where", "click = 1, item = 1"), "--where click = 1, item = 1: "),

@@ -14,13 +14,8 @@ from pipeline.prepare import formats
 from pipeline.prepare.lines import RefusedLine
 from pipeline.prepare.sparse import sparse_parser
 
-
-def with_query(format):
-    return replace(format, fields=(*format.fields, formats.QUERY))
-
-
 FORMATS = {
-    "libsvm": lambda ignore: with_query(formats.libsvm((2,), ignore_values=ignore)),
+    "libsvm": lambda ignore: replace(found := formats.libsvm((2,), ignore), fields=(*found.fields, formats.QUERY)),
     "libffm": lambda ignore: formats.libffm((0, 1, 2), (0, 1), (2,), ignore_values=ignore),
 }
 LABELS = {"1": 1, "+1": 1, "0": 0, "-1": 0}
