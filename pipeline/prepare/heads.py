@@ -87,9 +87,10 @@ def _check_kind(path: DataFile, format: Format) -> None:
         raise ValueError(f"{path} is compressed as {packed}, which its name does not say; rename it to end in {packed}")
     if not packed and path.suffix in COMPRESSED:
         raise ValueError(f"{path} is not compressed, although its name ends in {path.suffix}; rename it")
-    first, second = (line.strip() for line in first_lines(path, 2)) if format.kind == "json" else (b"", b"")
-    if first.startswith(b"["):
+    # An array is often one line, too long to be read as one.
+    if OBJECTS.match(head) and head.lstrip().startswith(b"["):
         raise ValueError(f"{path} is a JSON array; write one object per line, as `jq -c '.[]'` does")
+    first, second = (line.strip() for line in first_lines(path, 2)) if format.kind == "json" else (b"", b"")
     if OBJECTS.match(first) and not first.endswith(b"}") and second and not OBJECTS.match(second):
         raise ValueError(f"{path}: an object goes on in line 2; write one object per line, as `jq -c .` does")
 

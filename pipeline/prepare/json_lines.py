@@ -59,7 +59,7 @@ def json_parser(format: Format) -> Parser:
                         read_objects(text, nested([field]))
                     except RefusedLine as error:
                         said = f"column {field.name!r}: {value[2][:80]!r} is no {field.type}"
-                        raise RefusedLine(said + AS_TEXT) from error
+                        raise RefusedLine(said + AS_TEXT * (not field.many)) from error
             raise
         if found.num_rows != count_lines(text, False):
             raise RefusedLine("more than one object in the line")
@@ -165,7 +165,7 @@ def _check_lines(text: Text) -> None:
         line = bytes(text[starts[at] : starts[at + 1]]).strip(BLANK)
         if not (line.startswith(b"{") and line.endswith(b"}")):
             raise RefusedLine(
-                "a blank line" if not line else "not an object of JSON from its begin to its end, one a line"
+                "a blank line" if not line else "not an object of JSON from its begin to its end, as `jq -c` writes it"
             )
     try:
         pa.array([text], pa.large_binary()).cast(pa.large_string())

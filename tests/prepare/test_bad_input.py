@@ -317,7 +317,11 @@ LINES = {
     "JSON: a key in text": (":", r'{"click":1,"city":"\"city\": 5"}' '\n{"click":1,"city":5}\n', ['"city": 5', "5"]),
     "JSON: too large": (":int64", f'{{"click":1,"city":{BIG_ID}}}\n', f"line 1: column 'city': '{BIG_ID}' is no int64"),
     "JSON: rounded": (":whole", f'{{"click":1,"city":{2**53 + 1}}}\n', "NAME:category in the schema takes it as text"),
-    "JSON: an array": (":", '[\n{"click":1,"city":"a"}\n]\n', "is a JSON array; write one object per line, as `jq"),
+    "JSON: an array": (
+        ":",
+        "[" + '{"click":1,"city":"a"},' * 50_000,
+        "is a JSON array; write one object per line, as `jq",
+    ),
     "JSON: indented": (":", '{\n"click": 1, "city":"a"\n}\n', "an object goes on in line 2; write one object per line"),
     "joined files": (":", "click,city\n1,a\r\nclick,city\r\n0,b\n", AGAIN),
     "joined files of text": ("--no-label", "city\na\ncity\nb\n", AGAIN),
