@@ -24,9 +24,14 @@ def types(bucket: Bucket, found: Sequence[pa.DataType], side: SideFile) -> list[
     return [pa.int64()]
 
 
+def are_missing(bucket: Bucket, x_N: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """[N] True for numbers, as `doubles` returns them, that are in no bucket: NaN and `missing`."""
+    return np.isnan(x_N) | np.isin(x_N, doubles(pa.array([bucket.missing], pa.float64())))
+
+
 def compute(bucket: Bucket, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
     x_N = doubles(given[0])
-    is_null_N = np.isnan(x_N) | np.isin(x_N, doubles(pa.array([bucket.missing], pa.float64())))
+    is_null_N = are_missing(bucket, x_N)
     if bucket.squared_log:
         bucket_N = _squared_log(np.where(is_null_N, 0, x_N))
     else:

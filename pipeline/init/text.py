@@ -20,7 +20,7 @@ from pipeline.files.stores import stamp_of
 from pipeline.init.columns import Look, described_text
 from pipeline.init.forms import SPELLINGS, Form, form_of
 from pipeline.prepare.formats import Field, Format
-from pipeline.prepare.heads import check_heads, has_rows
+from pipeline.prepare.heads import OBJECTS, check_heads, has_rows
 from pipeline.prepare.json_lines import json_parser, nested, read_objects
 from pipeline.prepare.lines import RefusedLine, Text, parse_lines
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
@@ -63,9 +63,8 @@ def look_at_text(paths: Sequence[DataFile], most: int, skip: float | None = None
     another kind, have different columns, or cannot be read by `prepare`."""
     paths = [path for path in paths if stamp_of(str(path)).size] or paths
     check_heads(paths, Format("csv", "text", ()))
-    if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
-        if first.startswith("["):
-            raise ValueError(f"{paths[0]} is a JSON array; write one object per line, as `jq -c '.[]'` does")
+    if OBJECTS.match(_first_line(paths[0]).encode()):
+        check_heads(paths, Format("json", "json", ()))
         chosen = spaced(range(len(paths)), most)
         format, forms = _of_json([paths[number] for number in chosen], skip)
         options: dict[str, Any] = {"nulls": SPELLINGS}
@@ -288,6 +287,9 @@ def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:
             read_objects(text, schema)
             return Form({"category": "uint64"})
         except RefusedLine:
+            if pc.all(pc.equal(column, pc.trunc(column))).as_py() and pc.max(pc.abs(column)).as_py() >= 2**63:
+                note = f"{name}: whole numbers beyond 64 bits are read as text; {name}:number in the schema rounds them"
+                return Form({"category": "string"}, note)
             return Form({"number": "float32", "category": "whole", "time": "float64"})
     if pa.types.is_boolean(kind):
         return Form({"number": "bool"})

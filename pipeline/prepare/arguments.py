@@ -15,12 +15,13 @@ KINDS = {
     "avazu": "CSV with a header (Avazu, 2015); columns for hour of day, weekday and weekend are added",
     "csv": "any delimited text; --schema names its columns",
     "json": "JSON objects, one per line; --schema names the fields to keep, with dots for those of inner objects",
-    "libsvm": "lines `label index:value ...`",
+    "libsvm": "lines `label index:value ...`, with qid:number after the label or not",
     "libffm": "lines `label field:index:value ...`; --fields names those that become columns",
     "parquet": "Parquet files; --schema names the columns to keep",
     "sequences": "Parquet files of events (convert text first); each row gets lists of its user's earlier events",
 }
 """One-line description of each format."""
+OF_SEQUENCES = ("last", "least", "where")
 TAKES = {
     "criteo": ("no_label",),
     "avazu": ("no_label",),
@@ -29,7 +30,7 @@ TAKES = {
     "libsvm": ("numbers", "ignore_values"),
     "libffm": ("fields", "many", "numbers", "ignore_values"),
     "parquet": ("schema", "no_label"),
-    "sequences": ("schema", "user", "time", "items", "last", "least", "examples", "memory", "no_label"),
+    "sequences": ("schema", "user", "time", "items", *OF_SEQUENCES, "examples", "examples_time", "memory", "no_label"),
 }
 """Additional options of each format. `schema`, `fields`, `user`, `time` and `items` are required, the others
 optional."""
@@ -94,7 +95,7 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
         parser.add_argument(name, **options)
 
     add("format", choices=TAKES, metavar="FORMAT", help=argparse.SUPPRESS)
-    add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are decompressed")
+    add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz, .zst, .bz2 and .xz are read")
     add("--out", type=Path, required=True, metavar="DIR", help=OUT)
     add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA.get(format or ""))
     add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")
@@ -104,10 +105,12 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--ignore-values", action="store_true", help="ignore values other than 1")
     add("--user", metavar="COLUMN", help="the column of events and examples that names the user")
     add("--time", metavar="COLUMN", help="their column of times; a history has the events before this time")
+    add("--where", metavar="SQL", help="rows of the events in histories, an SQL expression such as event = 'click'")
     add("--items", nargs="+", default=[], metavar="COLUMN", help="columns of the events; hist_COLUMN has their values")
     add("--last", type=int, metavar="N", help="maximum number of events in a history: the latest ones (default: 50)")
     add("--least", type=int, metavar="N", help="leave out the examples of users with fewer than N events")
     add("--examples", nargs="+", default=[], metavar="FILE", help="files of examples (default: the events themselves)")
+    add("--examples-time", metavar="COLUMN", help="the column of times of --examples, if not that of the events")
     add("--memory", type=size_argument, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
     add("--no-label", action="store_true", help="rows to score: leave out labels, and put all rows into test/")
     add("--split", metavar="HOW", help=SPLIT)

@@ -18,12 +18,13 @@ from pipeline.prepare.pieces import Piece, cut_sources
 from pipeline.prepare.sequences import with_histories
 from pipeline.prepare.splits import ByTime, Last, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
+from pipeline.prepare.stretches import first_line
 from pipeline.prepare.times import DAYS
 
 NOT_OF_OUTPUT = ("out", "sources", "examples", "workers", "memory", "fresh")
 """Options that do not affect the output's bytes, or are recorded elsewhere."""
 
-OF_SEQUENCES = ("user", "time", "items", "last", "least")
+OF_SEQUENCES = ("user", "time", "items", "last", "least", "where", "examples_time")
 """Options recorded only for sequences."""
 NEEDED = dict.fromkeys(("schema", "fields"), "the columns to make") | dict.fromkeys(OF_SEQUENCES[:3], "columns")
 """Required options of the formats that take them -> what each option names."""
@@ -51,6 +52,8 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         paths = [path for path in found if has_rows(path, format)] or found
     check_heads(paths, format)
     format = in_order_of(paths[0], format)
+    if format.kind == "libsvm" and any(b"qid:" in first_line(path).partition(b"#")[0] for path in paths):
+        format = dataclasses.replace(format, fields=(*format.fields, formats.QUERY))
     if isinstance(split, ByTime):
         forms = {field.name: field.form for field in format.fields if field.form in DAYS}
         split = dataclasses.replace(split, form=forms.get(split.column, ""))

@@ -27,6 +27,8 @@ CALENDAR = ("hour_of_day", "weekday", "weekend")
 MAX_COLUMNS = 10_000
 LARGEST_NUMBER = (1 << 20) - 1
 """Largest field number or index that may become a column."""
+QUERY = Field("qid", "list", pa.int64())
+"""Column of the numbers of queries in lines `label qid:number index:value ...` of libsvm."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +127,9 @@ def csv(schema: Path | Sequence[str], kind: Literal["text", "json"] = "text") ->
 
 
 def libsvm(numbers: Sequence[int] = (), ignore_values: bool = False) -> Format:
-    """Lines `label index:value ...`. Each index in `numbers` becomes a column n{index} of its values; all others go
-    into one list column, `ids`. Workflows read lists of ids, not of floats, so the values of the others must be 1
-    unless they are ignored."""
+    """Lines `label index:value ...`. Each index in `numbers` becomes a column n{index} of its values, 0 where it is
+    absent; all others go into one list column, `ids`. Workflows read lists of ids, not of floats, so the values of the
+    others must be 1 unless they are ignored."""
     _check_numbers("libsvm: indices of numbers", numbers)
     fields = (Field("label", "label", pa.int8()), Field("ids", "category", pa.int64(), many=True))
     others = (Field(f"n{index}", "number", pa.float32()) for index in sorted(set(numbers)))

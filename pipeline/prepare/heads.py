@@ -4,6 +4,7 @@ header."""
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 
 from pipeline.files.find import DataFile
@@ -30,6 +31,8 @@ OTHERS = {
 """First bytes of files that neither command can read."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """First bytes of UTF-16 text."""
+OBJECTS = re.compile(rb"\s*(\{|\[\s*(\{|$))")
+"""Pattern of a first line of JSON objects, one per line or not."""
 
 
 def check_heads(paths: Sequence[DataFile], format: Format) -> None:
@@ -37,7 +40,7 @@ def check_heads(paths: Sequence[DataFile], format: Format) -> None:
     if format.kind == "parquet":
         return
     for path in paths:
-        _check_kind(path)
+        _check_kind(path, format)
     _check_headers([path for path in paths if format.has_header(path)], format)
 
 
@@ -60,7 +63,7 @@ def has_rows(path: DataFile, format: Format | None) -> bool:
         return True
 
 
-def _check_kind(path: DataFile) -> None:
+def _check_kind(path: DataFile, format: Format) -> None:
     if not stamp_of(str(path)).size:
         raise ValueError(f"{path} is empty; is it complete? Leave it out if it should be empty")
     with open_bytes(str(path)) as file:
@@ -84,6 +87,12 @@ def _check_kind(path: DataFile) -> None:
         raise ValueError(f"{path} is compressed as {packed}, which its name does not say; rename it to end in {packed}")
     if not packed and path.suffix in COMPRESSED:
         raise ValueError(f"{path} is not compressed, although its name ends in {path.suffix}; rename it")
+    # An array is often one line, too long to be read as one.
+    if OBJECTS.match(head) and head.lstrip().startswith(b"["):
+        raise ValueError(f"{path} is a JSON array; write one object per line, as `jq -c '.[]'` does")
+    first, second = (line.strip() for line in first_lines(path, 2)) if format.kind == "json" else (b"", b"")
+    if OBJECTS.match(first) and not first.endswith(b"}") and second and not OBJECTS.match(second):
+        raise ValueError(f"{path}: an object goes on in line 2; write one object per line, as `jq -c .` does")
 
 
 def _check_headers(paths: Sequence[DataFile], format: Format) -> None:

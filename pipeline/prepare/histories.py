@@ -33,6 +33,10 @@ class Histories:
     events: tuple[DataFile, ...]
     types: tuple[tuple[str, pa.DataType], ...]
     """Name and type, over all files, of the user, the time, and each item column."""
+    of_examples: tuple[tuple[str, pa.DataType], ...]
+    """Name and type of the user and the time in the examples."""
+    where: str
+    """SQL expression that is true for events; empty: for all rows."""
     starts: tuple[int, ...]
     """Number of examples before each of their files, followed by the total."""
     last: int

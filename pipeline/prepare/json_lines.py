@@ -4,7 +4,7 @@ that it accepts. A dotted name refers to a field of a nested object; a field of 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,16 @@ from pipeline.prepare.text import LONGEST_LINE, check_bytes, finished
 from pipeline.prepare.values import label_of, whole_numbers
 
 BLANK = b" \t\r\n"
-QUOTED = re.compile(r"column (.*) changed from (?:number|boolean) to string", re.DOTALL)
-"""pyarrow.json's message, as reworded by `_in_words`, about a quoted number or boolean."""
+AS_TEXT = "; NAME:category in the schema takes it as text"
+CHANGED = re.compile(r"column (.*) changed from (?:(?:number|boolean) to string|string to (number))", re.DOTALL)
+"""pyarrow.json's message, as reworded by `_in_words`, about a number or boolean in quotes, or text without them."""
 
 
 def json_parser(format: Format) -> Parser:
     """Parser of lines with one object each. Fields not named by the format are ignored; absent fields are null. Numbers
-    may be quoted, as BigQuery writes them, if all numbers of the field are."""
+    may be quoted, as BigQuery writes them, if all numbers of the field are. In a field of text they are text."""
     fields = [field for field in format.fields if field.role != "skip"]
-    as_text: set[str] = set()
+    as_text, of_text = set[str](), set[str]()
     # Names as they occur in messages, where a slash separates nested fields.
     names = {repr(field.name.replace("/", ".")): field.name for field in fields if not field.many}
 
@@ -35,13 +36,13 @@ def json_parser(format: Format) -> Parser:
         while True:
             schema = nested([Field(f.name, "category", pa.string()) if f.name in as_text else f for f in fields])
             try:
-                return read_objects(text, schema)
+                return read_objects(with_quotes(text, of_text) if of_text else text, schema)
             except RefusedLine as error:
-                found = QUOTED.fullmatch(str(error))
+                found = CHANGED.fullmatch(str(error))
                 name = names.get(found[1]) if found else None
-                if name is None or name in as_text:
+                if found is None or name is None or name in as_text | of_text:
                     raise
-                as_text.add(name)
+                (of_text if found[2] else as_text).add(name)
 
     def parse(text: Text) -> pa.Table:
         if not text:
@@ -58,13 +59,19 @@ def json_parser(format: Format) -> Parser:
                         read_objects(text, nested([field]))
                     except RefusedLine as error:
                         said = f"column {field.name!r}: {value[2][:80]!r} is no {field.type}"
-                        raise RefusedLine(said) from error
+                        raise RefusedLine(said + AS_TEXT * (not field.many)) from error
             raise
         if found.num_rows != count_lines(text, False):
             raise RefusedLine("more than one object in the line")
         return finished(pa.table([_column(found, field) for field in fields], [f.name for f in fields]), format)
 
     return parse
+
+
+def with_quotes(text: Text, names: Collection[str]) -> Text:
+    """Text in which the numbers of these fields, in objects of any depth, are quoted, so that no digit is lost."""
+    keys = b"|".join(re.escape(part.encode()) for name in sorted(names) for part in (name, name.rpartition(".")[2]))
+    return re.sub(rb'(?<!\\)("(?:%b)"\s*:\s*)(-?[0-9][-+.0-9eE]*)' % keys, rb'\1"\2"', text)
 
 
 def read_objects(text: Text, schema: pa.Schema | None = None) -> pa.Table:
@@ -126,11 +133,12 @@ def _column(found: pa.Table, field: Field) -> pa.ChunkedArray:
         places = pc.index_in(column, pa.array([negative, positive], pa.float64()))
         return places.cast(pa.int8()) if not field.values else pc.choose(places, *field.values)
     if field.form == "whole":
-        # Doubles represent all integers up to 2**53.
-        exact = pc.less_equal(pc.abs(column), 2**53)
-        whole = pc.and_(exact, pc.equal(column, pc.trunc(column)))
-        if not pc.all(pc.fill_null(whole, True)).as_py():
-            raise RefusedLine(f"column {field.name!r}: no whole number that a float has exactly")
+        # Doubles represent all integers below 2**53, and no other is read as one of them.
+        exact = pc.less(pc.abs(column), 2**53)
+        other = pc.invert(pc.fill_null(pc.and_(exact, pc.equal(column, pc.trunc(column))), True))
+        if pc.any(other).as_py():
+            inexact = f"{column.filter(other)[0]} is no whole number that a float has exactly"
+            raise RefusedLine(f"column {field.name!r}: {inexact}{AS_TEXT}")
         return column.cast(field.type)
     return column
 
@@ -157,7 +165,7 @@ def _check_lines(text: Text) -> None:
         line = bytes(text[starts[at] : starts[at + 1]]).strip(BLANK)
         if not (line.startswith(b"{") and line.endswith(b"}")):
             raise RefusedLine(
-                "a blank line" if not line else "not an object of JSON from its begin to its end, one a line"
+                "a blank line" if not line else "not an object of JSON from its begin to its end, as `jq -c` writes it"
             )
     try:
         pa.array([text], pa.large_binary()).cast(pa.large_string())

@@ -91,8 +91,6 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
     refuse_remote("--out", args.out)
     out: Path = args.out.resolve() if args.out.is_symlink() else args.out
     job, pieces, command = plan_preparation(args, out)
-    for note in job.format.notes:
-        print(note)
     with RunLock(out):
         if prepared := claim(job, out, args.fresh, command):
             remove_kept(out)

@@ -15,7 +15,7 @@ from pipeline.files.stores import stamp_of
 from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import Format
 
-COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 LARGEST = 1 << 30
 """Maximum size of a part in bytes: Arrow's string columns have 32-bit offsets."""
 

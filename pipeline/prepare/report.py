@@ -14,6 +14,7 @@ from pipeline.settings import SPLITS
 def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:
     """Lines of the report. All the data is also in _prepared.json."""
     yield from aligned(_split_rows(job, prepared))
+    yield from job.format.notes
     lines, skipped = (sum(numbers) for numbers in zip(*((s.lines, s.skipped) for s in prepared.sources), strict=True))
     if skipped or job.skip_bad is not None:
         files = sum(source.skipped > 0 for source in prepared.sources)

@@ -25,7 +25,7 @@ from pipeline.prepare.times import DAYS
 from pipeline.settings import Strict
 
 Role = Literal["label", "number", "category", "time", "skip", "list"]
-"""`list` is the role of generated lists that workflows do not read."""
+"""`list` is the role of generated columns that workflows do not read."""
 TYPES: dict[str, tuple[str, ...]] = {
     "label": ("int8",),
     "number": ("float32", "int32", "int64", "whole", "comma", "bool"),

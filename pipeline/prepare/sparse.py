@@ -3,13 +3,14 @@ with a list of ids or a column per field."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.prepare.formats import Field, Format
+from pipeline.prepare.formats import QUERY, Field, Format
 from pipeline.prepare.lines import Parser, RefusedLine, Text
 from pipeline.records import I32, I64
 
@@ -19,22 +20,31 @@ NUMBER = "[0-9]{1,18}"
 """Index or field: any such number fits into an int64."""
 TOKEN = f"(?P<index>{NUMBER}):(?P<value>.+)$"
 PATTERNS = {"index": f"^{TOKEN}", "field": f"^(?P<field>{NUMBER}):{TOKEN}"}
+COMMENT = re.compile(rb"[ \t]#[^\n]*")
+"""Pattern of what libsvm ignores at the end of a line."""
 TEXT_BLOCK_BYTES = 1 << 20
 """Bytes of text that are parsed at once: their tokens take several times as much memory."""
 
 
 def sparse_parser(format: Format) -> Parser:
-    """Parser of lines of the format. Each column after the label is a slot."""
-    columns, slots = format.fields[1:], _slots_of(format)
+    """Parser of lines of the format. Each column after the label is a slot, except QUERY."""
+    columns, slots = [field for field in format.fields[1:] if field != QUERY], _slots_of(format)
     is_number = np.array([f.role == "number" for f in columns])
     slot_by, token = ("index", "index:value") if format.kind == "libsvm" else ("field", "field:index:value")
     bad_token = f"expected {token} after the label, with numbers from 0 to 999,999,999,999,999,999"
+    bad_token += ", or qid:number if the first line of a file has it" * (slot_by == "index")
 
     def parse(text: Text) -> pa.Table:
         return pa.concat_tables([parse_block(block) for block in _blocks(text)] or [format.schema.empty_table()])
 
     def parse_block(text: Text) -> pa.Table:
-        labels, rows_T, tokens = _tokens(text)
+        labels, rows_T, tokens = _tokens(COMMENT.sub(b"", text) if slot_by == "index" else text)
+        arrays = {format.fields[0].name: labels}
+        if QUERY in format.fields:
+            found = pc.extract_regex(tokens, f"^{QUERY.name}:(?P<id>{NUMBER})$")
+            is_query_T, ids = np.asarray(found.is_valid()), np.asarray(found.drop_null().field("id").cast(pa.int64()))
+            arrays[QUERY.name] = _column(QUERY, len(labels), rows_T[is_query_T], ids, tokens)
+            rows_T, tokens = rows_T[~is_query_T], tokens.filter(pa.array(~is_query_T))
         parts = pc.extract_regex(tokens, PATTERNS[slot_by])
         if parts.null_count:
             raise RefusedLine(bad_token)
@@ -51,10 +61,11 @@ def sparse_parser(format: Format) -> Parser:
                 f"a value other than 1, which an id cannot keep; name its {slot_by} in --numbers to make a column of "
                 "its values, or give --ignore-values"
             )
-        arrays = {format.fields[0].name: labels}
         ends = np.bincount(slots_T, minlength=len(columns)).cumsum()
         for field, at_T in zip(columns, np.split(np.argsort(slots_T, kind="stable"), ends[:-1]), strict=True):
-            arrays[field.name] = _column(field, len(labels), rows_T[at_T], ids_T[at_T], texts.take(pa.array(at_T)))
+            column = _column(field, len(labels), rows_T[at_T], ids_T[at_T], texts.take(pa.array(at_T)))
+            # In libsvm an absent index has the value 0.
+            arrays[field.name] = column.fill_null(0) if slot_by == "index" and field.role == "number" else column
         return pa.table([arrays[name] for name in format.schema.names], schema=format.schema)
 
     return parse
@@ -90,7 +101,7 @@ def _tokens(text: Text) -> tuple[pa.Array, I64, pa.Array]:
 def _slots_of(format: Format) -> I32:
     """Slot of each index (libsvm) or field (libffm) by its number, the end of its column's name. Numbers without a
     column have the slot of the list of ids (libsvm) or -1 (libffm); so does the last entry, for all larger numbers."""
-    numbered = {int(f.name[1:]): slot for slot, f in enumerate(format.fields[1:]) if f.name != "ids"}
+    numbered = {int(f.name[1:]): slot for slot, f in enumerate(format.fields[1:]) if f.name[1:].isdigit()}
     slots = np.full(max(numbered, default=-1) + 2, 0 if format.kind == "libsvm" else -1, np.int32)
     for number, slot in numbered.items():
         slots[number] = slot

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pipeline.data.files import InputColumn, with_derived
 from pipeline.data.plain import plain
 from pipeline.errors import PipelineError, system_text
+from pipeline.features.bucket import are_missing
 from pipeline.features.derived import Derived
 from pipeline.features.settings import AnyFeature, Bucket, Rare, Standardize
 from pipeline.features.side_files import COLUMNS, COUNT, VALUE
@@ -163,7 +164,7 @@ def _of_numbers(feature: Bucket | Standardize, data: Data, known: Sequence[AnyFe
             raise ValueError(f"{path}: {where}column {feature.column!r} has infinite values; correct the data")
         if isinstance(feature, Bucket):
             some_N = x_N[(-row) % step :: step]
-            taken.append(some_N[~(np.isnan(some_N) | (some_N == feature.missing))])
+            taken.append(some_N[~are_missing(feature, some_N)])
             row += len(x_N)
         elif len(x_N := x_N[~np.isnan(x_N)]):
             # Chan, Golub and LeVeque, 1979: combine the sums of squared deviations of parts.

@@ -1,6 +1,8 @@
 """Every way in which a file is not what its format says: an error with file and line, or counted and skipped."""
 
+import bz2
 import gzip
+import lzma
 import tracemalloc
 from dataclasses import replace
 
@@ -106,7 +108,7 @@ def test_a_bad_csv_line_is_refused_or_skipped_on_request(tmp_path, line, ended):
 
 
 SPARSE_LINES = {
-    "libsvm": [b"2 1:1", b" 1 1:1", b"", b"1 qid:3 1:1", b"1 1", b"1 1:", b"1 :1", b"1 1:1 # comment", b"1 -1:1",
+    "libsvm": [b"2 1:1", b" 1 1:1", b"", b"1 qid:3 1:1", b"1 1", b"1 1:", b"1 :1", b"1 1:1#comment", b"1 -1:1",
                b"1 1:2", b"1 1:1x", b"1 7:x", b"1 7:1e39", b"1 7:1 7:2", b"1.0 1:1", b"1 9999999999999999999:1",
                b"1 1:1\0", b"1\r 1:1"],
     "libffm": [b"2 1:1:1", b"", b"1 1:1", b"1 1:1:", b"1 1::1", b"1 1:1:1:1", b"1 99:1:1", b"1 0:1:1", b"1 1:1:1 1:2:1",
@@ -177,7 +179,7 @@ def test_an_invalid_hour_is_refused(tmp_path):
 
 def broken(text):
     packed, zst = gzip.compress(text), pa.Codec("zstd").compress(text, asbytes=True)
-    flipped = bytearray(packed)
+    bz, xz, flipped = bz2.compress(text), lzma.compress(text), bytearray(packed)
     flipped[len(packed) // 2] ^= 4
     return {
         "cut.gz": packed[:-1000],
@@ -189,6 +191,13 @@ def broken(text):
         "cut.zst": zst[:-1000],
         "cut_by_a_byte.zst": zst[:-1],
         "more.zst": zst + b"not zstd",
+        "cut.bz2": bz[:-10],
+        "more.bz2": bz + b"not bzip2",
+        "cut.xz": xz[:-100],
+        "cut_by_a_byte.xz": xz[:-1],
+        "cut_second.xz": xz + xz[:20],
+        "more.xz": xz + b"not xz",
+        "text.xz": text,
     }
 
 
@@ -299,3 +308,38 @@ def test_a_damaged_row_group_is_named(tmp_path, capsys):
     path.write_bytes(content)
     assert main(["parquet", str(path), *SCHEMA, "--out", str(tmp_path / "out")]) == 1
     assert f"{path}: row group 0: cannot be read, is the file complete?" in capsys.readouterr().err
+
+
+BIG_ID, AGAIN = "1" + 21 * "0", "line 3: the header again, as where files were joined"
+LINES = {
+    "JSON: integers beyond 64 bits": (":", f'{{"click": 1, "city": {BIG_ID}}}\n', [BIG_ID]),
+    "JSON: numbers, then text": (":", '{"city":7,"click":1}\n{"click":0,"city":"x7"}\n', ["7", "x7"]),
+    "JSON: a key in text": (":", r'{"click":1,"city":"\"city\": 5"}' '\n{"click":1,"city":5}\n', ['"city": 5', "5"]),
+    "JSON: too large": (":int64", f'{{"click":1,"city":{BIG_ID}}}\n', f"line 1: column 'city': '{BIG_ID}' is no int64"),
+    "JSON: rounded": (":whole", f'{{"click":1,"city":{2**53 + 1}}}\n', "NAME:category in the schema takes it as text"),
+    "JSON: an array": (
+        ":",
+        "[" + '{"click":1,"city":"a"},' * 50_000,
+        "is a JSON array; write one object per line, as `jq",
+    ),
+    "JSON: indented": (":", '{\n"click": 1, "city":"a"\n}\n', "an object goes on in line 2; write one object per line"),
+    "joined files": (":", "click,city\n1,a\r\nclick,city\r\n0,b\n", AGAIN),
+    "joined files of text": ("--no-label", "city\na\ncity\nb\n", AGAIN),
+}
+"""Type or option, a file, and the cities that are read, or what is said; bad lines of CSV may be skipped."""
+
+
+@pytest.mark.parametrize("what", LINES)
+def test_lines_that_people_have_are_read_or_refused(tmp_path, capsys, what):
+    option, text, expected = LINES[what]
+    (tmp_path / "log").write_text(text)
+    more = [option] if option.startswith("--") else []
+    schema = ("--schema", "click:label", f"city:category{'' if more else option.rstrip(':')}")
+    argv = ["json" if "JSON" in what else "csv", str(tmp_path / "log"), *schema, *more, "--out", str(tmp_path / "out")]
+    if isinstance(expected, str):
+        assert main(argv) > 0
+        assert expected in capsys.readouterr().err
+    if "JSON" not in what or not isinstance(expected, str):
+        assert main([*argv, "--skip-bad", "0.5"]) == 0
+        rows = pq.read_table([*(tmp_path / "out").glob("t*/*.parquet")], partitioning=None).column("city")
+        assert rows.to_pylist() == (["a", "b"] if isinstance(expected, str) else expected)

@@ -46,7 +46,7 @@ SOURCES = {
     "text.gz": made.criteo_lines(5),
     "packed.zst": PACKED,
     "packed.tsv": PACKED,
-    "packed.bz2": b"BZh91AY",
+    "packed.zip": b"PK\x03\x04",
     "deep.json": b"[" * 100_000,
 }
 """Content of the files that the requests below name."""
@@ -77,7 +77,7 @@ REFUSED = [
     ("criteo text.gz", "text.gz is not compressed, although its name ends in .gz; rename it"),
     ("criteo packed.zst", f"packed.zst {OTHER_SUFFIX}"),
     ("criteo packed.tsv", f"packed.tsv {OTHER_SUFFIX}"),
-    ("criteo packed.bz2", "packed.bz2 is compressed (.bz2); decompress it"),
+    ("criteo packed.zip", "packed.zip is compressed (.zip); decompress it"),
     ("criteo empty", "empty is empty; is it complete? Leave it out"),
     ("libffm day", "libffm needs --fields"),
     ("libffm day --fields 1 --many 2", "libffm: fields [2] are named in `many` or `numbers` but not in `fields`"),

@@ -1,10 +1,12 @@
 """What is read is what is written: each format against a plain reading of the same lines, however the file is cut."""
 
+import bz2
 import csv
 import dataclasses
 import gzip
 import io
 import itertools
+import lzma
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,7 +58,9 @@ def plain_value(cell, kind):
 
 def plain_sparse(line, format):
     label, *tokens = line.split()
-    row = {f.name: None for f in format.fields} | {"label": int(label in ("1", "+1"))}
+    # In libsvm an absent index is 0.
+    absent = {f.name: 0.0 for f in format.fields if f.role == "number"} if format.kind == "libsvm" else {}
+    row = {f.name: None for f in format.fields} | absent | {"label": int(label in ("1", "+1"))}
     kinds = {f.name: f for f in format.fields}
     for token in tokens:
         *numbers, value = token.split(":")
@@ -177,13 +181,13 @@ def test_values_with_line_ends_survive_any_cut_of_the_stream(tmp_path_factory, c
 
 
 def compressed(suffix, text):
-    if suffix == ".gz":
+    if compress := {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(suffix):
         half = len(text) // 2
-        return gzip.compress(text[:half]) + gzip.compress(text[half:])
+        return compress(text[:half]) + compress(text[half:])
     return pa.Codec("zstd").compress(text, asbytes=True)
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
 @pytest.mark.parametrize("piece_bytes", [1, 777, BIG])
 def test_a_compressed_file_has_the_rows_of_its_text(tmp_path, raw, suffix, piece_bytes):
     text = raw.lines(50, 2)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.data.preparations import contents, prepare, start
 from support.depth import deep, examples, some
@@ -37,10 +37,10 @@ OPTIONS = (*COLUMNS, *SCHEMA)
 
 
 def events_of(rows):
-    """Events of (user, time, item); an item that is None is null."""
+    """Events of (user, time, item); a user or an item that is None is null."""
     users, times, items = zip(*rows, strict=True)
     return {
-        "user": [f"u{user}" for user in users],
+        "user": pa.array([user and f"u{user}" for user in users], pa.string()),
         "at": list(times),
         "item": pa.array(items, pa.int64()),
         "price": pa.array([None if item is None else item / 4 for item in items], pa.float64()),
@@ -78,14 +78,26 @@ def made(out, *argv):
     return pa.concat_tables(tables).sort_by("n")
 
 
-def plain_histories(events, rows, last):
+WHERE = {
+    "": lambda item: True,
+    "item % 2 = 0": lambda item: item is not None and item % 2 == 0,
+    "price < 1 OR click = 0 -- or no item": lambda item: item is None or item < 4,
+}
+"""SQL expressions, and whether an event with this item is one of them."""
+
+
+def are_events(rows, where):
+    return [user is not None and WHERE[where](item) for user, _, item in rows]
+
+
+def plain_histories(events, rows, last, where=""):
     """By (user, time) of each row: the items of that user's last earlier events, in the order of (time, file)."""
-    order = sorted(range(len(events)), key=lambda n: (events[n][1], n))
+    order = sorted(np.flatnonzero(are_events(events, where)), key=lambda n: (events[n][1], n))
     return [[events[n][2] for n in order if events[n][0] == user and events[n][1] < at][-last:] for user, at, _ in rows]
 
 
 ROWS = st.lists(
-    st.tuples(st.sampled_from([1, 1, 1, 1, 2, 3]), st.integers(0, 12), st.one_of(st.none(), st.integers(0, 9))),
+    st.tuples(st.sampled_from([1, 1, 1, 1, 2, 3, None]), st.integers(0, 12), st.one_of(st.none(), st.integers(0, 9))),
     min_size=1, max_size=40,
 )  # fmt: skip
 
@@ -99,27 +111,30 @@ ROWS = st.lists(
     last=st.integers(1, 6),
     num_files=st.integers(1, 3),
     piece=st.sampled_from(["400 B", "1 MiB"]),
+    where=st.sampled_from([*WHERE]),
 )
 def test_a_history_is_a_loop_over_strictly_earlier_events(
-    tmp_path_factory, rows, others, later, cut, last, num_files, piece
+    tmp_path_factory, rows, others, later, cut, last, num_files, piece, where
 ):
     """Also if all events from some time on are replaced: no history of an example up to then changes."""
     changed = [row for row in rows if row[1] < cut] + [(user, at + cut, item) for user, at, item in later]
+    assume(any(are_events(rows, where)) and any(are_events(changed, where)))
     wanted = others or rows
     for events in (rows, changed):
         folder = tmp_path_factory.mktemp("log")
         argv = [write_files(folder / "events", events_of(events), num_files), *OPTIONS, "--last", last]
-        argv += ["--piece-size", piece]
+        argv += ["--piece-size", piece, *(["--where", where] if where else [])]
         if others:
-            argv += ["--examples", write_files(folder / "examples", events_of(others), 2)]
+            columns = {"seen" if name == "at" else name: column for name, column in events_of(others).items()}
+            argv += ["--examples", write_files(folder / "examples", columns, 2), "--examples-time", "seen"]
         table = made(folder / "out", *argv)
         examples = others or events
-        found = plain_histories(events, examples, last)
+        found = plain_histories(events, examples, last, where)
         assert table["n"].to_pylist() == list(range(len(examples)))
         assert table["hist_item"].to_pylist() == found
         assert table["hist_price"].to_pylist() == [[v if v is None else v / 4 for v in one] for one in found]
         if others and events is changed:
-            before = plain_histories(rows, wanted, last)
+            before = plain_histories(rows, wanted, last, where)
             early = [n for n, (_, at, _) in enumerate(wanted) if at <= cut]
             assert [found[n] for n in early] == [before[n] for n in early]
 
@@ -215,13 +230,13 @@ def test_sequences_train_with_the_workflow_next_to_them(tmp_path, log):
 
 
 def test_last_holds_out_the_newest_rows_of_each_user(tmp_path):
-    rows = [(1, 5, 0), (1, 9, 1), (1, 9, 2), (2, 4, 3), (1, 7, 4), (2, 3, 5), (3, 1, 6)]
+    rows = [(1, 5, 0), (1, 9, 1), (1, 9, 2), (2, 4, 3), (1, 7, 4), (2, 3, 5), (3, 1, 6), (None, 9, 7)]
     table = made(tmp_path / "out", write_files(tmp_path / "log", events_of(rows)), *OPTIONS, "--split", "last")
-    assert table["split"].to_pylist() == ["train", "validation", "test", "test", "train", "validation", "test"]
+    assert table["split"].to_pylist() == ["train", "validation", "test", "test", "train", "validation", "test", "train"]
 
 
 def test_least_leaves_out_users_with_fewer_events(tmp_path):
-    rows = [(1, 5, 0), (2, 9, 1), (1, 2, 2), (3, 4, 3), (2, 7, 4), (2, 3, 5)]
+    rows = [(1, 5, 0), (2, 9, 1), (1, 2, 2), (3, 4, 3), (2, 7, 4), (2, 3, 5), (None, 3, 6), (None, 4, 7)]
     table = made(tmp_path / "out", write_files(tmp_path / "log", events_of(rows)), *OPTIONS, "--least", 2)
     assert table["n"].to_pylist() == [0, 1, 2, 4, 5]
 
@@ -241,8 +256,19 @@ def test_a_ratio_of_users_keeps_their_rows_together(tmp_path, log):
 BASE = events_of([(1, 1, 1), (2, 2, 2), (1, 3, 3)])
 BAD = {
     "a column is missing": ({}, ("--user", "who"), "has no column who; it has user, at, item, price, click, n"),
-    "no user": ({"user": ["a", None, "b"]}, (), "row 2 has no user, so its history is unknown"),
     "a time that is none": ({"at": [NOW, 0, NOW]}, (), "row 2: column 'at' (--time) is 0 in the unit 's'"),
+    "no user in any row": (
+        {"user": pa.nulls(3, pa.string())},
+        (),
+        "no row is an event; events: 0 of 3 rows; 3 without",
+    ),
+    "no row chosen": ({}, ("--where", "click = 7"), "no row is an event; events: 0 of 3 rows; 0 without user"),
+    "the columns there": ({}, ("--where", "clik = 1"), "the columns are user, at, item, price, click, n"),
+    "no truth": ({}, ("--where", "user"), "--where user: "),
+    "two expressions": ({}, ("--where", "click = 1, item = 1"), "--where click = 1, item = 1: "),
+    "more than one": ({}, ("--where", "true) FROM events WHERE (click = 0"), "--where true) FROM events WHERE (click"),
+    "a query": ({}, ("--where", "click = 1 ORDER BY at"), "--where click = 1 ORDER BY at: "),
+    "several values": ({}, ("--where", "unnest([true, false])"), "expected one value for each row"),
     "no time": ({"at": [1.0, 2.0, float("nan")]}, (), "row 3 has no at, so its history is unknown"),
     "times are lists": ({"at": [[1], [2], [3]]}, (), "--time at: has type list<element: int64>"),
     "times are true or false": ({"at": [True, False, True]}, (), "--time at: has type bool"),
@@ -269,6 +295,14 @@ def test_bad_events_are_refused_in_one_line_first(tmp_path, monkeypatch, capsys,
     assert said in err
     assert (err.count("\n"), out) == (1, "")
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_the_report_says_how_many_rows_are_events(tmp_path, capsys):
+    log = write_files(tmp_path / "log", events_of([(1, 1, 1), (None, 2, 2), (1, 3, 3), (2, 4, None)]))
+    argv = ("sequences", log, tmp_path / "out", *OPTIONS, "--where", "item >= 2", "--workers", 1)
+    for _ in range(2):
+        assert prepare(*argv) == 0
+        assert "\nevents: 1 of 4 rows; 1 without user are skipped\n" in capsys.readouterr().out
 
 
 def test_a_file_that_is_not_parquet_is_refused(tmp_path, capsys):

@@ -13,7 +13,7 @@ from conftest import make_workflow
 from pipeline.api import Bucket, Rare, Standardize
 from pipeline.data.files import derived_of
 from pipeline.prepare.statistics import quantile_edges, statistics_command, write_statistics
-from pipeline.workflow import Category, Number
+from pipeline.workflow import Category, Data, Number
 
 FEATURES = (
     Bucket(column="age", name="age_bucket", quantiles=3),
@@ -121,3 +121,15 @@ def test_quantiles_set_the_most_frequent_value_apart(values, num, edges):
     found = quantile_edges(np.array(values, np.float64), num)
     assert found == sorted(set(found))
     assert found == pytest.approx(edges, abs=1)
+
+
+@pytest.mark.parametrize("missing", [-0.1, -1.0, 1 / 3])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_edges_are_those_of_values_that_are_not_missing(tmp_path, kind, missing):
+    values = pa.array([*[missing] * 60, *range(1, 41)], pa.float64()).cast(kind, safe=False)
+    pq.write_table(pa.table({"x": values, "click": [0, 1] * 50}), tmp_path / "a.parquet")
+    bucket = Bucket(column="x", name="b", quantiles=4, missing=missing)
+    data = {"labels": ("click",), "features": (bucket,), "categories": (Category(name="b"),)}
+    list(write_statistics(Data(root=tmp_path, train=("a.parquet",), statistics="s.json", **data)))
+    edges = quantile_edges(np.arange(1.0, 41), 4)
+    assert json.loads((tmp_path / "s.json").read_text()) == {"b": {"edges": edges}}
