@@ -26,7 +26,7 @@ from pipeline.features.settings import AnyFeature, check_features
 from pipeline.machine.limits import cpus
 from pipeline.messages.uris import is_remote, refuse_keys, uri_of
 from pipeline.own_code.code import run_file
-from pipeline.settings import SPLITS, Strict, read_json
+from pipeline.settings import OR_LIST, SPLITS, Strict, Tuple, read_json
 from pipeline.settings.caps import Storage
 from pipeline.settings.changes import change, kind_name
 from pipeline.settings.columns import Category, Number, Sequence, Synthetic, Task, Time, check_sequences, check_widths
@@ -48,19 +48,19 @@ class Data(Strict):
     root: FilePath = Path(".")
     """Folder, or its address in an object store, to which the patterns below are relative. `~` is expanded; a relative
     root is relative to the current directory."""
-    train: Annotated[tuple[str, ...], Field(min_length=1)]
+    train: Annotated[tuple[str, ...], Field(min_length=1), OR_LIST]
     """Parquet files, directories or globs."""
-    validation: tuple[str, ...] = ()
-    test: tuple[str, ...] = ()
-    labels: Annotated[tuple[str, ...], Field(min_length=1)]
-    tasks: tuple[Task, ...] = ()
+    validation: Tuple[str] = ()
+    test: Tuple[str] = ()
+    labels: Annotated[tuple[str, ...], Field(min_length=1), OR_LIST]
+    tasks: Tuple[Task] = ()
     """Weights of labels in the loss, and the examples that have them. A label without a task has weight 1 and is in
     every example. Without any tasks, the loss is the mean over the examples of the sum over the labels."""
     weight: str | None = None
-    numbers: tuple[Number, ...] = ()
-    categories: Annotated[tuple[Category, ...], Field(min_length=1)]
-    sequences: tuple[Sequence, ...] = ()
-    features: tuple[AnyFeature, ...] = ()
+    numbers: Tuple[Number] = ()
+    categories: Annotated[tuple[Category, ...], Field(min_length=1), OR_LIST]
+    sequences: Tuple[Sequence] = ()
+    features: Tuple[AnyFeature] = ()
     """Columns computed from other columns, in this order, and rules for rare values: Bucket, Standardize, Cross,
     Lookup, Calendar, Rare. `numbers`, `categories` and `metrics` can name the columns that they make."""
     statistics: FilePath | None = None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.errors import did_you_mean
-from pipeline.settings import Strict, tagged
+from pipeline.settings import OR_LIST, Strict, Tuple, tagged
 from pipeline.settings.times import known_zone
 
 Name = Annotated[str, Field(min_length=1)]
@@ -39,6 +39,9 @@ class Feature(Strict):
     """True if the feature hashes its inputs, so that whole numbers must be integers, as in a category."""
     side_field: ClassVar[str] = ""
     """Name of the field that contains the name of the feature's side file, if any."""
+
+    statistics: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields that `data.statistics` may fill in."""
 
     @property
     def side_file(self) -> str | None:
@@ -92,7 +95,8 @@ class Bucket(OneColumn):
     """
 
     kind: Literal["bucket"] = "bucket"
-    edges: tuple[float, ...] | None = None
+    statistics: ClassVar[tuple[str, ...]] = ("edges",)
+    edges: Tuple[float] | None = None
     quantiles: Annotated[int, Field(ge=2, le=1 << 16)] | None = None
     squared_log: bool = False
     missing: float | None = None
@@ -152,7 +156,7 @@ class Cross(Feature):
 
     kind: Literal["cross"] = "cross"
     hashes: ClassVar[bool] = True
-    columns: Annotated[tuple[Name, ...], Field(min_length=2)]
+    columns: Annotated[tuple[Name, ...], Field(min_length=2), OR_LIST]
     name: Name
 
     @property
@@ -202,6 +206,7 @@ class Standardize(OneColumn):
     computes them from the training data."""
 
     kind: Literal["standardize"] = "standardize"
+    statistics: ClassVar[tuple[str, ...]] = ("mean", "std")
     mean: float | None = None
     std: Annotated[float, Field(gt=0.0)] | None = None
     log1p: bool = False

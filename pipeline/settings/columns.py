@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from pipeline.errors import did_you_mean
-from pipeline.settings import Strict
+from pipeline.settings import OR_LIST, Strict, Tuple
 from pipeline.settings.times import known_zone
 
 
@@ -66,7 +66,7 @@ class Sequence(Strict):
     items: Annotated[dict[str, str], Field(min_length=1)]
     """Columns of lists, each with its candidate: the single-valued category whose table, including its rules for rare
     values, the values of the lists share."""
-    numbers: tuple[str, ...] = ()
+    numbers: Tuple[str] = ()
     """Columns of lists of numbers, such as ratings or times between events."""
     max_length: Annotated[int, Field(ge=1, le=1 << 20)] = 100
     """Maximum number of values used. Of longer lists, the latest values are used."""
@@ -124,7 +124,7 @@ class Synthetic(Strict):
     train_examples: Annotated[int, Field(ge=1, le=1 << 40)]
     validation_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
     test_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
-    keys_per_field: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    keys_per_field: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), OR_LIST]
     """Number of distinct values of each categorical field c0, c1, ..."""
     num_numbers: Annotated[int, Field(ge=0)] = 0
     """Number of numeric columns i0, i1, ..."""
