@@ -59,6 +59,7 @@ class OneColumn(Feature):
 
     column: Name
     name: Name
+    """Column to read, and name of the column to make."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -73,6 +74,7 @@ class SeveralColumns(Feature):
     """A feature that reads one column and makes several, named by `take`."""
 
     column: Name
+    """Column to read."""
     take: dict[Any, Name]
 
     @property
@@ -99,6 +101,7 @@ class Bucket(OneColumn):
     edges: Tuple[float] | None = None
     quantiles: Annotated[int, Field(ge=2, le=1 << 16)] | None = None
     squared_log: bool = False
+    """The rule, one of three: edges in ascending order, a number of buckets, or the squared logarithm."""
     missing: float | None = None
     """A value that is also treated as null."""
     computed: bool = False
@@ -135,6 +138,7 @@ class Calendar(SeveralColumns):
     zone: str | None = None
     """Name of a time zone, such as "Europe/Berlin"."""
     unit: Literal["s", "ms", "us", "ns"] | None = None
+    """Unit of integers since 1970."""
     form: str | None = None
     """Format of a text, as for Python's `strptime`, such as "%y%m%d%H" for 14102100."""
 
@@ -158,6 +162,7 @@ class Cross(Feature):
     hashes: ClassVar[bool] = True
     columns: Annotated[tuple[Name, ...], Field(min_length=2), OR_LIST]
     name: Name
+    """Columns to read, and name of the column to make."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -192,6 +197,7 @@ class Rare(Feature):
     column: Name
     """A column in `data.categories`."""
     at_least: Annotated[int, Field(ge=2)]
+    """Number of occurrences from which a value has a key alone."""
     counts: Name
     """Parquet file, relative to `data.root`, with the columns value and count."""
     nulls: bool = False
@@ -209,9 +215,11 @@ class Standardize(OneColumn):
     statistics: ClassVar[tuple[str, ...]] = ("mean", "std")
     mean: float | None = None
     std: Annotated[float, Field(gt=0.0)] | None = None
+    """Mean and standard deviation; computed if both are omitted."""
     log1p: bool = False
     """Use sign(x) ln(1 + |x|) instead of x. Mean and standard deviation are then those of this value."""
     clip: Annotated[float, Field(gt=0.0)] | None = None
+    """Largest magnitude of the result."""
     computed: bool = False
     """True if mean and standard deviation come from `data.statistics`."""
 

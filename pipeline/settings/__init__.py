@@ -9,13 +9,19 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from pipeline.settings.described import Described, describe, signature
+
 SPLITS = ("train", "validation", "test")
 """Names of the splits of the data, in the order in which they are shown."""
 STRICT = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class Strict(BaseModel):
-    model_config = STRICT
+class Strict(BaseModel, metaclass=Described):
+    model_config = STRICT | {"json_schema_extra": describe}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        cls.__signature__ = signature(cls)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy with some values replaced, without validation. Raises ValueError if there is no such field."""

@@ -16,6 +16,7 @@ class Column(Strict):
     """A column. A name alone means the column with default settings."""
 
     name: str
+    """Name of the column."""
 
     @model_validator(mode="before")
     @classmethod
@@ -30,6 +31,7 @@ class Number(Column):
     fill: float = 0.0
     shift: float = 0.0
     log1p: bool = False
+    """Value of a null, amount added, and whether log1p is applied, in this order."""
 
 
 class Category(Column):
@@ -97,6 +99,7 @@ class Task(Strict):
     its loss and its metrics."""
 
     label: str
+    """A column in `data.labels`."""
     loss: Literal["cross_entropy", "squared", "huber"] = "cross_entropy"
     """Loss of an example. "cross_entropy" is for labels that are 0 or 1; the model returns the logit. With the other
     losses, the label may be any finite number, and the model returns its prediction: "squared" is the squared error;
@@ -124,6 +127,7 @@ class Synthetic(Strict):
     train_examples: Annotated[int, Field(ge=1, le=1 << 40)]
     validation_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
     test_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
+    """Number of examples of each split."""
     keys_per_field: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), OR_LIST]
     """Number of distinct values of each categorical field c0, c1, ..."""
     num_numbers: Annotated[int, Field(ge=0)] = 0
@@ -131,6 +135,7 @@ class Synthetic(Strict):
     zipf: Annotated[float, Field(ge=0.0)] = 1.05
     """Exponent of the key distribution; 0 is uniform."""
     seed: int = 0
+    """Seed of the keys and labels."""
 
 
 def check_sequences(sequences: abc.Sequence[Sequence], categories: abc.Sequence[Category]) -> None:

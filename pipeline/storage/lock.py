@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-
 NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
 """Errors on opening a link, a folder or a socket."""
 
@@ -72,8 +71,8 @@ class RunLock:
 
     def _not_ours(self) -> ValueError:
         return ValueError(
-            f"{self.path} is not a lock that a command of yours has made: it is a link, is no file, belongs to somebody "
-            "else, or contains other text than a process number; move it away, or name another directory with --out"
+            f"{self.path} is not a lock that a command of yours has made: a link or no file, somebody else's, or with "
+            "other text than a process number; move it away, or name another directory with --out"
         )
 
     def release(self) -> None:
