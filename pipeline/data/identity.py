@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pydantic import model_validator
 
 from pipeline.data.agenda import Position
 from pipeline.errors import shortened
@@ -71,8 +70,7 @@ class SplitIdentity(Strict):
     spans: list[str] | None = None
     """Names of the spans of the training data, in order (see `pipeline.spans.calendar`)."""
 
-    @model_validator(mode="after")
-    def _spans_divide_all_rows(self) -> SplitIdentity:
+    def model_post_init(self, context: Any) -> None:
         """Raise ValueError unless every row belongs to a span, and the spans follow each other."""
         for file in self.files:
             rows, of_spans = sum(n * rows for n, rows in file.row_groups), sum(rows for _, rows in file.spans or ())
@@ -82,7 +80,6 @@ class SplitIdentity(Strict):
         names = self.spans or []
         if numbers != sorted(numbers) or {*numbers} != {*range(len(names))} or len({*names}) < len(names):
             raise ValueError(f"the rows belong to spans {shortened(numbers)}, and the spans are {shortened(names)}")
-        return self
 
     @property
     def calendar(self) -> Calendar | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from pipeline.settings.described import Described, describe, signature
+from pipeline.settings.described import Described, signature
 
 SPLITS = ("train", "validation", "test")
 """Names of the splits of the data, in the order in which they are shown."""
@@ -17,7 +17,7 @@ STRICT = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=Fals
 
 
 class Strict(BaseModel, metaclass=Described):
-    model_config = STRICT | {"json_schema_extra": describe}
+    model_config = STRICT
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Texts of settings for `help` and for schemas: those of the class, and of each field, as the source has them."""
+"""What `help` and schemas say of settings: the fields of a class, each with the text below it in the source."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from functools import cache
 from inspect import Parameter
 from types import FunctionType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -28,71 +26,40 @@ class Described(ModelMetaclass):
 
     @property
     def __doc__(cls) -> str:  # type: ignore[override]
-        return "\n".join([_own_text(cls), "", "Fields:", *_lines(cls)])
-
-
-class _Text(str):
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def describe(schema: dict[str, Any], kind: Any) -> None:
-    """Add the texts to the JSON schema of a class."""
-    schema["description"], texts = _own_text(kind), _texts(kind)
-    for name, field in schema.get("properties", {}).items():
-        field |= {"description": texts[name]} if name in texts else {}
+        return "\n".join([inspect.cleandoc(vars(cls).get("__doc__") or ""), "", "Fields:", *_lines(cls)])
 
 
 def signature(kind: Any) -> inspect.Signature:
     """Fields and their defaults, without types, since those of pydantic fill pages."""
-    fields = {name: default for name, (_, default) in _fields(kind).items()}
-    return inspect.Signature([Parameter(n, Parameter.KEYWORD_ONLY, default=fields[n]) for n in fields])
+    defaults = {name: _default(field) for name, field in kind.model_fields.items()}
+    return inspect.Signature([Parameter(n, Parameter.KEYWORD_ONLY, default=defaults[n]) for n in defaults])
 
 
-def _fields(kind: Any) -> dict[str, tuple[Any, Any]]:
-    """Type and default of each field, except for one whose only value says which class it is. A group of settings is
-    shown as its class."""
-    found = {}
-    for name, field in kind.model_fields.items():
-        value = Parameter.empty if field.default is PydanticUndefined else field.default
-        if isinstance(value, BaseModel) and value == type(value)():
-            value = _Text(f"{type(value).__name__}()")
-        if name != "kind" or get_origin(field.annotation) is not Literal:
-            found[name] = field.annotation, value
-    return found
+def _default(field: Any) -> Any:
+    return Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
 
 
 def _owners(kind: Any) -> list[Any]:
     return [owner for owner in kind.__mro__ if isinstance(owner, Described)]
 
 
-def _own_text(kind: Any) -> str:
-    return inspect.cleandoc(vars(kind).get("__doc__") or "")
-
-
-@cache
-def _texts(kind: Any) -> dict[str, str]:
-    """Text below each field in the source. One below several fields is that of all of them."""
-    found: dict[str, str] = {}
-    for owner in reversed(_owners(kind)):
-        fields: list[str] = []
-        try:
-            source: Any = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-        except (OSError, TypeError):
-            continue  # A class that was typed in has no file.
-        for node in source.body:
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                found |= dict.fromkeys(fields, inspect.cleandoc(str(node.value.value)))
-            fields = [*fields, ast.unparse(node.target)] if isinstance(node, ast.AnnAssign) else []
-    return found
-
-
 def _lines(kind: Any) -> Iterator[str]:
-    fields, texts = _fields(kind), _texts(kind)
-    for (name, (found, default)), after in zip(fields.items(), [*fields, ""][1:], strict=True):
-        yield f"  {name}: {_type_text(found)}{'' if default is Parameter.empty else f' = {default!r}'}"
+    """Yield the fields. A text below several fields is that of all of them."""
+    texts: dict[str, str] = {}
+    for owner in reversed(_owners(kind)):
+        above: list[str] = []
+        for node in getattr(ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0], "body", ()):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                texts |= dict.fromkeys(above, textwrap.indent(inspect.cleandoc(str(node.value.value)), "      "))
+            above = [*above, ast.unparse(node.target)] if isinstance(node, ast.AnnAssign) else []
+    # The only value of a `kind` says which class it is.
+    names = [n for n, field in kind.model_fields.items() if n != "kind" or get_origin(field.annotation) is not Literal]
+    for name, after in zip(names, [*names, ""][1:], strict=True):
+        default = _default(field := kind.model_fields[name])
+        shown = f"{type(default).__name__}()" if isinstance(default, BaseModel) else repr(default)
+        yield f"  {name}: {_type_text(field.annotation)}{'' if field.is_required() else f' = {shown}'}"
         if name in texts and texts[name] != texts.get(after):
-            yield textwrap.indent(texts[name], "      ")
+            yield texts[name]
 
 
 def _type_text(kind: Any) -> str:
