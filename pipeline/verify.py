@@ -44,7 +44,7 @@ def verify_command(folder: Path, repair: bool) -> int:
         return verify_servable(folder)
     if not (folder / "commits").is_dir():
         raise ValueError(f"{folder} holds no run: it has no folder `commits`; name the folder of a run")
-    with RunLock(folder):
+    with RunLock(folder, reads=not repair):
         return verify(folder, repair)
 
 

@@ -26,7 +26,7 @@ from pipeline.features.settings import AnyFeature, check_features
 from pipeline.machine.limits import cpus
 from pipeline.messages.uris import is_remote, refuse_keys, uri_of
 from pipeline.own_code.code import run_file
-from pipeline.settings import SPLITS, Strict, read_json
+from pipeline.settings import OR_LIST, SPLITS, Strict, Tuple, read_json
 from pipeline.settings.caps import Storage
 from pipeline.settings.changes import change, kind_name
 from pipeline.settings.columns import Category, Number, Sequence, Synthetic, Task, Time, check_sequences, check_widths
@@ -48,19 +48,24 @@ class Data(Strict):
     root: FilePath = Path(".")
     """Folder, or its address in an object store, to which the patterns below are relative. `~` is expanded; a relative
     root is relative to the current directory."""
-    train: Annotated[tuple[str, ...], Field(min_length=1)]
+    train: Annotated[tuple[str, ...], Field(min_length=1), OR_LIST]
     """Parquet files, directories or globs."""
-    validation: tuple[str, ...] = ()
-    test: tuple[str, ...] = ()
-    labels: Annotated[tuple[str, ...], Field(min_length=1)]
-    tasks: tuple[Task, ...] = ()
+    validation: Tuple[str] = ()
+    test: Tuple[str] = ()
+    """The same: files that are scored after each epoch, and at the end."""
+    labels: Annotated[tuple[str, ...], Field(min_length=1), OR_LIST]
+    """Columns of 0 and 1, or of any numbers if `tasks` say so."""
+    tasks: Tuple[Task] = ()
     """Weights of labels in the loss, and the examples that have them. A label without a task has weight 1 and is in
     every example. Without any tasks, the loss is the mean over the examples of the sum over the labels."""
     weight: str | None = None
-    numbers: tuple[Number, ...] = ()
-    categories: Annotated[tuple[Category, ...], Field(min_length=1)]
-    sequences: tuple[Sequence, ...] = ()
-    features: tuple[AnyFeature, ...] = ()
+    """Column with the weight of each example in the loss and the metrics; by default 1."""
+    numbers: Tuple[Number] = ()
+    categories: Annotated[tuple[Category, ...], Field(min_length=1), OR_LIST]
+    sequences: Tuple[Sequence] = ()
+    """Columns that the model sees: numbers, categories, and lists of past events. A name alone means default settings
+    (except for sequences)."""
+    features: Tuple[AnyFeature] = ()
     """Columns computed from other columns, in this order, and rules for rare values: Bucket, Standardize, Cross,
     Lookup, Calendar, Rare. `numbers`, `categories` and `metrics` can name the columns that they make."""
     statistics: FilePath | None = None
@@ -69,6 +74,7 @@ class Data(Strict):
     shuffle_window: Annotated[int, Field(ge=0)] = 1 << 17
     """Number of examples that are shuffled together; 0 keeps the order of the files."""
     synthetic: Synthetic | None = None
+    """Data to generate under `root` if they do not exist yet."""
     time: Time | None = None
     """Event time of the training data. Training follows its order: span by span, with `schedule.epochs` passes over
     each."""
@@ -200,6 +206,7 @@ class Model(Strict):
     init_std: Annotated[float, Field(ge=0.0)] = 0.01
     """Standard deviation of a new row's embedding weights; first-order weights start at 0."""
     args: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of `kind`, such as {"hidden": (400, 400)}."""
     initial_bias: Finite | dict[str, Finite] = 0.0
     """Constant added to the model's logits, in training and afterwards: log(rate / (1 - rate)) for the labels' positive
     rate makes training start at that rate. With several labels, constants by label; labels that are omitted have 0.
@@ -217,6 +224,7 @@ class Model(Strict):
 class Schedule(Strict):
     batch_size: Annotated[int, Field(ge=1, le=1 << 31)]
     epochs: Annotated[int, Field(ge=1)] = 1
+    """Number of examples per step, and number of passes over the training data, or over each of its spans."""
     block_batches: Annotated[int, Field(ge=1)] = 16
     """Maximum number of batches per block (k); fewer if the caps do not allow as many."""
     look_ahead: Annotated[int, Field(ge=1)] = 2
@@ -238,6 +246,7 @@ MOST_INDICES = (1 << 31) - 1
 
 class Workflow(Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    """Name of the run, and of its folder in `runs`."""
     data: Data
     model: Model
     optimizer: Optimizer = Optimizer()
@@ -246,12 +255,14 @@ class Workflow(Strict):
     commit: Commit = Commit()
     metrics: Metrics = Metrics()
     workers: Workers = Workers()
+    """Groups of settings; `help` of each class describes them."""
     init_from: Beginnings = ()
     """Rows and layers with which training starts, from another run (FromRun) or from Parquet files (FromParquet). They
     are read once, before the first commit, and not when the run resumes. Several sources are applied in order."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Location of the device tier and of training. "auto" uses a GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    """Seed of the initial weights, of the order of examples, and of dropout."""
 
     def with_settings(self, settings: Mapping[str, Any]) -> Workflow:
         """Return the workflow with these fields changed, by dotted path, such as {"optimizer.rows.lr": 0.01,
@@ -325,10 +336,12 @@ class Workflow(Strict):
                 f"are {', '.join(self.data.labels)}; name one of them, or give one number for all"
             )
         if self.model.initial_bias and getattr(self.model.kind, "multiplies_probabilities", False):
-            raise ValueError(
-                f"model.initial_bias shifts logits, and {self.model.kind.__name__} makes one label's from a product of "
-                "probabilities, which would no longer be the other's part; set it to 0"
-            )
+            first, second = self.data.labels[0], self.data.labels[-1]
+            if not biases.get(second, 0.0) < biases.get(first, 0.0):
+                raise ValueError(
+                    f"model.initial_bias: in {self.model.kind.__name__} the probability of {second!r} is a part of "
+                    f"that of {first!r}; give a bias for each label, the second one below the first"
+                )
         plateau = self.schedule.plateau
         if self.optimizer.rows.kind == "ftrl" and plateau and plateau.lr_factor < 1:
             raise ValueError(

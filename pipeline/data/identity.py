@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.data.agenda import Position
+from pipeline.errors import shortened
 from pipeline.files import stores
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
@@ -73,6 +74,17 @@ class SplitIdentity(Strict):
     identity, and absent from commits of earlier versions of this package."""
     canonical: bool | None = None
     """See `DataFile`; absent in a run of earlier versions. Not part of the identity."""
+
+    def model_post_init(self, context: Any) -> None:
+        """Raise ValueError unless every row belongs to a span, and the spans follow each other."""
+        for file in self.files:
+            rows, of_spans = sum(n * rows for n, rows in file.row_groups), sum(rows for _, rows in file.spans or ())
+            if (file.spans is None) != (self.spans is None) or (file.spans is not None and rows != of_spans):
+                raise ValueError(f"{file.path} has {rows:,} rows, and spans of {of_spans:,} rows")
+        numbers = [span for file in self.files for span, rows in file.spans or () if rows]
+        names = self.spans or []
+        if numbers != sorted(numbers) or {*numbers} != {*range(len(names))} or len({*names}) < len(names):
+            raise ValueError(f"the rows belong to spans {shortened(numbers)}, and the spans are {shortened(names)}")
 
     @property
     def calendar(self) -> Calendar | None:
@@ -259,7 +271,7 @@ def name_of(file: DataFile, root: Path) -> str:
 
 def begun_in(data: Mapping[str, Any]) -> Begun:
     """Data of a run, from an identity in the form of `as_json`. Raises ValueError if it has another form."""
-    return Begun({split: read_json(SplitIdentity, json.dumps(one)) for split, one in data.items()})
+    return Begun(read_json(dict[str, SplitIdentity], json.dumps(data)))
 
 
 def as_json(identity: Identity) -> dict[str, dict[str, object]]:

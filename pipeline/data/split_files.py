@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pipeline.data.files import InputColumn, SchemaCheck, derived_of, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
-from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, name_of, split_identity
+from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, name_of, split_identity
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile, check_once, find, is_hidden, named, place_of, typed
 from pipeline.files.flat import open_file, type_with_sign
@@ -97,6 +97,10 @@ def list_split(files: Iterable[DataFile], check: SchemaCheck, data: Data, was: S
         identity, of_file, empty[file] = list_groups(file, check, name)
         groups += [group for group in of_file if group.num_rows]
         if maker:
+            if before and before.row_groups != identity.row_groups:
+                # The spans of the run do not divide other rows.
+                said, way = file_difference(before, identity, {}, {}), "restore the file, or, once all its rows"
+                raise ValueError(f"data.train: {said}; {way} were trained on, remove it")
             spans = before.spans if before else _cuts(maker, file, name)
             identity = identity.model_copy(update={"spans": spans})
         identities[file] = identity

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from pipeline.driver.driver import Driver
 
-MIN_SECONDS = 20.0
-"""Minimum length of a session, in seconds, for advice: startup dominates shorter ones."""
+MIN_SECONDS = 60.0
+"""Minimum length of a session, in seconds, for advice: its start and end dominate shorter ones."""
 LEAST_SHARE = 0.1
 """Minimum share of a session spent on commits for the advice to commit less often."""
 
 
 def advice_after(driver: Driver) -> str | None:
-    """Describe the bottleneck of a finished run and how to remove it; None if the run trained nothing."""
+    """Describe the bottleneck of a finished run and how to remove it; None if the run trained nothing or was
+    short."""
     ended, trained = driver.live.ended, driver.history.tiers.counts()["trained"]
-    if ended is None or not trained["keys"]:
+    if ended is None or not trained["keys"] or ended.seconds < MIN_SECONDS:
         return None
-    if ended.seconds < MIN_SECONDS:
-        return ended.text
     advice = []
     if trained["device_to_host"] + trained["device_to_disk"]:
         advice.append("`pipeline run --explain` shows the hit rates with more memory")

@@ -12,7 +12,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.commits.run_state import EpochMetrics
 from pipeline.data.identity import Identity, as_json, digest_of
 from pipeline.monitor.history import History, json_value, last_evaluation
-from pipeline.monitor.report import base_logloss, of_labels
+from pipeline.monitor.report import base_logloss, miscalibrated, of_labels
 from pipeline.records import Refusal
 from pipeline.settings import Amount, Count, Digest, Strict, read_json
 from pipeline.storage.durable import own_checksum
@@ -82,8 +82,14 @@ class Result(Strict):
     """See `baselines_of`; omitted without an evaluation of a binary label."""
     files: dict[str, Digest]
     checksum: Digest
+    warnings: list[str] | None = None
+    """Warnings about the last evaluation, if it is a test with a poor calibration; omitted if there are none."""
     cut_sequences: Count | None = None
     """See `Report.cut`; omitted without sequences."""
+
+
+def _warnings(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [line for epoch in epochs[-1:] if epoch["split"] == "test" for line in miscalibrated(epoch)]
 
 
 SUMMED = ("map_bytes", "device_rows", "host_rows", "disk_bytes", "disk_cap_bytes")
@@ -170,6 +176,7 @@ def write_result(
         "data": {split: {"digest": digest_of(data[split]), **data[split]} for split in data},
         "fingerprint": digest,
         **({"baselines": found} if (found := baselines_of(history.epochs, workflow.data.labels[0])) else {}),
+        **({"warnings": said} if (said := _warnings(history.epochs)) else {}),
         **({} if None in (cut := [report.cut for report in reports]) else {"cut_sequences": sum(filter(None, cut))}),
     })  # fmt: skip
     return dict(result)

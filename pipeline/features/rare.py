@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +14,7 @@ from pipeline.files.types import NOTHING, kind_of
 from pipeline.kernels import hashing
 from pipeline.kernels.key_set import fill_set, replace_keys, set_size
 from pipeline.records import U64
+from pipeline.settings import read_json
 
 
 class RareKeys:
@@ -24,7 +24,7 @@ class RareKeys:
     def __init__(self, rare: Rare, table: str, side: SideFile) -> None:
         """`table`: name of the category's table. Raises ValueError if the file contains counts for another column."""
         counts = read_columns(side, (VALUE, COUNT))
-        of = json.loads((counts.schema.metadata or {}).get(COLUMNS, b"[]"))
+        of = _counted_columns(counts)
         if rare.column not in of:
             what = f"those of {', '.join(map(repr, of))}" if of else "not of the form that `pipeline prepare` makes"
             raise ValueError(
@@ -47,6 +47,17 @@ class RareKeys:
                 f"{what}: its values are {kind}, but its file of counts has {self._kind}; count them again"
             )
         replace_keys(keys_N, self._table_E, not self._is_of_kept, self.shared)
+
+
+def _counted_columns(counts: pa.Table) -> list[str]:
+    """Columns whose values were counted, from the metadata of a file of counts; none if the file has another form."""
+    try:
+        of = read_json(list[str], (counts.schema.metadata or {}).get(COLUMNS, b"[]"))
+    except ValueError:
+        return []
+    values, nums = counts.column(VALUE), counts.column(COUNT)
+    fits = kind_of(values.type) in ("integers", "text", NOTHING) and pa.types.is_integer(nums.type)
+    return of if fits and not values.null_count and not nums.null_count else []
 
 
 @lru_cache(maxsize=256)

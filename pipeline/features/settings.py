@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.errors import did_you_mean
-from pipeline.settings import Strict, tagged
+from pipeline.settings import OR_LIST, Strict, Tuple, tagged
 from pipeline.settings.times import known_zone
 
 Name = Annotated[str, Field(min_length=1)]
@@ -40,6 +40,9 @@ class Feature(Strict):
     side_field: ClassVar[str] = ""
     """Name of the field that contains the name of the feature's side file, if any."""
 
+    statistics: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields that `data.statistics` may fill in."""
+
     @property
     def side_file(self) -> str | None:
         """Name of the file that the feature reads, relative to `data.root`, if any."""
@@ -56,6 +59,7 @@ class OneColumn(Feature):
 
     column: Name
     name: Name
+    """Column to read, and name of the column to make."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -70,6 +74,7 @@ class SeveralColumns(Feature):
     """A feature that reads one column and makes several, named by `take`."""
 
     column: Name
+    """Column to read."""
     take: dict[Any, Name]
 
     @property
@@ -92,9 +97,11 @@ class Bucket(OneColumn):
     """
 
     kind: Literal["bucket"] = "bucket"
-    edges: tuple[float, ...] | None = None
+    statistics: ClassVar[tuple[str, ...]] = ("edges",)
+    edges: Tuple[float] | None = None
     quantiles: Annotated[int, Field(ge=2, le=1 << 16)] | None = None
     squared_log: bool = False
+    """The rule, one of three: edges in ascending order, a number of buckets, or the squared logarithm."""
     missing: float | None = None
     """A value that is also treated as null."""
     computed: bool = False
@@ -131,6 +138,7 @@ class Calendar(SeveralColumns):
     zone: str | None = None
     """Name of a time zone, such as "Europe/Berlin"."""
     unit: Literal["s", "ms", "us", "ns"] | None = None
+    """Unit of integers since 1970."""
     form: str | None = None
     """Format of a text, as for Python's `strptime`, such as "%y%m%d%H" for 14102100."""
 
@@ -152,8 +160,9 @@ class Cross(Feature):
 
     kind: Literal["cross"] = "cross"
     hashes: ClassVar[bool] = True
-    columns: Annotated[tuple[Name, ...], Field(min_length=2)]
+    columns: Annotated[tuple[Name, ...], Field(min_length=2), OR_LIST]
     name: Name
+    """Columns to read, and name of the column to make."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -188,6 +197,7 @@ class Rare(Feature):
     column: Name
     """A column in `data.categories`."""
     at_least: Annotated[int, Field(ge=2)]
+    """Number of occurrences from which a value has a key alone."""
     counts: Name
     """Parquet file, relative to `data.root`, with the columns value and count."""
     nulls: bool = False
@@ -202,11 +212,14 @@ class Standardize(OneColumn):
     computes them from the training data."""
 
     kind: Literal["standardize"] = "standardize"
+    statistics: ClassVar[tuple[str, ...]] = ("mean", "std")
     mean: float | None = None
     std: Annotated[float, Field(gt=0.0)] | None = None
+    """Mean and standard deviation; computed if both are omitted."""
     log1p: bool = False
     """Use sign(x) ln(1 + |x|) instead of x. Mean and standard deviation are then those of this value."""
     clip: Annotated[float, Field(gt=0.0)] | None = None
+    """Largest magnitude of the result."""
     computed: bool = False
     """True if mean and standard deviation come from `data.statistics`."""
 

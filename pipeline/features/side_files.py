@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,12 @@ NO_FILE = SideFile("", None)
 
 def side_file(place: str, canonical: bool = True) -> SideFile:
     """Return the side file at a place. Raises ValueError if there is no such file."""
+    if os.path.isdir(place):
+        one = f"pq.write_table(ds.dataset({place!r}).to_table(), {place.rstrip('/') + '.parquet'!r})"
+        raise ValueError(
+            f"{place} is a folder, and a feature reads one file; write its files as one, for example by: import "
+            f"pyarrow.dataset as ds, pyarrow.parquet as pq; {one}"
+        )
     try:
         return SideFile(place, stamp_of(place), canonical)
     except OSError as error:

@@ -5,14 +5,18 @@ They are computed once, by `pipeline prepare statistics`, and never by a run, so
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from pipeline.errors import shortened
 from pipeline.features.settings import AnyFeature
 from pipeline.files.find import place_of
 from pipeline.files.stores import read_small
+from pipeline.settings import read_json
+from pipeline.settings.problems import problems
 
 
 def filled(features: Sequence[AnyFeature], statistics: Path, root: Path) -> tuple[AnyFeature, ...]:
@@ -20,24 +24,25 @@ def filled(features: Sequence[AnyFeature], statistics: Path, root: Path) -> tupl
     feature, under the name of the column that it makes. If the file or an entry does not exist yet, the statistics stay
     missing. Raises ValueError if the file does not contain such an object."""
     place = place_of(str(statistics), root)
-    content = read_small(place)
-    if content is None:
-        return tuple(features)
     try:
-        values: dict[str, dict[str, Any]] = dict(json.loads(content))
+        if (content := read_small(place)) is None:
+            return tuple(features)
+        values = read_json(dict[str, Any], content)
         return tuple(
-            type(feature).model_validate({**feature.model_dump(), **_typed(values[name]), "computed": True})
-            if feature.lacks and (name := feature.makes[0]) in values
-            else feature
+            _filled(feature, values[feature.makes[0]]) if feature.lacks and feature.makes[0] in values else feature
             for feature in features
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        said = str(error).splitlines()[0]
+    except (ValueError, OSError) as error:
+        said = problems(error)[0].text if isinstance(error, ValidationError) else str(error).splitlines()[0]
         raise ValueError(
             f"{place}, which data.statistics names, is not as `pipeline prepare statistics` writes it ({said}); make "
             "it again"
         ) from None
 
 
-def _typed(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+def _filled(feature: AnyFeature, values: Any) -> AnyFeature:
+    """The feature with its statistics. Raises ValueError if `values` is not an object of these alone."""
+    if not isinstance(values, dict) or {*values} != {*feature.statistics}:
+        expected = " and ".join(feature.statistics)
+        raise ValueError(f"{feature.makes[0]!r} has {shortened(values)}, expected {expected}")
+    return type(feature).model_validate({**feature.model_dump(), **values, "computed": True})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -29,6 +30,12 @@ class ESMM(nn.Module):
     ):  # fmt: skip
         super().__init__()
         self.towers = Towers(2, width_of(num_fields, num_numbers, embedding_dim), hidden, deep)
+
+    @staticmethod
+    def biases_of_towers(first: float, second: float) -> list[float]:
+        """Logits of a click and of a conversion after it, from those of the two labels."""
+        after = (1 + math.exp(-first)) / (1 + math.exp(-second))
+        return [first, math.log(after / (1 - after))]
 
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
         """Logits [B, 2] of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0] are not used."""

@@ -12,6 +12,8 @@ from pipeline.settings.optimizer import OF_NUMBERS
 WORST_NE = 2.0
 """Normalized entropy above which a warning is printed. Always predicting the mean label gives 1; a model may start
 slightly higher."""
+OFF_BY, STANDARD_ERRORS = 0.1, 5
+"""A calibration differs from 1 by chance unless it does so by more than both."""
 NOT_EVALUATED = "no metrics: there is no validation or test split, and no span was scored"
 OF_LABEL = ("auc", "auc_bound", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
 """Possible metrics of a label."""
@@ -23,23 +25,49 @@ def summary(result: Mapping[str, Any]) -> str:
     line."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
     split, (_, by_label) = result["split"], of_labels(last)
+    end = [*result.get("warnings", ()), f"fingerprint {result['fingerprint'] or '-'}"]
     main = ("auc", "auc_bound", "logloss", "gauc")
     trained, seconds = number(result["examples"], ",.0f"), number(result["seconds"], ",.1f")
     speed = f"{number(result['examples_per_second'], ',.0f')} a second with evaluation and commits"
     head = f"{result['name']}: {trained} training examples in {seconds} s, {speed}"
-    fingerprint = f"fingerprint {result['fingerprint'] or '-'}"
     if split is None:
-        return "\n".join([head, NOT_EVALUATED, fingerprint])
+        return "\n".join([head, NOT_EVALUATED, *end])
     if by_label:
         shown = {
             label: {name: of[name] for name in (*main, *OF_NUMBERS) if name in of} for label, of in by_label.items()
         }
-        return "\n".join([head, f"{split}:", *label_lines(shown), fingerprint])
+        return "\n".join([head, f"{split}:", *label_lines(shown), *end])
     known = {name: result.get(name, last.get(name)) for name in main}
     shown_once = {name: value for name, value in known.items() if name in ("auc", "logloss") or value is not None}
     if "mse" in last:
         shown_once = {name: last[name] for name in OF_NUMBERS}
-    return "\n".join([head, f"{split}: {_shown(shown_once)}", fingerprint])
+    return "\n".join([head, f"{split}: {_shown(shown_once)}", *end])
+
+
+def miscalibrated(metrics: Mapping[str, Any]) -> list[str]:
+    """A warning for each label of a pass whose predictions are too high or too low on average, beyond chance."""
+    common, by_label = of_labels(metrics)
+    return [
+        f"warning: calibration of {metrics['split']}{f', {label},' * bool(label)} is {ratio:.3f}: the model predicts "
+        f"{abs(ratio - 1):.0%} too {'many' if ratio > 1 else 'few'} positives (chance alone: {error:.1%}). Compare the "
+        'positive rates of training and test, in time too; train for fewer epochs, or with plateau.metric "logloss" '
+        "on newer validation data; if training lacks negatives, export with --prior-correction"
+        for label, of in (by_label or {"": common}).items()
+        if (ratio := of.get("calibration", math.nan)) == ratio
+        and abs(ratio - 1) > OFF_BY
+        and abs(ratio - 1)
+        > STANDARD_ERRORS * (error := _chance(of, metrics.get(f"examples_{label}", metrics["examples"])))
+    ]
+
+
+def _chance(of: Mapping[str, float], examples: float) -> float:
+    """Standard error of a calibration, from the rate whose entropy the metrics have: at most 0.5, as for clicks. With
+    a higher rate the true one is smaller. Infinite if the rate is unknown."""
+    entropy, low, high = base_logloss(of) or 0.0, 0.0, 0.5
+    for _ in range(60):
+        rate = (low + high) / 2
+        low, high = (rate, high) if -rate * math.log(rate) - (1 - rate) * math.log1p(-rate) < entropy else (low, rate)
+    return math.sqrt((1 - low) / (low * examples)) if low else math.inf
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:
@@ -65,7 +93,7 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
                 f"warning: ne of {where} is {value:.3g}: worse by that factor than always predicting "
                 "the mean label; lower optimizer.dense.lr or optimizer.rows.lr, or check the labels"
             )
-    return "\n".join(lines)
+    return "\n".join([*lines, *(miscalibrated(metrics) if metrics["split"] == "scored" else ())])
 
 
 def of_labels(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:

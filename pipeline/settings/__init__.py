@@ -7,15 +7,21 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from pipeline.settings.described import Described, signature
 
 SPLITS = ("train", "validation", "test")
 """Names of the splits of the data, in the order in which they are shown."""
 STRICT = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class Strict(BaseModel):
+class Strict(BaseModel, metaclass=Described):
     model_config = STRICT
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        cls.__signature__ = signature(cls)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy with some values replaced, without validation. Raises ValueError if there is no such field."""
@@ -25,6 +31,11 @@ class Strict(BaseModel):
 
 
 T = TypeVar("T")
+# The result of a validator no longer counts as JSON, so a list in JSON is converted here, too.
+OR_LIST = BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given)
+"""Annotation of a tuple that may be given as a list."""
+Tuple = Annotated[tuple[T, ...], OR_LIST]
+"""Values of one type: a tuple, or a list, which becomes one."""
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Amount = Annotated[float, Field(ge=0.0)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]

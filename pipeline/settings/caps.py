@@ -39,6 +39,7 @@ class Storage(Strict):
     this process may use. Each of several workers computes the share from the whole memory, so give a size if they have
     no GPUs."""
     host: Size | None = None
+    """Covers the rows in RAM behind the device."""
     disk: Size | None = None
     """Covers the chunks of all kept commits, the chunks written since, the dense models, and the space reserved for one
     whole commit."""

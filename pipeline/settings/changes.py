@@ -85,7 +85,7 @@ def change(workflow: Any, values: Iterable[tuple[str, Any]], option: str) -> Any
             fields["optimizer"]["rows"] = {name: rows[name] for name in rows if name in rows_given or name == "kind"}
         changed = type(workflow).model_validate_json(json.dumps(fields), context=classes)
     except ValidationError as error:
-        if "recursion limit exceeded" in str(error):
+        if error.errors(include_url=False)[0]["type"] == "json_invalid":
             raise ValueError(f"{option.strip(': ')}: a value is nested too deeply") from error
         lines = [_with_path(problem.path, problem.text, paths, option) for problem in problems(error, in_json=True)]
         raise ValueError("\n       ".join(lines)) from error

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from pipeline.errors import did_you_mean
-from pipeline.settings import Strict
+from pipeline.settings import OR_LIST, Strict, Tuple
 from pipeline.settings.times import known_zone
 
 
@@ -16,6 +16,7 @@ class Column(Strict):
     """A column. A name alone means the column with default settings."""
 
     name: str
+    """Name of the column."""
 
     @model_validator(mode="before")
     @classmethod
@@ -30,6 +31,7 @@ class Number(Column):
     fill: float = 0.0
     shift: float = 0.0
     log1p: bool = False
+    """Value of a null, amount added, and whether log1p is applied, in this order."""
 
 
 class Category(Column):
@@ -66,7 +68,7 @@ class Sequence(Strict):
     items: Annotated[dict[str, str], Field(min_length=1)]
     """Columns of lists, each with its candidate: the single-valued category whose table, including its rules for rare
     values, the values of the lists share."""
-    numbers: tuple[str, ...] = ()
+    numbers: Tuple[str] = ()
     """Columns of lists of numbers, such as ratings or times between events."""
     max_length: Annotated[int, Field(ge=1, le=1 << 20)] = 100
     """Maximum number of values used. Of longer lists, the latest values are used."""
@@ -97,6 +99,7 @@ class Task(Strict):
     its loss and its metrics."""
 
     label: str
+    """A column in `data.labels`."""
     loss: Literal["cross_entropy", "squared", "huber"] = "cross_entropy"
     """Loss of an example. "cross_entropy" is for labels that are 0 or 1; the model returns the logit. With the other
     losses, the label may be any finite number, and the model returns its prediction: "squared" is the squared error;
@@ -124,13 +127,15 @@ class Synthetic(Strict):
     train_examples: Annotated[int, Field(ge=1, le=1 << 40)]
     validation_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
     test_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
-    keys_per_field: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    """Number of examples of each split."""
+    keys_per_field: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), OR_LIST]
     """Number of distinct values of each categorical field c0, c1, ..."""
     num_numbers: Annotated[int, Field(ge=0)] = 0
     """Number of numeric columns i0, i1, ..."""
     zipf: Annotated[float, Field(ge=0.0)] = 1.05
     """Exponent of the key distribution; 0 is uniform."""
     seed: int = 0
+    """Seed of the keys and labels."""
 
 
 def check_sequences(sequences: abc.Sequence[Sequence], categories: abc.Sequence[Category]) -> None:

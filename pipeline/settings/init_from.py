@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from pipeline.settings import Strict
+from pipeline.settings import OR_LIST, Strict
 
 Name = Annotated[str, Field(min_length=1)]
 
@@ -33,7 +33,7 @@ class FromParquet(Strict):
     key. Rows with a null are skipped; if several rows have the same key, the last one is used."""
 
     kind: Literal["parquet"] = "parquet"
-    files: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+    files: Annotated[tuple[str, ...], Field(min_length=1), OR_LIST]
     """Parquet files, directories or globs, relative to `data.root`."""
     vector: Name = "vector"
     """Column of lists of `model.embedding_dim` numbers."""

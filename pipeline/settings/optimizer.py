@@ -28,6 +28,7 @@ class CowClip(Strict):
 
     r: Positive = 1.0
     zeta: NotNegative = 1e-5
+    """Factor of the weights' norm, and the norm that `floor` is made of."""
     floor: Literal["released", "paper"] = "released"
     """Definition of the floor. "released": r * r * sqrt(D) * zeta, as in the authors' code. "paper": zeta."""
 
@@ -40,6 +41,7 @@ class RowStorage(Strict):
     training stores it, stochastically and without bias."""
 
     weights: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Format of the weights."""
     state: Literal["float32", "bfloat16"] = "float32"
     """Adam's m, Adagrad's sums, FTRL's z and n. The two sums of row-wise Adagrad are always float32. float16 would lose
     small sums of squares."""
@@ -65,7 +67,9 @@ class Rows(Strict):
     """Settings that all row optimizers share."""
 
     lr: Positive
+    """Learning rate."""
     l2: NotNegative = 0.0
+    """L2 of a row's weights: this, times the weight, is added to the gradient."""
     semantics: Literal["lazy", "dense"] = "lazy"
     """"lazy": a row is updated only by steps whose batch contains its key, and L2 is then added once, whatever the
     key's count. "dense": rows have the same values as if every row were updated at every step; a row that missed steps
@@ -90,6 +94,7 @@ class Adagrad(Rows):
     kind: Literal["adagrad"] = "adagrad"
     lr: Positive = 1e-2
     eps: Positive = 1e-10
+    """Learning rate, and the amount added to the divisor."""
 
 
 class RowWiseAdagrad(Rows):
@@ -99,6 +104,7 @@ class RowWiseAdagrad(Rows):
     kind: Literal["rowwise_adagrad"] = "rowwise_adagrad"
     lr: Positive = 1e-2
     eps: Positive = 1e-10
+    """Learning rate, and the amount added to the divisor."""
 
 
 class Adam(Rows):
@@ -106,11 +112,15 @@ class Adam(Rows):
 
     kind: Literal["adam"] = "adam"
     lr: Positive = 1e-3
+    """Learning rate."""
     beta1: Beta = 0.9
     beta2: Beta = 0.999
     eps: Positive = 1e-8
     eps_place: EpsPlace = "keras"
+    """Decays of the means of the gradient and of its square; the amount added to the divisor, after the correction of
+    its bias as in "torch", or before it as in "keras"."""
     clip: CowClip | None = None
+    """Clips each row's gradient by the norm of its weights."""
 
     @model_validator(mode="after")
     def _absent_rows_can_be_caught_up(self) -> Adam:
@@ -135,7 +145,9 @@ class Ftrl(Rows):
     lr: Positive = 0.1
     """Learning rate, alpha in the paper."""
     beta: Positive = 1.0
+    """Amount added to the root of the sum of squares, beta in the paper."""
     l1: NotNegative = 0.0
+    """L1 of the weights; larger values make more of them exactly 0."""
 
 
 def _kind(value: Any) -> str:
@@ -159,11 +171,15 @@ ROW_OPTIMIZERS: dict[str, type[Rows]] = {
 
 
 class DenseAdam(Strict):
+    """Adam of the dense part."""
+
     lr: Positive = 1e-3
+    """Learning rate."""
     beta1: Beta = 0.9
     beta2: Beta = 0.999
     eps: Positive = 1e-8
     eps_place: EpsPlace = "torch"
+    """As in `Adam`."""
     l2: NotNegative = 0.0
     """L2 of all parameters of the dense part."""
     warm_up_epochs: NotNegative = 0.0
@@ -184,6 +200,7 @@ class KStep(Strict):
     and with 1e-8 its next gradient between two merges would move it very far."""
 
     k: Annotated[int, Field(ge=1)]
+    """Number of steps between merges."""
     start: Annotated[int, Field(ge=1)] = 200
     """Number of initial steps after each of which the replicas merge: v starts at 0, and a denominator near 0 that is
     frozen for k steps would move the weights very far."""
@@ -195,6 +212,7 @@ class KStep(Strict):
     merged: Literal["x", "xv", "xmv"] = "xv"
     """State that a merge sets to the mean over all workers: weights x, moments m and v."""
     bias_correction: bool = False
+    """Correct the bias of m and v, as Adam does."""
     inner: Annotated[int, Field(ge=1)] | None = None
     """Second level of merging, within each machine; None: one level. `k` then counts steps between merges of machines.
     If 1, the workers of a machine sum their gradients at every step. Otherwise, at every step divisible by `inner`,
@@ -216,6 +234,7 @@ class KStep(Strict):
 class Optimizer(Strict):
     rows: RowOptimizerConfig = Adam()
     dense: DenseAdam = DenseAdam()
+    """Optimizers of the embedding rows, and of the rest of the model."""
     merge: KStep | None = None
     """k-step Adam for the dense parts of several workers. None: they sum their gradients at every step."""
     max_grad_norm: Positive | None = None

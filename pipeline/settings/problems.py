@@ -133,9 +133,8 @@ def _written(kind: str, value: Any, in_json: bool) -> Iterator[str]:
     elif expected == TRUTH and str(value).lower() in ("1", "0", "true", "false", "yes", "no"):
         truth = str(value).lower() in ("1", "true", "yes")
         yield json.dumps(truth) if in_json else str(truth)
-    elif kind == "tuple_type" and isinstance(value, str | list):
-        values = [value] if isinstance(value, str) else value
-        yield json.dumps(values, default=str) if in_json else repr(tuple(values))
+    elif kind == "tuple_type" and isinstance(value, str):
+        yield json.dumps([value]) if in_json else repr((value,))
     elif kind == "tuple_type" and isinstance(value, Strict):
         yield f"({type(value).__name__}(...),)"
 

@@ -17,6 +17,7 @@ class Commit(Strict):
     every_blocks: Annotated[int, Field(ge=1)] | None = None
     """Number of training blocks between commits."""
     every_minutes: Annotated[float, Field(gt=0.0)] | None = 10.0
+    """Minutes between commits."""
     keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = 2
     """Number of most recent commits to keep."""
     keep_best: bool = True

@@ -15,6 +15,7 @@ class Between(Strict):
 
     low: int | float
     high: int | float
+    """Ends of the range."""
     log: bool = False
     """True to draw the number on a logarithmic scale, as usual for learning rates."""
 

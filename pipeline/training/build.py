@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -44,7 +45,11 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
             tables = [category.table_name for category in workflow.data.categories]
             model = Projected(model, tables, widths, workflow.model.embedding_dim)
     if biases := initial_biases(workflow):
-        model.register_forward_hook(InitialBias(biases))
+        own: Any = own_model(model)
+        if getattr(own, "multiplies_probabilities", False):
+            own.towers.register_forward_hook(InitialBias(own.biases_of_towers(*biases)))
+        else:
+            model.register_forward_hook(InitialBias(biases))
     return model
 
 

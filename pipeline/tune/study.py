@@ -31,6 +31,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from pipeline.settings import Strict
 from pipeline.settings.tuning import Between
+from pipeline.storage.files import refuse_links
 from pipeline.tune.records import QUARTERS, Order, Record, best_so_far, less_is_better
 from pipeline.tune.space import Space, label_of, other_kinds, own_values, settings_of
 from pipeline.workflow import Workflow
@@ -183,8 +184,10 @@ def has_table(run_dir: Path) -> bool:
 
 def delete_table(run_dir: Path) -> None:
     """Delete a run's rows and dense states, but not the files that `pipeline runs` reads. May be called again."""
+    if run_dir.is_dir():
+        refuse_links([run_dir, run_dir / "commits"])
     for path in run_dir.iterdir() if run_dir.is_dir() else ():
-        if path.is_dir() and path.name != "commits":
+        if path.is_dir() and not path.is_symlink() and path.name in ("table.zarr", "features"):
             shutil.rmtree(path)
         elif path.name in ("reserve", "model.safetensors"):
             path.unlink()
@@ -195,6 +198,7 @@ def delete_table(run_dir: Path) -> None:
 
 def mend(journal: Path) -> None:
     """Remove an unfinished last line of the journal, left by a kill."""
+    refuse_links([journal])
     content = journal.read_bytes() if journal.is_file() else b""
     if not content.endswith(b"\n") and content:
         with open(journal, "r+b") as file:

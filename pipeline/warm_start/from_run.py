@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,18 @@ from pipeline.storage.tier import check_keys
 from pipeline.storage.wide_rows import widened
 from pipeline.training.dense_state import merge_dense
 from pipeline.warm_start.origin import check_width, convert, is_text
-from pipeline.workflow import Workflow, read_kept
+from pipeline.workflow import Data, Workflow, read_kept
+
+
+def made_by(data: Data, name: str) -> dict[str, Any]:
+    """Settings by which features make a column, and those of its inputs; for a column of the files, its name."""
+    feature = next((feature for feature in data.features if name in feature.makes), None)
+    if feature is None:
+        return {"column": name}
+    settings = feature.model_dump(exclude={"name", "column", "columns", "computed"})
+    if "take" in settings:
+        settings["take"] = [part for part, made in settings["take"].items() if made == name]
+    return settings | {"inputs": [made_by(data, read) for read in feature.reads]}
 
 
 class RunOrigin:
@@ -85,6 +97,20 @@ class RunOrigin:
                 yield (
                     f"warning: init_from: table {table!r} holds {was} in {self.name} and {now} here: text and "
                     "numbers never have the same keys, so none of its rows matches"
+                )
+        columns = [(f"table {table!r}", there[table], here[table]) for table in there if table in here]
+        if self._given.layers:
+            numbers = {number.name for number in self._there.data.numbers}
+            columns += [("the layers", n.name, n.name) for n in workflow.data.numbers if n.name in numbers]
+        for what, name_there, name_here in columns:
+            made, making = made_by(self._there.data, name_there), made_by(workflow.data, name_here)
+            # A column of the files may have another name.
+            if made != making and ("kind" in made or "kind" in making):
+                other = [name for name in {**made, **making} if made.get(name) != making.get(name)]
+                yield (
+                    f"warning: init_from: {what} of {self.name} knows column {name_there!r}, which was made with "
+                    f"other {', '.join(other)} than {name_here!r} here, so its values may mean something else; make it "
+                    "alike, give the category another table, or set layers=False for a number"
                 )
 
     @property

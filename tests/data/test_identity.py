@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.identity import as_json, differences, file_difference, look_at, split_identity
+from pipeline.data.identity import as_json, begun_in, differences, file_difference, look_at, split_identity
 from pipeline.files.flat import open_file
 
 COLUMNS = ("label", "key")
@@ -102,3 +102,30 @@ def test_splits_are_the_same_only_with_the_same_files_in_order(tmp_path_factory,
     assert (differences(as_json({"train": one}), as_json({"train": other})) == {}) == (before == now)
     assert (one.digest == other.digest) == (before == now)
     assert [one.types_of(file)["key"] for file in one.files] == ["int64" if n != "d" else "int32" for n in before]
+
+
+@pytest.mark.parametrize(
+    ("names", "of_files"),
+    [
+        (["a", "b"], ([[0, 2]], [[1, 5]])),
+        (["a", "b"], ([[0, 3]], [[1, 6]])),
+        (["a", "b"], ([[0, 5]], [[0, 5]])),
+        (["a", "b"], ([[1, 5]], [[0, 5]])),
+        (["a", "b"], ([[0, 5]], [[2, 5]])),
+        (["a", "a"], ([[0, 5]], [[1, 5]])),
+        (["a", "b"], ([[0, 5], [1, 0]], [[0, 5]])),
+        (["a"], ([[0, 5]], None)),
+        (None, ([[0, 5]], [[0, 5]])),
+    ],
+)
+def test_spans_that_no_calendar_makes_are_refused(tmp_path, names, of_files):
+    files = [identity_of(tmp_path, name=name) for name in ("a.parquet", "b.parquet")]
+    split = as_json({"train": split_identity(files)})["train"]
+    plain = [file | {"spans": [[number, 5]]} for number, file in enumerate(split["files"])]
+    assert begun_in({"train": split | {"spans": ["a", "b"], "files": plain}}).splits["train"].calendar.num_rows == (
+        5,
+        5,
+    )
+    forged = [file | {"spans": spans} for file, spans in zip(plain, of_files, strict=True)]
+    with pytest.raises(ValueError, match=r"train: .*(parquet has 5 rows, and spans of|the rows belong to spans)"):
+        begun_in({"train": split | ({"spans": names} if names else {}) | {"files": forged}})

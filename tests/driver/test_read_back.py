@@ -154,6 +154,8 @@ FORGED = {
     "workflow": lambda s: s.update(workflow={"model": {"kind": "a.b"}}),
     "model": lambda s: s["workflow"].update(model=[]),
     "deep": lambda s: s.update(seconds=[[[[[[]]]]]]),
+    "spans of a file": lambda s: s["data"]["train"]["files"][0].update(spans=[[0, 1]]),
+    "spans": lambda s: s["data"]["train"].update(spans=["a"]),
 }
 
 

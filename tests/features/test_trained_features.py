@@ -30,6 +30,7 @@ from pipeline.data.files import columns_of, derived_of, resolve
 from pipeline.data.outside import Outside
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
+from pipeline.features.derived import Derived
 from pipeline.features.side_files import COLUMNS
 from pipeline.files.description import Description
 from pipeline.files.flat import open_file
@@ -309,6 +310,10 @@ def request_of(table, inputs):
             r"nowhere.parquet cannot be read .* relative to data.root",
         ),
         (
+            Lookup(column="item", file=".", key="id", take={"price": "age_bucket"}),
+            r"is a folder, and a feature reads one file; write its files as one, .*pq.write_table\(ds.dataset\(",
+        ),
+        (
             Lookup(column="item", file="items.parquet", key="brand", take={"price": "age_bucket"}),
             r"column 'brand' has 'b0' in more than one row",
         ),
@@ -348,6 +353,34 @@ def test_counts_of_another_column_are_refused(root, tmp_path):
     workflow = make(root).with_settings({"data.features": [*(f.model_dump() for f in FEATURES[:5]), rule.model_dump()]})
     with pytest.raises(ValueError, match=r"its counts are those of 'item', expected those of 'country'"):
         train(workflow, tmp_path / "run", serial=True, verbose=False)
+
+
+FOR_ITEMS = {COLUMNS: b'["item"]'}
+
+
+@pytest.mark.parametrize(
+    ("values", "counts", "metadata"),
+    [
+        ([1], [2], None),
+        ([1], [2], {COLUMNS: b"["}),
+        ([1], [2], {COLUMNS: b"[" * 5000}),
+        ([1], [2], {COLUMNS: b'"items"'}),
+        ([1], [2], {COLUMNS: b"7"}),
+        ([1], [2], {COLUMNS: b"[7]"}),
+        ([1], ["2"], FOR_ITEMS),
+        ([1], [2.5], FOR_ITEMS),
+        ([1], [None], FOR_ITEMS),
+        ([None, 1], [2, 2], FOR_ITEMS),
+        ([[1]], [2], FOR_ITEMS),
+        ([1.5], [2], FOR_ITEMS),
+    ],
+)
+def test_damaged_counts_are_one_message_with_the_file(tmp_path, values, counts, metadata):
+    table = pa.table({"value": values, "count": counts})
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "item.parquet")
+    rule = Rare(column="item", at_least=2, counts="item.parquet")
+    with pytest.raises(ValueError, match=r"item.parquet: its counts are not of the form that `pipeline prepare` makes"):
+        Derived([rule], tmp_path).rare({"item": "item"})
 
 
 def test_a_workflow_of_features_is_the_same_from_its_json(root):

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.monitor.page.tables import stages_table
-from pipeline.monitor.report import evaluated, summary
+from pipeline.monitor.report import evaluated, miscalibrated, summary
 from pipeline.records import Moves
 
 CELL = "<t[dh].*?>(.*?)</t[dh]>"
@@ -113,6 +113,29 @@ def test_a_model_far_worse_than_the_mean_label_is_warned_about():
     assert [line.split(":")[0] for line in several[:3]] == ["epoch 1 test", "  click  ne 0.90000", "  buy    ne inf"]
     assert several[3].startswith("warning: ne of test, buy, is inf")
     assert len(evaluated(entry | {"ne": math.nan}).splitlines()) == 1, "one class"
+
+
+@pytest.mark.parametrize(
+    ("rate", "examples", "calibration", "said"),
+    [
+        (0.03, 100_000, 1.31, "is 1.310: the model predicts 31% too many positives (chance alone: 1.8%)"),
+        (0.03, 100_000, 0.8, "is 0.800: the model predicts 20% too few positives"),
+        (0.03, 100_000, 1.09, None),
+        (0.03, 1_000, 1.31, None),
+        (0.0, 100_000, math.nan, None),
+    ],
+)
+def test_a_calibration_off_by_more_than_chance_is_warned_about(result, rate, examples, calibration, said):
+    entropy = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate) if rate else math.nan
+    of = {"auc": 0.7, "logloss": 0.9 * entropy, "ne": 0.9, "calibration": calibration}
+    several = of | {f"{name}_{label}": value for label in ("a", "b") for name, value in of.items()}
+    for metrics, texts in ((of, [""]), (several, [", a,", ", b,"])):
+        warnings = miscalibrated({"split": "test", **metrics, "examples": examples})
+        assert len(warnings) == (len(texts) if said else 0)
+        for warning, text in zip(warnings, texts, strict=False):
+            assert warning.startswith(f"warning: calibration of test{text} {said}")
+            assert "Compare the positive rates" in warning
+        assert summary(result | {"warnings": warnings}).splitlines()[2:-1] == warnings
 
 
 @pytest.mark.parametrize("nothing", [None, math.nan])

@@ -64,8 +64,24 @@ def test_a_workflow_takes_its_statistics_from_the_file(workflow, tmp_path):
     assert not any(feature.lacks for feature in found.data.features)
     list(write_statistics(found.data))
     assert workflow.with_settings({}) == found, "statistics of features that have some are computed as before"
-    (tmp_path / "features.json").write_text("[1, 2]")
-    with pytest.raises(ValueError, match=r"features.json, which data.statistics names, is not as `pipeline prepare"):
+
+
+DAMAGED = {
+    "no object": ("[1, 2]", ""),
+    "empty": ("", ""),
+    "deep": ("[" * 5000, "recursion limit"),
+    "a number": ('{"age_bucket": 3}', "'age_bucket' has 3, expected edges"),
+    "another field": ('{"age_bucket": {"edges": [1.0], "column": "price"}}', "'age_bucket' has .*, expected edges"),
+    "half": ('{"scaled": {"mean": 1.0}}', "'scaled' has .*, expected mean and std"),
+    "text": ('{"scaled": {"mean": "a", "std": 1.0}}', "Standardize.mean: expected a number"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), DAMAGED.values(), ids=DAMAGED)
+def test_damaged_statistics_are_one_message_with_the_file(workflow, tmp_path, content, said):
+    (tmp_path / "features.json").write_text(content)
+    named = r"features.json, which data.statistics names, is not as `pipeline prepare statistics` writes it \(.*"
+    with pytest.raises(ValueError, match=named + said):
         workflow.with_settings({})
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pipeline.storage.lock import InUse, RunLock
+from pipeline.storage.lock import InUse, RunLock, lock_file
 
 HOLD = """
 import sys, time
@@ -71,3 +71,44 @@ def test_a_link_to_a_run_directory_shares_its_lock(holder, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "run")
     with pytest.raises(InUse, match="in use by process"):
         RunLock(tmp_path / "link")
+
+
+MINE = "a private file\n"
+
+
+def linked(path, private):
+    path.symlink_to(private)
+
+
+FOREIGN = {
+    "a link": linked,
+    "a hard link": lambda path, private: path.hardlink_to(private),
+    "a pipe": lambda path, private: os.mkfifo(path),
+    "a folder": lambda path, private: path.mkdir(),
+    "other text": lambda path, private: path.write_text("notes"),
+}
+
+
+@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
+def test_a_file_that_is_no_lock_is_refused_and_unchanged(tmp_path, make):
+    private = tmp_path / "private"
+    private.write_text(MINE)
+    make(path := lock_file(tmp_path / "run"), private)
+    before = os.lstat(path)
+    with pytest.raises(ValueError, match=r"\.run\.lock is not a lock .*; move it away, or name another directory"):
+        RunLock(tmp_path / "run")
+    with RunLock(tmp_path / "run", reads=True):
+        assert (private.read_text(), os.lstat(path)) == (MINE, before)
+
+
+def test_readers_share_a_lock_that_they_never_write(holder, tmp_path):
+    with pytest.raises(InUse, match=f"process {holder.pid};"):
+        RunLock(tmp_path / "run", reads=True)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with RunLock(tmp_path / "run", reads=True) as lock, RunLock(tmp_path / "run", reads=True):
+        assert lock.path.read_text() == f"{holder.pid}\n"
+        with pytest.raises(InUse, match="in use by another process"):
+            RunLock(tmp_path / "run")
+    with RunLock(tmp_path / "other", reads=True) as lock:
+        assert not lock.path.exists()

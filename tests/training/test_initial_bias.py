@@ -85,7 +85,8 @@ def test_a_model_that_gives_probabilities_is_still_noticed(tmp_path):
     [
         (SharedBottom, {"bougth": 1.0}, "did you mean 'bought'"),
         (SharedBottom, float("nan"), "finite"),
-        (ESMM, -1.0, "a product of probabilities"),
+        (ESMM, -1.0, "is a part of that of 'click'; give a bias for each label, the second one below the first"),
+        (ESMM, {"bought": 1.0}, "the second one below the first"),
     ],
 )
 def test_a_bias_that_fits_no_label_or_model_is_refused(tmp_path, kind, bias, message):
@@ -99,6 +100,18 @@ def test_without_a_bias_no_hook_is_in_the_model(tmp_path):
     for bias in (0.0, {"click": 0.0}):
         workflow = make_workflow(tmp_path).with_settings({"model.initial_bias": bias})
         assert not build_model(workflow)._forward_hooks
+
+
+def test_esmm_begins_at_the_rate_of_each_label(tmp_path):
+    rates = {"click": 0.05, "bought": 0.002}
+    workflow = make_workflow(tmp_path, kind=ESMM, args={"hidden": (4,)}, labels=tuple(rates))
+    biases = {label: float(np.log(rate / (1 - rate))) for label, rate in rates.items()}
+    model = build_model(workflow.with_settings({"model.initial_bias": biases}))
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    sizes = len(workflow.data.numbers), len(workflow.data.categories), workflow.model.embedding_dim
+    logits = model(torch.zeros(3, sizes[0]), torch.zeros(3, *sizes[1:]), torch.zeros(3, 0))
+    assert torch.sigmoid(logits).detach().numpy() == pytest.approx(np.array([list(rates.values())] * 3))
 
 
 def test_training_begins_at_the_rate_of_the_bias(tmp_path):

@@ -1,6 +1,7 @@
 """A run that begins from another one, or from Parquet files, equals the plain trainer that begins with their rows."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from support.oracle.reference import Reference, key_of
 from support.runs.crew_threads import crew_driver
 from support.runs.harness import make_driver, printed, run
 
-from pipeline.api import FM, FromParquet, FromRun, open_run, train
+from pipeline.api import FM, Bucket, Calendar, Cross, FromParquet, FromRun, Standardize, open_run, train
 from pipeline.device.device import RAM
 from pipeline.driver.loop import DueCommit
 from pipeline.machine.threads import Whole
@@ -31,7 +32,9 @@ from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, RowStorage, 
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.shards import Shards
 from pipeline.storage.slab import Slab
+from pipeline.training.build import row_layout
 from pipeline.verify import main as verify
+from pipeline.warm_start.from_run import RunOrigin
 from pipeline.workflow import Workflow
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -139,6 +142,41 @@ def test_layers_of_equal_names_and_shapes_are_taken_and_others_named(
     kept = json.loads((tmp_path / "run" / "init_from.json").read_text())["taken"]
     assert all(line in said for line in kept)
     assert verify([str(tmp_path / "run")]) == 0
+
+
+BUCKET, CROSS, SCALE = (
+    Bucket(column="age", name="age_bucket", edges=(2.0, 5.0)),
+    Cross(columns=("country", "age_bucket"), name="both"),
+    Standardize(column="price", name="price_scaled", mean=0.0, std=1.0),
+)
+OTHERWISE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
+    "alike": ((BUCKET, CROSS, SCALE), []),
+    "edges": (
+        (BUCKET.model_copy(update={"edges": (2.0, 6.0)}), CROSS, SCALE),
+        ["table 'age_bucket' .*other edges", "table 'both' .*other inputs"],
+    ),
+    "inputs": ((BUCKET, Cross(columns=("age_bucket", "country"), name="both"), SCALE), ["table 'both' .*other inputs"]),
+    "scale": ((BUCKET, CROSS, SCALE.model_copy(update={"std": 2.0})), ["the layers .*'price_scaled'.*other std"]),
+    "another kind": (
+        (Calendar(column="age", unit="s", take={"day": "age_bucket"}), CROSS, SCALE),
+        ["table 'age_bucket' .*other kind, edges", "table 'both' "],
+    ),
+}
+
+
+def test_columns_made_otherwise_than_in_the_source_are_named(data_root: Path, tmp_path: Path) -> None:
+    def made(features: tuple[Any, ...]) -> Workflow:
+        settings = {"data.categories": ["age_bucket", "both"], "data.numbers": ["price_scaled"]}
+        return make_workflow(data_root).with_settings({"data.features": features} | settings)
+
+    make_driver(made((BUCKET, CROSS, SCALE)), folder := tmp_path / "source", **THREE_TIERS).run()
+    for features, expected in OTHERWISE.values():
+        workflow = made(features)
+        origin = RunOrigin(FromRun(run=folder), workflow, row_layout(workflow), {})
+        said = origin.remarks()[1:]
+        origin.close()
+        assert len(said) == len(expected), said
+        assert all(re.search(text, line) for text, line in zip(expected, said, strict=True)), said
 
 
 def test_narrow_rows_are_rounded_as_first_rows_are(
