@@ -13,6 +13,7 @@ import pyarrow as pa
 from pipeline.data.files import InputColumn, SchemaCheck, derived_of, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, name_of, split_identity
+from pipeline.features.settings import Cross, Lookup
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile, check_once, find, is_hidden, named, place_of, typed
 from pipeline.files.flat import open_file, type_with_sign
@@ -117,7 +118,7 @@ def _cuts(maker: CalendarMaker, file: DataFile, name: str) -> list[tuple[int, in
 def check_signs(columns: Iterable[InputColumn], data: Data, files: Mapping[DataFile, FileIdentity]) -> None:
     """Raises ValueError, with both files, if a column whose values are hashed has negative integers, and others from
     2^63 on, which may have the keys of these."""
-    hashed = [name for feature in data.features if feature.hashes for name in feature.reads]
+    hashed = [name for feature in data.features if isinstance(feature, Cross | Lookup) for name in feature.reads]
     for name in [*(column.name for column in columns if column.has_keys), *hashed]:
         kinds = " ".join({identity.types.get(name, "").partition(", indices")[0] for identity in files.values()})
         if "uint64" in kinds and re.search(r"\bint[0-9]", kinds):

@@ -11,6 +11,7 @@ from pipeline.features.settings import Cross
 from pipeline.features.side_files import SideFile
 from pipeline.features.values import expect
 from pipeline.kernels import hashing
+from pipeline.records import U64
 
 SPACE = "cross"
 """Namespace for hashes of the individual values."""
@@ -18,17 +19,22 @@ SPACE = "cross"
 
 def types(cross: Cross, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
     for name, kind in zip(cross.columns, found, strict=True):
-        if pa.types.is_floating(kind):
-            raise ValueError(f"column {name!r} has type {kind}; turn it into keys first, with a Bucket")
         expect(name, kind, "integers", "numbers", "text")
     return [pa.uint64()]
 
 
 def compute(cross: Cross, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
     salt = hashing.table_salt(SPACE)
-    crossed_N = hashes_of(given[0], SPACE)
-    for array in given[1:]:
+    crossed_N, *others = (_hashes(array, name) for array, name in zip(given, cross.columns, strict=True))
+    for hashes_N in others:
         # A sum does not depend on the order of its terms; hashing one term first makes the order of the columns matter.
         hashing.hash_integers(crossed_N, salt, crossed_N)
-        hashing.hash_integers(crossed_N + hashes_of(array, SPACE), salt, crossed_N)
+        hashing.hash_integers(crossed_N + hashes_N, salt, crossed_N)
     return [pa.array(crossed_N)]
+
+
+def _hashes(array: pa.Array, name: str) -> U64:
+    try:
+        return hashes_of(array, SPACE, f"column {name!r}")
+    except ValueError as error:
+        raise ValueError(f"{error}, or make keys of it with a Bucket") from None

@@ -17,7 +17,6 @@ from pipeline.features.side_files import NO_FILE, SideFile, side_file
 from pipeline.features.times import TimeInput
 from pipeline.files.description import Description
 from pipeline.files.find import place_of
-from pipeline.files.types import kind_of, whole
 
 if TYPE_CHECKING:
     from pipeline.features.rare import RareKeys
@@ -72,13 +71,13 @@ class Derived:
                     raise ValueError(f"makes column {twice[0]!r}, which already exists; give it another name")
                 if not feature.makes or not types.keys() >= {*feature.reads}:
                     continue
-                found = [self._read_as(name, types[name], feature.hashes) for name in feature.reads]
+                found = [self._read_as(name, types[name]) for name in feature.reads]
                 kinds = _code_of(feature.kind).types(feature, found, self._sides.get(n, NO_FILE))
             types |= dict(zip(feature.makes, kinds, strict=True))
             made += [pa.field(name, kind) for name, kind in zip(feature.makes, kinds, strict=True)]
         return pa.schema([*flat, *made], flat.metadata)
 
-    def _read_as(self, name: str, found: pa.DataType, hashes: bool) -> pa.DataType:
+    def _read_as(self, name: str, found: pa.DataType) -> pa.DataType:
         """Type in which a feature reads a column. Raises ValueError if its kind differs from that in training."""
         if name in self._times:
             return self._times[name].read(pa.chunked_array([], found)).type
@@ -86,7 +85,7 @@ class Derived:
             return found
         if said := self._described.difference(name, found):
             raise ValueError(f"column {name!r}, of type {found}, {said}; write it alike in all files")
-        return pa.int64() if hashes and kind_of(found) == "numbers" else found
+        return found
 
     def columns(
         self, names: Iterable[str], given: Callable[[str], pa.ChunkedArray], where: object
@@ -114,15 +113,9 @@ class Derived:
         for read in feature.reads:
             self._find(read, given, where, found)
         with _naming(f"{where}: {self._of(n)}"):
-            inputs = [self._input(read, found[read], feature.hashes) for read in feature.reads]
+            inputs = [_one_array(found[read]) for read in feature.reads]
             made = _code_of(feature.kind).compute(feature, inputs, self._sides.get(n, NO_FILE))
         found |= {out: pa.chunked_array([array]) for out, array in zip(feature.makes, made, strict=True)}
-
-    def _input(self, name: str, column: pa.ChunkedArray, hashes: bool) -> pa.Array:
-        if hashes and name not in self._maker and kind_of(column.type) == "numbers":
-            column = whole(column, f"column {name!r}")
-        combined = column.combine_chunks()
-        return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) and combined.num_chunks == 1 else combined
 
     def missing(self, name: str, names: Iterable[str]) -> list[str]:
         """Inputs of a column made by a feature that are not among these names."""
@@ -151,6 +144,11 @@ def inputs_of(features: Sequence[AnyFeature], names: Iterable[str]) -> list[str]
     for name in names:
         found |= dict.fromkeys(inputs_of(features, maker[name].reads) if name in maker else [name])
     return list(found)
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) and combined.num_chunks == 1 else combined
 
 
 @cache

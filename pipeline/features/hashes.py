@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.files.buffers import numeric_values, texts, validity
+from pipeline.files.types import kind_of, whole
 from pipeline.kernels import assemble, hashing
 from pipeline.records import U64
 
@@ -35,17 +36,20 @@ def hash_values(array: pa.Array, space: str, out: U64) -> str:
     return "text"
 
 
-def hashes_of(array: pa.Array, space: str) -> U64:
-    """[N] hashes of integers, booleans, texts, or a dictionary of those. Equal values have equal hashes, whatever their
-    type; null has a separate hash."""
+def hashes_of(array: pa.Array, space: str, what: str = "the column") -> U64:
+    """[N] hashes of integers, whole floats, booleans, texts, or a dictionary of those. Equal values have equal hashes,
+    whatever their type; null and NaN have a separate hash. Raises ValueError, which begins with `what`, if a float is
+    not whole."""
     missing = missing_of(space)
     if pa.types.is_null(array.type):
         return np.full(len(array), missing, np.uint64)
     out: U64 = np.empty(len(array), np.uint64)
     if pa.types.is_dictionary(array.type):
         indices, bits, at = numeric_values(array.indices)
-        assemble.take_keys(indices, bits, at, hashes_of(array.dictionary, space), missing, out)
+        assemble.take_keys(indices, bits, at, hashes_of(array.dictionary, space, what), missing, out)
         return out
+    if kind_of(array.type) == "numbers":
+        array = whole(pa.chunked_array([array]), what).combine_chunks()
     hash_values(array, space, out)
     bits, at = validity(array)
     if len(bits):

@@ -11,8 +11,7 @@ import pyarrow as pa
 from pipeline.features.hashes import hashes_of
 from pipeline.features.settings import Lookup
 from pipeline.features.side_files import SideFile, read_columns
-from pipeline.features.values import expect
-from pipeline.files.types import is_list, key_kind, kind_of, value_of
+from pipeline.files.types import NOTHING, is_list, key_kind, kind_of, whole
 from pipeline.records import U64
 
 SPACE = "lookup"
@@ -21,9 +20,8 @@ SPACE = "lookup"
 
 def types(lookup: Lookup, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:
     _, attributes, kind = _side_table(side, lookup.key, tuple(lookup.take))
-    expect(lookup.column, found[0], *("integers", "numbers") if kind == "integers" else ("text",))
-    if str(value_of(found[0])) in ("float", "double", "halffloat"):
-        raise ValueError(f"column {lookup.column!r} has type {found[0]}, expected {key_kind(found[0])} as in {side}")
+    if key_kind(found[0]) not in (NOTHING, kind):
+        raise ValueError(f"column {lookup.column!r} has type {found[0]}, expected {kind}, as {lookup.key!r} in {side}")
     if lists := [name for name in lookup.take if is_list(attributes[name].type)]:
         raise ValueError(f"{side}: column {lists[0]!r} has lists, and a lookup makes columns of single values only")
     return [attributes[name].type for name in lookup.take]
@@ -31,7 +29,7 @@ def types(lookup: Lookup, found: Sequence[pa.DataType], side: SideFile) -> list[
 
 def compute(lookup: Lookup, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
     keys_M, attributes, _ = _side_table(side, lookup.key, tuple(lookup.take))
-    keys_N = hashes_of(given[0], SPACE)
+    keys_N = hashes_of(given[0], SPACE, f"column {lookup.column!r}")
     at_N = np.searchsorted(keys_M, keys_N).clip(max=max(0, len(keys_M) - 1))
     is_found_N = keys_M[at_N] == keys_N if len(keys_M) else np.zeros(len(keys_N), np.bool_)
     places_N = pa.array(at_N, mask=~is_found_N)
@@ -43,9 +41,10 @@ def _side_table(side: SideFile, key: str, names: tuple[str, ...]) -> tuple[U64, 
     """Return the sorted hashes of a file's keys, its other columns in that order, and the kind of the keys. Raises
     ValueError if a key is null or occurs twice."""
     table = read_columns(side, (key, *names))
-    keys, kind = table.column(key).combine_chunks(), kind_of(table.column(key).type)
+    column, kind = table.column(key), key_kind(table.column(key).type)
     if kind not in ("integers", "text"):
-        raise ValueError(f"{side}: column {key!r} has type {keys.type}, expected integers or text")
+        raise ValueError(f"{side}: column {key!r} has type {column.type}, expected integers or text")
+    keys = (whole(column, f"{side}: column {key!r}") if kind_of(column.type) == "numbers" else column).combine_chunks()
     if keys.null_count:
         raise ValueError(f"{side}: column {key!r} has {keys.null_count:,} nulls; leave these rows out")
     keys_M = hashes_of(keys, SPACE)

@@ -35,8 +35,6 @@ class Feature(Strict):
         """Names of the columns that the feature makes."""
         return ()
 
-    hashes: ClassVar[bool] = False
-    """True if the feature hashes its inputs, so that whole numbers must be integers, as in a category."""
     side_field: ClassVar[str] = ""
     """Name of the field that contains the name of the feature's side file, if any."""
 
@@ -156,10 +154,9 @@ class Calendar(SeveralColumns):
 
 class Cross(Feature):
     """A column of 64-bit hashes of the values of two or more columns, in this order, without a vocabulary. Null is a
-    value like any other. Columns of lists are rejected."""
+    value like any other. Whole floats count as integers; columns of lists are rejected."""
 
     kind: Literal["cross"] = "cross"
-    hashes: ClassVar[bool] = True
     columns: Annotated[tuple[Name, ...], Field(min_length=2), OR_LIST]
     name: Name
     """Columns to read, and name of the column to make."""
@@ -179,11 +176,10 @@ class Lookup(SeveralColumns):
 
     kind: Literal["lookup"] = "lookup"
     side_field: ClassVar[str] = "file"
-    hashes: ClassVar[bool] = True
     file: Name
     """Parquet file, relative to `data.root`. Its checksum is part of the run, and a servable contains a copy."""
     key: Name
-    """The file's key column: integers or text, as in `column`."""
+    """The file's key column: integers (or whole floats) or text, as in `column`."""
     take: Annotated[dict[Name, Name], Field(min_length=1)]
     """Columns of the file, each with the name of the column to make from it."""
 

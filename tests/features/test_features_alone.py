@@ -156,6 +156,27 @@ def test_a_lookup_is_a_join_by_a_dictionary(kind, tmp_path):
     assert None in found["item_price"]
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_whole_floats_have_the_keys_of_integers(kind, tmp_path):
+    """In a cross, in a lookup's column and its file, also if another feature made them."""
+    whole, ids = pa.array([7, None, -3, 0, 2048]), pa.array([7, -3, 2048])
+    part = pa.array([7.0, 0.25]).cast(kind)
+    look = Lookup(column="a", file="items.parquet", key="id", take={"of": "of_a"})
+    features = [look, Cross(columns=("a", "of_a"), name="x")]
+    found = []
+    for cast in (pa.int64(), kind):
+        as_kind = [np.nan if n is None else n for n in whole.to_pylist()] if cast == pa.float64() else whole
+        pq.write_table(
+            pa.table({"id": ids.cast(cast), "of": pa.array([1, None, 5]).cast(cast)}), tmp_path / "items.parquet"
+        )
+        found.append(made(features, {"a": pa.array(as_kind).cast(cast)}, tmp_path))
+    assert found[0] == found[1]
+    assert found[1]["of_a"] == [1, None, None, None, 5]
+    for feature in features:
+        with pytest.raises(ValueError, match=r"column 'a' .*, and 0\.25 at row 1 is not an integer"):
+            made([look, feature][: 1 + (feature is not look)], {"a": part}, tmp_path)
+
+
 def write_counts(path, counts, columns=("c",)):
     table = pa.table({"value": list(counts), "count": list(counts.values())})
     pq.write_table(table.replace_schema_metadata({COLUMNS: json.dumps(columns)}), path)

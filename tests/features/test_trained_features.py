@@ -297,7 +297,7 @@ def request_of(table, inputs):
         (Bucket(column="agee", name="age_bucket", edges=(1.0,)), r"'age_bucket'.* is made of 'agee', which is miss"),
         (Bucket(column="age", name="user", edges=(1.0,)), r"makes column 'user', which already exists"),
         (Cross(columns=("history", "user"), name="age_bucket"), r"column 'history' has type list<.*>, expected int"),
-        (Cross(columns=("x0", "user"), name="age_bucket"), r"column 'x0' has type float, expected integers, and"),
+        (Cross(columns=("x0", "user"), name="age_bucket"), r"column 'x0' has type float.* keys of it with a Bucket"),
         (Calendar(column="when", take={"hour": "age_bucket"}, unit="s"), r"has type timestamp\[us, tz=UTC\], expected"),
         (Calendar(column="age", take={"hour": "age_bucket"}), r"column 'age' has type int32, which needs unit, or"),
         (Calendar(column="age", take={"hour": "age_bucket"}, form="%d.%m"), r"column 'age': .*correct the data, or"),
