@@ -153,7 +153,9 @@ def _choice(column: Column, whole: WholeNumbers) -> Choice:
     if kind == "time":
         return Choice(column, "time", str(column.type))
     if kind is None:
-        return Choice(column, "skip", f"no workflow reads {column.type}")
+        return Choice(
+            column, "skip", "several types" if column.note else f"no workflow reads {column.type}", column.note
+        )
     is_timed = bool(TIME_WORDS.search(words := words_of(name)))
     if kind == "lists of integers" and (is_timed or whole.are_times(name, named=False)):
         return Choice(column, "skip", "lists of times")
