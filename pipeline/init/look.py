@@ -17,11 +17,12 @@ from pipeline.files.types import concatenated
 from pipeline.init.columns import Look, described_column, unread_column, with_unread
 from pipeline.init.labels import LABEL_NAMES
 from pipeline.init.names import words_of
-from pipeline.init.text import LOOKED_AT_FILES, chosen_files, header_of, look_at_text
+from pipeline.init.text import chosen_files, header_of, look_at_text
 
 LOOKED_AT_ROWS = 200_000
 DECODED, ROW_GROUPS = 16, 48
-"""Maximum number of rows decoded per sampled row; and the number of row groups decoded in any case."""
+"""Maximum number of rows decoded per sampled row; but up to three row groups of a file, and ROW_GROUPS of all, are
+decoded in any case."""
 
 
 def look_at_labelled(
@@ -110,9 +111,7 @@ def _spread_rows(path: DataFile, names: Sequence[str], num_files: int) -> pa.Tab
     with open_file(path) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         groups = [group for group, size in enumerate(sizes) if size]
-        most = max(
-            -(-ROW_GROUPS // max(LOOKED_AT_FILES, num_files)), int(DECODED * quota * len(sizes) / max(1, sum(sizes)))
-        )
+        most = max(min(3, ROW_GROUPS // num_files), int(DECODED * quota * len(sizes) / max(1, sum(sizes))))
         if most < len(groups):
             edges = np.linspace(0, len(groups), most + 1).astype(int)
             groups = [groups[n] for n in draw.integers(edges[:-1], edges[1:])]

@@ -8,9 +8,10 @@ import json
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -34,11 +35,11 @@ from pipeline.prepare.text import has_backslashes, with_doubled_quotes
 from pipeline.prepare.times import DAYS
 from pipeline.records import I64
 
-LOOKED_AT_FILES, MOST_FILES = 16, 48
-"""Number of sampled files; and the maximum number if more are needed to see each value of the partitions."""
+LOOKED_AT_FILES = 48
+"""Maximum number of sampled files."""
 SAMPLE_BYTES, PLACES = 32 << 20, 16
 """Size of the sample in bytes; and the number of places in a file that it is read from."""
-STREAM_BYTES, EXPANDED = 128 << 20, 5
+STREAM_BYTES, EXPANDED = 64 << 20, 5
 """Maximum bytes of text read for the sample of a file that can only be read sequentially; and the expected ratio of
 text size to compressed size."""
 DELIMITERS = ",\t;|"
@@ -59,24 +60,21 @@ TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", r
 
 
 def chosen_files(paths: Sequence[DataFile]) -> list[int]:
-    """Indices of the files to sample, in order: a file for each value of the partitions, those with the fewest values
-    first, up to MOST_FILES; and others up to LOOKED_AT_FILES. They are drawn by hashes of their paths, since a regular
-    choice may coincide with a regular layout of folders: every 24th file may be of one hour."""
-    if len(paths) <= LOOKED_AT_FILES:
-        return [*range(len(paths))]
+    """Indices of the files to sample, in order: one for each value of the partitions, those with the fewest values
+    first, and others. They are drawn by hashes of their paths, since a regular choice may coincide with a regular
+    layout of folders: every 24th file may be of one hour."""
     shared = len(os.path.commonpath([*map(str, paths)]))
     drawn = sorted(range(len(paths)), key=lambda number: zlib.crc32(str(paths[number])[shared:].encode()))
-    files_of: dict[str, dict[str | None, int]] = {}
-    for number in drawn:
-        for name, value in paths[number].partitions:
-            files_of.setdefault(name, {}).setdefault(value, number)
+    if len(paths) <= LOOKED_AT_FILES:
+        return sorted(drawn)
+    file_of = {pair: number for number in reversed(drawn) for pair in paths[number].partitions}
+    num_values = Counter(name for name, _ in file_of)
     chosen, seen = dict[int, None](), set[tuple[str, str | None]]()
-    for name, file_of in sorted(files_of.items(), key=lambda item: len(item[1])):
-        for value, number in file_of.items():
-            if (name, value) not in seen and len(chosen) < MOST_FILES:
-                chosen[number] = None
-                seen.update(paths[number].partitions)
-    return sorted([*chosen, *(number for number in drawn if number not in chosen)][: max(len(chosen), LOOKED_AT_FILES)])
+    for pair, number in sorted(file_of.items(), key=lambda item: num_values[item[0][0]]):
+        if pair not in seen:
+            chosen[number] = None
+            seen.update(paths[number].partitions)
+    return sorted([*(chosen | dict.fromkeys(drawn))][:LOOKED_AT_FILES])
 
 
 def look_at_text(paths: Sequence[DataFile], skip: float | None = None, unread: Collection[str] = ()) -> Look:
@@ -155,35 +153,13 @@ def _read(
     for number in chosen:
         before = len(tables)
         for part, num_bytes in _parts(paths[number], format, SAMPLE_BYTES // len(chosen), skip):
-            tables.append(_without_headers(part.table, paths[number], format, skip))
+            tables.append(part.table)
             lines, seen = lines + part.num_lines, seen + num_bytes
             if part.last:
                 _refuse_total(paths[number], part.table)
         sizes.append(sum(table.num_rows for table in tables[before:]))
     rows = tuple(round(lines * stamp_of(str(path)).size / max(1, seen)) for path in paths)
     return pa.concat_tables(tables), np.repeat(chosen, sizes), rows
-
-
-def _without_headers(table: pa.Table, path: DataFile, format: Format, skip: float | None) -> pa.Table:
-    """A table of texts without the lines that repeat the header, as in joined files. Raises ValueError, with the first
-    such line, if `skip` is None."""
-    names = [name for name in table.column_names if name not in dict(path.partitions)]
-    if not format.header or not names or any(not pa.types.is_string(table.schema.field(name).type) for name in names):
-        return table
-    same = (pc.equal(pc.utf8_trim_whitespace(table.column(name)), name) for name in names)
-    again = reduce(pc.and_, (pc.fill_null(one, False) for one in same))
-    if not pc.any(again).as_py():
-        return table
-    if skip is None:
-        header = first_line(path)
-        with open_text(path)[0] as file:
-            lines = (number for number, line in enumerate(file, 1) if number > 1 and line.rstrip(b"\r\n") == header)
-            at = next((f": line {number:,}" for number in lines), "")
-        raise ValueError(
-            f"{path}{at}: the header again, as in joined files; remove each such line, or leave bad lines out "
-            "(--skip-bad 0.001: up to one in a thousand)"
-        )
-    return table.filter(pc.invert(again))
 
 
 def _parts(path: DataFile, format: Format, wanted: int, skip: float | None) -> Iterator[tuple[SourcePart, int]]:
@@ -330,7 +306,9 @@ def _of_json(
             table = read_objects(text)
             break
         except RefusedLine as error:
-            said = f"{paths[0]}: {error}, in a sample of the lines of all files; write the field in one form in all"
+            said = (
+                f"{paths[0]}: {error}, in a sample of the lines of all files; write the field in one form in all files"
+            )
             found = CHANGED.match(str(error))
             if not found or not _dropped(text, found[1]):
                 raise ValueError(said) from error

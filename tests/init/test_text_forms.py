@@ -286,7 +286,10 @@ def test_a_header_within_a_file_is_said_with_its_line(tmp_path, capsys, names):
     written(tmp_path / "log.csv", names, [*rows[:150], names, *rows[150:]])
     order = [str(tmp_path / "log.csv"), "--out", str(tmp_path / "my.py")]
     assert init(order) == 2
-    assert "log.csv: line 152: the header again, as in joined files; remove" in capsys.readouterr().err
+    assert (
+        "log.csv: line 152: the header again, as where files were joined; correct it, or leave bad lines out"
+        in capsys.readouterr().err
+    )
     assert init([*order, "--skip-bad", "0.01"]) == 0
     splits = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
     assert sum(split["rows"] for split in splits.values()) == 300
