@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
@@ -63,6 +64,8 @@ class Divided:
     """Value of prepare's --split; empty if `files` alone determine the split."""
     shares: tuple[float, float] = (HELD_OUT, HELD_OUT)
     """Shares of validation and test."""
+    held_N: NDArray[np.bool_] | None = None
+    """[N] True for rows of the sample that a time column holds out; None if `files` determine that, or chance."""
 
     def differences(self, rows: Mapping[str, int]) -> Iterator[str]:
         """Yield a warning for each split whose share of the rows differs from the announced one."""
@@ -189,7 +192,10 @@ def _by_column(look: Look, column: Column, share: float) -> Divided | str:
         ends = shown if form == "iso" else [str(begin * scale // 10**6) for begin in cut.begins] if scale else ends
     files = None if is_text else _whole_files(look, np.split(moments_N, np.cumsum(look.rows)[:-1]), cut)
     option = f"time:{name},validation_from={ends[0]},test_from={ends[1]}"
-    return Divided(cut.said(name, shown), files, option, cut.shares)
+    sample = look.sample.column(name)
+    sample_N = moments_of(sample.cast(value_of(sample.type)), form)
+    held_N = None if sample_N is None else sample_N >= cut.begins[0]
+    return Divided(cut.said(name, shown), files, option, cut.shares, held_N)
 
 
 def _cut(moments_M: I64, rows_M: I64, share: float, units: Mapping[str, int]) -> Cut | None:

@@ -100,8 +100,7 @@ def init_command(args: argparse.Namespace) -> int:
     look = look if args.skip_bad is None else labelled_rows(look, labels)
     choices = choose_roles(look, args.label, args.roles)
     divided = divide(look, choices)
-    if divided.files:
-        choices = fit_to_splits(choices, look, divided.files)
+    choices = fit_to_splits(choices, look, divided)
     choices = ask(choices) if args.ask else choices
     weight, group = (given_to(choices, role) for role in ("weight", "group"))
     print(table_of(look, choices))
