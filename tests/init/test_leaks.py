@@ -105,12 +105,17 @@ def test_the_worst_of_several_labels_decides(tmp_path):
     assert "x1 is kept, but it alone predicts the label (AUC 1.000" in found.warning
 
 
-def test_categories_with_new_values_in_held_out_files_stay(tmp_path, capsys):
+@pytest.mark.parametrize("form", ["files", "one file"])
+def test_categories_with_new_values_in_held_out_rows_stay(tmp_path, capsys, form):
+    days = []
     for day in range(10):
         columns, _ = log_of(0.3, 300, day)
-        pq.write_table(pa.table(columns | {"day_id": np.full(300, day)}), tmp_path / f"day_{day}.parquet")
+        days.append(pa.table(columns | {"day_id": np.full(300, day), "ts": np.full(300, 1_772_323_200 + day * 86_400)}))
+    files = {f"day_{n}": day for n, day in enumerate(days)} if form == "files" else {"all": pa.concat_tables(days)}
+    for name, table in files.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
     assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--label", "click"]) == 0
     said = capsys.readouterr().out
-    assert "warning: day_id has different values in the held-out files" in said
+    assert "warning: day_id has different values in the held-out rows" in said
     assert "to leave it out, --as day_id=nothing" in said
     assert "day_id" in {category.name for category in load(tmp_path / "my.py").data.categories}
