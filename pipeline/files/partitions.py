@@ -31,7 +31,10 @@ def check_equal(file: DataFile, name: str, values: pa.ChunkedArray | pa.Array) -
     with suppress(pa.ArrowException):
         if value is not None and len(known) == len(values):
             plain = known.cast(known.type.value_type) if pa.types.is_dictionary(known.type) else known
-            same = bool(pc.all(pc.equal(plain, pa.scalar(value).cast(plain.type)), min_count=0).as_py())
+            there = pc.equal(plain, pa.scalar(value).cast(plain.type))
+            if pa.types.is_floating(plain.type) and value.lower() == "nan":
+                there = pc.is_nan(plain)
+            same = bool(pc.all(there, min_count=0).as_py())
     if not same:
         other = next((one for one in values.unique().to_pylist() if str(one) != value), None)
         raise ValueError(
