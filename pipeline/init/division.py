@@ -122,13 +122,16 @@ def column_of(paths: Sequence[DataFile], name: str) -> pa.ChunkedArray:
 
 
 def moments_of(times: pa.ChunkedArray, form: str) -> NDArray[np.int64] | None:
-    """[N] integers in the order of the times: integers as they are; timestamps and texts, in this form or else in one
-    that all match, as microseconds since 1970. None if a time is missing, or the texts' form is unknown."""
+    """[N] integers in the order of the times: integers as they are; floats by their ranks; timestamps and texts, in
+    this form or else in one that all match, as microseconds since 1970. None if a time is missing, or the texts' form
+    is unknown."""
     if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
         form = form if form in DAYS else next(iter(forms_of(times)), "")
         times = pa.chunked_array([micros_of(times, form)]) if form else times
     elif pa.types.is_temporal(times.type):
         times = times.cast(pa.timestamp("us", getattr(times.type, "tz", None)), safe=False)
+    if pa.types.is_floating(times.type) and not np.isnan(floats_N := times.to_numpy()).any():
+        return np.unique(floats_N, return_inverse=True)[1]
     if times.null_count or not (pa.types.is_temporal(times.type) or pa.types.is_integer(times.type)):
         return None
     return np.asarray(times.cast(pa.int64()))
