@@ -34,8 +34,11 @@ def check_equal(file: DataFile, name: str, values: pa.ChunkedArray | pa.Array) -
     with suppress(pa.ArrowException):
         if value is not None and len(known) == len(values):
             plain = known.cast(known.type.value_type) if pa.types.is_dictionary(known.type) else known
-            forms = {pa.scalar(value), in_lower_case(pa.array([value]))[0]}
-            same = any(pc.all(pc.equal(plain, one.cast(plain.type)), min_count=0).as_py() for one in forms)
+            if pa.types.is_floating(plain.type) and value.lower() == "nan":
+                same = bool(pc.all(pc.is_nan(plain), min_count=0).as_py())
+            else:
+                forms = {pa.scalar(value), in_lower_case(pa.array([value]))[0]}
+                same = any(pc.all(pc.equal(plain, one.cast(plain.type)), min_count=0).as_py() for one in forms)
     if not same:
         other = next((one for one in map(as_python, values.unique()) if str(one) != value), None)
         raise ValueError(

@@ -21,7 +21,7 @@ class Choice:
     after_label: bool = False
     """True if the column's name suggests that it is known only after the label; its warning is then shown first."""
     is_suspect: bool = False
-    """True if the column alone predicts the label, so that it may be known only after the label; see `warning`."""
+    """True if the column is kept though it may be known only after the label; see `warning`."""
     either: bool = False
     """True for whole numbers that may be ids or amounts, judging by name and values."""
     given: str = ""
@@ -69,6 +69,12 @@ def given_role(column: Column, role: str, is_whole: bool) -> Choice:
 def as_option(column: Column, role: str) -> str:
     """Command-line option that assigns a role to a column."""
     return f"--as {shlex.quote(f'{column.name}={role}')}"
+
+
+def label_options(labels: Sequence[Choice]) -> str:
+    """Command-line options that name these columns as labels."""
+    texts = [f"{one.column.name}={one.values[1]}" if one.values else one.column.name for one in labels]
+    return " ".join(f"--label {shlex.quote(text)}" for text in texts)
 
 
 def of_role(choices: Sequence[Choice], role: str) -> list[Choice]:

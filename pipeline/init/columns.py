@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline.files.find import DataFile
 from pipeline.files.types import as_python, is_list, kind_of, value_of
-from pipeline.init.forms import Form
+from pipeline.init.forms import Form, nested_note
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import DAYS, micros_of
 from pipeline.records import I32, I64
@@ -81,15 +81,22 @@ def with_unread(sample: pa.Table, columns: Sequence[Column]) -> pa.Table:
     return pa.table({one.name: sample.column(one.name) if one.name in there else nulls for one in columns})
 
 
+def decoded(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values without a dictionary, and 16-bit floats, which Arrow cannot compare, as 32-bit ones."""
+    found = value_of(values.type)
+    return values.cast(pa.float32() if pa.types.is_float16(found) else found)
+
+
 def codes_of(values: pa.ChunkedArray) -> I32:
     """[N] code of each row's value; null has a code like any other value."""
-    plain = values.cast(value_of(values.type))
+    plain = decoded(values)
     return np.asarray(pc.index_in(plain, pc.unique(plain)).to_numpy(), np.int32)
 
 
 def described_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:
     """Description of a text column; texts in a time format have the kind "time"."""
-    column = replace(described_column(name, values), types=form.types, note=form.note)
+    column = described_column(name, values)
+    column = replace(column, types=form.types, note=form.note or column.note)
     if form.types.get("time") not in DAYS:
         return column
     known = values.drop_null()
@@ -106,20 +113,26 @@ def described_column(name: str, values: pa.ChunkedArray, limits: Mapping[str, tu
         return Column(
             name, found, None, len(values), values.null_count, len(values) - values.null_count, None, None, ()
         )
-    # Arrow cannot compare 16-bit floats.
-    flat = values = values.cast(pa.float32()) if pa.types.is_float16(found) else values
+    flat = decoded(values)
     if is_list(found):
         flat = pc.list_flatten(values)
-    different = pc.unique(flat.combine_chunks() if pa.types.is_dictionary(flat.type) else flat)
+    if pa.types.is_timestamp(flat.type) and flat.type.unit == "ns":
+        # Without pandas, nanoseconds have no Python objects.
+        flat = flat.cast(pa.timestamp("us", flat.type.tz), safe=False)
+    different = pc.unique(flat)
     different = different.filter(pc.is_valid(different)) if len(different) else different
     minimum = maximum = None
     ends, infinite = limits.get(name), False
     if kind in ("integers", "numbers", "time") and len(different):
-        known = flat.cast(flat.type.value_type) if pa.types.is_dictionary(flat.type) else flat
+        known = flat
         if pa.types.is_floating(known.type):
             infinite = any(map(math.isinf, ends or ())) or pc.any(pc.is_inf(known)).as_py() is True
             known = known.filter(pc.fill_null(pc.is_finite(known), False))
-        minimum, maximum = ends if ends and not infinite else map(as_python, pc.min_max(known).values())
+        # Row groups may lack statistics, and those of floats with NaN say nothing: the sample may reach further.
+        both = [*map(as_python, pc.min_max(known).values()), *(ends if ends and not infinite else ())]
+        both = [end for end in both if end is not None and end == end]
+        minimum, maximum = min(both, default=None), max(both, default=None)
     examples = tuple(map(as_python, different.slice(0, 3)))
     numbers = len(values), values.null_count, len(different)
-    return Column(name, found, kind, *numbers, minimum, maximum, examples, infinite)
+    note = nested_note(name, different) if kind == "text" else ""
+    return Column(name, found, kind, *numbers, minimum, maximum, examples, infinite, note=note)

@@ -31,6 +31,7 @@ BOOLS = r"^(true|True|TRUE|false|False|FALSE)$"
 SEPARATORS = ("|", "; ", ";", ", ", ",", "^", " ")
 ELEMENT = r"^[^\[\](){}]*$"
 """Pattern of an element between two separators. Brackets suggest a sentence, or the name of a browser."""
+NESTED = r"(?s)^\s*(\[.*\]|\{.*\})\s*$"
 FEWER, RECUR, LISTS = 2, 0.9, 0.2
 """Texts are lists if there are at least FEWER times fewer distinct elements than texts, at least a share RECUR of the
 elements recurs, and at least a share LISTS of the texts contains separators."""
@@ -96,6 +97,17 @@ def form_of(name: str, texts: pa.ChunkedArray) -> Form:
             f"values, {name}:number in the schema, with it in `nulls`"
         )
     return Form({"category": "string", "time": "string"}, note)
+
+
+def nested_note(name: str, texts: pa.Array) -> str:
+    """Advice on texts that are all JSON lists or objects; "" for other texts and bytes."""
+    is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
+    if not (is_text and len(texts) and _all(texts[:100], NESTED) and _all(texts, NESTED)):
+        return ""
+    return (
+        f"{name}: its texts are JSON lists or objects, each read as one value; write lists, and a model reads their "
+        "values one by one, or the fields that matter as columns"
+    )
 
 
 def _match(texts: pa.Array, pattern: str) -> pa.BooleanArray:

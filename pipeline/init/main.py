@@ -18,12 +18,13 @@ import pyarrow as pa
 from pipeline.arguments import init_arguments
 from pipeline.errors import refuse_remote, system_text
 from pipeline.files.find import DataFile, find, named, partitions_of
-from pipeline.init.choice import Choice, as_option, given_to, of_role
+from pipeline.init.choice import Choice, as_option, given_to, label_options, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.division import Division, divide, rate_of, shown_time, split_table
 from pipeline.init.labels import is_binary, labelled_rows
 from pipeline.init.look import look_at_labelled
 from pipeline.init.roles import ask, choose_roles, fit_to_splits, note_of, sequences_of, shared_table
+from pipeline.init.values import drafted_time
 from pipeline.machine import limits
 from pipeline.machine.allocator import return_freed_memory
 from pipeline.machine.aside import move_aside
@@ -141,6 +142,8 @@ def init_command(args: argparse.Namespace) -> int:
                 draft, categories=[_category(choice, choices, look) for choice in of_role(choices, "category")]
             )
     draft = with_sequences(draft, sequences)
+    times, files = [choice.column.name for choice in of_role(choices, "time")], [p for of in parts.values() for p in of]
+    draft = replace(draft, time=drafted_time(look, times, draft.columns, files))
     out.parent.mkdir(parents=True, exist_ok=True)
     known = write_numbers(draft, root, numbers) if draft.numbers else []
     for name in (name for name in draft.numbers if name not in known):
@@ -196,7 +199,7 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
         )
     worst_first = sorted(choices, key=lambda choice: not choice.after_label)
     lines += [f"warning: {choice.warning}" for choice in worst_first if choice.warning]
-    return "\n".join([*lines, *(f"note: {note}" for note in map(_note, choices) if note)])
+    return "\n".join([*lines, *(f"note: {note}" for choice in choices if (note := _note(choice, choices)))])
 
 
 def files_of(look: Look) -> str:
@@ -204,7 +207,7 @@ def files_of(look: Look) -> str:
     return f"{len(look.paths):,} file{'s' * (len(look.paths) > 1)}"
 
 
-def _note(choice: Choice) -> str:
+def _note(choice: Choice, choices: Sequence[Choice]) -> str:
     """Doubt about a column's role, and the option that changes it; empty if there is none or a warning covers it."""
     column = choice.column
     if choice.role in ("category", "skip") and column.note and column.kind not in ("time", None):
@@ -212,7 +215,11 @@ def _note(choice: Choice) -> str:
     if choice.given or choice.warning or choice.role not in ("number", "category"):
         return ""
     if is_binary(column):
-        return f"{column.name}: 0 and 1, like an outcome; if known only after the label, {as_option(column, 'nothing')}"
+        return (
+            f"{column.name}: 0 and 1, like an outcome, and kept as a {choice.role}; if it is one more label, "
+            f"{label_options([*of_role(choices, 'label'), choice])}; if known only after the label, "
+            f"{as_option(column, 'nothing')}"
+        )
     if not choice.either:
         return ""
     if choice.role == "number":

@@ -13,15 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.init.choice import Choice, as_option, given_role, of_role, split_role
-from pipeline.init.columns import Column, Look, codes_of
+from pipeline.init.choice import Choice, as_option, given_role, label_options, of_role, split_role
+from pipeline.init.columns import Column, Look, decoded
 from pipeline.init.division import Divided, Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
-from pipeline.init.measures import binned_known, held_out_rates, rank_auc
-from pipeline.init.names import OUTCOME_WORDS, TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
+from pipeline.init.measures import are_nothing, auc_error, codings, held_out_rates, rank_auc
+from pipeline.init.names import (
+    INDEX_NAMES,
+    OUTCOME_WORDS,
+    THING_WORDS,
+    TIME_WORDS,
+    WEIGHT_WORDS,
+    role_by_name,
+    words_of,
+)
 from pipeline.init.values import F8, WholeNumbers
 from pipeline.prepare.draft import DraftedSequence
-from pipeline.records import I32
 
 VERY_FEW = 8
 """Maximum number of distinct whole numbers for which a column is a category even if its name suggests amounts. With few
@@ -30,11 +37,12 @@ HASHED = 1 << 31
 """Whole numbers from this value on are hashes or identifiers."""
 LARGEST = float(np.finfo(np.float32).max)
 """Largest value allowed in a number column."""
-ENOUGH = 20
-"""Minimum number of rows per label value for a meaningful AUC."""
-SUSPECT_AUC, TWIN_AUC = 0.9, 0.6
-"""AUC of a single column, on rows not used for its rates, from which the user is warned. The second threshold is for
-columns of 0 and 1, which may be labels too, and for columns named like an outcome."""
+ENOUGH, SURE = 20, 200
+"""Minimum number of rows per label value for judging a column, and for leaving it out by its AUC."""
+SURE_AUC, SUSPECT_AUC, TWIN_AUC = 0.98, 0.9, 0.6
+"""AUC of a single column, on rows not used for its rates: it is left out if the 95 % interval is above the first, and
+the user is warned from the second, or the third for columns of 0 and 1, which may be labels too, and for columns named
+like an outcome."""
 UNSEEN_SHARE = 0.05
 """Share of held-out rows with a value seen in training, up to which the user is warned about a category."""
 SHARED_VALUES = 0.8
@@ -58,9 +66,8 @@ def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -
         if column.name in given and column.name not in made:
             is_whole = column.kind == "numbers" and whole.are_whole(column.name)
             made[column.name] = given_role(column, given[column.name], is_whole)
-    choices = [made.get(column.name) or _choice(column, whole) for column in look.columns]
-    telling = [label_N for label_N in labels_N if min(label_N.sum(), (1 - label_N).sum()) >= ENOUGH]
-    choices = [choice if choice.column.name in made else _warned(choice, look, telling) for choice in choices]
+    choices = [made.get(column.name) or _choice(column, look, whole) for column in look.columns]
+    choices = [c if c.column.name in made else _judged(_unless_damaged(c), look, chosen, labels_N) for c in choices]
     return _with_category([*choices])
 
 
@@ -142,7 +149,7 @@ def note_of(sequence: DraftedSequence, choices: Sequence[Choice]) -> str:
     )
 
 
-def _choice(column: Column, whole: WholeNumbers) -> Choice:
+def _choice(column: Column, look: Look, whole: WholeNumbers) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
     unique = column.num_different == known and whole.are_unique(column.num_different, known)
@@ -156,6 +163,9 @@ def _choice(column: Column, whole: WholeNumbers) -> Choice:
         return Choice(
             column, "skip", "several types" if column.note else f"no workflow reads {column.type}", column.note
         )
+    if kind == "text" and (stem := _variant_of(column, look)) is not None:
+        said = f"{stem} is a VARIANT, whose bytes no workflow reads: write the fields that matter as columns"
+        return Choice(column, "skip", "a part of a VARIANT", said if name.endswith(".value") else "")
     is_timed = bool(TIME_WORDS.search(words := words_of(name)))
     if kind == "lists of integers" and (is_timed or whole.are_times(name, named=False)):
         return Choice(column, "skip", "lists of times")
@@ -173,10 +183,14 @@ def _choice(column: Column, whole: WholeNumbers) -> Choice:
         said = f"{name} looks like a weight of the rows: if it is one, {as_option(column, 'weight')}"
         return Choice(column, "skip", "its name says it is a weight", said)
     by_name = role_by_name(name)
+    if INDEX_NAMES.fullmatch(name):
+        return _row_number(column, "its name says it is an index of pandas")
+    if whole.are_times(name, is_timed):
+        return Choice(column, "time", "numbers that are days or hours, or grow like a clock's")
     if kind == "numbers" and not (whole.are_whole(name) and (by_name == "category" or column.num_nulls)):
         return _number(column, "floats")
-    if whole.are_times(name, is_timed):
-        return Choice(column, "time", "whole numbers that are days, or grow like a clock's")
+    if whole.are_row_numbers(name) and not THING_WORDS.search(words):
+        return _row_number(column, "it rises from row to row in each file")
     if by_name == "category":
         return _unless_unique(column, unique and not words.startswith(("user", "item")), "its name says so")
     if column.num_different <= VERY_FEW:
@@ -214,13 +228,8 @@ def _unless_absent(choice: Choice, look: Look, division: Division) -> Choice:
 
 
 def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Choice:
-    values = look.sample.column(choice.column.name)
-    if (
-        choice.role != "category"
-        or choice.given
-        or choice.column.kind not in ("integers", "text", "numbers")
-        or pa.types.is_dictionary(values.type)
-    ):
+    values = decoded(look.sample.column(choice.column.name))
+    if choice.role != "category" or choice.given or choice.column.kind not in ("integers", "text", "numbers"):
         return choice
     known = pc.unique(values.filter(pa.array(~held_N)))
     held = values.filter(pa.array(held_N))
@@ -243,6 +252,27 @@ def _unless_unique(column: Column, unique: bool, why: str) -> Choice:
     return Choice(column, "skip", "unique per row", said)
 
 
+def _row_number(column: Column, why: str) -> Choice:
+    said = f"{column.name} is left out as a number of the row, of which nothing can be learned: {why}; to use it, "
+    said += f"{as_option(column, 'category')}, or if it is a time, {as_option(column, 'time')}"
+    return Choice(column, "skip", "a number of the row", said)
+
+
+def _unless_damaged(choice: Choice) -> Choice:
+    """Leave out a category of floats that are beyond the whole numbers that their type holds exactly."""
+    column = choice.column
+    if choice.role != "category" or column.types or not pa.types.is_floating(column.type):
+        return choice
+    exact = 2.0 ** (np.finfo(column.type.to_pandas_dtype()).nmant + 1)
+    if not (beyond := [end for end in (column.minimum, column.maximum) if abs(end) > exact]):
+        return choice
+    said = (
+        f"{column.name} is left out: ids such as {beyond[0]:.0f} are beyond {exact:,.0f}, from which on {column.type} "
+    )
+    said += "merges different ids; write them as integers or text"
+    return Choice(column, "skip", f"ids beyond what {column.type} holds exactly", said)
+
+
 def _number(column: Column, why: str) -> Choice:
     ends = [end for end in (column.minimum, column.maximum) if end is not None]
     if beyond := [end for end in ends if abs(end) > LARGEST]:
@@ -255,33 +285,52 @@ def _number(column: Column, why: str) -> Choice:
     return Choice(column, "number", why, said if column.infinite else "")
 
 
-def _warned(choice: Choice, look: Look, labels: Sequence[F8]) -> Choice:
-    """Add a warning to a feature that alone predicts a label: it may be known only after the label."""
-    column = choice.column
-    if not labels or choice.role not in ("number", "category") or (column.kind or "").startswith("lists"):
+def _variant_of(column: Column, look: Look) -> str | None:
+    """Name of the VARIANT of which Parquet stores a column of bytes; None for other columns."""
+    stem = column.name.rpartition(".")[0]
+    pair = [one for one in look.columns if one.name in (f"{stem}.metadata", f"{stem}.value")]
+    return stem if column in pair and [pa.types.is_binary(one.type) for one in pair] == [True, True] else None
+
+
+def _judged(choice: Choice, look: Look, labels: Sequence[Choice], labels_N: Sequence[F8]) -> Choice:
+    """Leave out a feature or time that alone predicts a label, as what is known only after it does, or if that is not
+    sure, add a warning."""
+    column, found, sure = choice.column, [0.0], False
+    if choice.role not in ("number", "category", "time"):
         return choice
-    codes_N = _codes(choice, look.sample.column(column.name))
-    half_N = np.random.default_rng(0).random(len(codes_N)) < 0.5
-    auc = max(rank_auc(held_out_rates(codes_N, label_N.astype(np.float32), half_N), label_N > 0) for label_N in labels)
+    values = decoded(look.sample.column(column.name))
+    # The stream of seed 0 may have made the labels of an example log.
+    half_N = np.random.default_rng(0x68616C66).random(len(values)) < 0.5
     by_name = bool(OUTCOME_WORDS.search(words_of(column.name)))
-    if auc < (TWIN_AUC if by_name or is_binary(column) else SUSPECT_AUC):
+    for label_N in labels_N:
+        positive_N = label_N > 0
+        if (num_rows := min(positive_N.sum(), (~positive_N).sum())) < ENOUGH:
+            continue
+        are_positive_N = are_nothing(values) == positive_N
+        sure |= bool(are_positive_N.all() or not are_positive_N.any())
+        for codes_N in codings(values, choice.role == "number"):
+            rates_N = held_out_rates(codes_N, label_N.astype(np.float32), half_N)
+            found.append(rank_auc(rates_N, positive_N))
+            sure |= num_rows >= SURE and found[-1] - 1.96 * auc_error(rates_N, positive_N) > SURE_AUC
+    alone = f"it alone predicts the label (AUC {max(found):.3f} on held-out rows)"
+    if sure:
+        role = "list" if (column.kind or "").startswith("lists") else choice.role
+        said = f"{column.name} is left out: {alone}, as what is known after it does; {as_option(column, role)} keeps it"
+        return Choice(column, "skip", "it alone predicts the label", said, after_label=by_name)
+    if max(found) < (TWIN_AUC if by_name or is_binary(column) else SUSPECT_AUC):
         return choice
-    alone = f"it alone predicts the label (AUC {auc:.3f} on held-out rows)"
-    said = (
-        f"{column.name} seems, by its name, to be known only after the label, and {alone}: leave it out, "
-        f"{as_option(column, 'nothing')}, unless it is known before"
-        if by_name
-        else f"{column.name} is kept, but {alone}: if it is known only after the label, {as_option(column, 'nothing')}"
-    )
+    so_far = "seems, by its name, to be known only after the label, and" if by_name else "is kept, but"
+    said = f"{column.name} {so_far} {alone}: if it is known only after the label, {as_option(column, 'nothing')}"
+    said += f"; if it is one more label, {label_options([*labels, choice])}" if is_binary(column) else ""
     said = "; ".join(filter(None, (said, choice.warning)))
     return replace(choice, warning=said, after_label=by_name, is_suspect=True)
 
 
 def ask(choices: Sequence[Choice]) -> list[Choice]:
-    """Ask on the terminal whether to keep each column that alone predicts the label. Without a terminal or an answer,
-    the column is kept. Raises ValueError if no category is left."""
+    """Ask on the terminal whether to keep each doubtful column (`Choice.is_suspect`). Without a terminal or an answer,
+    it is kept. Raises ValueError if no category is left."""
     if not sys.stdin.isatty():
-        print("--ask: the input is not a terminal, so all columns are kept without asking")
+        print("--ask: the input is not a terminal, so doubtful columns are kept without asking")
         return list(choices)
     return _with_category([_kept(choice) if choice.is_suspect else choice for choice in choices])
 
@@ -294,11 +343,3 @@ def _kept(choice: Choice) -> Choice:
     if not answer.strip().lower().startswith("n"):
         return choice
     return replace(choice, role="skip", given="nothing", why="left out by --ask", warning="", is_suspect=False)
-
-
-def _codes(choice: Choice, values: pa.ChunkedArray) -> I32:
-    """[N] code of each row's value, or of its bin if it is a number; null has a separate code."""
-    if choice.role == "category":
-        return codes_of(values)
-    floats_N = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
-    return binned_known(floats_N, np.isfinite(floats_N))

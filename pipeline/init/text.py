@@ -267,7 +267,11 @@ def _lines(path: DataFile) -> list[str]:
 def _first_line(path: DataFile) -> str:
     line = first_line(path)
     if b"\0" in line:
-        raise ValueError(f"{path} is neither Parquet nor text; `pipeline prepare` reads other formats and .gz and .zst")
+        raise ValueError(
+            f"{path} is neither Parquet nor text: write it as Parquet, of Lance in Python by "
+            "pyarrow.parquet.write_table(lance.dataset(FOLDER).to_table(), FILE); `pipeline prepare` reads other "
+            "formats of text, and .gz and .zst"
+        )
     return line.decode(errors="replace")
 
 

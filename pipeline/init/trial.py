@@ -185,7 +185,8 @@ def rows_of(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequ
     the rows of some groups, else random rows."""
     features = [*draft.numbers, *(category.name for category in draft.categories)]
     time = next((choice.column for choice in of_role(choices, "time")), None)
-    names = dict.fromkeys([*draft.labels, *features, *filter(None, (draft.weight, draft.group))])
+    of_calendar = draft.time.column if draft.time else ""
+    names = dict.fromkeys([*draft.labels, *features, *filter(None, (of_calendar, draft.weight, draft.group))])
     if files.get("validation"):
         train, whole = sampled(files["train"], list(names))
         return Rows(train, sampled(files["validation"], list(names))[0], "the validation split", whole)
@@ -234,7 +235,7 @@ def _border(moments_N: I64) -> int | None:
 
 def _of_some(codes_N: I32 | I64) -> NDArray[np.bool_]:
     """[N] True for rows with codes drawn at random, about HELD_OUT of the codes."""
-    drawn = np.random.default_rng(0).random(int(codes_N.max(initial=0)) + 1) < HELD_OUT
+    drawn = np.random.default_rng(0x68656C64).random(int(codes_N.max(initial=0)) + 1) < HELD_OUT
     return np.asarray(drawn[codes_N])
 
 

@@ -6,17 +6,20 @@ for identifiers unless their values show that they are amounts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.files.find import DataFile
+from pipeline.files.flat import open_file
 from pipeline.files.types import is_list
-from pipeline.init.columns import Look
+from pipeline.init.columns import Look, decoded
+from pipeline.prepare.draft import DraftedTime, suffixes
 from pipeline.prepare.schema import Role
-from pipeline.prepare.times import forms_of, micros_of
+from pipeline.prepare.times import forms_of
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
@@ -40,8 +43,18 @@ ZERO, UNEVEN, EVEN = 0.1, 0.25, 0.1
 distribution, and the maximum distance for keys."""
 LOW = 0.05
 """Maximum share of the range that contains half of the rows, for amounts with a few very large values."""
-EPOCH, CLOCKS = (10**9, 2 * 10**9), (1, 10**3, 10**6, 10**9)
-"""Seconds since 1970 for times between 2001 and 2033, and the factors for seconds, milli-, micro- and nanoseconds."""
+EPOCH, CLOCKS, UNITS = (10**9, 2 * 10**9), (1, 10**3, 10**6, 10**9), ("s", "ms", "us", "ns")
+"""Seconds since 1970 for times between 2001 and 2033, and the factors and names of seconds to nanoseconds."""
+DIGITS = ("%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%y%m%d%H")
+"""Formats of times as decimal digits."""
+TEXTS = [
+    f"{date}{clock}"
+    for date in ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+    for clock in (" %H:%M:%S", "T%H:%M:%S", " %H:%M:%SZ", "T%H:%M:%SZ", " %H:%M", "T%H:%M")
+]
+"""Formats of times in text."""
+MIN_STEPS = 100
+"""Minimum number of steps from row to row that show a number of the row."""
 
 
 class WholeNumbers:
@@ -54,8 +67,7 @@ class WholeNumbers:
 
     def forms(self, name: str) -> list[str]:
         """Time formats that all texts of a column match; most columns are ruled out by the first texts."""
-        values = self._look.sample.column(name)
-        texts = pc.unique(values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values)
+        texts = pc.unique(decoded(self._look.sample.column(name)))
         is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
         return forms_of(texts) if is_text and forms_of(texts[:100]) else []
 
@@ -71,24 +83,31 @@ class WholeNumbers:
         return bool((values_M == np.trunc(values_M)).all())
 
     def are_times(self, name: str, named: bool) -> bool:
-        """True for days written as 20260131, with or without a trailing hour, and for numbers in the range of a clock.
-        Unless the name says that they are times (`named`), the latter must also increase from row to row within each
-        file or list, and span at least an hour."""
+        """True for numbers whose decimal digits are times, and for numbers in the range of a clock. Unless the name
+        says that they are times (`named`), the latter must also increase from row to row within each file or list, and
+        span at least an hour."""
         values_M = self._counts(name)[0]
-        if len(values_M) > 2 and any(_are_days(values_M, hours) for hours in (1, 100)):
-            return True
-        scales = [s for s in CLOCKS if len(values_M) and EPOCH[0] * s <= values_M[0] and values_M[-1] <= EPOCH[1] * s]
-        if not scales or (not named and values_M[-1] - values_M[0] < 3600 * scales[0]):
+        clock = clock_of(values_M)
+        if named or not clock or clock.startswith("%"):
+            return bool(clock)
+        if len(values_M) <= FEW or values_M[-1] - values_M[0] < 3600 * CLOCKS[UNITS.index(clock)]:
             return False
-        if named:
-            return True
+        steps_N = self._steps(name)
+        return len(steps_N) > 0 and bool((steps_N >= 0).mean() > UNIQUE_SHARE)
+
+    def are_row_numbers(self, name: str) -> bool:
+        """True if values increase from each row of a file to the next."""
+        steps_N = self._steps(name)
+        return len(steps_N) >= MIN_STEPS and bool((steps_N > 0).all())
+
+    def _steps(self, name: str) -> F8:
+        """[N] differences of known values that follow each other in a file, or in a list."""
         values, within_N = self._look.sample.column(name), self._look.file_of
         if is_list(values.type):
             within_N = pc.list_parent_indices(values.combine_chunks()).to_numpy()
-        values_N = _floats(values)
+        values_N = floats_of(values)
         known_N = np.isfinite(values_N)
-        rises_N = (np.diff(values_N[known_N]) >= 0) | (np.diff(within_N[known_N]) != 0)
-        return len(values_M) > FEW and bool(rises_N.mean() > UNIQUE_SHARE)
+        return np.diff(values_N[known_N])[np.diff(within_N[known_N]) == 0]
 
     def role(self, name: str) -> tuple[Role, str, bool]:
         """Role of whole numbers, the reason, and whether the opposite role is also possible."""
@@ -113,13 +132,13 @@ class WholeNumbers:
     def _counts(self, name: str) -> tuple[F8, I8]:
         """[M] distinct finite values, sorted, and [M] their frequencies."""
         if name not in self._counted:
-            values_N = _floats(self._look.sample.column(name))
+            values_N = floats_of(self._look.sample.column(name))
             self._counted[name] = np.unique(values_N[np.isfinite(values_N)], return_counts=True)
         return self._counted[name]
 
     def _rates(self, name: str) -> Iterator[tuple[float, F8]]:
         """Yield for each label its mean where the column has a value, and [M] its sum over the rows of each value."""
-        values_N = _floats(self._look.sample.column(name))
+        values_N = floats_of(self._look.sample.column(name))
         known_N = np.isfinite(values_N)
         places_N = np.searchsorted(self._counts(name)[0], values_N[known_N])
         for label_N in self._labels:
@@ -192,23 +211,72 @@ class WholeNumbers:
         return False
 
 
-def _are_days(values_M: F8, hours: int) -> bool:
-    """True if all values are calendar days from 2001 to 2032. `hours`: 100 if an hour follows the day, else 1."""
-    days_M, hour_M = np.divmod(values_M, hours)
-    if not (days_M[0] >= 2001_01_01 and days_M[-1] <= 2032_12_31 and hour_M.max() < 24):
-        return False
-    texts = pa.array(days_M.astype(np.int64)).cast(pa.string())
-    dashed = pc.replace_substring_regex(texts, "^(.{4})(..)(..)$", r"\1-\2-\3")
-    return micros_of(dashed, "iso").null_count == 0
+def drafted_time(
+    look: Look, times: Sequence[str], columns: Collection[str], files: Iterable[DataFile]
+) -> DraftedTime | None:
+    """The first of the columns `times` without nulls that has hours and that `Calendar` can read in all rows; None if
+    there is none. `columns`: those of the Parquet files `files`."""
+    for name in (name for name in times if name in columns and not look.sample.column(name).null_count):
+        values, clock, zone = decoded(look.sample.column(name)), "", ""
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            clock = next((form for form in TEXTS if _are_in(form, values[:100]) and _are_in(form, values)), "")
+        elif pa.types.is_integer(values.type):
+            clock = clock_of(np.unique(floats_of(values)))
+        elif pa.types.is_timestamp(values.type):
+            # The zone of a place has local hours; a fixed offset is no name that `Calendar` takes.
+            zone = values.type.tz if "/" in (values.type.tz or "") else ""
+        if form := clock if "%" in clock else "":
+            values = pc.strptime(values.cast(pa.string()), form, "s")
+        elif clock:
+            values = values.cast(pa.int64()).cast(pa.timestamp(clock))
+        elif not pa.types.is_timestamp(values.type):
+            continue
+        parts = {"hour": pc.hour(values), "weekday": pc.day_of_week(values)}
+        taken = [part for part, of_N in parts.items() if pc.count_distinct(of_N).as_py() > 1]
+        opened = map(open_file, files if form else ())
+        read = (file.iter_batches(1 << 16, columns=[name], use_threads=False) for file in opened)
+        if "hour" in taken and all(_are_in(form, batch.column(0)) for batches in read for batch in batches):
+            ends = suffixes(columns, [f"_{part}" for part in taken])
+            settings = {"zone": zone} if zone else {"form" if form else "unit": clock} if clock else {}
+            return DraftedTime(name, {part: name + end for part, end in zip(taken, ends, strict=True)}, settings)
+    return None
 
 
-def _floats(values: pa.ChunkedArray) -> F8:
-    """[N] values of a column, or of its concatenated lists; null becomes NaN."""
+def _are_in(form: str, values: pa.ChunkedArray | pa.Array) -> bool:
+    """True if all texts, or digits of integers, are times in this format."""
+    return pc.strptime(values.cast(pa.string()), form, "s", error_is_null=True).null_count == 0
+
+
+def clock_of(values_M: F8) -> str:
+    """How sorted distinct numbers say times: the format of their decimal digits, such as "%Y%m%d%H" for 2026013107, or
+    the unit since 1970 that puts all of them between 2001 and 2033; "" if neither is possible."""
+    # Shorter numbers are often ids.
+    is_long = (
+        len(values_M) > 2
+        and 10_01_01_00 <= values_M[0] <= values_M[-1] < 10**14
+        and (values_M == np.trunc(values_M)).all()
+    )
+    for form in DIGITS if is_long else ():
+        rest_M, part_M = values_M.astype(np.int64), dict.fromkeys("HMS", np.zeros(1, np.int64))
+        for part in form[:0:-2]:
+            rest_M, part_M[part] = np.divmod(rest_M, 10_000 if part == "Y" else 100)
+        year_M, month_M, day_M = part_M.get("Y", 2000 + part_M.get("y", 0)), part_M["m"], part_M["d"]
+        months_M = ((year_M - 1970) * 12 + np.clip(month_M, 1, 12) - 1).astype("datetime64[M]")
+        good_M = (rest_M == 0) & (year_M >= 2001) & (year_M <= 2032) & (month_M >= 1) & (month_M <= 12) & (day_M >= 1)
+        good_M &= (months_M.astype("datetime64[D]") + (day_M - 1)).astype("datetime64[M]") == months_M
+        if (good_M & (part_M["H"] < 24) & (part_M["M"] < 60) & (part_M["S"] < 60)).all():
+            return form
+    scales = zip(CLOCKS, UNITS, strict=True) if len(values_M) else ()
+    return next((u for s, u in scales if EPOCH[0] * s <= values_M[0] and values_M[-1] <= EPOCH[1] * s), "")
+
+
+def floats_of(values: pa.ChunkedArray) -> F8:
+    """[N] values of a column, or of its concatenated lists; null becomes NaN, and times counts of their unit."""
     if is_list(values.type):
         values = pc.list_flatten(values)
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+    if pa.types.is_temporal(values.type):
+        values = values.cast(pa.int32() if values.type == pa.date32() else pa.int64())
+    return np.asarray(decoded(values).cast(pa.float64(), safe=False).to_numpy())
 
 
 def _spread(counts_M: I8, sums_M: F8, mean: float) -> float:

@@ -98,6 +98,17 @@ class DraftedSequence:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftedTime:
+    """Time of which the workflow makes categories by `Calendar`."""
+
+    column: str
+    take: Mapping[str, str]
+    """Part of the time, such as hour -> name of the category."""
+    settings: Mapping[str, str]
+    """Other settings of `Calendar`: unit, form or zone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """Complete input for writing a workflow file."""
 
@@ -125,6 +136,7 @@ class Draft:
     group: str = ""
     """Column that defines groups for per-group metrics, if any."""
     sequences: Sequence[DraftedSequence] = ()
+    time: DraftedTime | None = None
     recipe: Recipe = DEEP
     epochs: int | None = None
     """Number of epochs of a workflow without a validation split; None: the rule of thumb."""
@@ -181,7 +193,7 @@ def workflow_text(draft: Draft) -> str:
 def _head(draft: Draft) -> Iterator[str]:
     used = ["Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", draft.kind, draft.rule]
     used += [*(["Bucket", "Number", "Standardize"] * bool(draft.numbers)), *(["Plateau"] * draft.stops)]
-    used += ["Metrics"] * bool(draft.group) + ["Sequence"] * bool(draft.read)
+    used += ["Metrics"] * bool(draft.group) + ["Sequence"] * bool(draft.read) + ["Calendar"] * bool(draft.time)
     yield f'"""{draft.kind} on {draft.what}.\n\n{BEGINNING}\n"""\n\nfrom pathlib import Path\n'
     yield "from pipeline.api import ("
     yield from (f"    {name}," for name in sorted(used))
@@ -203,12 +215,19 @@ def _data(draft: Draft) -> Iterator[str]:
     if draft.weight:
         yield f"        weight={quoted(draft.weight)},"
     scaled, bucket = suffixes(draft.columns)
+    made = list[str]()
+    if time := draft.time:
+        settings: dict[str, str | dict[str, str]] = {"column": time.column, **time.settings, "take": dict(time.take)}
+        made.append(f"Calendar({', '.join(f'{name}={quoted(value)}' for name, value in settings.items())})")
     if draft.numbers:
         log, ranges = f"log1p=True, clip={WIDEST}", f"quantiles={draft.num_buckets}"
+        made.append(f'*(Standardize(column=name, name=f"{{name}}{scaled}", {log}) for name in NUMBERS)')
+        made.append(f'*(Bucket(column=name, name=f"{{name}}{bucket}", {ranges}) for name in NUMBERS)')
+    if made:
         yield "        features=("
-        yield f'            *(Standardize(column=name, name=f"{{name}}{scaled}", {log}) for name in NUMBERS),'
-        yield f'            *(Bucket(column=name, name=f"{{name}}{bucket}", {ranges}) for name in NUMBERS),'
+        yield from (f"            {feature}," for feature in made)
         yield "        ),"
+    if draft.numbers:
         yield f"        statistics=Path(__file__).parent / {quoted(draft.statistics)},"
         yield f'        numbers=tuple(Number(name=f"{{name}}{scaled}") for name in NUMBERS),'
     listed = {name for sequence in draft.read for name in sequence.items}
@@ -218,6 +237,8 @@ def _data(draft: Draft) -> Iterator[str]:
         more = f", table={quoted(category.table)}" if shares else ""
         more += ', pooling="mean"' if category.is_list else ""
         yield f"            Category(name={quoted(category.name)}{more}),"
+    for name in draft.time.take.values() if draft.time else ():
+        yield f"            Category(name={quoted(name)}),"
     if draft.numbers:
         yield f'            *(Category(name=f"{{name}}{bucket}") for name in NUMBERS),'
     yield "        ),"
@@ -265,14 +286,14 @@ def _training(draft: Draft) -> Iterator[str]:
     yield ")"
 
 
-def suffixes(columns: Collection[str]) -> tuple[str, str]:
-    """Name suffixes for the columns derived from numbers. No column of the files has either suffix."""
+def suffixes(columns: Collection[str], ends: Sequence[str] = ("_scaled", "_bucket")) -> list[str]:
+    """Name suffixes for derived columns, by default those of numbers. No column of the files has one of them."""
     found = []
-    for end in ("_scaled", "_bucket"):
+    for end in ends:
         while any(name.endswith(end) for name in columns):
             end = f"_{end}"
         found.append(end)
-    return found[0], found[1]
+    return found
 
 
 def batch_size_of(num_rows: int) -> int:

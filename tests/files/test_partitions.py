@@ -12,6 +12,7 @@ from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, writ
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.files.find import DataFile, find, partitions_of, typed
+from pipeline.files.flat import open_file
 from pipeline.init.look import look_at_files
 from pipeline.prepare.main import main as prepare
 from pipeline.workflow import Category, Metrics, Number
@@ -106,6 +107,13 @@ def test_a_column_of_path_and_file_must_agree(tmp_path, values, said):
         epoch_of(Source(data, 0))
     # A column that nobody reads may hold anything.
     assert len(epoch_of(Source(data_of(tmp_path), 0))) == 2
+
+
+def test_nan_in_a_path_is_nan_of_the_file(tmp_path):
+    write(tmp_path / "train/price=NaN/a.parquet", label=[0, 1], c=[1, 2], price=[float("nan")] * 2)
+    write(tmp_path / "train/price=1.5/a.parquet", label=[0, 1], c=[1, 2], price=[1.5] * 2)
+    read = [open_file(file).read_row_groups([0], ["price"])["price"] for file in find([str(tmp_path)]).files]
+    assert [str(values.to_pylist()) for values in read] == ["[1.5, 1.5]", "[nan, nan]"]
 
 
 def test_init_sees_columns_of_paths(both):

@@ -14,6 +14,7 @@ from support.data.drafts import init
 from support.depth import some
 
 from pipeline.files.find import named
+from pipeline.init.columns import described_column
 from pipeline.init.look import look_at_files
 from pipeline.init.main import PIECE_BYTES, main, table_of
 from pipeline.init.roles import choose_roles, shared_table
@@ -143,9 +144,15 @@ def test_a_workflow_names_folders_and_tables_never_parts(tmp_path, form):
         ("tags", [[n % 7, n % 5] for n in range(ROWS)], "category", "lists of integers"),
         ("vectors", [[0.5]] * ROWS, "skip", "no workflow reads"),
         ("weight", np.arange(ROWS) % 5 + 0.5, "skip", "weight"),
-        ("rated", table()["click"].to_numpy() * 5 + np.arange(ROWS) % 5, "category", "without gaps"),
-        ("liked", table()["click"].to_numpy(), "category", "2 different"),
+        ("rated", table()["click"].to_numpy() * 5 + np.arange(ROWS) % 5, "skip", "alone predicts"),
+        ("liked", np.arange(ROWS) % 2, "category", "2 different"),
         ("distance", np.arange(ROWS) * -1e36, "skip", "too large for float32"),
+        ("Unnamed: 0", np.arange(ROWS) // 3, "skip", "number of the row"),
+        ("row", np.arange(ROWS) * 3 + 5, "skip", "number of the row"),
+        ("shop", np.arange(ROWS) * 3 + 5, "skip", "unique per row"),
+        ("position", np.arange(ROWS) % 200, "category", "its name"),
+        ("big_id", pa.array([2.0**53 + 2 * (n % 9) if n else None for n in range(ROWS)]), "skip", "beyond what double"),
+        ("code", (np.arange(ROWS) % 9).astype(np.float16), "category", "its name"),
         ("visit", np.append(np.arange(ROWS - 1), 0), "category", "without gaps"),
     ],
 )
@@ -231,13 +238,48 @@ def test_bad_rows_are_left_out_on_request(tmp_path, capsys):
 
 
 def test_a_doubtful_role_is_reported_with_its_option(tmp_path):
-    more = {"a": np.arange(ROWS) // 3 * 7, "b": np.arange(ROWS) - 9, "won": np.arange(ROWS) % 2}
+    more = {"a": np.arange(ROWS) // 3 * 7, "b": np.arange(ROWS) * 7 % ROWS - 9, "won": np.arange(ROWS) % 2}
     pq.write_table(table(**more), tmp_path / "all.parquet")
     look = look_at_files([tmp_path / "all.parquet"])
     said = table_of(look, choose_roles(look, ["click"]))
     assert "note: a: treated as ids; if they are amounts, --as a=number" in said
     assert "note: b: treated as amounts; if they are ids, --as b=category" in said
-    assert "note: won: 0 and 1, like an outcome; if known only after the label, --as won=nothing" in said
+    assert "note: won: 0 and 1, like an outcome, and kept as a category; if it is one more label, --label click" in said
+    assert "--label click --label won; if known only after the label, --as won=nothing" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([f'["a{n % 9}", "b"]' for n in range(ROWS)], "note: x: its texts are JSON lists or objects, each read as one"),
+        ([f'{{"a": {n % 9}}}' for n in range(ROWS)], "note: x: its texts are JSON lists or objects, each read as one"),
+        (
+            [{"metadata": b"\1\0", "value": b"\4a"}] * ROWS,
+            "warning: x is a VARIANT, whose bytes no workflow reads: write",
+        ),
+        (
+            np.arange(ROWS) % (ROWS // 2),
+            "warning: x is left out as a number of the row, of which nothing can be learned",
+        ),
+    ],
+    ids=["JSON lists", "JSON objects", "VARIANT", "rows of each file"],
+)
+def test_a_column_without_use_is_named_with_what_to_do(tmp_path, values, said):
+    for part in range(2):
+        pq.write_table(table(x=values).slice(part * ROWS // 2, ROWS // 2), tmp_path / f"{part}.parquet")
+    look = look_at_files([tmp_path / "0.parquet", tmp_path / "1.parquet"])
+    assert said in table_of(look, choose_roles(look, ["click"]))
+
+
+def test_statistics_with_nan_do_not_narrow_a_range():
+    values = pa.chunked_array([[0.5, float("nan"), 2.0]])
+    for ends, seen in [
+        ((float("nan"), 1.0), (0.5, 2.0)),
+        ((0.6, float("nan")), (0.5, 2.0)),
+        ((0.25, 4.0), (0.25, 4.0)),
+    ]:
+        found = described_column("x", values, {"x": ends})
+        assert (found.minimum, found.maximum) == seen
 
 
 @pytest.mark.parametrize(
@@ -406,6 +448,7 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         ),
         (lambda f: write_texts(f / "data", b"7,1\n1,2\n", b"7,1,2\n"), "expected 2 columns, got 3"),
         (lambda f: write_texts(f / "data", b"click,n\n1,2\n", b"1,2\n"), "b.csv: has no header, "),
+        (lambda f: write_texts(f / "data", b"\0\1\n"), "a.csv is neither Parquet nor text: write it as Parquet"),
         (
             lambda f: write_texts(f / "data", gzip.compress(b"click,n\n")),
             "a.csv is compressed as .gz, which its name does not say",
@@ -420,7 +463,7 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
             "a.parquet: column 'a' is there 2 times; rename all but one",
         ),
     ],
-    ids=["file", "empty", "columns", "widths", "header", "packed", "ragged", "Vowpal Wabbit", "twice"],
+    ids=["file", "empty", "columns", "widths", "header", "bytes", "packed", "ragged", "Vowpal", "twice"],
 )
 def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, write, said):
     (tmp_path / "data").mkdir()

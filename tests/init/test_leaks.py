@@ -1,4 +1,6 @@
-"""Features that go with the label by themselves are kept and named in a warning; guesses leave no feature out."""
+"""A column that surely tells the label is left out, a doubtful one is kept and named; honest ones stay."""
+
+import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,7 @@ from pipeline.init.main import table_of
 from pipeline.init.roles import choose_roles
 from pipeline.workflow import load
 
-ROWS = 20_000
+ROWS, BEGIN = 20_000, 1_790_000_000
 
 
 def log_of(rate, rows=ROWS, seed=0):
@@ -45,37 +47,95 @@ def test_honest_strong_features_are_kept(tmp_path, rate):
     assert not any("site" in line or "only after the label" in line for line in lines)
 
 
-def leaks(click, rng):
-    """Columns that are known only after the click, with a name that says so, and with one that does not."""
-    rows = len(click)
-    return {
-        "play_time": np.where(click > 0, rng.exponential(9, rows), 0.0),
-        "conversions": click * rng.integers(1, 4, rows),
-        "x1": np.where(click > 0, rng.integers(1, 40, rows), 0),
-        "x2": np.where(click > 0, rng.normal(5, 1, rows), rng.normal(0, 1, rows)),
-    }
+def or_nothing(click, values, nothing=None, type=None):
+    """Values where there was a click."""
+    return pa.array([value if one else nothing for one, value in zip(click, values, strict=True)], type)
 
 
-@pytest.mark.parametrize("rate", [0.002, 0.03, 0.4])
-def test_planted_leaks_are_kept_and_named(tmp_path, rate):
-    columns, rng = log_of(rate)
-    planted = leaks(columns["click"], rng)
-    choices, lines = looked_at(columns | planted, tmp_path)
-    for name in planted:
-        assert choices[name].role in ("number", "category")
-        (line,) = [line for line in lines if f"warning: {name} " in line]
-        auc = float(line.split("AUC ")[1].split()[0])
-        assert auc > 0.95
-        assert f"--as {name}=nothing" in line
+def iso(seconds):
+    return [str(datetime.datetime.fromtimestamp(int(s), datetime.UTC))[:19] for s in seconds]
+
+
+EXACT = {
+    "seconds or null": lambda c, t, r: or_nothing(c, t.tolist()),
+    "seconds or 0": lambda c, t, r: np.where(c, t, 0),
+    "milliseconds or -1": lambda c, t, r: np.where(c, t * 1000, -1),
+    "float seconds or NaN": lambda c, t, r: np.where(c, t + 0.5, np.nan),
+    "timestamps or null": lambda c, t, r: or_nothing(c, t.tolist(), None, pa.timestamp("s")),
+    "timestamps of a zone or 1970": lambda c, t, r: or_nothing(c, t.tolist(), 0, pa.timestamp("s", "Asia/Tokyo")),
+    "dates or null": lambda c, t, r: or_nothing(c, (t // 86400).tolist(), None, pa.date32()),
+    "texts of times or null": lambda c, t, r: or_nothing(c, iso(t)),
+    "days of digits or null": lambda c, t, r: or_nothing(c, (20260101 + t % 28).tolist()),
+    "dwell time or 0": lambda c, t, r: np.where(c, r.exponential(9, len(c)), 0.0),
+    "bought items": lambda c, t, r: or_nothing(c, [[n % 50, n % 7] for n in t.tolist()], []),
+    "copy": lambda c, t, r: c.astype(bool),
+    "the other way round": lambda c, t, r: np.where(c, 0, 1 + t % 500),
+}
+"""Null, 0, -1 or empty in exactly the rows of one value of the label."""
+NEAR = {
+    "id by number": lambda c, t, r: np.where(c, 7_000_000, 3_000_000) + t % 9000,
+    "id by group": lambda c, t, r: 2 * (t % 40) + c,
+    "id by text": lambda c, t, r: [f"{'AB'[one]}{n % 9000}" for one, n in zip(c, t, strict=True)],
+    "score": lambda c, t, r: r.normal(0, 1, len(c)) + 6 * c,
+    "dwell time, 0.1 % noise": lambda c, t, r: noisy(np.where(c, r.exponential(9, len(c)), 0.0), 0.001, r),
+    "dwell time, 1 % noise": lambda c, t, r: noisy(np.where(c, r.exponential(9, len(c)), 0.0), 0.01, r),
+}
+"""An AUC above .98."""
+DOUBTFUL = {
+    "dwell time, 4 % noise": lambda c, t, r: noisy(np.where(c, r.exponential(9, len(c)), 0.0), 0.04, r),
+    "a fair number of AUC .97": lambda c, t, r: r.normal(0, 1, len(c)) + 2.66 * c,
+    "a fair category of AUC .97": lambda c, t, r: np.rint(8 * (r.normal(0, 1, len(c)) + 2.66 * c)).clip(0, 40),
+}
+
+
+def noisy(values, share, rng):
+    """Values, of which a share are those of other rows."""
+    return np.where(rng.random(len(values)) < share, rng.permutation(values), values)
+
+
+@pytest.mark.parametrize(("rows", "rate"), [(100, 0.9), (ROWS, 0.002), (ROWS, 0.03), (ROWS, 0.4)])
+def test_what_surely_tells_the_label_is_left_out(tmp_path, rows, rate):
+    """A column that is less sure is kept, with a warning."""
+    columns, rng = log_of(rate, rows)
+    click, times = columns["click"], BEGIN + rng.integers(0, 86400 * 30, rows)
+    # Of a few clicks, an AUC says little.
+    out, kept = (EXACT | NEAR, DOUBTFUL) if click.sum() > 200 else (EXACT, {})
+    made = {f"c{n}": draw(click, times, rng) for n, draw in enumerate([*out.values(), *kept.values()])}
+    choices, lines = looked_at(columns | made, tmp_path)
+    for kind, name in zip([*out, *kept], made, strict=True):
+        said = "".join(line for line in lines if f"warning: {name} " in line)
+        assert (choices[name].role == "skip") == (kind in out), (kind, said)
+        assert (" is left out: it alone predicts the label (AUC " in said) == (kind in out), kind
+        assert (f"--as {name}=" if kind in out else f"--as {name}=nothing") in said, kind
+
+
+def test_no_candidate_and_no_split_reads_a_leak(tmp_path, capsys):
+    """Unless the user says that it is known before."""
+    columns, _ = log_of(0.3, 2000)
+    times = or_nothing(columns["click"], (BEGIN + np.arange(2000) * 600).tolist(), 0, pa.timestamp("s"))
+    pq.write_table(pa.table(columns | {"at": times}), tmp_path / "log.parquet")
+    order = [str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py")]
+    assert init(order) == 0
+    assert "drawn at random" in capsys.readouterr().out
+    assert '"at"' not in (tmp_path / "my.py").read_text()
+    assert init([*order, "--fresh", "--as", "at=time"]) == 0
+    assert "is left out" not in capsys.readouterr().out
 
 
 def test_names_of_outcomes_are_warned_of_first(tmp_path):
     columns, rng = log_of(0.03)
-    planted = leaks(columns["click"], rng)
-    order = {"click": columns["click"]} | {name: planted[name] for name in ("x1", "x2", "play_time", "conversions")}
+    c = columns["click"]
+    order = {
+        "click": c,
+        "x1": c * 7,
+        "x2": rng.normal(0, 1, ROWS) + 2.4 * c,
+        "play_time": c * 0.5,
+        "rated": noisy(c, 0.2, rng),
+    }
     _, lines = looked_at(order | {"site": columns["site"]}, tmp_path)
-    assert [line.split()[1] for line in lines] == ["play_time", "conversions", "x1", "x2"]
-    assert all("seems, by its name, to be known only after the label" in line for line in lines[:2])
+    assert [line.split()[1] for line in lines] == ["play_time", "rated", "x1", "x2"]
+    assert "rated seems, by its name, to be known only after the label, and it alone predicts" in lines[1]
+    assert "if it is one more label, --label click --label rated" in lines[1]
 
 
 def test_the_auc_is_not_that_of_rows_it_was_counted_on(tmp_path):
@@ -86,36 +146,31 @@ def test_the_auc_is_not_that_of_rows_it_was_counted_on(tmp_path):
     assert not any("device" in line for line in lines)
 
 
-def test_a_null_that_reveals_the_label_is_noticed(tmp_path):
-    columns, rng = log_of(0.03)
-    values = [
-        f"c{n}" if clicked else None for n, clicked in zip(rng.integers(0, 9, ROWS), columns["click"], strict=True)
-    ]
-    choices, lines = looked_at(columns | {"campaign": pa.array(values)}, tmp_path)
-    assert choices["campaign"].role == "category"
-    assert "warning: campaign is kept, but it alone predicts the label" in lines[0]
-
-
 def test_the_worst_of_several_labels_decides(tmp_path):
     columns, rng = log_of(0.3)
     bought = (rng.random(ROWS) < 0.2).astype(np.int8)
     pq.write_table(pa.table(columns | {"won": bought, "x1": bought * 7 + 1}), tmp_path / "all.parquet")
     look = look_at_files([tmp_path / "all.parquet"])
     (found,) = [c for c in choose_roles(look, ["won", "click"]) if c.column.name == "x1"]
-    assert "x1 is kept, but it alone predicts the label (AUC 1.000" in found.warning
+    assert "x1 is left out: it alone predicts the label (AUC 1.000" in found.warning
 
 
 @pytest.mark.parametrize("form", ["files", "one file"])
 def test_categories_with_new_values_in_held_out_rows_stay(tmp_path, capsys, form):
+    """Also those that are named by folders."""
     days = []
     for day in range(10):
         columns, _ = log_of(0.3, 300, day)
         days.append(pa.table(columns | {"day_id": np.full(300, day), "ts": np.full(300, 1_772_323_200 + day * 86_400)}))
-    files = {f"day_{n}": day for n, day in enumerate(days)} if form == "files" else {"all": pa.concat_tables(days)}
+    files = (
+        {f"batch=b{n}/{n}": day for n, day in enumerate(days)} if form == "files" else {"all": pa.concat_tables(days)}
+    )
     for name, table in files.items():
-        pq.write_table(table, tmp_path / f"{name}.parquet")
-    assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--label", "click"]) == 0
+        (path := tmp_path / "data" / f"{name}.parquet").parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path)
+    assert init([str(tmp_path / "data"), "--out", str(tmp_path / "my.py"), "--label", "click"]) == 0
     said = capsys.readouterr().out
-    assert "warning: day_id has different values in the held-out rows" in said
-    assert "to leave it out, --as day_id=nothing" in said
-    assert "day_id" in {category.name for category in load(tmp_path / "my.py").data.categories}
+    for name in ("day_id", "batch") if form == "files" else ("day_id",):
+        assert f"warning: {name} has different values in the held-out rows" in said
+        assert f"to leave it out, --as {name}=nothing" in said
+        assert name in {category.name for category in load(tmp_path / "my.py").data.categories}

@@ -48,6 +48,11 @@ PLANTED = {
     "milliseconds since 1970": ("time", lambda r, n: np.sort(r.integers(17 * 10**11, 17 * 10**11 + 10**9, n))),
     "days": ("time", lambda r, n: 2026_01_20 + np.sort(r.integers(0, 60, n)) % 12 + 81 * (np.arange(n) > n // 2)),
     "days with hours": ("time", lambda r, n: 2026_01_20_00 + r.integers(0, 9, n) * 100 + r.integers(0, 24, n)),
+    "hours of two-digit years": ("time", lambda r, n: 26_01_20_00 + r.integers(0, 9, n) * 100 + r.integers(0, 24, n)),
+    "digits up to seconds": (
+        "time",
+        lambda r, n: 2026_01_20_13_00_00 + r.integers(0, 60, n) * 100 + r.integers(0, 60, n),
+    ),
     "keys": ("skip", lambda r, n: drawn(r, n * 20, n)),
 }
 """Kind of values -> the right role, and how to draw them."""
@@ -71,7 +76,8 @@ def test_values_say_the_role_where_names_say_nothing(tmp_path, rows, form):
     wrong = {
         kind: (choice.role, choice.why)
         for (kind, (role, _)), choice in zip(PLANTED.items(), found, strict=True)
-        if choice.role != role
+        # Doubles of this size have merged the ids.
+        if choice.role != ("skip" if (kind, form) == ("hashes", "floats with nulls") else role)
     }
     assert not wrong
 

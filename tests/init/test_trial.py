@@ -231,7 +231,7 @@ def test_a_candidate_that_fails_leaves_the_others(tmp_path, capsys, two, monkeyp
 
 @pytest.mark.parametrize(("answer", "kept"), [("n", False), ("", True), (None, True)])
 def test_ask_drops_a_suspect_column_only_on_request(tmp_path, monkeypatch, capsys, answer, kept):
-    leak = log(False).column("click").to_numpy() + np.arange(ROWS) % 7 / 10
+    leak = log(False).column("click").to_numpy() + np.arange(ROWS) % 7 / 5
     table = log(False).append_column("amount", pa.array(leak))
     data = write_splits(tmp_path / "data", train=table, valid=table)
     monkeypatch.setattr("sys.stdin.isatty", lambda: answer is not None, raising=False)
