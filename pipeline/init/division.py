@@ -19,7 +19,7 @@ from pipeline.files.types import concatenated, value_of
 from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.labels import label_of_rows
-from pipeline.init.values import CLOCKS, EPOCH, F8
+from pipeline.init.values import CLOCKS, EPOCH, F8, clock_of, floats_of
 from pipeline.prepare.report import aligned
 from pipeline.prepare.times import DAY, DAYS, forms_of, micros_of
 from pipeline.records import I64
@@ -243,6 +243,8 @@ def moments_of(times: pa.ChunkedArray, form: str) -> I64 | None:
         times = pa.chunked_array([micros_of(times, form)]) if form else times
     elif pa.types.is_temporal(times.type):
         times = times.cast(pa.timestamp("us", getattr(times.type, "tz", None)), safe=False)
+    elif pa.types.is_integer(times.type) and "%" in (digits := clock_of(np.unique(floats_of(times)))):
+        times = pc.strptime(times.cast(pa.string()), digits, "s").cast(pa.timestamp("us"))
     elif scale := _clock_of(times):
         times = pc.multiply(times, 10**6 // scale) if scale <= 10**6 else pc.divide(times, scale // 10**6)
         times = times.cast(pa.int64(), safe=False)
