@@ -55,6 +55,8 @@ def split_role(text: str, look: Look) -> tuple[str, str]:
 def given_role(column: Column, role: str, is_whole: bool) -> Choice:
     """Choice of the user. `is_whole`: True for floats without fractions. Raises ValueError if the values do not fit."""
     chosen, kinds = HOLDS[role]
+    if kinds and column.kind is None and column.note:
+        raise ValueError(f"--as {column.name}={role}: {column.note}")
     kind = "whole numbers" if is_whole and column.kind == "numbers" and "whole numbers" in kinds else str(column.kind)
     if (kinds and kind not in kinds) if not column.types else chosen not in (*column.types, "skip", "category"):
         raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -74,6 +74,17 @@ def decoded(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values without a dictionary, and 16-bit floats, which Arrow cannot compare, as 32-bit ones."""
     found = value_of(values.type)
     return values.cast(pa.float32() if pa.types.is_float16(found) else found)
+
+
+def unread_column(name: str, found: pa.DataType, num_rows: int, note: str = "") -> Column:
+    """Description of a column that is not read. `note`: reason, unless the user gave it no role."""
+    return Column(name, found, None, num_rows, 0, num_rows, None, None, (), note=note)
+
+
+def with_unread(sample: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """The sample with these columns in order; columns that were not read are null."""
+    there, nulls = {*sample.column_names}, pa.nulls(sample.num_rows)
+    return pa.table({one.name: sample.column(one.name) if one.name in there else nulls for one in columns})
 
 
 def codes_of(values: pa.ChunkedArray) -> I32:

@@ -1,24 +1,28 @@
-"""Split of rows into training, validation and test: by file name, by file order, or by `prepare`."""
+"""Split of rows into training, validation and test: by names of folders or files, by time, or at random."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.files.find import DataFile, natural_order
+from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.types import concatenated, value_of
-from pipeline.init.choice import Choice
+from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import Column, Look
-from pipeline.init.values import CLOCKS, EPOCH
+from pipeline.init.labels import label_of_rows
+from pipeline.init.values import CLOCKS, EPOCH, F8, clock_of, floats_of
 from pipeline.prepare.report import aligned
-from pipeline.prepare.times import DAYS, forms_of, micros_of
+from pipeline.prepare.times import DAY, DAYS, forms_of, micros_of
+from pipeline.records import I64
 from pipeline.settings import SPLITS
 
 SPLIT_WORDS = {
@@ -26,44 +30,42 @@ SPLIT_WORDS = {
     "validation": re.compile(r"(^|[^a-z])(val|valid|validation|dev)([^a-z]|$)", re.IGNORECASE),
     "test": re.compile(r"(^|[^a-z])(test|eval|holdout)([^a-z]|$)", re.IGNORECASE),
 }
-HELD_OUT = 0.1
-"""Share of the rows for validation and for test, each."""
-MIN_FILES = 5
-"""Minimum number of files for holding out whole files."""
+HELD_OUT, MORE_HELD_OUT, FEW_POSITIVES = 0.1, 0.2, 3000
+"""Share of the rows for validation and for test, each; and the larger share for logs with fewer positive rows."""
+LEAST, MOST = 1 / 3, 0.25
+"""Minimum share of validation and of test, relative to the wanted one, if they are whole units; and their maximum
+share, so that at least half of the rows are for training."""
+UNITS = {"month": 0, "week": 7 * DAY, "day": DAY, "hour": DAY // 24, "": 1}
+"""Units of time -> microseconds, the coarsest first. Months have no fixed length; the last unit is a single time."""
+MIN_UNITS = 5
+"""Minimum number of units for holding out whole ones."""
+MONDAY = 4 * DAY
+"""Begin of the first week of 1970 in microseconds."""
+DATE = re.compile(
+    r"(?<![0-9])(20[0-9]{2})[-_/.]?(?:month=)?(1[0-2]|0?[1-9])(?:[-_/.]?(?:day=)?(3[01]|[12][0-9]|0?[1-9])"
+    r"(?:(?:[-_T ]?|/(?:hour=|hr=|h=)?(?=[^/]*/))([01][0-9]|2[0-3]))?)?(?![0-9])",
+    re.IGNORECASE,
+)
+"""Pattern of year, month, day and hour in a path, in one name or in nested folders."""
+NUMBERED = re.compile(r"(?<![a-z])(day|week)[-_= ]?([0-9]{1,9})(?![0-9])", re.IGNORECASE)
+"""Pattern of numbered days or weeks in a path."""
 
 Division = dict[str, tuple[DataFile, ...]]
 
 
-def divide(look: Look) -> tuple[Division, str] | None:
-    """Files of each split, and the reason; None if rows within files must be split."""
-    by_name: dict[str, list[DataFile]] = {split: [] for split in SPLITS}
-    for path in look.paths:
-        if split := next((name for name, word in SPLIT_WORDS.items() if word.search(path.stem)), None):
-            by_name[split].append(path)
-    if by_name["train"] and (by_name["validation"] or by_name["test"]):
-        found = {split: tuple(paths) for split, paths in by_name.items() if paths}
-        left = len(look.paths) - sum(map(len, found.values()))
-        return found, "by the names of the files" + (f"; {left} other files are left out" if left else "")
-    if len(look.paths) < MIN_FILES:
-        return None
-    rows = dict(zip(look.paths, look.rows, strict=True))
-    # The folder of rows without a date would sort last, but their age is unknown, so they are for training.
-    dated = {path: all(value is not None for _, value in path.partitions) for path in look.paths}
-    ordered = sorted(look.paths, key=lambda path: (dated[path], natural_order(path)))
-    test = _last(ordered, rows, HELD_OUT * sum(look.rows))
-    validation = _last(ordered[: -len(test)], rows, HELD_OUT * sum(look.rows))
-    train = ordered[: -len(test) - len(validation)]
-    found = {"train": tuple(train), "validation": tuple(validation), "test": tuple(test)}
-    return found, "the last files, in the order of their names, are held out"
-
-
 @dataclass(frozen=True, slots=True)
-class ByPrepare:
-    """Value of prepare's --split, the reason, and the resulting shares of validation and test."""
+class Divided:
+    """Split of the rows, and the reason."""
 
-    option: str
     why: str
+    files: Division | None = None
+    """Files of each split; None if the rows within files must be split."""
+    option: str = ""
+    """Value of prepare's --split; empty if `files` alone determine the split."""
     shares: tuple[float, float] = (HELD_OUT, HELD_OUT)
+    """Shares of validation and test."""
+    held_N: NDArray[np.bool_] | None = None
+    """[N] True for rows of the sample that a time column holds out; None if `files` determine that, or chance."""
 
     def differences(self, rows: Mapping[str, int]) -> Iterator[str]:
         """Yield a warning for each split whose share of the rows differs from the announced one."""
@@ -74,41 +76,164 @@ class ByPrepare:
                 yield f"warning: {said}; divide them by another --split of `pipeline prepare`, which is shown above\n"
 
 
-def by_prepare(look: Look, choices: Sequence[Choice]) -> ByPrepare:
-    """Split of the rows of the files: by the first time column that can split them, else at random."""
-    unfit = ""
-    for column in (choice.column for choice in choices if choice.role == "time"):
-        name = column.name
-        times = column_of(look.paths, name) if look.delimiter is None else look.sample.column(name)
-        moments_N = moments_of(times, column.types.get("time", ""))
-        if moments_N is None:
-            unfit += f"; {name} is not in every row, or not in one form"
-            continue
-        different, first, counts = np.unique(moments_N, return_index=True, return_counts=True)
-        borders = _borders(counts)
-        if not borders:
-            at = f"{counts.max() / counts.sum():.0%} of the rows have the time {times[int(first[counts.argmax()])]}"
-            unfit += f"; {name} cannot divide them: {len(different):,} different times, and {at}"
-            continue
-        held = tuple(counts[at:].sum() / counts.sum() for at in borders)
-        ends = [str(times[int(first[at])].cast(pa.string())) for at in borders]
-        share = "fifth" if abs(held[0] - 2 * HELD_OUT) < 0.01 else f"{held[0]:.0%}"
-        why = f"the last {share} of the time in {name} is held out"
-        option = f"time:{name},validation_from={ends[0]},test_from={ends[1]}"
-        return ByPrepare(option, why, (held[0] - held[1], held[1]))
-    option = f"ratio:validation={HELD_OUT},test={HELD_OUT},seed=0"
-    return ByPrepare(option, f"a fifth of the rows, drawn at random, is held out{unfit}")
+class Cut(NamedTuple):
+    """Times at which validation and test begin, and their shares of the rows."""
+
+    unit: str
+    """Unit of time, of which whole ones are held out; empty for single times."""
+    begins: tuple[int, int]
+    shares: tuple[float, float]
+
+    def said(self, where: str, begins: Sequence[object]) -> str:
+        """Description of the split. `begins`: `self.begins` as text."""
+        whole = f", by whole {self.unit}s" if self.unit else ""
+        held = zip(SPLITS[1:], begins, self.shares, strict=True)
+        return f"by the time in {where}{whole}: " + ", ".join(f"{n} from {b} ({s:.1%} of the rows)" for n, b, s in held)
 
 
-def _borders(counts: NDArray[np.int64]) -> tuple[int, int] | None:
-    """Indices of the distinct times at which validation and test start, so that each gets about HELD_OUT of the rows.
-    `counts`: rows of each time, which stay together. None if training would get less than half of the rows."""
-    ends = np.cumsum(counts) / counts.sum()
-    if len(counts) < 3:
+def divide(look: Look, choices: Sequence[Choice]) -> Divided:
+    """Divide the rows: by the splits that folders or files are named after; else by the dates in the paths; else by the
+    first time column that can divide them; else by days or weeks that the paths number; else at random."""
+    if named := _by_names(look.paths):
+        return named
+    # The metrics of a few clicks would be noise.
+    positives = round(sum(look.rows) * min(label_of_rows(look, label).mean() for label in of_role(choices, "label")))
+    share = HELD_OUT if positives >= FEW_POSITIVES else MORE_HELD_OUT
+    few = f"; about {share:.0%} for each, since only {positives:,} rows are positive" if share > HELD_OUT else ""
+    found, unfit = _by_paths(look, DATE, share), ""
+    for choice in of_role(choices, "time") if not found else ():
+        by_column = _by_column(look, choice.column, share)
+        if isinstance(by_column, Divided):
+            found = by_column
+            break
+        unfit += f"; {by_column}"
+    found = (
+        found
+        or _by_paths(look, NUMBERED, share)
+        or Divided(
+            f"{2 * share:.0%} of the rows, drawn at random, are held out{unfit}",
+            option=f"ratio:validation={share},test={share},seed=0",
+            shares=(share, share),
+        )
+    )
+    return replace(found, why=found.why + few)
+
+
+def _by_names(paths: Sequence[DataFile]) -> Divided | None:
+    """Split by folders or files named after splits; None unless training and another split are named."""
+    top, by_name = _top(paths), dict[str, list[DataFile]]({split: [] for split in SPLITS})
+    for path in paths:
+        folders = [name.rpartition("=")[2] for name in str(path)[top:].split("/")[:-1]]
+        named = [split for folder in folders for split, word in SPLIT_WORDS.items() if word.fullmatch(folder)]
+        named += [split for split, word in SPLIT_WORDS.items() if word.search(path.stem)]
+        if named:
+            by_name[named[0]].append(path)
+    if not by_name["train"] or not (by_name["validation"] or by_name["test"]):
         return None
-    test = 2 + int(np.abs(1 - ends[1:-1] - HELD_OUT).argmin())
-    validation = 1 + int(np.abs(ends[test - 1] - ends[: test - 1] - HELD_OUT).argmin())
-    return (validation, test) if ends[validation - 1] >= 0.5 else None
+    found = {split: tuple(of) for split, of in by_name.items() if of}
+    left = len(paths) - sum(map(len, found.values()))
+    return Divided(
+        "by the names of the folders or files" + (f"; {left} other files are left out" if left else ""), found
+    )
+
+
+def _top(paths: Sequence[DataFile]) -> int:
+    """Length of the path of the folder that contains all files."""
+    return len(os.path.commonpath([os.path.dirname(str(path)) for path in paths]))
+
+
+def _by_paths(look: Look, pattern: re.Pattern[str], share: float) -> Divided | None:
+    """Split by the times in the paths of the files, below the folder that contains all, or in the whole paths; None if
+    they have none that can divide the rows. Files of a null partition are for training, since their time is unknown."""
+    for top in (_top(look.paths), 0):
+        in_names = ["".join(f"{name}={value}/" for name, value in path.partitions) for path in look.paths]
+        found = [pattern.search(text + str(path)[top:]) for text, path in zip(in_names, look.paths, strict=True)]
+        moments = [_moment(one) if one else None for one in found]
+        if any(m is None and all(value for _, value in p.partitions) for m, p in zip(moments, look.paths, strict=True)):
+            continue
+        oldest = min((moment for moment in moments if moment is not None), default=0)
+        moments_F = np.array([oldest if moment is None else moment for moment in moments])
+        units = UNITS if pattern is DATE else {next((one[1] for one in found if one), "").lower(): 1}
+        if cut := _cut(moments_F, np.array(look.rows), share, {unit: size for unit, size in units.items() if unit}):
+            begins = [_shown_begin(begin) for begin in cut.begins] if pattern is DATE else cut.begins
+            files = _whole_files(look, moments_F[:, None], cut)
+            return Divided(cut.said("the paths of the files", begins), files, "", cut.shares)
+    return None
+
+
+def _moment(found: re.Match[str]) -> int:
+    """Number of a numbered day or week, or microseconds since 1970 of a date."""
+    if found.re is NUMBERED:
+        return int(found[2])
+    year, month, day, hour = found.groups("0")
+    days = int(np.datetime64(f"{year}-{month:0>2}", "D").astype(np.int64)) + max(1, int(day)) - 1
+    return days * DAY + int(hour) * UNITS["hour"]
+
+
+def _by_column(look: Look, column: Column, share: float) -> Divided | str:
+    """Split by a time column, or the reason why it cannot divide the rows."""
+    name, form, is_text = column.name, column.types.get("time", ""), look.delimiter is not None
+    times = look.sample.column(name) if is_text else column_of(look.paths, name)
+    moments_N = moments_of(times, form)
+    if moments_N is None:
+        return f"{name} is not in every row, or not in one form"
+    different_M, first_M, counts_M = np.unique(moments_N, return_index=True, return_counts=True)
+    cut = _cut(different_M, counts_M, share, UNITS)
+    if cut is None:
+        at = f"{counts_M.max() / counts_M.sum():.0%} of the rows have the time {times[int(first_M[counts_M.argmax()])]}"
+        return f"{name} cannot divide them: {len(different_M):,} different times, and {at}"
+    firsts = [times[int(first_M[np.searchsorted(different_M, begin)])] for begin in cut.begins]
+    ends, shown = [str(first.cast(pa.string())) for first in firsts], [shown_time(first) for first in firsts]
+    if cut.unit:
+        shown = [_shown_begin(begin) for begin in cut.begins]
+    if cut.unit and is_text:
+        # The sample may lack the first times of a unit.
+        scale = _clock_of(times)
+        ends = shown if form == "iso" else [str(begin * scale // 10**6) for begin in cut.begins] if scale else ends
+    files = None if is_text else _whole_files(look, np.split(moments_N, np.cumsum(look.rows)[:-1]), cut)
+    option = f"time:{name},validation_from={ends[0]},test_from={ends[1]}"
+    sample = look.sample.column(name)
+    sample_N = moments_of(sample.cast(value_of(sample.type)), form)
+    held_N = None if sample_N is None else sample_N >= cut.begins[0]
+    return Divided(cut.said(name, shown), files, option, cut.shares, held_N)
+
+
+def _cut(moments_M: I64, rows_M: I64, share: float, units: Mapping[str, int]) -> Cut | None:
+    """Begins of validation and test, in the coarsest of the units of which enough have about the wanted share of the
+    rows. `rows_M`: rows of each time."""
+    for unit, size in units.items():
+        if size:
+            begins_M = (moments_M - MONDAY) // size * size + MONDAY
+        else:
+            begins_M = moments_M.astype("M8[us]").astype("M8[M]").astype("M8[us]").astype(np.int64)
+        begins_U, unit_M = np.unique(begins_M, return_inverse=True)
+        before_U = np.cumsum(np.bincount(unit_M, rows_M)) / rows_M.sum()
+        if len(begins_U) < (MIN_UNITS if unit else len(SPLITS)):
+            continue
+        least = share * LEAST if unit else 0.0
+        test = _nearest(1 - before_U[1:-1], share, least)
+        validation = None if test is None else _nearest(before_U[test + 1] - before_U[: test + 1], share, least)
+        if test is not None and validation is not None:
+            held = float(before_U[test + 1] - before_U[validation]), float(1 - before_U[test + 1])
+            return Cut(unit, (int(begins_U[validation + 1]), int(begins_U[test + 2])), held)
+    return None
+
+
+def _nearest(shares: F8, wanted: float, least: float) -> int | None:
+    """Index of the share nearest to the wanted one, from `least` to MOST; None if there is none."""
+    distances = np.where((shares >= least) & (shares <= MOST + 1e-9), np.abs(shares - wanted), np.inf)
+    return int(distances.argmin()) if np.isfinite(distances).any() else None
+
+
+def _whole_files(look: Look, moments_F: Sequence[I64] | I64, cut: Cut) -> Division | None:
+    """Files of each split; None if a file has rows of several. `moments_F`: times of each file's rows."""
+    of_split: dict[str, list[DataFile]] = {split: [] for split in SPLITS}
+    for path, moments in zip(look.paths, moments_F, strict=True):
+        numbers = np.unique(np.searchsorted(cut.begins, moments, "right"))
+        if len(numbers) > 1:
+            return None
+        of_split[SPLITS[int(numbers[0]) if len(numbers) else 0]].append(path)
+    return {split: tuple(paths) for split, paths in of_split.items()}
 
 
 def column_of(paths: Sequence[DataFile], name: str) -> pa.ChunkedArray:
@@ -121,20 +246,30 @@ def column_of(paths: Sequence[DataFile], name: str) -> pa.ChunkedArray:
     return column.cast(value_of(column.type))
 
 
-def moments_of(times: pa.ChunkedArray, form: str) -> NDArray[np.int64] | None:
-    """[N] integers in the order of the times: integers as they are; floats by their ranks; timestamps and texts, in
-    this form or else in one that all match, as microseconds since 1970. None if a time is missing, or the texts' form
-    is unknown."""
+def moments_of(times: pa.ChunkedArray, form: str) -> I64 | None:
+    """[N] integers in the order of the times: microseconds since 1970; other integers as they are. `form`: form of
+    texts; any that is unknown is detected. None if a time is missing, or the form is unknown."""
     if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
         form = form if form in DAYS else next(iter(forms_of(times)), "")
         times = pa.chunked_array([micros_of(times, form)]) if form else times
     elif pa.types.is_temporal(times.type):
         times = times.cast(pa.timestamp("us", getattr(times.type, "tz", None)), safe=False)
-    if pa.types.is_floating(times.type) and not np.isnan(floats_N := times.to_numpy()).any():
-        return np.unique(floats_N, return_inverse=True)[1]
+    elif pa.types.is_integer(times.type) and "%" in (digits := clock_of(np.unique(floats_of(times)))):
+        times = pc.strptime(times.cast(pa.string()), digits, "s").cast(pa.timestamp("us"))
+    elif scale := _clock_of(times):
+        times = pc.multiply(times, 10**6 // scale) if scale <= 10**6 else pc.divide(times, scale // 10**6)
+        times = times.cast(pa.int64(), safe=False)
     if times.null_count or not (pa.types.is_temporal(times.type) or pa.types.is_integer(times.type)):
         return None
     return np.asarray(times.cast(pa.int64()))
+
+
+def _clock_of(values: pa.ChunkedArray) -> int:
+    """Units per second of numbers that count time since 1970; 0 for other values."""
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)) or not len(values.drop_null()):
+        return 0
+    least, greatest = (end.as_py() for end in pc.min_max(values).values())
+    return next((scale for scale in CLOCKS if EPOCH[0] * scale <= least <= greatest <= EPOCH[1] * scale), 0)
 
 
 def split_table(division: Division, choices: Sequence[Choice]) -> str:
@@ -177,11 +312,6 @@ def shown_time(time: pa.Scalar) -> str:
     return str(time.cast(pa.string()))[:19]
 
 
-def _last(paths: Sequence[DataFile], rows: dict[DataFile, int], wanted: float) -> list[DataFile]:
-    """Smallest number of trailing files, at least one, that together have `wanted` rows."""
-    found: list[DataFile] = []
-    for path in reversed(paths):
-        if found and sum(rows[one] for one in found) >= wanted:
-            break
-        found.insert(0, path)
-    return found
+def _shown_begin(begin: int) -> str:
+    """Begin of a unit of time, without the hour if that is midnight."""
+    return shown_time(pa.scalar(begin, pa.timestamp("us"))).removesuffix(" 00:00:00")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import glob
 import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +17,10 @@ import pyarrow as pa
 
 from pipeline.arguments import init_arguments
 from pipeline.errors import refuse_remote, system_text
-from pipeline.files.find import DataFile, named, partitions_of
+from pipeline.files.find import DataFile, find, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, label_options, of_role
 from pipeline.init.columns import Column, Look
-from pipeline.init.division import ByPrepare, Division, by_prepare, divide, rate_of, shown_time, split_table
+from pipeline.init.division import Division, divide, rate_of, shown_time, split_table
 from pipeline.init.labels import is_binary, labelled_rows
 from pipeline.init.look import look_at_labelled
 from pipeline.init.roles import ask, choose_roles, fit_to_splits, note_of, sequences_of, shared_table
@@ -82,25 +83,25 @@ def init_command(args: argparse.Namespace) -> int:
     there = next(path for path in out.parents if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(f"--out {args.out}: cannot write to {there}; name a file in another folder")
-    files, left_out = sources_of(args.data)
+    found, left_out = sources_of(args.data)
     # Kaggle's submission template has a column of dummy labels.
-    forms = [file for file in files if file.stem.lower().replace("_", "").startswith("samplesubmission")]
-    left_out += forms if len(forms) < len(files) else []
+    forms = [file for file in found if file.stem.lower().replace("_", "").startswith("samplesubmission")]
+    left_out += forms if len(forms) < len(found) else []
     if left_out:
         print(f"left out: {', '.join(file.name for file in left_out)}")
-    files = [file for file in files if file not in left_out]
+    files = [file for file in found if file not in left_out]
     labels = [*args.label, *(role.removesuffix("=label") for role in args.roles if role.endswith("=label"))]
     labels += [label.partition("=")[0] for label in labels]
-    look, to_score = look_at_labelled(files, labels, args.skip_bad)
+    nothing = [role.removesuffix("=nothing") for role in args.roles if role.endswith("=nothing")]
+    look, to_score = look_at_labelled(files, labels, args.skip_bad, nothing)
     if to_score:
         print(f"left out, since they have no label: {', '.join(file.name for file in to_score)}")
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
     look = look if args.skip_bad is None else labelled_rows(look, labels)
     choices = choose_roles(look, args.label, args.roles)
-    division = divide(look)
-    if division:
-        choices = fit_to_splits(choices, look, division[0])
+    divided = divide(look, choices)
+    choices = fit_to_splits(choices, look, divided)
     choices = ask(choices) if args.ask else choices
     weight, group = (given_to(choices, role) for role in ("weight", "group"))
     print(table_of(look, choices))
@@ -113,23 +114,26 @@ def init_command(args: argparse.Namespace) -> int:
         for path in filter(Path.exists, (out, schema, numbers, *([folder] if (folder / KEPT).is_dir() else []))):
             print(move_aside(path))
     as_they_are = look.delimiter is None and args.skip_bad is None and not any(choice.values for choice in choices)
-    if division and as_they_are:
-        print(f"splits: {division[1]}")
-        print(split_table(division[0], choices))
-        (root, draft), parts = draft_of_files(out, look, choices, division[0]), division[0]
+    # A workflow cannot name parts of a table.
+    as_they_are &= not any(path.version is not None for path in look.paths)
+    print(f"splits: {divided.why}")
+    if divided.files and as_they_are:
+        print(split_table(divided.files, choices))
+        (root, draft), parts = draft_of_files(out, look, choices, divided.files), divided.files
     else:
-        found = by_prepare(look, choices) if division is None else ByPrepare(_by_files(division[0]), division[1])
-        print(f"splits: {found.why}")
-        more = [] if args.skip_bad is None else ["--skip-bad", str(args.skip_bad)]
-        if code := _prepare(schema, folder, look, choices, ["--split", found.option, *more]):
+        options = ["--split", divided.option or _by_files(divided.files or {}, look)]
+        options += [] if args.skip_bad is None else ["--skip-bad", str(args.skip_bad)]
+        is_named = look.delimiter is None and found == files and not to_score
+        sources = args.data if is_named else [*map(shown, look.paths)]
+        if code := _prepare(schema, folder, look, choices, sources, options):
             print(f"{args.out} is not written; the same `init` with --fresh begins again", file=sys.stderr)
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
         parts = {split: tuple(map(named, sorted((folder / split).glob("*.parquet")))) for split in SPLITS}
-        if division:
-            print(split_table({split: parts[split] for split in division[0]}, choices))
+        if divided.files:
+            print(split_table({split: parts[split] for split in divided.files}, choices))
         else:
-            print(*found.differences({split: of["rows"] for split, of in summary["splits"].items()}), sep="", end="")
+            print(*divided.differences({split: of["rows"] for split, of in summary["splits"].items()}), sep="", end="")
         summary["columns"].pop(weight, None)
         root = folder
         draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
@@ -206,7 +210,7 @@ def files_of(look: Look) -> str:
 def _note(choice: Choice, choices: Sequence[Choice]) -> str:
     """Doubt about a column's role, and the option that changes it; empty if there is none or a warning covers it."""
     column = choice.column
-    if choice.role in ("category", "skip") and column.note and column.kind != "time":
+    if choice.role in ("category", "skip") and column.note and column.kind not in ("time", None):
         return column.note
     if choice.given or choice.warning or choice.role not in ("number", "category"):
         return ""
@@ -225,8 +229,7 @@ def _note(choice: Choice, choices: Sequence[Choice]) -> str:
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> tuple[Path, Draft]:
     """Root and draft of a workflow that reads the Parquet files unchanged."""
-    bare = {path: Path(cut(path.place)[0]) for path in look.paths}
-    parent = Path(os.path.commonpath([path.parent for path in bare.values()]))
+    parent = Path(os.path.commonpath([Path(cut(path.place)[0]).parent for path in look.paths]))
     # Folders above the root do not become columns, so the root must lie above all partition folders.
     in_paths = {name for path in look.paths for name, _ in path.partitions}
     while in_paths & {name for name, _ in partitions_of(f"{parent}/")}:
@@ -237,13 +240,19 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     relative = quoted(str(parent.relative_to(out.parent))) if inside else ""
     rows = dict(zip(look.paths, look.rows, strict=True))
     num_rows = sum(rows[path] for path in division["train"])
+
+    @functools.cache
+    def is_whole(folder: Path) -> bool:
+        inside = find([glob.escape(str(folder.relative_to(parent)))], Path(root), form="Parquet")
+        return {file.place for file in inside.files} <= {path.place for path in look.paths}
+
     draft = Draft(
         name=workflow_name(out.stem),
         what=f"{sum(look.rows):,} rows of {files_of(look)}",
         root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(root)})",
         splits={
-            split: [glob.escape(str(bare[path].relative_to(parent))) for path in division[split]]
-            for split in SPLITS if split in division
+            split: [glob.escape(str(Path(cut(place)[0]).relative_to(parent))) for place in places]
+            for split in SPLITS if split in division and (places := _places(division[split], look, is_whole))
         },
         labels=[choice.column.name for choice in of_role(choices, "label")],
         numbers=[choice.column.name for choice in of_role(choices, "number")],
@@ -258,15 +267,33 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     return Path(root), draft
 
 
-def _by_files(division: Division) -> str:
+def _places(paths: Sequence[DataFile], look: Look, is_whole: Callable[[Path], bool]) -> list[str]:
+    """Folders, which end in /, that have all of these files and none of the others; and files that are in no such
+    folder. A folder is named only if `is_whole` holds for it."""
+    others = (Path(cut(path.place)[0]) for path in {*look.paths} - {*paths})
+    mixed = {folder for path in others for folder in path.parents}
+    found = dict[str, None]()
+    for path in paths:
+        above = [folder for folder in reversed(Path(cut(path.place)[0]).parents) if folder not in mixed]
+        folder = next(filter(is_whole, above), None)
+        found[f"{folder}/" if folder else path.place] = None
+    return [*found]
+
+
+def _by_files(division: Division, look: Look) -> str:
     """Value of prepare's --split for a split by whole files."""
-    held = {split: paths for split, paths in division.items() if split != "train"}
-    # A pattern of --split ends at a comma.
-    names = {split: [glob.escape(shown(path)).replace(",", "?") for path in paths] for split, paths in held.items()}
+    names: dict[str, list[str]] = {}
+    for split in SPLITS[1:]:
+        places = _places(division.get(split, ()), look, lambda _: not is_remote(look.paths[0].place))
+        patterns = [glob.escape(shown(DataFile(place.rstrip("/")))) + "/*" * place.endswith("/") for place in places]
+        # A pattern of --split ends at a comma.
+        names |= {split: [pattern.replace(",", "?") for pattern in patterns]} if patterns else {}
     return "file:" + ",".join(f"{split}={','.join(of)}" for split, of in names.items())
 
 
-def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], options: Sequence[str]) -> int:
+def _prepare(
+    path: Path, folder: Path, look: Look, choices: Sequence[Choice], sources: Sequence[str], options: Sequence[str]
+) -> int:
     """Run `prepare` to split the rows and convert text to Parquet. Return its exit code. `path`: file for the schema of
     text. Raises ValueError if it exists."""
     # `prepare` rejects rows without a time, and a column with missing times cannot split the rows.
@@ -287,7 +314,7 @@ def _prepare(path: Path, folder: Path, look: Look, choices: Sequence[Choice], op
         with replacing(path) as file:
             file.write(json.dumps(content, indent=1).encode() + b"\n")
         schema, kind = [str(path)], "csv" if look.delimiter else "json"
-    argv = [kind, *map(shown, look.paths), "--out", str(folder), "--schema", *schema, *options]
+    argv = [kind, *sources, "--out", str(folder), "--schema", *schema, *options]
     print(f"a copy in Parquet, with its splits, is made by: pipeline prepare {shlex.join(argv)}", flush=True)
     # Free the time columns, which are no longer needed.
     pa.default_memory_pool().release_unused()

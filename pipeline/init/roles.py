@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.init.choice import Choice, as_option, given_role, label_options, of_role, split_role
 from pipeline.init.columns import Column, Look, decoded
-from pipeline.init.division import Division
+from pipeline.init.division import Divided, Division
 from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.measures import are_nothing, auc_error, codings, held_out_rates, rank_auc
 from pipeline.init.names import (
@@ -68,7 +68,7 @@ def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -
             made[column.name] = given_role(column, given[column.name], is_whole)
     choices = [made.get(column.name) or _choice(column, look, whole) for column in look.columns]
     choices = [c if c.column.name in made else _judged(_unless_damaged(c), look, chosen, labels_N) for c in choices]
-    return _with_category(choices)
+    return _with_category([*choices])
 
 
 def _with_category(choices: list[Choice]) -> list[Choice]:
@@ -160,7 +160,9 @@ def _choice(column: Column, look: Look, whole: WholeNumbers) -> Choice:
     if kind == "time":
         return Choice(column, "time", str(column.type))
     if kind is None:
-        return Choice(column, "skip", f"no workflow reads {column.type}")
+        return Choice(
+            column, "skip", "several types" if column.note else f"no workflow reads {column.type}", column.note
+        )
     if kind == "text" and (stem := _variant_of(column, look)) is not None:
         said = f"{stem} is a VARIANT, whose bytes no workflow reads: write the fields that matter as columns"
         return Choice(column, "skip", "a part of a VARIANT", said if name.endswith(".value") else "")
@@ -203,15 +205,17 @@ def _choice(column: Column, look: Look, whole: WholeNumbers) -> Choice:
     return replace(_unless_unique(column, role == "skip" and unique, why), either=either)
 
 
-def fit_to_splits(choices: Sequence[Choice], look: Look, division: Division) -> list[Choice]:
+def fit_to_splits(choices: Sequence[Choice], look: Look, divided: Divided) -> list[Choice]:
     """Skip columns that are missing from all files of a split, and warn about categories whose values in held-out files
     do not occur in training files, such as a day number. Raises ValueError if no category is left."""
-    choices = [_unless_absent(choice, look, division) for choice in choices]
-    held_out = [number for number, path in enumerate(look.paths) if path not in {*division["train"]}]
-    held_N = np.isin(look.file_of, held_out)
-    if held_N.any() and not held_N.all():
+    held_N = divided.held_N
+    if divided.files:
+        choices = [_unless_absent(choice, look, divided.files) for choice in choices]
+        held_out = [number for number, path in enumerate(look.paths) if path not in {*divided.files["train"]}]
+        held_N = np.isin(look.file_of, held_out)
+    if held_N is not None and held_N.any() and not held_N.all():
         choices = [_unless_unseen(choice, look, held_N) for choice in choices]
-    return _with_category(choices)
+    return _with_category([*choices])
 
 
 def _unless_absent(choice: Choice, look: Look, division: Division) -> Choice:
@@ -232,7 +236,7 @@ def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Cho
     if pc.mean(pc.is_in(held, known).cast(pa.int8())).as_py() > UNSEEN_SHARE:
         return choice
     said = (
-        f"{choice.column.name} has different values in the held-out files: what is learned from it is useless there; "
+        f"{choice.column.name} has different values in the held-out rows: what is learned from it is useless there; "
         f"to leave it out, {as_option(choice.column, 'nothing')}"
     )
     return replace(choice, warning="; ".join(filter(None, (choice.warning, said))))

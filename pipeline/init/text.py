@@ -4,12 +4,16 @@ then read again with the resulting schema, which `prepare` uses as well."""
 from __future__ import annotations
 
 import csv
+import json
+import os
 import re
-from collections.abc import Container, Iterator, Sequence
+import zlib
+from collections import Counter
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +21,7 @@ import pyarrow.compute as pc
 
 from pipeline.files.find import DataFile
 from pipeline.files.stores import stamp_of
-from pipeline.init.columns import Look, described_text
+from pipeline.init.columns import Look, described_text, unread_column, with_unread
 from pipeline.init.forms import SPELLINGS, Form, form_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.heads import check_heads, has_rows
@@ -31,10 +35,11 @@ from pipeline.prepare.text import has_backslashes, with_doubled_quotes
 from pipeline.prepare.times import DAYS
 from pipeline.records import I64
 
-T = TypeVar("T")
+LOOKED_AT_FILES = 48
+"""Maximum number of sampled files."""
 SAMPLE_BYTES, PLACES = 32 << 20, 16
 """Size of the sample in bytes; and the number of places in a file that it is read from."""
-STREAM_BYTES, EXPANDED = 128 << 20, 5
+STREAM_BYTES, EXPANDED = 64 << 20, 5
 """Maximum bytes of text read for the sample of a file that can only be read sequentially; and the expected ratio of
 text size to compressed size."""
 DELIMITERS = ",\t;|"
@@ -48,26 +53,41 @@ NO_NAME = re.compile(r"\s*([-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?|\d{1,4}[-/.
 VOWPAL = re.compile(r"[-+]?\d+(\.\d+)?( [^|]*)?((\|[^|\s]+( [^|\s]+)+ *)+|\| [^|\s]+( [^|\s]+)+ *)")
 """Pattern of a Vowpal Wabbit line: a label, then features separated by blanks, in groups that start with | and a name.
 """
+CHANGED = re.compile(r"column '(.*?)' changed from", re.DOTALL)
+"""Message about a field of JSON that has values of several kinds."""
 TOTAL = re.compile(r"(grand[ _-]?|sub[ _-]?)?totals?\b.*|sum|summe|gesamt\w*", re.IGNORECASE)
 """Pattern of text in the last line of a table that contains totals."""
 
 
-def spaced(items: Sequence[T], most: int) -> list[T]:
-    """At most `most` items, evenly spaced."""
-    return list(items) if len(items) <= most else [items[n * len(items) // most] for n in range(most)]
+def chosen_files(paths: Sequence[DataFile]) -> list[int]:
+    """Indices of the files to sample, in order: one for each value of the partitions, those with the fewest values
+    first, and others. They are drawn by hashes of their paths, since a regular choice may coincide with a regular
+    layout of folders: every 24th file may be of one hour."""
+    shared = len(os.path.commonpath([*map(str, paths)]))
+    drawn = sorted(range(len(paths)), key=lambda number: zlib.crc32(str(paths[number])[shared:].encode()))
+    if len(paths) <= LOOKED_AT_FILES:
+        return sorted(drawn)
+    file_of = {pair: number for number in reversed(drawn) for pair in paths[number].partitions}
+    num_values = Counter(name for name, _ in file_of)
+    chosen, seen = dict[int, None](), set[tuple[str, str | None]]()
+    for pair, number in sorted(file_of.items(), key=lambda item: num_values[item[0][0]]):
+        if pair not in seen:
+            chosen[number] = None
+            seen.update(paths[number].partitions)
+    return sorted([*(chosen | dict.fromkeys(drawn))][:LOOKED_AT_FILES])
 
 
-def look_at_text(paths: Sequence[DataFile], most: int, skip: float | None = None) -> Look:
-    """Inspect files of delimited text or JSON objects, reading at most `most` of them. The number of rows of each file
-    is estimated from the bytes per row of the sample. Raises ValueError, with file and line, if the files are of
-    another kind, have different columns, or cannot be read by `prepare`."""
+def look_at_text(paths: Sequence[DataFile], skip: float | None = None, unread: Collection[str] = ()) -> Look:
+    """Inspect files of delimited text or JSON objects (see `look_at_files`). The number of rows of each file is
+    estimated from the bytes per row of the sample. Raises ValueError, with file and line, if the files are of another
+    kind, have different columns, or cannot be read by `prepare`."""
     paths = [path for path in paths if stamp_of(str(path)).size] or paths
     check_heads(paths, Format("csv", "text", ()))
     if (first := _first_line(paths[0]).lstrip()).startswith(("[{", "{")):
         if first.startswith("["):
             raise ValueError(f"{paths[0]} is a JSON array; write one object per line, as `jq -c '.[]'` does")
-        chosen = spaced(range(len(paths)), most)
-        format, forms = _of_json([paths[number] for number in chosen], skip)
+        chosen = chosen_files(paths)
+        format, forms, notes = _of_json([paths[number] for number in chosen], skip, unread)
         options: dict[str, Any] = {"nulls": SPELLINGS}
     else:
         format = _delimited(paths[0])
@@ -79,18 +99,27 @@ def look_at_text(paths: Sequence[DataFile], most: int, skip: float | None = None
                 f"{error}; `init` needs files with the same columns, and leaves out only files without the"
                 " column that --label names"
             ) from error
-        chosen = spaced(range(len(paths)), most)
-        format, table = _with_quotes(paths, chosen, format, skip)
+        chosen, notes = chosen_files(paths), {}
+        fields = [field._replace(role="skip") if field.name in unread else field for field in format.fields]
+        format, table = _with_quotes(paths, chosen, replace(format, fields=tuple(fields)), skip)
         forms = {name: form_of(name, table.column(name)) for name in table.column_names}
-        names = ("delimiter", "header", "newlines", *(("backslashes",) if format.backslashes else ()))
-        options = {name: getattr(format, name) for name in names} | {"nulls": SPELLINGS}
-    for name in dict.fromkeys(name for path in paths for name, _ in path.partitions):
+        syntax = ("delimiter", "header", "newlines", *(("backslashes",) if format.backslashes else ()))
+        options = {name: getattr(format, name) for name in syntax} | {"nulls": SPELLINGS}
+    in_paths = dict.fromkeys(name for path in paths for name, _ in path.partitions)
+    for name in (name for name in in_paths if name not in unread):
         values = [dict(path.partitions).get(name) for path in paths]
         forms.setdefault(name, form_of(name, pa.chunked_array([pa.array(values, pa.string())])))
-    fields = [_field(name, form) for name, form in forms.items()]
+    names = dict.fromkeys([*(field.name for field in format.fields), *forms, *notes, *in_paths])
+    skipped = Field("", "skip", pa.string())
+    fields = [_field(n, forms[n]) if n in forms else skipped._replace(name=n) for n in names]
     table, file_of, rows = _read(paths, chosen, replace(format, fields=tuple(fields)), skip)
-    columns = tuple(described_text(name, table.column(name), form) for name, form in forms.items())
-    return Look(tuple(paths), rows, table, file_of, columns, options.get("delimiter", ""), options)
+    columns = tuple(
+        described_text(n, table.column(n), forms[n])
+        if n in forms else unread_column(n, pa.string(), len(table), notes.get(n, ""))
+        for n in names
+    )  # fmt: skip
+    sample = with_unread(table, columns)
+    return Look(tuple(paths), rows, sample, file_of, columns, options.get("delimiter", ""), options)
 
 
 def _with_quotes(
@@ -146,15 +175,21 @@ def _parts(path: DataFile, format: Format, wanted: int, skip: float | None) -> I
 
 
 def _pieces(path: DataFile, format: Format, wanted: int) -> list[tuple[Piece, Container[int]]]:
-    """Pieces spread over the whole file, each with the numbers of the parts to skip."""
+    """Pieces drawn from the whole file, including its ends, each with the numbers of the parts to skip."""
     size, width = stamp_of(str(path)).size, max(1, wanted // PLACES)
+    draw = np.random.default_rng(zlib.crc32(path.name.encode()))
     if is_stream(path, format):
         text = min(STREAM_BYTES, size * (EXPANDED if codec_of(path) else 1))
         step = -(-text // wanted)
-        return [(Piece(0, path, 0, 0, size, width), {n for n in range(STREAM_BYTES // width + 2) if n % step})]
+        blocks = np.arange(0, STREAM_BYTES // width + 2, step)
+        read = {0, *(blocks + draw.integers(step, size=len(blocks))).tolist()}
+        return [(Piece(0, path, 0, 0, size, width), {n for n in range(STREAM_BYTES // width + 2) if n not in read})]
     if size <= wanted:
         return [(Piece(0, path, 0, 0, size, size), ())]
-    begins = [place * (size - width) // (PLACES - 1) for place in range(PLACES)]
+    gap = (size - width) / (PLACES - 1)
+    # Pieces must not overlap, or keys would seem to recur.
+    inner = np.arange(1, PLACES - 1) * gap + draw.uniform(-0.5, 0.5, PLACES - 2) * (gap - width)
+    begins = [0, *inner.astype(int).tolist(), size - width]
     return [(Piece(0, path, number, begin, begin + width, width), ()) for number, begin in enumerate(begins)]
 
 
@@ -249,8 +284,11 @@ def _is_header(names: Sequence[str]) -> bool:
     )
 
 
-def _of_json(paths: Sequence[DataFile], skip: float | None) -> tuple[Format, dict[str, Form]]:
-    """Format without fields, and the form of each readable field. Nested fields have dotted names."""
+def _of_json(
+    paths: Sequence[DataFile], skip: float | None, unread: Collection[str]
+) -> tuple[Format, dict[str, Form], dict[str, str]]:
+    """Format without fields, the form of each readable field, and the reason why each other one is not read, which is
+    empty for those of `unread`. Nested fields have dotted names."""
     format = Format("json", "json", ())
     check = json_parser(replace(format, fields=(Field(NO_FIELD, "category", pa.string()),)))
 
@@ -266,19 +304,40 @@ def _of_json(paths: Sequence[DataFile], skip: float | None) -> tuple[Format, dic
                     where = partial(place_of, stretch, path, format)
                     good = parse_lines(stretch.text, False, checked, skip, where)[0]["lines"][0].as_py()
                     text += good if good.endswith(b"\n") else good + b"\n"
-    try:
-        table = read_objects(text)
-    except RefusedLine as error:
-        raise ValueError(
-            f"{paths[0]}: {error}, in a sample of the lines of all files; write the field in one form in all files, or "
-            "give only the other fields to `pipeline prepare json --schema`"
-        ) from error
+    notes = {name: "" for name in unread if _dropped(text, name)}
+    while True:
+        try:
+            table = read_objects(text)
+            break
+        except RefusedLine as error:
+            said = (
+                f"{paths[0]}: {error}, in a sample of the lines of all files; write the field in one form in all files"
+            )
+            found = CHANGED.match(str(error))
+            if not found or not _dropped(text, found[1]):
+                raise ValueError(said) from error
+            notes[found[1]] = said
     while any(pa.types.is_struct(field.type) for field in table.schema):
         table = table.flatten()
     forms = {name: _json_form(name, table.column(at), text) for at, name in enumerate(table.column_names) if name}
     if left_out := [name for name, form in forms.items() if not form.types]:
         print(f"left out, since no workflow reads lists of them, or they are all null: {', '.join(left_out)}")
-    return format, {name: form for name, form in forms.items() if form.types}
+    return format, {name: form for name, form in forms.items() if form.types}, notes
+
+
+def _dropped(text: bytearray, name: str) -> bool:
+    """Remove a field, which may be nested, from all objects. Return True if some had it."""
+    objects, found = [json.loads(line) for line in text.splitlines()], False
+    for fields in objects:
+        *path, last = [name] if name in fields else name.split(".")
+        for step in path:
+            fields = fields.get(step) if isinstance(fields, dict) else None
+        if isinstance(fields, dict) and last in fields:
+            found = True
+            del fields[last]
+    if found:
+        text[:] = b"".join(json.dumps(one).encode() + b"\n" for one in objects)
+    return found
 
 
 def _json_form(name: str, column: pa.ChunkedArray, text: Text) -> Form:

@@ -25,7 +25,7 @@ from pipeline.prepare.lines import Parser, count_lines, may_skip, parse_lines
 from pipeline.prepare.pieces import Piece, rows_a_part
 from pipeline.prepare.schema import Field
 from pipeline.prepare.sparse import sparse_parser
-from pipeline.prepare.stretches import Stretch, stretches
+from pipeline.prepare.stretches import Stretch, first_line, stretches
 from pipeline.prepare.text import NAMELESS, text_parser
 from pipeline.prepare.values import bad_values, label_of
 
@@ -120,7 +120,7 @@ def _parser(path: DataFile, format: Format) -> Parser:
             # Lines may have a trailing delimiter that the header lacks.
             if below and all(len(values) == len(found) + 1 and not values[-1] for values in below):
                 found.append(f"{NAMELESS}{len(found) + 1}")
-        return text_parser(format, found)
+        return text_parser(format, found, first_line(path))
     if format.left_out and len(values_in(path, format)[0]) < len(names):
         names = [name for name in names if name not in format.left_out]
     return text_parser(format, names)

@@ -24,8 +24,8 @@ ESCAPED = re.compile(rb'\\["\\]')
 CONVERSION = re.compile(r"In CSV column #(\d+):.*CSV conversion error to (\S+): (?:invalid value '(.*)')?", re.DOTALL)
 
 
-def text_parser(format: Format, names: Sequence[str]) -> Parser:
-    """Parser of text whose lines have the columns `names`, in this order."""
+def text_parser(format: Format, names: Sequence[str], header: bytes = b"") -> Parser:
+    """Parser of text whose lines have the columns `names`, in this order. `header`: a line that it refuses."""
     kept = [f for f in format.in_lines if f.role != "skip"]
     nameless = [name for name in names if name.startswith(NAMELESS) and name != f"{NAMELESS}1"]
     types = {f.name: pa.string() if f.values or f.many or f.form == "whole" else f.type for f in format.in_lines}
@@ -70,6 +70,8 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
     def parse(text: Text) -> pa.Table:
         if not text:
             return format.schema.empty_table()
+        if header and header in text and re.search(rb"(?m)^%b\r?$" % re.escape(header), text):
+            raise RefusedLine("the header again, as where files were joined")
         check_bytes(text, format)
         table = read(text)
         if table.num_rows != count_lines(text, format.newlines) or (

@@ -37,7 +37,7 @@ def test_init_divides_text_by_folders_of_days(tmp_path, monkeypatch, capsys, nam
     write_days(tmp_path / "log", ".csv", rows=20)
     assert init([named, "--out", "w.py"]) == 0
     out = capsys.readouterr().out
-    assert "the last files, in the order of their names, are held out" in out
+    assert "by the time in the paths of the files, by whole days: validation from 2026-11-07" in out
     splits = {name: ds.dataset(tmp_path / "w_data" / name).to_table() for name in ("train", "validation", "test")}
     days = {name: sorted(set(map(str, table.column("day").to_pylist()))) for name, table in splits.items()}
     assert sum(table.num_rows for table in splits.values()) == 400

@@ -1,7 +1,8 @@
-"""Rows are divided by the times of all rows, and what came out is what was announced."""
+"""Rows are divided by whole units of the time of all rows, and what came out is what was announced."""
 
 import datetime
 import json
+import pathlib
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +16,10 @@ from support.depth import examples, some
 
 from pipeline.files.find import named
 from pipeline.init.choice import Choice
-from pipeline.init.division import by_prepare
+from pipeline.init.division import divide
 from pipeline.init.look import LOOKED_AT_ROWS, look_at_files
 from pipeline.init.roles import choose_roles
+from pipeline.prepare.command import sources_of
 from pipeline.workflow import load
 
 BEGIN = 1_772_323_200
@@ -34,8 +36,8 @@ FORMS = {
     "with T": lambda t: pa.array(iso(t, "%Y-%m-%dT%H:%M:%S")),
     "with a blank": lambda t: pa.array(iso(t, "%Y-%m-%d %H:%M:%S")),
     "timestamps of nanoseconds": lambda t: pa.array(t, pa.timestamp("s")).cast(pa.timestamp("ns")),
-    "timestamps of a zone": lambda t: pa.array(t, pa.timestamp("ms", "Europe/Berlin")),
-    "dates": lambda t: pa.array(t // 600 - BEGIN // 600 + 20_000).cast(pa.int32()).cast(pa.date32()),
+    "timestamps of a zone": lambda t: pa.array(t * 1000, pa.timestamp("ms", "Europe/Berlin")),
+    "dates": lambda t: pa.array(t // 86_400).cast(pa.int32()).cast(pa.date32()),
     "with Z": lambda t: pa.array(iso(t, "%Y-%m-%dT%H:%M:%SZ")),
 }
 
@@ -52,7 +54,7 @@ def made(folder):
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize("form", some(FORMS, "seconds", "with T", "timestamps of a zone", "dates"))
-def test_the_last_fifth_of_the_time_is_a_fifth_of_the_rows(tmp_path, capsys, form, suffix):
+def test_the_last_weeks_of_a_time_are_held_out_in_any_form(tmp_path, capsys, form, suffix):
     table = log(FORMS[form](BEGIN + np.arange(6000) * 600))
     if suffix == "csv":
         pa_csv.write_csv(table, tmp_path / "log.csv")
@@ -60,12 +62,13 @@ def test_the_last_fifth_of_the_time_is_a_fifth_of_the_rows(tmp_path, capsys, for
         pq.write_table(table, tmp_path / "log.parquet")
     assert init([str(tmp_path / f"log.{suffix}"), "--out", str(tmp_path / "my.py")]) == 0
     assert {split: of["rows"] for split, of in made(tmp_path).items()} == {
-        "train": 4800,
-        "validation": 600,
-        "test": 600,
+        "train": 4176,
+        "validation": 1008,
+        "test": 816,
     }
     said = capsys.readouterr().out
-    assert "splits: the last fifth of the time in time is held out" in said
+    begins = "validation from 2026-03-30 (16.8% of the rows), test from 2026-04-06 (13.6% of the rows)"
+    assert f"splits: by the time in time, by whole weeks: {begins}" in said
     assert "warning" not in said
 
 
@@ -77,21 +80,94 @@ def test_a_sorted_file_of_one_row_group_is_seen_whole(tmp_path):
     look = look_at_files([named(tmp_path / "log.parquet")])
     assert look.sample.num_rows == pytest.approx(LOOKED_AT_ROWS, rel=0.02)
     assert next(column for column in look.columns if column.name == "hour").num_different == 24
-    found = by_prepare(look, choose_roles(look, ["click"]))
-    ends = [BEGIN + rows * 8 // 10, BEGIN + rows * 9 // 10]
+    found = divide(look, choose_roles(look, ["click"]))
+    ends = [BEGIN + 5 * 86_400, BEGIN + 6 * 86_400]
     assert found.option == f"time:time,validation_from={ends[0]},test_from={ends[1]}"
+
+
+def dated(form):
+    return lambda time, n: time.strftime(form)
+
+
+FIRST = datetime.datetime(2026, 1, 5)
+"""A Monday."""
+FOLDERS = {
+    "log": lambda time, n: "log",
+    "hours": dated("day=%Y-%m-%d/hour=%H/part"),
+    "parts of days": lambda time, n: f"year={time.year}/month={time.month}/day={time.day}/{n % 2}",
+    "plain": dated("%Y/%m/%d/part"),
+    "digits": dated("events-%Y%m%d"),
+    "numbered": lambda time, n: f"day_{(time - FIRST).days + 1}",
+    "sorted": lambda time, n: f"part-{(time - FIRST).days:05}",
+    "countries": lambda time, n: f"country={'abcdefgh'[n % 8]}/part",
+    "splits": lambda time, n: f"{('Training', 'VAL', 'dev', 'Test')[(time - FIRST).days // 3]}/{n % 2}",
+}
+"""Layout of a log -> path of the file for a time and a row."""
+DIVIDED = {
+    "months": ("log", "ts", 365, 7300, 2, "in ts, by whole months: validation from 2026-11-01 (8", "2026-12-01 (9"),
+    "few": ("log", "ts", 365, 7300, 10, "in ts, by whole months: validation from 2026-09-01 (16", "2026-11-01 (17"),
+    "weeks": ("log", "ts", 60, 6000, 2, "in ts, by whole weeks: validation from 2026-02-23 (11", "2026-03-02 (6"),
+    "days": ("log", "ts", 14, 7000, 2, "in ts, by whole days: validation from 2026-01-17 (7", "2026-01-18 (7"),
+    "hours": ("log", "ts", 2, 9600, 2, "in ts, by whole hours: validation from 2026-01-06 14:00", "2026-01-06 19:00"),
+    "an hour": ("log", "ts", 1 / 24, 7200, 2, "in ts: validation from 2026-01-05 00:48", "2026-01-05 00:54"),
+    "part files": ("sorted", "ts", 6, 6000, 2, "in ts, by whole days: validation from 2026-01-09", "2026-01-10"),
+    "places": ("countries", "ts", 6, 6000, 2, "in ts, by whole days: validation from 2026-01-09", "2026-01-10"),
+    "day folders": ("hours", "", 6, 6000, 2, "in the paths of the files, by whole days", "2026-01-10 (16"),
+    "hour folders": ("hours", "", 2, 9600, 2, "in the paths of the files, by whole hours", "2026-01-06 19:00"),
+    "parts of days": ("parts of days", "", 6, 6000, 2, "in the paths of the files, by whole days", "2026-01-10"),
+    "plain folders": ("plain", "ts", 6, 6000, 2, "in the paths of the files, by whole days", "2026-01-10"),
+    "dated files": ("digits", "", 6, 6000, 2, "in the paths of the files, by whole days", "2026-01-10"),
+    "numbered files": ("numbered", "", 6, 6000, 2, "in the paths of the files, by whole days", "test from 6 (16"),
+    "countries": ("countries", "", 6, 6000, 2, "20% of the rows, drawn at random, are held out", ""),
+    "no time": (
+        "sorted",
+        "",
+        6,
+        6000,
+        3,
+        "40% of the rows, drawn at random",
+        "20% for each, since only 2,000 rows are",
+    ),
+    "named folders": ("splits", "ts", 12, 6000, 2, "by the names of the folders", ""),
+}
+"""Layout, time column, days, rows, rows for each positive one -> what is said of the split and of test."""
+
+
+@pytest.mark.parametrize("case", DIVIDED)
+def test_whole_units_of_time_are_held_out(tmp_path, case):
+    layout, time, days, rows, each, said, test = DIVIDED[case]
+    times = [FIRST + datetime.timedelta(days) * n / rows for n in range(rows)]
+    of_path = {}
+    for n, at in enumerate(times):
+        of_path.setdefault(tmp_path / f"{FOLDERS[layout](at, n)}.parquet", []).append(n)
+    table = pa.table({"click": [int(n % each == 0) for n in range(rows)], "ts": times})
+    for path, numbers in of_path.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table.take(numbers) if time else table.take(numbers).drop(["ts"]), path)
+    look = look_at_files(sources_of([str(tmp_path)])[0])
+    roles = {"click": "label", "ts": "time"}
+    found = divide(
+        look, [Choice(c, roles[c.name], "") for c in look.columns if c.name in roles and c.name in table.column_names]
+    )
+    assert (said in found.why, test in found.why) == (True, True), found.why
+    assert sum(found.shares) <= 0.5
+    assert bool(found.files) == (layout not in ("log", "countries") and case != "no time")
+    if found.files:
+        newest = {split: [max(of_path[pathlib.Path(str(path))]) for path in of] for split, of in found.files.items()}
+        assert max(newest["train"]) < min(newest["validation"]) < min(newest["test"])
+        assert sum(map(len, found.files.values())) == len(of_path)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12))
 @examples(20, 200)
 def test_rows_of_one_time_stay_together(tmp_path_factory, counts):
-    """Or, if training would get less than half of the rows, the rows are divided at random, and it is said why."""
+    """Or, if a part would get more than a quarter of the rows, the rows are divided at random, and it is said why."""
     folder = tmp_path_factory.mktemp("ties")
     days = np.repeat(np.arange(len(counts)), counts)
     times = pa.array((BEGIN + days * 86400).tolist() + [BEGIN] * 2)
     pq.write_table(log(times), folder / "log.parquet")
     look = look_at_files([named(folder / "log.parquet")])
-    found = by_prepare(look, [Choice(look.columns[2], "time", "")])
+    found = divide(look, [Choice(look.columns[0], "label", ""), Choice(look.columns[2], "time", "")])
     all_times = np.asarray(times)
     if found.option.startswith("ratio"):
         largest = max([counts[0] + 2, *counts[1:]]) / len(all_times)

@@ -29,7 +29,7 @@ def written(folder, form, *roles):
     if form == "text":
         pa_csv.write_csv(log().drop(["tags"]), folder / "log.csv")
     for number in {"whole files": range(6), "one file": range(1), "text": ()}[form]:
-        pq.write_table(log(number), folder / f"{number}.parquet")
+        pq.write_table(log(number), folder / f"day_{number}.parquet")
     options = [word for role in roles for word in ("--as", role)]
     source = folder / "log.csv" if form == "text" else folder
     assert init([str(source), "--out", str(folder / "my.py"), *options]) == 0
@@ -56,7 +56,7 @@ def test_a_label_that_is_taken_for_something_else_is_none(tmp_path):
 @pytest.mark.parametrize("role", ["at=time", "x=time"])
 def test_a_given_time_divides_the_rows(tmp_path, capsys, role):
     written(tmp_path, "one file", role, "click=label")
-    assert f"of the time in {role[:-5]} is held out" in capsys.readouterr().out
+    assert f"by the time in {role[:-5]}: validation from" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -155,15 +155,27 @@ def test_the_worst_of_several_labels_decides(tmp_path):
     assert "x1 is left out: it alone predicts the label (AUC 1.000" in found.warning
 
 
-def test_categories_with_new_values_in_held_out_files_stay(tmp_path, capsys):
-    """Also those that are named by folders."""
+@pytest.mark.parametrize("form", ["files", "one file"])
+def test_categories_with_new_values_in_held_out_rows_stay(tmp_path, capsys, form):
+    days = []
     for day in range(10):
         columns, _ = log_of(0.3, 300, day)
-        (folder := tmp_path / "data" / f"batch=b{day}").mkdir(parents=True)
-        pq.write_table(pa.table(columns | {"day_id": np.full(300, day)}), folder / f"day_{day}.parquet")
-    assert init([str(tmp_path / "data"), "--out", str(tmp_path / "my.py"), "--label", "click"]) == 0
+        days.append(
+            pa.table(
+                columns
+                | {
+                    "day_id": np.full(300, day),
+                    "batch": pa.array([f"b{day}"] * 300).dictionary_encode(),
+                    "ts": np.full(300, 1_772_323_200 + day * 86_400),
+                }
+            )
+        )
+    files = {f"day_{n}": day for n, day in enumerate(days)} if form == "files" else {"all": pa.concat_tables(days)}
+    for name, table in files.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--label", "click"]) == 0
     said = capsys.readouterr().out
     for name in ("day_id", "batch"):
-        assert f"warning: {name} has different values in the held-out files" in said
+        assert f"warning: {name} has different values in the held-out rows" in said
         assert f"to leave it out, --as {name}=nothing" in said
         assert name in {category.name for category in load(tmp_path / "my.py").data.categories}

@@ -233,30 +233,30 @@ def written(path, head, rows, **options):
 def test_the_sample_reaches_the_middle_and_the_end_of_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.init.text.SAMPLE_BYTES", 1 << 14)
     for at in (60_000, 99_999):
-        rows = [[n % 2, "007" if at - 5000 <= n <= at else n % 90] for n in range(100_000)]
-        found = look_at_text([written(tmp_path / "log.csv", ["click", "shop"], rows)], 16)
+        rows = [[n % 2, "007" if at - 15_000 <= n <= at else n % 90] for n in range(100_000)]
+        found = look_at_text([written(tmp_path / "log.csv", ["click", "shop"], rows)])
         assert found.columns[1].types == {"category": "string", "time": "string"}
         assert found.rows == (pytest.approx(100_000, rel=0.1),)
 
 
 def test_line_ends_in_quotes_and_trailing_delimiters_are_read(tmp_path):
     rows = [[n % 2, n % 9, f"two\nlines {n % 3}", ""] for n in range(300)]
-    found = look_at_text([written(tmp_path / "log.csv", ["click", "user", "title", ""], rows)], 16)
+    found = look_at_text([written(tmp_path / "log.csv", ["click", "user", "title", ""], rows)])
     assert found.options["newlines"]
     assert found.sample.column("title").to_pylist() == [row[2] for row in rows]
     file = written(tmp_path / "log.csv", ["click", "user", "title"], [[1, row[1], "shoes", ""] for row in rows])
-    assert look_at_text([file], 16).sample.column_names == ["click", "user", "title"]
+    assert look_at_text([file]).sample.column_names == ["click", "user", "title"]
     rows = [["0,5", "1,25"], ["7,0", "3,1"]] * 20
-    assert look_at_text([written(tmp_path / "log.csv", *rows[:1], rows, delimiter=";")], 16).options["delimiter"] == ";"
+    assert look_at_text([written(tmp_path / "log.csv", *rows[:1], rows, delimiter=";")]).options["delimiter"] == ";"
     file = written(tmp_path / "000000_0", *rows[:1], rows, delimiter="\x01")
-    assert look_at_text([file], 16).options["delimiter"] == "\x01"
+    assert look_at_text([file]).options["delimiter"] == "\x01"
 
 
 def test_backslashes_before_quotes_are_found(tmp_path):
     titles = ['5" pipe, big', "plain", 'the "best"']
     lines = [f'{n % 2},u{n % 9},"' + titles[n % 3].replace('"', '\\"') + '"\n' for n in range(300)]
     (tmp_path / "log.csv").write_text("click,user,title\n" + "".join(lines))
-    found = look_at_text([named(tmp_path / "log.csv")], 16)
+    found = look_at_text([named(tmp_path / "log.csv")])
     assert found.options["backslashes"]
     assert found.sample.column("title").to_pylist() == titles * 100
 
@@ -276,7 +276,23 @@ def test_backslashes_before_quotes_are_found(tmp_path):
 def test_tables_of_people_are_refused_with_what_is_wrong(tmp_path, head, last, said):
     file = written(tmp_path / "log.csv", head, [*[[str(n % 2), f"u{n}", ""] for n in range(99)], last])
     with pytest.raises(ValueError, match=said):
-        look_at_text([file], 16)
+        look_at_text([file])
+
+
+@pytest.mark.parametrize("names", [["click", "user", "city"], ["click", "n", "m"]])
+def test_a_header_within_a_file_is_said_with_its_line(tmp_path, capsys, names):
+    """As `cat *.csv` leaves it; the line is left out on request."""
+    rows = [[n % 2, *([f"u{n % 7}", "ab"[n % 2]] if "user" in names else [n % 7, n])] for n in range(300)]
+    written(tmp_path / "log.csv", names, [*rows[:150], names, *rows[150:]])
+    order = [str(tmp_path / "log.csv"), "--out", str(tmp_path / "my.py")]
+    assert init(order) == 2
+    assert (
+        "log.csv: line 152: the header again, as where files were joined; correct it, or leave bad lines out"
+        in capsys.readouterr().err
+    )
+    assert init([*order, "--skip-bad", "0.01"]) == 0
+    splits = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
+    assert sum(split["rows"] for split in splits.values()) == 300
 
 
 @pytest.mark.prove
