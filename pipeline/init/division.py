@@ -101,21 +101,12 @@ def divide(look: Look, choices: Sequence[Choice]) -> Divided:
     share = HELD_OUT if positives >= FEW_POSITIVES else MORE_HELD_OUT
     few = f"; about {share:.0%} for each, since only {positives:,} rows are positive" if share > HELD_OUT else ""
     found, unfit = _by_paths(look, DATE, share), ""
-    for choice in of_role(choices, "time") if not found else ():
-        by_column = _by_column(look, choice.column, share)
-        if isinstance(by_column, Divided):
-            found = by_column
-            break
-        unfit += f"; {by_column}"
-    found = (
-        found
-        or _by_paths(look, NUMBERED, share)
-        or Divided(
-            f"{2 * share:.0%} of the rows, drawn at random, are held out{unfit}",
-            option=f"ratio:validation={share},test={share},seed=0",
-            shares=(share, share),
-        )
-    )
+    for choice in of_role(choices, "time"):
+        found, reason = (found, "") if found else _by_column(look, choice.column, share)
+        unfit += reason
+    if not (found := found or _by_paths(look, NUMBERED, share)):
+        why = f"{2 * share:.0%} of the rows, drawn at random, are held out{unfit}"
+        found = Divided(why, None, f"ratio:validation={share},test={share},seed=0", (share, share))
     return replace(found, why=found.why + few)
 
 
@@ -132,9 +123,8 @@ def _by_names(paths: Sequence[DataFile]) -> Divided | None:
         return None
     found = {split: tuple(of) for split, of in by_name.items() if of}
     left = len(paths) - sum(map(len, found.values()))
-    return Divided(
-        "by the names of the folders or files" + (f"; {left} other files are left out" if left else ""), found
-    )
+    more = f"; {left} other files are left out" if left else ""
+    return Divided(f"by the names of the folders or files{more}", found)
 
 
 def _top(paths: Sequence[DataFile]) -> int:
@@ -170,22 +160,21 @@ def _moment(found: re.Match[str]) -> int:
     return days * DAY + int(hour) * UNITS["hour"]
 
 
-def _by_column(look: Look, column: Column, share: float) -> Divided | str:
-    """Split by a time column, or the reason why it cannot divide the rows."""
+def _by_column(look: Look, column: Column, share: float) -> tuple[Divided | None, str]:
+    """Split by a time column, or the reason why it cannot divide the rows, as the end of a sentence."""
     name, form, is_text = column.name, column.types.get("time", ""), look.delimiter is not None
     times = look.sample.column(name) if is_text else column_of(look.paths, name)
     moments_N = moments_of(times, form)
     if moments_N is None:
-        return f"{name} is not in every row, or not in one form"
+        return None, f"; {name} is not in every row, or not in one form"
     different_M, first_M, counts_M = np.unique(moments_N, return_index=True, return_counts=True)
     cut = _cut(different_M, counts_M, share, UNITS)
     if cut is None:
         at = f"{counts_M.max() / counts_M.sum():.0%} of the rows have the time {times[int(first_M[counts_M.argmax()])]}"
-        return f"{name} cannot divide them: {len(different_M):,} different times, and {at}"
+        return None, f"; {name} cannot divide them: {len(different_M):,} different times, and {at}"
     firsts = [times[int(first_M[np.searchsorted(different_M, begin)])] for begin in cut.begins]
-    ends, shown = [str(first.cast(pa.string())) for first in firsts], [shown_time(first) for first in firsts]
-    if cut.unit:
-        shown = [_shown_begin(begin) for begin in cut.begins]
+    ends = [str(first.cast(pa.string())) for first in firsts]
+    shown = [_shown_begin(begin) for begin in cut.begins] if cut.unit else [*map(shown_time, firsts)]
     if cut.unit and is_text:
         # The sample may lack the first times of a unit.
         scale = _clock_of(times)
@@ -195,7 +184,7 @@ def _by_column(look: Look, column: Column, share: float) -> Divided | str:
     sample = look.sample.column(name)
     sample_N = moments_of(sample.cast(value_of(sample.type)), form)
     held_N = None if sample_N is None else sample_N >= cut.begins[0]
-    return Divided(cut.said(name, shown), files, option, cut.shares, held_N)
+    return Divided(cut.said(name, shown), files, option, cut.shares, held_N), ""
 
 
 def _cut(moments_M: I64, rows_M: I64, share: float, units: Mapping[str, int]) -> Cut | None:

@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def init_command(args: argparse.Namespace) -> int:
         print(split_table(divided.files, choices))
         (root, draft), parts = draft_of_files(out, look, choices, divided.files), divided.files
     else:
-        options = ["--split", divided.option or _by_files(divided.files or {}, look)]
+        options = ["--split", divided.option or _by_files(divided.files or {})]
         options += [] if args.skip_bad is None else ["--skip-bad", str(args.skip_bad)]
         is_named = look.delimiter is None and found == files and not to_score
         sources = args.data if is_named else [*map(shown, look.paths)]
@@ -130,7 +130,7 @@ def init_command(args: argparse.Namespace) -> int:
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
         parts = {split: tuple(map(named, sorted((folder / split).glob("*.parquet")))) for split in SPLITS}
-        if divided.files:
+        if divided.files and not divided.option:
             print(split_table({split: parts[split] for split in divided.files}, choices))
         else:
             print(*divided.differences({split: of["rows"] for split, of in summary["splits"].items()}), sep="", end="")
@@ -240,19 +240,12 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     relative = quoted(str(parent.relative_to(out.parent))) if inside else ""
     rows = dict(zip(look.paths, look.rows, strict=True))
     num_rows = sum(rows[path] for path in division["train"])
-
-    @functools.cache
-    def is_whole(folder: Path) -> bool:
-        inside = find([glob.escape(str(folder.relative_to(parent)))], Path(root), form="Parquet")
-        return {file.place for file in inside.files} <= {path.place for path in look.paths}
-
     draft = Draft(
         name=workflow_name(out.stem),
         what=f"{sum(look.rows):,} rows of {files_of(look)}",
         root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(root)})",
         splits={
-            split: [glob.escape(str(Path(cut(place)[0]).relative_to(parent))) for place in places]
-            for split in SPLITS if split in division and (places := _places(division[split], look, is_whole))
+            split: _patterns(division[split], look, Path(root), parent) for split in SPLITS if split in division
         },
         labels=[choice.column.name for choice in of_role(choices, "label")],
         numbers=[choice.column.name for choice in of_role(choices, "number")],
@@ -267,27 +260,27 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     return Path(root), draft
 
 
-def _places(paths: Sequence[DataFile], look: Look, is_whole: Callable[[Path], bool]) -> list[str]:
-    """Folders, which end in /, that have all of these files and none of the others; and files that are in no such
-    folder. A folder is named only if `is_whole` holds for it."""
-    others = (Path(cut(path.place)[0]) for path in {*look.paths} - {*paths})
-    mixed = {folder for path in others for folder in path.parents}
+def _patterns(paths: Sequence[DataFile], look: Look, root: Path, parent: Path) -> list[str]:
+    """Patterns below the root, whose path is `parent`, that match these files and no others: of folders, else files."""
+    others = [Path(cut(path.place)[0]) for path in {*look.paths} - {*paths}]
+    mixed, places = {folder for path in others for folder in path.parents}, {path.place for path in look.paths}
+
+    @functools.cache
+    def is_whole(pattern: str) -> bool:
+        return {file.place for file in find([pattern], root, form="Parquet").files} <= places
+
     found = dict[str, None]()
-    for path in paths:
-        above = [folder for folder in reversed(Path(cut(path.place)[0]).parents) if folder not in mixed]
-        folder = next(filter(is_whole, above), None)
-        found[f"{folder}/" if folder else path.place] = None
+    for file in (Path(cut(path.place)[0]) for path in paths):
+        folders = [glob.escape(str(one.relative_to(parent))) for one in reversed(file.parents) if one not in mixed]
+        found[next(filter(is_whole, folders), glob.escape(str(file.relative_to(parent))))] = None
     return [*found]
 
 
-def _by_files(division: Division, look: Look) -> str:
+def _by_files(division: Division) -> str:
     """Value of prepare's --split for a split by whole files."""
-    names: dict[str, list[str]] = {}
-    for split in SPLITS[1:]:
-        places = _places(division.get(split, ()), look, lambda _: not is_remote(look.paths[0].place))
-        patterns = [glob.escape(shown(DataFile(place.rstrip("/")))) + "/*" * place.endswith("/") for place in places]
-        # A pattern of --split ends at a comma.
-        names |= {split: [pattern.replace(",", "?") for pattern in patterns]} if patterns else {}
+    held = {split: paths for split, paths in division.items() if split != "train"}
+    # A pattern of --split ends at a comma.
+    names = {split: [glob.escape(shown(path)).replace(",", "?") for path in paths] for split, paths in held.items()}
     return "file:" + ",".join(f"{split}={','.join(of)}" for split, of in names.items())
 
 

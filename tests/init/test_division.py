@@ -112,7 +112,6 @@ DIVIDED = {
     "an hour": ("log", "ts", 1 / 24, 7200, 2, "in ts: validation from 2026-01-05 00:48", "2026-01-05 00:54"),
     "part files": ("sorted", "ts", 6, 6000, 2, "in ts, by whole days: validation from 2026-01-09", "2026-01-10"),
     "places": ("countries", "ts", 6, 6000, 2, "in ts, by whole days: validation from 2026-01-09", "2026-01-10"),
-    "day folders": ("hours", "", 6, 6000, 2, "in the paths of the files, by whole days", "2026-01-10 (16"),
     "hour folders": ("hours", "", 2, 9600, 2, "in the paths of the files, by whole hours", "2026-01-06 19:00"),
     "parts of days": ("parts of days", "", 6, 6000, 2, "in the paths of the files, by whole days", "2026-01-10"),
     "plain folders": ("plain", "ts", 6, 6000, 2, "in the paths of the files, by whole days", "2026-01-10"),

@@ -23,7 +23,7 @@ def log(seed=0, **more):
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_each_value_of_regular_folders_is_seen(tmp_path, suffix):
-    """Every 24th file is of one hour, and every 24th row group or line of one slot."""
+    """Every 24th file is of one hour."""
     for day in range(1, 9):
         for hour in range(24):
             (folder := tmp_path / f"day={day:02}" / f"hour={hour}").mkdir(parents=True)
