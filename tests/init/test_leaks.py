@@ -1,4 +1,4 @@
-"""A column that surely tells the label is left out, a doubtful one is kept and named; honest ones stay."""
+"""A column that surely gives the label away is left out, a doubtful one is kept and named; honest ones stay."""
 
 import datetime
 
@@ -94,7 +94,7 @@ def noisy(values, share, rng):
 
 
 @pytest.mark.parametrize(("rows", "rate"), [(100, 0.9), (ROWS, 0.002), (ROWS, 0.03), (ROWS, 0.4)])
-def test_what_surely_tells_the_label_is_left_out(tmp_path, rows, rate):
+def test_what_surely_gives_the_label_away_is_left_out(tmp_path, rows, rate):
     """A column that is less sure is kept, with a warning."""
     columns, rng = log_of(rate, rows)
     click, times = columns["click"], BEGIN + rng.integers(0, 86400 * 30, rows)
