@@ -28,7 +28,7 @@ from pipeline.workflow import Data
 
 TOLERANCE = 1e-5
 """Greatest difference of a logit from torch's, relative to the largest logit of the batch, or to 1. Models of the
-package differ by less than 1e-6."""
+package differ by 1e-6 at most."""
 ROWS_OF_DATA, MADE_ROWS = 256, 25
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 MADE: dict[str, Draw] = {

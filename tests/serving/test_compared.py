@@ -19,12 +19,13 @@ from pipeline.training.build import row_layout
 
 def attention(numbers, embeddings, values):
     """Of no field, if the first number is not positive."""
-    mask = (numbers[:, :1, None] > 0).expand(-1, embeddings.shape[1], embeddings.shape[1])
-    return scaled_dot_product_attention(embeddings, embeddings, embeddings, attn_mask=mask).sum((1, 2))
+    fields, num_fields = embeddings[:, None], embeddings.shape[1]
+    mask = (numbers[:, :1, None, None] > 0).expand(-1, 1, num_fields, num_fields)
+    return scaled_dot_product_attention(fields, fields, fields, attn_mask=mask).sum((1, 2, 3))
 
 
 def scattered_mean(numbers, embeddings, values):
-    pairs = torch.tensor([0, 0, 1, 1, 2, 2, 2]).expand(len(numbers), -1)
+    pairs = torch.tensor([0, 0, 1, 1, 2, 2, 2]).expand(numbers.shape[0], -1)
     return torch.zeros_like(numbers).scatter_reduce(1, pairs, numbers, "mean").sum(1)
 
 
