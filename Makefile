@@ -3,6 +3,8 @@ PYTHON ?= python3
 # Tests also wait for processes: three at a time are faster than two, also on two cores.
 JOBS ?= 3
 VENV := .venv
+# Other programs, whose files tests read; never in $(VENV).
+WRITERS := .writers
 # A process that crashes ends the run: in its place others would do the same test, and crash, eight times more.
 APART := --dist loadfile --max-worker-restart 0
 # Tests start hundreds of processes, each of which would compile every module again.
@@ -22,7 +24,7 @@ UV := UV_INDEX_STRATEGY=unsafe-best-match UV_DEFAULT_INDEX="$(call PIP_SETTING,i
 	$(BIN)/uv
 INSTALL = ($(UV) pip install --quiet --python $(BIN)/python -c constraints.txt $(1) || $(PIP) $(1))
 
-.PHONY: run test test-browser prove prove-all test-gpu bench-gpu check wheel lock clean
+.PHONY: run test test-browser test-writers prove prove-all test-gpu bench-gpu check wheel lock clean
 
 run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py
@@ -46,12 +48,12 @@ CHECKED := not test_ptx and not refuses and not faulty and not one_by_one and no
 	and not any_run and not dask and not policy and not known
 CHECK_BOUNDS = PIPELINE_CHECK_BOUNDS=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -k "$(CHECKED)" \
 	tests/kernels tests/test_equivalence.py tests/test_batch_sizes.py
-prove: $(VENV)/test
+prove: $(VENV)/test $(WRITERS)/done
 	$(PROOFS)
 	$(SIMULATED) $(DEEPER)
 	$(CHECK_BOUNDS)
 
-prove-all: $(VENV)/test
+prove-all: $(VENV)/test $(WRITERS)/done
 	$(PROOFS) --all-forms
 	$(SIMULATED) $(DEEPER) --all-forms
 	$(CHECK_BOUNDS)
@@ -60,6 +62,13 @@ prove-all: $(VENV)/test
 # SHOTS=folder leaves pictures; PROVE=--no-skips fails where there is no chromium.
 test-browser: $(VENV)/test
 	$(BIN)/python -m pytest -m browser tests/browser $(PROVE)
+
+# Files that other programs write. Where these cannot be installed, the tests are skipped.
+$(WRITERS)/done: tests/writers/packages.txt $(VENV)/test
+	-$(PYTHON) -m venv --without-pip $(WRITERS) && $(UV) pip install --quiet --python $(WRITERS)/bin/python -r $< && touch $@
+
+test-writers: $(WRITERS)/done
+	$(BIN)/python -m pytest -n $(PROVE_JOBS) -m prove tests/writers --all-forms $(PROVE)
 
 # On a machine with a GPU, with the packages of environment.yml: whatever python3 is there.
 test-gpu:

@@ -16,7 +16,9 @@ from pipeline.models.losses import Output
 from pipeline.models.sequence import SequenceValues
 from pipeline.own_code.code import plain_name
 from pipeline.records import Array
+from pipeline.serving.caught_up import RowReader
 from pipeline.serving.commit import OpenedCommit
+from pipeline.serving.compared import differences
 from pipeline.serving.onnx_model import INPUTS, OUTPUT, inputs_of_sequence
 from pipeline.serving.servable import ONNX_FILE, WEIGHTS_FILE
 from pipeline.serving.torch_model import model_of
@@ -30,10 +32,11 @@ EXAMPLES = 3
 
 
 def dense_files(
-    opened: OpenedCommit, saved: Mapping[str, Array], out: Path, files: Files
+    opened: OpenedCommit, saved: Mapping[str, Array], out: Path, files: Files, rows: RowReader
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Write the files of the dense part, in float32. Returns the checksum of each file, and for a file that the
-    exporter could not make, the first line of the reason."""
+    exporter could not make, or that does not answer as torch does, the first line of the reason. `rows`: those with
+    which the answers are compared."""
     model = model_of(opened.workflow, saved)
     own = type(own_model(model))
     kind = f"{plain_name(own.__module__)}.{own.__qualname__}"
@@ -43,6 +46,8 @@ def dense_files(
         with quiet():
             names = [name for one in opened.workflow.data.sequences for name in inputs_of_sequence(one)]
             content = onnx_bytes(exported(opened, model), names)
+            if said := differences(opened, model, content, rows):
+                raise ValueError(f"ONNX Runtime does not answer as torch does: logits differ by {said}")
     except Exception as error:
         left_out[ONNX_FILE] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
     else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from pipeline.serving.servable import (
     OpenedServable,
     Precision,
     ServableManifest,
+    ServableRows,
     read_servable,
 )
 from pipeline.serving.sorted_runs import sorted_parts
@@ -92,9 +95,6 @@ def export(
     for name in map(copy_name, opened.state.side_files.values()):
         small[name] = [(opened.held.run_dir / FOLDER / name).read_bytes()]
     sums = {name: files.replace(out / name, content) for name, content in small.items()}
-    dense, left_out = dense_files(opened, saved, out, files)
-    for name, why in left_out.items():
-        say(f"{name} is left out: {why}")
     manifest = ServableManifest(
         name=opened.workflow.name,
         commit=opened.held.number,
@@ -107,14 +107,19 @@ def export(
         row=opened.manifest.row,
         workflow=opened.state.workflow,
         negatives=settings.negatives,
-        files=sums | dense,
-        left_out=left_out,
+        files=sums,
+        left_out={},
         measured={},
         unsigned=unsigned_of(opened),
         columns=opened.state.data["train"].described,
     )
     opened_files = OpenedServable(out, manifest, opened.features, fences_N, rates)
-    with OpenServable(opened_files, EXAMPLE_MEMORY, opened.workflow, "torch") as servable:
+    with closing(ServableRows(opened_files, opened.workflow, EXAMPLE_MEMORY)) as rows:
+        dense, left_out = dense_files(opened, saved, out, files, rows)
+    for name, why in left_out.items():
+        say(f"{name} is left out: {why}")
+    manifest = manifest.model_copy(update={"files": sums | dense, "left_out": left_out})
+    with OpenServable(replace(opened_files, manifest=manifest), EXAMPLE_MEMORY, opened.workflow, "torch") as servable:
         response = files.replace(out / RESPONSE_FILE, [example_response(servable, request)])
     manifest = manifest.model_copy(update={"files": manifest.files | {RESPONSE_FILE: response}})
     files.replace(out / SERVABLE_MANIFEST, [manifest.content])
