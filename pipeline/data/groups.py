@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.data.decode import dictionary_keys
-from pipeline.data.files import InputColumn, SchemaCheck, convert
+from pipeline.data.files import InputColumn, SchemaCheck
 from pipeline.data.identity import FileIdentity, file_difference, look_at, stamp_of
 from pipeline.data.plain import plain
 from pipeline.files.find import DataFile
@@ -62,8 +62,6 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
     with open_file(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         check.check(path, schema, alone=False)
-        if check.is_trained:
-            _refuse_floats(path, file, check)
         identity = look_at(path, name, file, check.trained, check.targets)
         types = {c.name: schema.field(c.name).type for c in check.columns if c.name in schema.names}
         # A column that is both a category and the metrics group is read once.
@@ -74,19 +72,6 @@ def list_groups(path: DataFile, check: SchemaCheck, name: str) -> tuple[FileIden
         num_made = sum(file.leaf(name) is None for name in {c.name for c in check.columns})
         groups = [_describe(path, metadata, g, places, num_made) for g in range(metadata.num_row_groups)]
         return identity, groups, frozenset(empty)
-
-
-def _refuse_floats(path: DataFile, file: FlatFile, check: SchemaCheck) -> None:
-    """Raises ValueError if integer keys have become floats, unless missing values may be the reason."""
-    for column in check.columns:
-        groups = file.statistics(column.name) if column.has_keys else []
-        if not groups or not pa.types.is_floating(found := file.schema_arrow.field(column.name).type):
-            continue
-        if all(s and s.has_null_count and not s.null_count for s in groups):
-            raise ValueError(
-                f"{path}: column {column.name!r} ({column.setting}) has type {found}, though no value is missing; "
-                f"expected integers as in the training data; {convert(path)}"
-            )
 
 
 def _describe(

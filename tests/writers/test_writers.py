@@ -20,14 +20,13 @@ PROJECT = Path(__file__).parents[2]
 PYTHON = PROJECT / ".writers/bin/python"
 ROWS = 20_000
 WEEKLY = pytest.mark.prove(weekly=True)
-FLOATS = pytest.mark.xfail(reason="ids are floats in a file that has no missing id, which `score` refuses")
 WRITERS = [
     "polars", "duckdb", "clickhouse",
     pytest.param("daft", marks=WEEKLY),
     pytest.param("datafusion", marks=WEEKLY),
-    pytest.param("pandas", marks=[WEEKLY, FLOATS]),
-    pytest.param("fastparquet", marks=[WEEKLY, FLOATS]),
-    pytest.param("deltalake", marks=[WEEKLY, pytest.mark.xfail(reason="`init` refuses a Delta table without days")]),
+    pytest.param("pandas", marks=WEEKLY),
+    pytest.param("fastparquet", marks=WEEKLY),
+    pytest.param("deltalake", marks=WEEKLY),
 ]  # fmt: skip
 """`make prove` runs those that are not weekly."""
 KEYS = ("user", "large", "city", "site")
