@@ -184,7 +184,7 @@ def trained(as_trained, **settings):
 
 TABLE = {
     "data.time by hour": ([spans()], "xxxxxxxxxxxxxd======="),
-    "data.time in seconds": ([spans(unit="s")], "=xxxx?xxxxxxxxxxxxxx"),
+    "data.time in seconds": ([spans(unit="s")], "=xxxx?xxxxxxxxxxxxxxx"),
     "Calendar": ([made()], "xxxxxxxxxxxxxd======="),
     "Calendar of ms": ([made(unit="ms")], "?=?????xxxxxxxxxxxxxx"),
     "Calendar of digits": ([made(form="%Y%m%d%H")], "xxxxx=xxxxxxxxxxxxxxx"),
@@ -199,7 +199,7 @@ TABLE = {
     "split from seconds": ([split(str(BEGIN + 1))], "=???????????=xxxxxxxx"),
     "prepare sequences": ([sequences("naive us")], "xxxxxxxxxxxxxx====xxx"),
     "prepare sequences of ms": ([sequences("ms")], "?=?????xxxxx?xxxxxxxx"),
-    "init": ([role], "======?=====?========"),
+    "init": ([role], "====================="),
 }
 """Places, and what each makes of each form, in the order of FORMS: "=" the same day and hour, "d" the same day at hour
 0, "x" refused by a message with the column, "?" something else."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
+from pipeline.files.plausible import BOUNDS
 from pipeline.files.types import concatenated, value_of
 from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import Column, Look
@@ -167,6 +168,9 @@ def _by_column(look: Look, column: Column, share: float) -> tuple[Divided | None
     moments_N = moments_of(times, form)
     if moments_N is None:
         return None, f"; {name} is not in every row, or not in one form"
+    (begin, end), newest = BOUNDS["us"], moments_N.max(initial=0)
+    if newest >= begin and (moments_N.min() < begin or newest >= end):
+        return None, f"; {name} has times outside 1990 to 2100"
     different_M, first_M, counts_M = np.unique(moments_N, return_index=True, return_counts=True)
     cut = _cut(different_M, counts_M, share, UNITS)
     if cut is None:
