@@ -13,6 +13,7 @@ import torch
 from pipeline.data.files import columns_of, resolve
 from pipeline.data.outside import Outside
 from pipeline.features.derived import inputs_of
+from pipeline.files.description import Description
 from pipeline.files.flat import open_file
 from pipeline.machine.limits import cpus
 from pipeline.records import F32
@@ -74,9 +75,9 @@ class _Compared:
             found = self._onnx(numbers_BX, embeddings_BFD, first_BF, lists)
         except Exception as error:  # Of any kind, as those of ONNX Runtime have no common class.
             raise RuntimeError(f"ONNX Runtime fails on {self.what}: {error}") from error
-        apart = gaps(expected, found)
-        if (is_far := apart > TOLERANCE).any():
-            self._said[self.what] = f"up to {apart.max():.2g} in {is_far.mean():.0%} of the logits"
+        gap = gaps(expected, found)
+        if (is_far := gap > TOLERANCE).any():
+            self._said[self.what] = f"up to {gap.max():.2g} in {is_far.mean():.0%} of the logits"
         return expected
 
 
@@ -84,10 +85,10 @@ def gaps(expected: F32, found: F32) -> np.ndarray:
     """Differences of logits relative to the largest finite one expected, or to 1; infinite if only one of the two is
     NaN or infinite."""
     with np.errstate(invalid="ignore"):
-        apart = np.abs(expected.astype(np.float64) - found)
+        gap = np.abs(expected.astype(np.float64) - found)
     is_same = (expected == found) | (np.isnan(expected) & np.isnan(found))
     finite = np.abs(expected[np.isfinite(expected)])
-    return np.where(is_same, 0, np.where(np.isnan(apart), np.inf, apart)) / max(1.0, finite.max(initial=0))
+    return np.where(is_same, 0, np.where(np.isnan(gap), np.inf, gap)) / max(1.0, finite.max(initial=0))
 
 
 def made_rows(data: Data, layout: RowLayout) -> Iterator[tuple[str, tuple[F32, F32, F32, Lists | None]]]:
@@ -122,7 +123,7 @@ def _rows_of_data(opened: OpenedCommit) -> pa.Table:
     used = [column.name for column in columns_of(data) if column.has_rows or column.number or column.sequence]
     names = inputs_of(data.features, used)
     for split in ("test", "validation", "train"):
-        for path in resolve(data, split, opened.features.read_kinds):
+        for path in resolve(data, split, Description(opened.state.data["train"].described), opened.features.canonical):
             with open_file(path) as file:
                 batch = next(file.iter_batches(ROWS_OF_DATA, columns=names, use_threads=False), None)
                 if batch is not None and len(batch):

@@ -81,7 +81,7 @@ def test_a_file_that_answers_otherwise_is_left_out(opened, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "apart"),
+    ("expected", "found", "gap"),
     [
         ([1.0, 100.0], [1.001, 100.0], [1e-5, 0]),
         ([0.0, 0.1], [0.0, 0.2], [0, 0.1]),
@@ -89,8 +89,8 @@ def test_a_file_that_answers_otherwise_is_left_out(opened, tmp_path, monkeypatch
         ([np.nan, 1.0], [0.0, np.nan], [np.inf, np.inf]),
     ],
 )
-def test_gaps_are_relative_and_nan_equals_nan(expected, found, apart):
-    assert gaps(np.float32(expected), np.float32(found)) == pytest.approx(apart, rel=1e-2)
+def test_gaps_are_relative_and_nan_equals_nan(expected, found, gap):
+    assert gaps(np.float32(expected), np.float32(found)) == pytest.approx(gap, rel=1e-2)
 
 
 def test_made_rows_have_empty_and_long_histories(opened):

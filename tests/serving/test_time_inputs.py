@@ -40,7 +40,7 @@ def run_dir(tmp_path_factory):
 
 
 def test_the_example_is_answered_with_what_predict_says(run_dir, tmp_path, monkeypatch):
-    """Float32 cannot tell seconds apart, so the number with a shift is announced in 64 bits."""
+    """Float32 does not distinguish seconds, so the number with a shift is announced in 64 bits."""
     monkeypatch.setattr(dense_files, "exported", refuse)
     export(run_dir, tmp_path / "out")
     table = pq.read_table(run_dir.parent / "test.parquet")
