@@ -1,4 +1,4 @@
-"""What `help` and schemas say of settings: the fields of a class, each with the text below it in the source."""
+"""Descriptions of settings for `help` and schemas: the fields of a class, each with the text below it in the source."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ NEXT_DAY = {
     "ids as doubles": ({"item": [1.0, 2.0, None, 4.0], "site": [1.0, 2.0, None, 4.0]}, None),
     "nothing": ({"item": pa.nulls(4), "site": pa.nulls(4)}, None),
 }  # fmt: skip
-"""What differs on the next day, and the refusal."""
+"""Differences of the next day, each with its refusal."""
 
 
 @pytest.mark.parametrize("is_gone", [False, True])

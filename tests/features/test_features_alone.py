@@ -158,7 +158,7 @@ def test_a_lookup_is_a_join_by_a_dictionary(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
 def test_whole_floats_have_the_keys_of_integers(kind, tmp_path):
-    """In a cross, in a lookup's column and its file, also if another feature made them."""
+    """Cases: a cross, the column of a lookup, the key of its file, each also if another feature made the floats."""
     whole, ids = pa.array([7, None, -3, 0, 2048]), pa.array([7, -3, 2048])
     part = pa.array([7.0, 0.25]).cast(kind)
     look = Lookup(column="a", file="items.parquet", key="id", take={"of": "of_a"})

@@ -107,7 +107,7 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
 
 @pytest.mark.parametrize("form", ["folders", "Delta"])
 def test_a_workflow_names_folders_and_tables_never_parts(tmp_path, form):
-    """Of days in folders, each a folder; a Delta table, whose files change, is copied by its own name."""
+    """Folders of days are named one by one. A Delta table is copied, since its files change."""
     log = pa.concat_tables([table(200, day, day=[f"2026-11-{day:02}"] * 200) for day in range(1, 7)])
     place = tmp_path / "log"
     if form == "Delta":

@@ -1,4 +1,4 @@
-"""What `init` looks at: files and rows that no regular layout hides, and the columns that can be read."""
+"""Files and rows that `init` samples, which no regular layout hides, and columns that it can read."""
 
 import json
 

@@ -18,7 +18,7 @@ from pipeline.training.build import row_layout
 
 
 def attention(numbers, embeddings, values):
-    """Of no field, if the first number is not positive."""
+    """Attention over no field where the first number is not positive, else over all."""
     fields, num_fields = embeddings[:, None], embeddings.shape[1]
     mask = (numbers[:, :1, None, None] > 0).expand(-1, 1, num_fields, num_fields)
     return scaled_dot_product_attention(fields, fields, fields, attn_mask=mask).sum((1, 2, 3))
@@ -41,7 +41,7 @@ CONSTRUCTS = {
     "scattered mean": (scattered_mean, "any values"),
     "attention": (attention, "negative values"),
 }
-"""What a model computes, and the made-up rows on which ONNX Runtime computes something else, if any."""
+"""Outputs of models, each with the made-up rows on which ONNX Runtime differs, if any."""
 
 
 class Own(torch.nn.Module):

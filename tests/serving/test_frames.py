@@ -117,7 +117,7 @@ GIVEN = {
     "polars, lazy": (lambda: of_polars(user=[3, 1, None]).lazy(), {"user": [3, 1, None]}),
     "an empty chunk": (lambda: pa.table({"site": pa.array(["a", "b"]).slice(2)}), {"site": []}),
 }  # fmt: skip
-"""What is given to `predict`, and the columns that it reads of it."""
+"""Inputs of `predict`, each with the columns that it reads."""
 
 
 @pytest.mark.parametrize("name", GIVEN)
