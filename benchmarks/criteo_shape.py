@@ -26,7 +26,7 @@ from pipeline.cluster.local import local_client
 from pipeline.device.gpu import choose
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.models import DeepFM
-from pipeline.monitor.timeline import StageTimes
+from pipeline.monitor.history import StageTimes
 from pipeline.preflight.setup import set_up
 from pipeline.records import StageCall
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Synthetic, Workflow

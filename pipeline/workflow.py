@@ -32,8 +32,7 @@ from pipeline.settings.changes import change, kind_name
 from pipeline.settings.columns import Category, Number, Sequence, Synthetic, Task, Time, check_sequences, check_widths
 from pipeline.settings.init_from import Beginnings, FromParquet, FromRun
 from pipeline.settings.optimizer import JUDGED, OF_NUMBERS, Optimizer, Plateau
-from pipeline.settings.place import message_of
-from pipeline.settings.problems import REMOVED, problems
+from pipeline.settings.problems import REMOVED, message_of, problems
 from pipeline.settings.run import Commit, Metrics, Workers
 from pipeline.settings.times import SpanKind, check_spans
 

@@ -37,7 +37,7 @@ from benchmarks.end_to_end.torch_way import Ceiling, Sparse
 from benchmarks.table import raw_row_rate, warm_log_pages
 from pipeline.cluster.local import local_client
 from pipeline.machine.allocator import keep_freed_memory
-from pipeline.monitor.timeline import StageTimes
+from pipeline.monitor.history import StageTimes
 from pipeline.preflight.check_model import fast_in_bfloat16
 from pipeline.records import StageCall
 from pipeline.stages import STAGES

@@ -24,7 +24,7 @@ from benchmarks.common import arguments, finish, interval, machine, spread
 from benchmarks.policies.runs import Scale, compare, options, scale_of
 from pipeline.cluster.local import local_client
 from pipeline.machine.allocator import keep_freed_memory
-from pipeline.monitor.timeline import StageTimes
+from pipeline.monitor.history import StageTimes
 from pipeline.settings.optimizer import RowStorage
 from pipeline.training.build import row_layout
 

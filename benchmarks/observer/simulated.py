@@ -11,7 +11,7 @@ from pipeline.monitor.history import History
 from pipeline.monitor.live.lines import Begin, Tick, read_live
 from pipeline.monitor.live.live_observer import LiveObserver
 from pipeline.monitor.observer import ComingStretch, CommitFacts
-from pipeline.monitor.page.report_file import ReportFile
+from pipeline.monitor.page.page import ReportFile
 from pipeline.records import Block, BlockResult, Moves, StageCall, StageResult
 from pipeline.schedule import edges
 from pipeline.stages import STAGES

@@ -21,7 +21,7 @@ from benchmarks.cases import Case, make_workflow
 from benchmarks.common import arguments, finish, interval, machine, spread
 from pipeline.cluster.local import local_client
 from pipeline.machine.allocator import keep_freed_memory
-from pipeline.monitor.timeline import StageTimes
+from pipeline.monitor.history import StageTimes
 from pipeline.records import StageCall
 
 POLICIES = ("clock", "foresight")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pipeline.driver.driver import Driver
+from pipeline.monitor.live.waits import MIN_SECONDS
 
-MIN_SECONDS = 60.0
-"""Minimum length of a session, in seconds, for advice: its start and end dominate shorter ones."""
 LEAST_SHARE = 0.1
 """Minimum share of a session spent on commits for the advice to commit less often."""
 

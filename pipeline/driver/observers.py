@@ -13,7 +13,7 @@ from pipeline.monitor.history import History
 from pipeline.monitor.live.lines import Begin
 from pipeline.monitor.live.live_observer import LiveObserver
 from pipeline.monitor.observer import CommitFacts, Observer
-from pipeline.monitor.page.report_file import ReportFile
+from pipeline.monitor.page.page import ReportFile
 from pipeline.monitor.progress import Progress
 from pipeline.monitor.report import evaluated
 from pipeline.monitor.runs import flat_settings

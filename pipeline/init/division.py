@@ -21,7 +21,7 @@ from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.labels import label_of_rows
 from pipeline.init.values import CLOCKS, EPOCH, F8, clock_of, floats_of
-from pipeline.prepare.report import aligned
+from pipeline.prepare.main import aligned
 from pipeline.prepare.times import DAY, DAYS, forms_of, micros_of
 from pipeline.records import I64
 from pipeline.settings import SPLITS

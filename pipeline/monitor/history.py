@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.metrics.totals import DiskTotals, TierTotals
-from pipeline.monitor.timeline import StageTimes
-from pipeline.records import BlockResult, StageResult
+from pipeline.records import BlockResult, StageCall, StageResult
 from pipeline.spans.passes import SPAN
+
+F64 = NDArray[np.float64]
+Interval = tuple[str, float, float]
+"""Stage, start and stop of one call."""
+CALLS_KEPT = 2048
+"""Number of recent calls that are kept: more than the blocks in flight can have."""
 
 
 class History:
@@ -121,3 +129,99 @@ def json_value(value: Any) -> Any:
     if isinstance(value, list):
         return [json_value(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class StageTimes:
+    """Sums over the calls of a session, which may overlap and arrive in any order. Memory does not grow with the number
+    of calls, except on a GPU: its calls arrive when the pipeline drains, so all calls since the last drain are kept."""
+
+    def __init__(self, calls: Iterable[StageCall] = ()) -> None:
+        self.seconds: dict[str, float] = {}
+        """Wall seconds of each stage, summed over its calls; stages in order of first appearance."""
+        self.cpu_seconds: dict[str, float] = {}
+        """CPU seconds of each stage (of a thread or the process, see `StageCall.cpu_seconds`)."""
+        self._hidden: dict[str, float] = {}
+        self._ready = self._trains = 0
+        self._kept: list[Interval] = []
+        """Calls, or tails of calls, whose hidden part is not known yet."""
+        for call in calls:
+            self.add(call)
+
+    def add(self, call: StageCall) -> None:
+        self.seconds[call.stage] = self.seconds.get(call.stage, 0.0) + call.stop - call.start
+        self.cpu_seconds[call.stage] = self.cpu_seconds.get(call.stage, 0.0) + call.cpu_seconds
+        if call.stage == "train":
+            self._ready, self._trains = self._ready + call.ready, self._trains + 1
+        self._kept.append((call.stage, call.start, call.stop))
+        if len(self._kept) >= 2 * CALLS_KEPT and not self._on_gpu:
+            # A task in flight may have started before tasks that have already ended.
+            self._sum_until(min(start for _, start, _ in self._kept[-CALLS_KEPT:]))
+
+    def drained(self) -> None:
+        """Sum up all calls. No task may be in flight."""
+        self._sum_until(np.inf)
+
+    def hidden(self) -> dict[str, float]:
+        """Share (0 to 1) of the wall seconds of each stage other than `train` during which a `train` ran. On a GPU, the
+        calls named "gpu train" count instead.
+
+        nan for a stage that took no time. Calls `drained`.
+        """
+        self.drained()
+        return {
+            stage: min(1.0, self._hidden.get(stage, 0.0) / seconds) if seconds > 0 else float("nan")
+            for stage, seconds in self.seconds.items()
+            if stage != self._training
+        }
+
+    def ready(self) -> float:
+        """Mean number of blocks that were staged and waiting when a `train` started; nan without a `train`."""
+        return self._ready / self._trains if self._trains else float("nan")
+
+    @property
+    def _on_gpu(self) -> bool:
+        # Rows are uploaded only to a GPU.
+        return "upload" in self.seconds or "gpu train" in self.seconds
+
+    @property
+    def _training(self) -> str:
+        return "gpu train" if self._on_gpu else "train"
+
+    def _sum_until(self, moment: float) -> None:
+        """Add up the hidden time before a moment, and keep the calls after it."""
+        past = [(stage, start, min(stop, moment)) for stage, start, stop in self._kept if start < moment]
+        self._kept = [(stage, max(start, moment), stop) for stage, start, stop in self._kept if stop > moment]
+        busy = _union(_intervals(past, self._training))
+        for stage in {stage for stage, *_ in past}:
+            self._hidden[stage] = self._hidden.get(stage, 0.0) + _inside(_intervals(past, stage), busy)
+
+
+def _intervals(calls: Iterable[Interval], stage: str) -> F64:
+    """[I, 2] start and stop of a stage's calls, in seconds."""
+    pairs = [(start, stop) for of, start, stop in calls if of == stage]
+    return np.array(pairs, np.float64).reshape(-1, 2)
+
+
+def _union(intervals_I: F64) -> F64:
+    """[J, 2] disjoint ascending intervals that cover the same time."""
+    start, stop = intervals_I[np.argsort(intervals_I[:, 0], kind="stable")].T
+    reached = np.maximum.accumulate(stop)
+    begins = start > np.concatenate(([-np.inf], reached))[:-1]
+    ends = np.concatenate((begins, [True]))[1:]
+    return np.stack((start[begins], reached[ends]), axis=1)
+
+
+def _inside(intervals_I: F64, busy_J: F64) -> float:
+    """Seconds of the intervals that overlap `busy_J`, which is disjoint and ascending."""
+    inside_I = _busy_before(intervals_I[:, 1], busy_J) - _busy_before(intervals_I[:, 0], busy_J)
+    return max(0.0, float(inside_I.sum()))
+
+
+def _busy_before(at_I: F64, busy_J: F64) -> F64:
+    """[I] seconds of `busy_J` before each time."""
+    begun_I = np.searchsorted(busy_J[:, 0], at_I, side="right")
+    length_J = busy_J[:, 1] - busy_J[:, 0]
+    # A leading sentinel of length 0 means "no busy interval has started yet".
+    until = np.concatenate(([0.0], np.cumsum(length_J)))
+    stop = np.concatenate(([-np.inf], busy_J[:, 1]))
+    return until[begun_I] - np.maximum(stop[begun_I] - at_I, 0.0)

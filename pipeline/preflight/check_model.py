@@ -15,7 +15,7 @@ import torch
 from pipeline.errors import did_you_mean
 from pipeline.models.losses import logits_of, loss_of
 from pipeline.settings.changes import arguments_of
-from pipeline.settings.place import defined_at, place_of
+from pipeline.settings.problems import defined_at, place_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes

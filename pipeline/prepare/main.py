@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from shlex import quote
@@ -22,10 +22,11 @@ from pipeline.messages.sizes import format_size, format_size_up
 from pipeline.prepare.arguments import read_arguments
 from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
-from pipeline.prepare.manifest import claim, read_prepared
-from pipeline.prepare.report import report_lines
+from pipeline.prepare.manifest import Prepared, claim, read_prepared
 from pipeline.prepare.run import begin, run
+from pipeline.prepare.splits import ByTime, asked_for
 from pipeline.prepare.steps import Job
+from pipeline.settings import SPLITS
 from pipeline.storage.lock import RunLock
 
 MEMORY_PER_BYTE = 6
@@ -34,7 +35,6 @@ with Criteo's layout and 64 MiB: 4.8 to 5.0, for the text, a table of 1.4 times 
 """
 PROCESS_BYTES = 400 << 20
 """Memory for modules and compiled kernels; also measured."""
-
 
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
 """Exceptions that end a preparation with a message. RuntimeError covers PipelineError, RecursionError, and threads that
@@ -133,3 +133,37 @@ def leave_pandas_out() -> None:
         sys.meta_path.insert(0, hiding := Hiding())
         pa.scalar(0)
         sys.meta_path.remove(hiding)
+
+
+def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:
+    """Lines of the report. All the data is also in _prepared.json."""
+    yield from aligned(_split_rows(job, prepared))
+    yield from job.format.notes
+    lines, skipped = (sum(numbers) for numbers in zip(*((s.lines, s.skipped) for s in prepared.sources), strict=True))
+    if skipped or job.skip_bad is not None:
+        files = sum(source.skipped > 0 for source in prepared.sources)
+        where = (
+            f", in {files:,} of {len(prepared.sources):,} files; {MANIFEST} says how many of each" if skipped else ""
+        )
+        yield f"skipped as bad: {skipped:,} of {lines:,} lines{where}"
+
+
+def _split_rows(job: Job, prepared: Prepared) -> Iterator[Sequence[str]]:
+    labels = list(prepared.splits["train"].positives)
+    column = (f"{job.split.column} from .. to",) if isinstance(job.split, ByTime) else ()
+    yield "split", "rows", *(f"positive: {label}" for label in labels), *column
+    asked = asked_for(job.split)
+    for name in SPLITS:
+        split = prepared.splits[name]
+        if split.rows or name in asked:
+            rates = (f"{split.positives[label]:,} ({split.positive_rate.get(label, 0):.2%})" for label in labels)
+            span = (f"{split.span[0]} .. {split.span[1]}" if split.span else "-",) if column else ()
+            yield name, f"{split.rows:,}", *rates, *span
+
+
+def aligned(rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table: the first column is left-aligned, the others right-aligned."""
+    cells = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for first, *others in cells:
+        yield "  ".join([first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))])

@@ -12,14 +12,17 @@ import pyarrow as pa
 from pipeline.commits.manifest import Manifest
 from pipeline.commits.reading import HeldCommit, hold
 from pipeline.commits.run_state import RunState, newest_state
+from pipeline.data.files import SchemaCheck, columns_of, resolve
 from pipeline.data.identity import FileIdentity
 from pipeline.data.side_files import FOLDER, with_copies
 from pipeline.features.times import TimeInput
+from pipeline.files.description import Description
 from pipeline.files.find import named, place_of
 from pipeline.files.flat import open_file
 from pipeline.messages.uris import is_remote
 from pipeline.serving.features import Features, features_of
 from pipeline.serving.workflows import checked_workflow
+from pipeline.settings import SPLITS
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow, load
@@ -49,6 +52,20 @@ class OpenedCommit:
     def speed(self) -> DiskSpeed:
         """Disk speed that the run measured."""
         return self.state.speed.of_disk
+
+    def first_rows(self, most: int) -> pa.Table:
+        """Return the model's inputs in at most `most` rows, and at least two, of the test split, or else of validation
+        or training. Raises ValueError, OSError or ArrowException if they cannot be read."""
+        data, features, described = self.workflow.data, self.features, Description(self.state.data["train"].described)
+        columns = [column for column in columns_of(data) if column.has_rows or column.number or column.sequence]
+        for split in reversed(SPLITS):
+            for path in resolve(data, split, described, features.canonical):
+                with open_file(path) as file:
+                    SchemaCheck(columns, features.kinds).check(path, file.schema_arrow)
+                    batch = next(file.iter_batches(most, columns=features.reads(), use_threads=False), None)
+                    if batch is not None and len(batch) > 1:
+                        return pa.Table.from_batches([batch])
+        raise ValueError("no file has two rows")
 
 
 def open_commit(run_dir: Path, which: str | int | None = None, workflow: Path | Workflow | None = None) -> OpenedCommit:

@@ -16,8 +16,7 @@ from pipeline.files.flat import open_file
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.report import evaluated
 from pipeline.records import F32, U64, Array
-from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader
-from pipeline.serving.scored_files import ScoredFile, output_fields, readable_columns
+from pipeline.serving.scored_files import SCORED_GROUP, ColumnReader, ScoredFile, output_fields, readable_columns
 from pipeline.workflow import Workflow
 
 TRUTH = ("data.labels", "data.weight", "metrics.group")

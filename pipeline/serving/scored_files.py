@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 from pathlib import Path
@@ -13,24 +13,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.data.decode import fill_floats
 from pipeline.data.files import InputColumn, with_derived
 from pipeline.data.identity import stamp_of
 from pipeline.data.outside import Outside
+from pipeline.data.plain import plain
 from pipeline.features.derived import Derived
 from pipeline.files.find import DataFile, check_once, find
-from pipeline.files.flat import open_file, unite
+from pipeline.files.flat import FlatFile, open_file, unite
 from pipeline.files.stores import Stamp, is_remote
-from pipeline.files.types import converted, has_no_values
+from pipeline.files.types import converted, has_no_values, value_of
 from pipeline.metrics.rates import probability
-from pipeline.records import F32
-from pipeline.serving.bad_numbers import BadNumbers
-from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader
+from pipeline.records import F32, I64
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
 from pipeline.workflow import Task
 
 WAITING = 8
 """Maximum number of blocks with scores waiting to be written."""
+
+SCORED_GROUP = 1 << 17
+"""Number of rows per row group of a scored file, and per read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +220,76 @@ class ScoreWriter:
 
 class _Ended(Exception):
     """Raised if scoring ends before the file's last row."""
+
+
+class ColumnReader:
+    """Reader of some columns of a Parquet file, from front to back."""
+
+    def __init__(self, path: DataFile | Path | str, file: pq.ParquetFile, columns: Sequence[str]) -> None:
+        self._path, self._columns = path, list(columns)
+        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
+            SCORED_GROUP, columns=self._columns, use_threads=False
+        )
+        self._rest: list[pa.RecordBatch] = []
+
+    def take(self, num_rows: int) -> list[pa.ChunkedArray]:
+        """Next `num_rows` rows, column by column."""
+        taken: list[pa.RecordBatch] = []
+        while num_rows:
+            batch = self._rest.pop() if self._rest else next(self._batches, None)
+            if batch is None:
+                raise ValueError(
+                    f"{self._path} has fewer rows than when the scoring began, {num_rows:,} at least; score it again"
+                )
+            if len(batch) > num_rows:
+                self._rest.append(batch.slice(num_rows))
+                batch = batch.slice(0, num_rows)
+            taken.append(batch)
+            num_rows -= len(batch)
+        return list(pa.Table.from_batches(taken).select(self._columns).columns)
+
+
+class BadNumbers:
+    """Reader of the number columns that may contain bad numbers, according to the file's statistics. The scoring stages
+    cannot count: they read blocks in several processes, and some blocks twice."""
+
+    def __init__(self, file: FlatFile, numbers: Sequence[InputColumn], outside: Outside, name: str) -> None:
+        """`name`: name of the file, for messages."""
+        self._columns, self._outside, self._name = [c for c in numbers if may_have(file, c)], outside, name
+        self._reader = ColumnReader(name, file, [column.name for column in self._columns])
+        self._row = 0
+
+    def take(self, num_rows: int) -> I64:
+        """Rows without a score among the next `num_rows`, relative to the first of them."""
+        read = self._reader.take(num_rows) if self._columns else []
+        for column, chunks in zip(self._columns, read, strict=True):
+            row = self._row
+            for array in plain(chunks, column, None, self._name).chunks:
+                out_N: F32 = np.empty(len(array), np.float32)
+                fill_floats(array, column, self._name, row, out_N, self._outside)
+                row += len(array)
+        rows = self._outside.take_rows() - self._row
+        self._row += num_rows
+        return rows
+
+
+def may_have(file: FlatFile, column: InputColumn) -> bool:
+    """False if the minimum and maximum of each row group, and null, are in the domain of the column."""
+    metadata, place = file.metadata, file.leaf(column.name)
+    if column.name not in file.schema_arrow.names:
+        return False
+    found = value_of(file.schema_arrow.field(column.name).type)
+    if place is None or has_no_values(found):
+        return place is None
+    ends = []
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(place).statistics
+        if statistics is None or not statistics.has_min_max or pa.types.is_float16(found):
+            return True
+        ends += [statistics.min, statistics.max]
+    if not all(isinstance(end, int | float) for end in ends):
+        return True
+    trial = Outside("clip")
+    out: F32 = np.empty(len(ends) + 1, np.float32)
+    fill_floats(pa.array([*ends, None], found), column, "", 0, out, trial)
+    return bool(trial.counts) or any(end != end for end in ends)

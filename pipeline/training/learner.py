@@ -39,7 +39,7 @@ from pipeline.records import (
     Staged,
     Unique,
 )
-from pipeline.settings.place import defined_at
+from pipeline.settings.problems import defined_at
 from pipeline.storage.slab import Slab
 from pipeline.training.block_metrics import BlockMetrics, Truth, truth_of
 from pipeline.training.build import Shape, build_model

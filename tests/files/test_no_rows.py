@@ -8,7 +8,7 @@ import pytest
 from support.data.parquet_files import data_of, epoch_of, write
 
 from pipeline.data.source import Source
-from pipeline.preflight.remarks import remarks
+from pipeline.preflight.setup import remarks
 from pipeline.prepare.main import main as prepare
 
 ROWS = {"label": [0, 1, 1], "c": [1, 2, 3]}

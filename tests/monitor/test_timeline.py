@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.monitor import timeline
-from pipeline.monitor.timeline import CALLS_KEPT, StageTimes
+from pipeline.monitor import history
+from pipeline.monitor.history import CALLS_KEPT, StageTimes
 from pipeline.records import StageCall
 
 BASE = 1_000_000.0
@@ -65,7 +65,7 @@ def test_sums_made_on_the_way_equal_those_made_at_the_end(monkeypatch, seed):
             at[stage] = start + rng.choice([0, 1, 7])
             calls.append(call(stage, start, at[stage]))
     whole = StageTimes(calls)
-    monkeypatch.setattr(timeline, "CALLS_KEPT", 100)
+    monkeypatch.setattr(history, "CALLS_KEPT", 100)
     parts = StageTimes(calls)
     assert len(pickle.dumps(parts)) < len(pickle.dumps(whole)), "only the last calls are kept"
     assert parts.hidden() == pytest.approx(whole.hidden())

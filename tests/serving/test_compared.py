@@ -10,8 +10,7 @@ from support.depth import some
 from torch.nn.functional import scaled_dot_product_attention
 
 from pipeline.serving import dense_files
-from pipeline.serving.compared import differences, gaps, made_rows
-from pipeline.serving.dense_files import exported, onnx_bytes, quiet
+from pipeline.serving.dense_files import differences, exported, gaps, made_rows, onnx_bytes, quiet
 from pipeline.serving.onnx_model import inputs_of_sequence
 from pipeline.storage.files import Files
 from pipeline.training.build import row_layout

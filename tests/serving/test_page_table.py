@@ -21,7 +21,7 @@ from pipeline.kernels.page_slots import NO_PAGE, find_slots
 from pipeline.kernels.page_tag import check_pages
 from pipeline.messages.sizes import parse_size
 from pipeline.records import RESERVED
-from pipeline.serving import page_cache, part_files
+from pipeline.serving import page_table, part_files
 from pipeline.serving.page_table import KEYS_AT_ONCE, NUM_SCRATCHES
 from pipeline.serving.pages import PageFormat, part_file
 from pipeline.storage.files import Damaged
@@ -232,7 +232,7 @@ def test_no_page_leaves_its_slot_while_rows_are_copied_from_it(tmp_path, monkeyp
         waited.append((other, other.is_alive()))
         take_rows(*args)
 
-    monkeypatch.setattr(page_cache, "take_rows", take_while_another_inserts)
+    monkeypatch.setattr(page_table, "take_rows", take_while_another_inserts)
     assert look_up(table, keys[:9], 17)[1].all()
     (other, alive), *_ = waited
     assert alive
@@ -256,7 +256,7 @@ def test_cache_and_reads_use_the_memory_and_no_more(tmp_path, format, memory_byt
 
 def least_of(folder, format, fences):
     page_bytes = format.page_bytes
-    least = NUM_SCRATCHES * part_files.scratch_bytes(1, page_bytes) + page_cache.set_bytes(page_bytes)
+    least = NUM_SCRATCHES * part_files.scratch_bytes(1, page_bytes) + page_table.set_bytes(page_bytes)
     with pytest.raises(ValueError, match="too little for a cache of pages") as error:
         open_table(folder, format, [fences], least - 1)
     assert least <= parse_size(re.search(r'raise it to "([^"]+)"', str(error.value))[1]) < 1.1 * least + 1024

@@ -25,10 +25,9 @@ from pipeline.api import Category, Data, DeepFM, Model, Schedule, Storage, Workf
 from pipeline.cluster.local_crew import LocalCrew
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.records import Refusal
-from pipeline.serving.column_reader import ColumnReader
 from pipeline.serving.commit import open_commit
 from pipeline.serving.score import main
-from pipeline.serving.scored_files import ScoreWriter
+from pipeline.serving.scored_files import ColumnReader, ScoreWriter
 from pipeline.serving.scoring import Scorer, most_keys
 from pipeline.workflow import Commit, Metrics, load
 

@@ -16,7 +16,7 @@ from pipeline.monitor.history import History
 from pipeline.monitor.live.lines import LIVE, Begin, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, every_second
 from pipeline.monitor.live.waits import Edges, Waits, what_binds
 from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
-from pipeline.monitor.page.report_file import ReportFile
+from pipeline.monitor.page.page import ReportFile
 from pipeline.records import BlockResult, Moves, StageResult
 
 SECONDS_A_TICK = 1.0

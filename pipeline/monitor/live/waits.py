@@ -30,6 +30,8 @@ WORDS = {
     "other workers": "other workers", "hand-over": "starting tasks", "commit": "commits", "evaluation": "evaluation",
     "compile": "compiling", "start": "starting", "end": "finishing",
 }  # fmt: skip
+MIN_SECONDS = 60.0
+"""Minimum length of a period, in seconds, for a sentence on its waits: a run's start and end dominate shorter ones."""
 SMALL = 0.05
 """Share of wall time below which a cause is not named."""
 ON_GPU = {"gpu upload": "upload", "gpu train": "train"}
@@ -179,9 +181,10 @@ class Waits:
 
 def what_binds(waits: Mapping[str, float], seconds: float) -> str:
     """Return a sentence on how much of `seconds` training waited, and for what: the three largest causes, and the sum
-    of the others, so that the shares add up. `waits`: seconds by cause, and those of training under "train"."""
-    if seconds <= 0:
-        return "nothing was trained"
+    of the others, so that the shares add up; "" for less than MIN_SECONDS. `waits`: seconds by cause, and those of
+    training under "train"."""
+    if seconds < MIN_SECONDS:
+        return ""
     waited = {cause: value for cause, value in waits.items() if cause in WORDS}
     share = sum(waited.values()) / seconds
     by_size = sorted((cause for cause in waited if waited[cause] > 0), key=waited.__getitem__)[::-1]

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pipeline.monitor.page.colors import BLUE, GREEN, SPLIT_COLORS
 from pipeline.monitor.page.humanized import short_duration, short_number
-from pipeline.monitor.page.plots import Curve, curve_plot, legend, number_axis, time_axis, whole_axis
+from pipeline.monitor.page.plots import (
+    BLUE,
+    GREEN,
+    SPLIT_COLORS,
+    Curve,
+    curve_plot,
+    legend,
+    number_axis,
+    time_axis,
+    whole_axis,
+)
 from pipeline.monitor.story import Lapse, Story
 from pipeline.spans.passes import SPAN
 

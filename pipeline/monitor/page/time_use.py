@@ -6,9 +6,17 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from pipeline.monitor.live.waits import what_binds
-from pipeline.monitor.page.colors import CAUSE_COLORS, STAGE_COLORS, TIER_COLORS
 from pipeline.monitor.page.humanized import percent, short_duration
-from pipeline.monitor.page.plots import area_plot, bar, legend, number_axis, time_axis
+from pipeline.monitor.page.plots import (
+    CAUSE_COLORS,
+    STAGE_COLORS,
+    TIER_COLORS,
+    area_plot,
+    bar,
+    legend,
+    number_axis,
+    time_axis,
+)
 from pipeline.monitor.story import Lapse, Story, total
 
 
@@ -24,7 +32,7 @@ def time_use(story: Story, steps: Sequence[Lapse]) -> str:
     ends, shares = [lapse.end for lapse in steps], [shares_of(lapse.waits) for lapse in steps]
     x, y = time_axis(ends[-1]), number_axis("share of the wall time", [0.0, 1.0], percent)
     return (
-        f"<p><b>{said[0].upper()}{escape(said[1:])}.</b></p>"
+        f"{f'<p><b>{said[:1].upper()}{escape(said[1:])}.</b></p>' if said else ''}"
         f"{legend({f'{period} of the last session:' if story.ended else f'last {period}:': ('', '')} | parts)}"
         f"{area_plot(CAUSE_COLORS, ends, shares, x, y, story.starts[1:])}"
     )

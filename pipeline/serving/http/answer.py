@@ -12,8 +12,7 @@ import numpy as np
 
 from pipeline.records import F32
 from pipeline.serving.http.admission import RequestError
-from pipeline.serving.http.fields import InferRequest
-from pipeline.serving.http.request import NO_DATA, read_request
+from pipeline.serving.http.request import NO_DATA, InferRequest, read_request
 from pipeline.serving.http.tensors import array_of
 from pipeline.serving.served_model import Answer, ServedModel
 

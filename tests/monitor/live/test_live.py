@@ -86,7 +86,7 @@ def test_the_causes_of_a_session_add_up_to_its_wall_seconds(
     assert abs(end.waits.get("unattributed", 0.0)) <= 0.02 * end.seconds
     assert min(end.waits[cause] for cause in ("train", "commit", "evaluation")) > 0
     assert end.parts.keys() == {"disk", "host copy"}
-    assert end.text.startswith("training waited ")
+    assert not end.text, "a session below a minute"
 
 
 def test_a_failed_run_says_why(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from support.runs.live_lines import FakeRun, quickstart
 
 from pipeline.arguments import REPORT
 from pipeline.monitor.live.lines import LIVE, Ended
-from pipeline.monitor.page import report, report_file
+from pipeline.monitor.page import page as of_page
+from pipeline.monitor.page import report
+from pipeline.monitor.page.page import MOST_SHARE, SECONDS_A_WRITE, ReportFile
 from pipeline.monitor.page.report import write_report
-from pipeline.monitor.page.report_file import MOST_SHARE, SECONDS_A_WRITE, ReportFile
 from pipeline.verify import verify
 
 KIB = 1 << 10
@@ -62,14 +63,14 @@ class Clock:
 
     def __init__(self, monkeypatch, cost):
         self.now, self.writes = 1000.0, []
-        page = report_file.page
+        page = of_page.page
 
         def slow_page(*args):
             self.writes.append((self.now, args[-1]))
             self.now += cost
             return page(*args)
 
-        monkeypatch.setattr(report_file, "page", slow_page)
+        monkeypatch.setattr(of_page, "page", slow_page)
 
     def __call__(self):
         return self.now
