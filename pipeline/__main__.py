@@ -23,7 +23,7 @@ GROUPS = {
     },
     "looking at runs": {
         "runs": ("pipeline.monitor.runs", "list runs, best first: metrics, and the settings that differ"),
-        "report": ("pipeline.monitor.page.report", "write everything about a run to one HTML file"),
+        "report": ("pipeline.monitor.page.page", "write everything about a run to one HTML file"),
     },
     "using a model": {
         "score": ("pipeline.serving.score", "score Parquet files with a trained model"),

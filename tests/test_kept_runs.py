@@ -14,7 +14,7 @@ from support.runs.studies import run_here, tune
 import pipeline
 from pipeline.commits.manifest import SEAL as RUN_SEAL
 from pipeline.driver.resume import environment
-from pipeline.monitor.page.report import main as report
+from pipeline.monitor.page.page import main as report
 from pipeline.run import main as run
 from pipeline.serving import dense_files
 from pipeline.serving.export import main as export

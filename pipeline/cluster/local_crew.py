@@ -12,9 +12,8 @@ from pipeline.cluster.threads import ThreadExecutor
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.device.device import Device
-from pipeline.preflight.memory_table import no_room
 from pipeline.preflight.setup import Setup
-from pipeline.preflight.sizes import DoesNotFit
+from pipeline.preflight.sizes import DoesNotFit, no_room
 from pipeline.records import Array, Block, Refusal, StageResult
 from pipeline.schedule import BlockSchedule, Executor, SerialExecutor
 from pipeline.storage.folder import Folder

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 PLAIN_SECONDS = 5.0
 RECENT_SECONDS = 15.0
@@ -23,21 +23,11 @@ class Shown(NamedTuple):
     text: str
 
 
-class Display(Protocol):
-    """Output of progress; `close` leaves the last state visible."""
-
-    interval: float
-    """Minimum number of seconds from one `show` to the next."""
-
-    def show(self, state: Shown) -> None: ...
-    def line(self, text: str) -> None: ...
-    def close(self) -> None: ...
-
-
 class Plain:
-    """Display for a log file or a pipe: one line per state."""
+    """Display for a log file or a pipe: one line per state. A terminal has `Live`, with the same methods."""
 
     interval = PLAIN_SECONDS
+    """Minimum number of seconds from one `show` to the next."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -52,7 +42,7 @@ class Plain:
         pass
 
 
-def display_on(stream: TextIO, total: int) -> Display:
+def display_on(stream: TextIO, total: int) -> Any:
     """Live display if the stream is a terminal that can redraw a line, or else plain lines."""
     if stream.isatty():
         # rich is imported only for a terminal.

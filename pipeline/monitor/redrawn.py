@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 class Live:
-    """Display (`progress.Display`) of one line on a terminal, redrawn at each `show` in the caller's thread; messages
+    """Display (see `progress.Plain`) of one line on a terminal, redrawn at each `show` in the caller's thread; messages
     scroll above it."""
 
     interval = LIVE_SECONDS

@@ -24,8 +24,7 @@ from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.first_window import first_window
 from pipeline.preflight.guesses import DEDUP_BYTES, PLANNED_BYTES, guessed_keys, other_buffers
-from pipeline.preflight.memory_table import MARK_BYTES
-from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, gpu_bytes
+from pipeline.preflight.sizes import MARK_BYTES, SLACK, DoesNotFit, FirstWindow, gpu_bytes
 from pipeline.settings.caps import CAP_NAMES, CapSizes, Storage, caps_of
 from pipeline.storage.key_map import bytes_for, most_bytes_for
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from pipeline.messages.sizes import MemoryShare, format_size_up
 from pipeline.preflight.guesses import guessed_keys, other_buffers
-from pipeline.preflight.memory_table import Line, printed, table
 from pipeline.preflight.setup import Setup
+from pipeline.preflight.sizes import Line, printed, table
 from pipeline.settings.optimizer import Adam
 from pipeline.storage.key_map import most_bytes_for
 

@@ -126,16 +126,14 @@ def first_window(source: Source, blocks: Iterable[Block], buffer_bytes: int, wor
     seen: list[U64] = [np.empty(0, np.uint64)] * world
     counts: list[int] = []
     unions: list[int] = []
-    keys_of_batch = 0
     for block in blocks:
         keys_U: U64 = np.empty(0, np.uint64)
         for rank in range(world):
             unique = dedup(source.read(block, buffer, Rank(rank, world)), work)
             assert not isinstance(unique, Refusal)
             keys_U = np.union1d(keys_U, unique.keys_U)
-            keys_of_batch = max(keys_of_batch, *(len(index.unique_P) for index in unique.batches))
         owner_U = owners.of(keys_U)
         counts.append(int(np.bincount(owner_U).max()))
         seen = [np.union1d(keys, keys_U[owner_U == rank]) for rank, keys in enumerate(seen)]
         unions.append(max(map(len, seen)))
-    return FirstWindow(tuple(counts), tuple(unions), keys_of_batch)
+    return FirstWindow(tuple(counts), tuple(unions))

@@ -7,8 +7,7 @@ import math
 from pipeline.data.agenda import Agenda
 from pipeline.metrics.evaluation import evaluation_bytes
 from pipeline.optim.rates import BYTES_PER_STEP
-from pipeline.preflight.memory_table import Line
-from pipeline.preflight.sizes import FirstWindow
+from pipeline.preflight.sizes import FirstWindow, Line
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.reads import BUFFERS_BYTES
 from pipeline.workflow import Workflow

@@ -21,8 +21,15 @@ from pipeline.files.find import DataFile, form_of, matches, some
 from pipeline.files.flat import open_file
 from pipeline.machine.threads import share_of
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.preflight.check_machine import check_budget, check_compiler, check_groups, check_memory
-from pipeline.preflight.check_model import DenseFacts, check_model, fast_in_bfloat16
+from pipeline.preflight.check_model import (
+    DenseFacts,
+    check_budget,
+    check_compiler,
+    check_groups,
+    check_memory,
+    check_model,
+    fast_in_bfloat16,
+)
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.chosen_caps import choose_caps
 from pipeline.preflight.first_window import rehearse

@@ -14,11 +14,10 @@ from pipeline.prepare.arguments import TAKES
 from pipeline.prepare.formats import Format
 from pipeline.prepare.heads import check_heads, has_rows, names_in
 from pipeline.prepare.manifest import Command, command_of
-from pipeline.prepare.pieces import Piece, cut_sources
 from pipeline.prepare.sequences import with_histories
 from pipeline.prepare.splits import ByTime, Last, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
-from pipeline.prepare.stretches import first_line
+from pipeline.prepare.stretches import Piece, cut_sources, first_line
 from pipeline.prepare.times import DAYS
 
 NOT_OF_OUTPUT = ("out", "sources", "examples", "workers", "memory", "fresh")

@@ -23,7 +23,6 @@ from pipeline.prepare.schema import Field, Role, read_schema, roles_of
 CALENDAR = ("hour_of_day", "weekday", "weekend")
 """Columns derived from hours written as YYMMDDHH: 0 .. 23; 0 (Monday) .. 6; 1 if the weekday is 5 or 6."""
 
-
 MAX_COLUMNS = 10_000
 LARGEST_NUMBER = (1 << 20) - 1
 """Largest field number or index that may become a column."""

@@ -12,8 +12,7 @@ from pipeline.files.flat import open_file
 from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import Text
-from pipeline.prepare.pieces import COMPRESSED
-from pipeline.prepare.stretches import first_line, first_lines
+from pipeline.prepare.stretches import COMPRESSED, first_line, first_lines
 from pipeline.prepare.text import NAMELESS, with_doubled_quotes
 
 PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"PK\x03\x04": ".zip"}
@@ -23,7 +22,6 @@ FOREIGN = {
     "file leaves out all that it does not name)"
 }
 """Remedy for a format if the header names other columns."""
-
 
 OTHERS = {
     b"ORC": "an ORC file", b"ARROW1": "an Arrow file (Feather)", b"Obj\x01": "an Avro file", b"SQLite": "a database",

@@ -6,10 +6,8 @@ import argparse
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from shlex import quote
-from types import ModuleType
 
 import pyarrow as pa
 
@@ -118,21 +116,13 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
     return 0
 
 
-class Hiding(MetaPathFinder):
-    """Import hook that hides pandas."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        if name == "pandas":
-            raise ImportError
-
-
 def leave_pandas_out() -> None:
     """Prevent pyarrow from importing pandas, if installed, for its first scalar: the import takes longer than a small
     preparation. Afterwards this process cannot convert Arrow tables to pandas."""
     if "pandas" not in sys.modules:
-        sys.meta_path.insert(0, hiding := Hiding())
+        sys.modules["pandas"] = None  # type: ignore[assignment]
         pa.scalar(0)
-        sys.meta_path.remove(hiding)
+        del sys.modules["pandas"]
 
 
 def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:

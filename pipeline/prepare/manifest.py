@@ -17,9 +17,8 @@ from pipeline.machine.aside import move_aside
 from pipeline.messages.uris import cut, is_remote
 from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, check_folders
 from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
-from pipeline.prepare.resume import remove_other_parts
 from pipeline.prepare.schema import Field
-from pipeline.prepare.steps import Job
+from pipeline.prepare.steps import Job, remove_other_parts
 from pipeline.settings import SPLITS, Strict, read_json
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files, checksum

@@ -7,7 +7,6 @@ durable before it gets its final name, so remaking a part after a crash yields t
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ OPTIONS: dict[str, Any] = {
     # Writing a whole row group at once takes 4 % less time than the default batches of 1,024 values.
     "write_batch_size": ROW_GROUP,
 }
-
 
 ValueSpan = tuple[int | float | str, int | float | str]
 
@@ -117,7 +115,7 @@ class Records:
 
     def __iter__(self) -> Iterator[Record]:
         """Iterate over the records, ordered by source and part, with one in memory at any time."""
-        return map(self.read, sorted(self.names(), key=_place))
+        return map(self.read, sorted(self.names(), key=lambda name: [int(part) for part in name.split("-")[1:]]))
 
 
 class Made:
@@ -232,8 +230,3 @@ def joined_span(spans: Iterable[ValueSpan | None]) -> ValueSpan | None:
     """Smallest range that covers these ranges; None if there are none."""
     found: list[Any] = [span for span in spans if span is not None]
     return (min(least for least, _ in found), max(greatest for _, greatest in found)) if found else None
-
-
-def _place(name: str) -> tuple[int, int]:
-    file, number = re.findall(r"\d+", name)
-    return int(file), int(number)

@@ -22,10 +22,9 @@ from pipeline.prepare.heads import names_in, values_in
 from pipeline.prepare.histories import LEFT_OUT, PLACE
 from pipeline.prepare.json_lines import json_parser
 from pipeline.prepare.lines import Parser, count_lines, may_skip, parse_lines
-from pipeline.prepare.pieces import Piece, rows_a_part
 from pipeline.prepare.schema import Field
 from pipeline.prepare.sparse import sparse_parser
-from pipeline.prepare.stretches import Stretch, first_line, stretches
+from pipeline.prepare.stretches import Piece, Stretch, first_line, rows_a_part, stretches
 from pipeline.prepare.text import NAMELESS, text_parser
 from pipeline.prepare.values import bad_values, label_of
 

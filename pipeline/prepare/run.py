@@ -18,11 +18,10 @@ from pipeline.prepare.layout import SORTED, STATISTICS, STUB, WRITE, remove_kept
 from pipeline.prepare.lines import may_skip
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Records, joined_span
-from pipeline.prepare.pieces import Piece
-from pipeline.prepare.resume import check_parts_are_those, remove_damaged_parts, unfinished
 from pipeline.prepare.sequences import sort_events
 from pipeline.prepare.splits import ToScore, asked_for, reaches
-from pipeline.prepare.steps import Job, do_piece
+from pipeline.prepare.steps import Job, check_parts_are_those, do_piece, remove_damaged_parts, unfinished
+from pipeline.prepare.stretches import Piece
 from pipeline.settings import SPLITS
 from pipeline.storage.files import Files, checksum
 

@@ -65,7 +65,3 @@ class CaughtUp:
         rows_UW = np.empty((len(keys_U), self._layout.num_words), np.uint32)
         write_first_rows(self._layout, self._features.seed, self._features.init_std, keys_U, rows_UW)
         return rows_UW
-
-    def first_weights(self, keys_U: U64) -> F32:
-        """[U, C] weights of keys that have no row."""
-        return self.catch_up(self.first_rows(keys_U))

@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from pipeline.records import F32, Array
 from pipeline.serving.caught_up import RowReader
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.onnx_model import INPUTS, OUTPUT, OnnxDense, inputs_of_sequence
-from pipeline.serving.predictor import DensePart, Predictor
+from pipeline.serving.predictor import Predictor
 from pipeline.serving.servable import ONNX_FILE, WEIGHTS_FILE
 from pipeline.serving.torch_model import TorchDense, model_of
 from pipeline.storage.files import Files, tensors
@@ -155,34 +156,29 @@ def differences(opened: OpenedCommit, model: torch.nn.Module, content: bytes, ro
     exact = opened.workflow.model.model_copy(update={"precision": "float32"})
     workflow, said = opened.workflow.model_copy(update={"model": exact}), dict[str, str]()
     onnx = OnnxDense(content, min(workflow.schedule.threads, cpus()), workflow.data.sequences)
-    compared = _Compared(TorchDense(workflow, model), onnx, said)
-    if rows is not None:
-        # Data that can no longer be read are no reason against the file.
-        with suppress(ValueError, OSError, pa.ArrowException):
-            predictor = Predictor(workflow, opened.features, opened.layout, lambda: rows, lambda: compared)
-            for _ in predictor.batches(opened.first_rows(ROWS_OF_DATA), Outside("clip")):
-                pass
-    for compared.what, given in made_rows(workflow.data, opened.layout):
-        compared(*given)
-    return "; ".join(f"{how} ({what})" for what, how in said.items())
+    dense = TorchDense(workflow, model)
 
-
-class _Compared:
-    """Forward pass in torch that writes differences of ONNX Runtime's to `said`."""
-
-    def __init__(self, torch_dense: DensePart, onnx_dense: DensePart, said: dict[str, str]) -> None:
-        self.what, self._torch, self._onnx, self._said = "rows of the data", torch_dense, onnx_dense, said
-
-    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32, lists: Lists | None = None, /) -> F32:
-        expected = self._torch(numbers_BX, embeddings_BFD, first_BF, lists)
+    def compared(what: str, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32, lists: Lists | None = None, /) -> F32:
+        expected = dense(numbers_BX, embeddings_BFD, first_BF, lists)
         try:
-            found = self._onnx(numbers_BX, embeddings_BFD, first_BF, lists)
+            found = onnx(numbers_BX, embeddings_BFD, first_BF, lists)
         except Exception as error:  # Of any kind, as those of ONNX Runtime have no common class.
-            raise RuntimeError(f"ONNX Runtime fails on {self.what}: {error}") from error
+            raise RuntimeError(f"ONNX Runtime fails on {what}: {error}") from error
         gap = gaps(expected, found)
         if (is_far := gap > TOLERANCE).any():
-            self._said[self.what] = f"up to {gap.max():.2g} in {is_far.mean():.0%} of the logits"
+            said[what] = f"up to {gap.max():.2g} in {is_far.mean():.0%} of the logits"
         return expected
+
+    if rows is not None:
+        # Data that can no longer be read are no reason against the file.
+        of_data = partial(compared, "rows of the data")
+        with suppress(ValueError, OSError, pa.ArrowException):
+            predictor = Predictor(workflow, opened.features, opened.layout, lambda: rows, lambda: of_data)
+            for _ in predictor.batches(opened.first_rows(ROWS_OF_DATA), Outside("clip")):
+                pass
+    for what, given in made_rows(workflow.data, opened.layout):
+        compared(what, *given)
+    return "; ".join(f"{how} ({what})" for what, how in said.items())
 
 
 def gaps(expected: F32, found: F32) -> np.ndarray:

@@ -40,7 +40,8 @@ def add_scored(evaluation: Evaluation, batch: Judged) -> None:
     """Add the rows of a batch that have a score."""
     has_score_B = ~np.isnan(batch[0]).any(axis=1)
     if has_score_B.any():
-        evaluation.add(*(batch if has_score_B.all() else _part(batch, has_score_B)))
+        some: Any = batch if has_score_B.all() else [None if one is None else one[has_score_B] for one in batch]
+        evaluation.add(*some)
 
 
 def check_truth(files: Sequence[ScoredFile], workflow: Workflow) -> None:
@@ -86,10 +87,3 @@ def _values(array: pa.Array, column: InputColumn, where: str, first_row: int) ->
     floats_N: F32 = np.empty(len(array), np.float32)
     fill_floats(array, column, where, first_row, floats_N)
     return floats_N
-
-
-def _part(judged: Judged, rows: Any) -> Judged:
-    """Some rows of a batch. `rows`: a slice, or a boolean for each row."""
-    scores_NT, labels_NT, weights_N, groups_N = judged
-    weights = None if weights_N is None else weights_N[rows]
-    return scores_NT[rows], labels_NT[rows], weights, None if groups_N is None else groups_N[rows]

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.serving.open_servable import OpenServable
+from pipeline.serving.page_table import PartFiles, Scratch
 from pipeline.serving.pages import misplaced, part_file
-from pipeline.serving.part_files import PartFiles, Scratch
 from pipeline.serving.servable import ROWS_FOLDER, OpenedServable, ServableRows, open_files
 from pipeline.serving.workflows import checked_workflow, has_own_model
 from pipeline.storage.files import checksum_of

@@ -45,6 +45,5 @@ def score_command(args: argparse.Namespace) -> str | None:
 
 STAYS = "scored files stay, and the same command scores the others; --workflow FILE sets other caps"
 
-
 if __name__ == "__main__":
     sys.exit(main())

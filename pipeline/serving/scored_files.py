@@ -275,19 +275,16 @@ class BadNumbers:
 
 def may_have(file: FlatFile, column: InputColumn) -> bool:
     """False if the minimum and maximum of each row group, and null, are in the domain of the column."""
-    metadata, place = file.metadata, file.leaf(column.name)
+    place = file.leaf(column.name)
     if column.name not in file.schema_arrow.names:
         return False
     found = value_of(file.schema_arrow.field(column.name).type)
     if place is None or has_no_values(found):
         return place is None
-    ends = []
-    for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(place).statistics
-        if statistics is None or not statistics.has_min_max or pa.types.is_float16(found):
-            return True
-        ends += [statistics.min, statistics.max]
-    if not all(isinstance(end, int | float) for end in ends):
+    of_groups = file.statistics(column.name)
+    ends = [end for s in of_groups if s and s.has_min_max for end in (s.min, s.max)]
+    # Arrow returns bytes for 16-bit floats.
+    if len(ends) < 2 * len(of_groups) or not all(isinstance(end, int | float) for end in ends):
         return True
     trial = Outside("clip")
     out: F32 = np.empty(len(ends) + 1, np.float32)

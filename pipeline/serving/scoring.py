@@ -43,10 +43,6 @@ from pipeline.storage.reader import allow_many_files
 from pipeline.workflow import Task, Workflow
 
 
-class CapsTooSmall(PipelineError):
-    """Raised if scoring needs larger caps."""
-
-
 @dataclass(frozen=True, slots=True)
 class ScoringOrder:
     """Arguments of scoring: the files, the output, and options."""
@@ -92,7 +88,7 @@ class Scorer:
                 if refusal and refusal.what == "window" and (remark := reduce_pace(pace, refusal, self._setup)):
                     progress.line(remark)
                 elif refusal and refusal.what != "pause":
-                    raise CapsTooSmall(
+                    raise PipelineError(
                         f"scoring was refused: {refusal.message}{cap_needed(refusal, self._setup, pace.look_ahead)}"
                     )
         return self._signal is None

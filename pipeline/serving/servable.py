@@ -208,7 +208,7 @@ class ServableRows:
     def weights(self, keys_U: U64, weights_UC: F32) -> Known:
         known_U: Known = self.table.look_up(keys_U, weights_UC)
         if not known_U.all():
-            weights_UC[~known_U] = self._caught_up.first_weights(keys_U[~known_U])
+            weights_UC[~known_U] = self._caught_up.catch_up(self._caught_up.first_rows(keys_U[~known_U]))
         return known_U
 
     def close(self) -> None:

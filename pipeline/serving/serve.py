@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pipeline.arguments import serve_arguments
 from pipeline.errors import refuse_remote
@@ -19,7 +19,6 @@ from pipeline.workflow import load
 if TYPE_CHECKING:
     from pipeline.serving.served_model import ServedModel
 
-Number = TypeVar("Number", int, float)
 MIN_ANSWERING = 2
 """Minimum number of answering threads: while one waits for pages, another computes."""
 SWITCH_SECONDS = 0.0005

@@ -53,19 +53,11 @@ def sorted_parts(
                 keys_N, weights_NC = rows_of_chunks(path, table, chunks, caught_up)
             runs.write(number, keys_N, weights_NC, files)
             say(f"sorted {number + 1} of {len(groups)}")
-    for number, (begin, end) in enumerate(key_ranges(num_parts_of(opened.manifest.live_rows, row_bytes))):
+    for number, (begin, end) in enumerate(key_ranges(opened.manifest.live_rows * row_bytes)):
         keys_N, weights_NC = runs.read(len(groups), begin, end)
         num_rows += len(keys_N)
         yield SortedPart(number, keys_N, weights_NC)
     check_num_rows(opened, num_rows)
-
-
-def num_parts_of(num_rows: int, row_bytes: int) -> int:
-    """Number of parts of about PART_BYTES each, a power of two."""
-    num_parts = 1
-    while num_parts * PART_BYTES < num_rows * row_bytes:
-        num_parts *= 2
-    return num_parts
 
 
 def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
@@ -148,8 +140,11 @@ def rows_of_chunks(path: Path, table: TableFormat, chunks: list[ChunkState], cau
     return np.concatenate(keys), np.concatenate(weights)
 
 
-def key_ranges(num_parts: int) -> Iterator[tuple[int, int]]:
-    """Yield the key range of each part. Ranges are equal, since keys are hashes; `num_parts` is a power of two."""
+def key_ranges(num_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the key range of each part, about PART_BYTES of the table. Ranges are equal, since keys are hashes."""
+    num_parts = 1
+    while num_parts * PART_BYTES < num_bytes:
+        num_parts *= 2
     size = (1 << 64) // num_parts
     for part in range(num_parts):
         yield part * size, (part + 1) * size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import abc
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from pipeline.errors import did_you_mean
 from pipeline.settings import OR_LIST, Strict, Tuple
@@ -84,14 +84,9 @@ class Time(Column):
 
     unit: Literal["s", "ms", "us", "ns"] | None = None
     """Unit of integers that count since 1970 in UTC."""
-    zone: str | None = None
+    zone: Annotated[str | None, AfterValidator(known_zone)] = None
     """Name of the time zone that defines where days and hours begin, such as "Europe/Berlin"; by default UTC. Times
     without a zone are used as written, and `zone` is rejected for them."""
-
-    @field_validator("zone")
-    @classmethod
-    def _zone_is_known(cls, zone: str | None) -> str | None:
-        return known_zone(zone)
 
 
 class Task(Strict):

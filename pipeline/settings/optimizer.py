@@ -163,7 +163,6 @@ RowOptimizerConfig = Annotated[
     Discriminator(_kind),
 ]
 
-
 ROW_OPTIMIZERS: dict[str, type[Rows]] = {
     kind.model_fields["kind"].default: kind for kind in (Sgd, Adagrad, RowWiseAdagrad, Adam, Ftrl)
 }

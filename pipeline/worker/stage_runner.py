@@ -20,7 +20,7 @@ from pipeline.data.source import Source
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 from pipeline.machine.stopwatch import take_parts
 from pipeline.machine.threads import Threads, share_of
-from pipeline.preflight.memory_table import no_room
+from pipeline.preflight.sizes import no_room
 from pipeline.records import (
     U32,
     Block,

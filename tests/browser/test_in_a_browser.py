@@ -20,7 +20,7 @@ from support.runs.browser import CHROMIUM, Browser, wait_for
 from support.runs.live_lines import quickstart
 
 from pipeline.arguments import REPORT
-from pipeline.monitor.page.report import write_report
+from pipeline.monitor.page.page import write_report
 
 pytestmark = [
     pytest.mark.browser,

@@ -26,9 +26,9 @@ from pipeline.init.look import look_at_files
 from pipeline.init.roles import choose_roles
 from pipeline.prepare import formats
 from pipeline.prepare.parts import span_of
-from pipeline.prepare.pieces import cut_sources
 from pipeline.prepare.read import parts
 from pipeline.prepare.splits import ByTime, check_split
+from pipeline.prepare.stretches import cut_sources
 from pipeline.workflow import Category, Metrics, Number
 
 INDEX = pa.int8()

@@ -13,7 +13,7 @@ from pipeline.device.device import RAM, STREAMS, Ram
 from pipeline.device.gpu import choose
 from pipeline.errors import PipelineError
 from pipeline.kernels import launch
-from pipeline.preflight.check_machine import check_memory
+from pipeline.preflight.check_model import check_memory
 from pipeline.preflight.sizes import DoesNotFit
 from pipeline.records import DONE
 

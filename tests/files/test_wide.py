@@ -9,9 +9,9 @@ import pytest
 from pipeline.files.find import named
 from pipeline.files.flat import FlatFile, unite
 from pipeline.prepare.formats import Format
-from pipeline.prepare.pieces import Piece
 from pipeline.prepare.read import parts
 from pipeline.prepare.schema import Field
+from pipeline.prepare.stretches import Piece
 from pipeline.prepare.text import text_parser
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.device.device import RAM
 from pipeline.machine.limits import cpus, free_memory, memory, memory_limits
-from pipeline.preflight.check_machine import check_memory
+from pipeline.preflight.check_model import check_memory
 from pipeline.preflight.sizes import with_device_in_bytes
 from pipeline.prepare.arguments import prepare_arguments
 from pipeline.workflow import Schedule

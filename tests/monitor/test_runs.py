@@ -8,7 +8,7 @@ import pytest
 from conftest import make_workflow, write_data
 from support.runs.harness import make_driver
 
-from pipeline.monitor.page import report
+from pipeline.monitor.page import page
 from pipeline.monitor.runs import different_settings, find_runs, main, run_in
 
 
@@ -191,7 +191,7 @@ def test_what_shows_a_run_names_a_damaged_file(folder, tmp_path, capsys, name):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         shutil.copytree(folder / "seed1", tmp_path / "run")
         (tmp_path / "run" / name).write_bytes(content)
-        assert report.main([str(tmp_path / "run"), "--out", str(tmp_path / "out.html")]) == 2
+        assert page.main([str(tmp_path / "run"), "--out", str(tmp_path / "out.html")]) == 2
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert f"run/{name} is damaged" in said

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from support.depth import examples
 
 from pipeline.messages.sizes import format_size_down, parse_size
-from pipeline.preflight.memory_table import table
 from pipeline.preflight.sizes import (
     DoesNotFit,
     FirstWindow,
@@ -16,6 +15,7 @@ from pipeline.preflight.sizes import (
     gpu_bytes,
     log_chunk_bytes,
     read_ring_bytes,
+    table,
     with_device_in_bytes,
 )
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks

@@ -14,7 +14,7 @@ from support.data.raw_formats import BIG, RAWS, parts_of, skipped_of, small_csv,
 
 from pipeline.prepare import formats
 from pipeline.prepare.main import main
-from pipeline.prepare.pieces import cut_sources
+from pipeline.prepare.stretches import cut_sources
 
 
 def refusal(path, format, piece_bytes=BIG, skip=None):

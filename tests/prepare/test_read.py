@@ -18,8 +18,8 @@ from support.data.raw_formats import BIG, RAWS, parts_of, skipped_of, small_csv,
 from support.depth import examples
 
 from pipeline.prepare import formats
-from pipeline.prepare.pieces import cut_sources
 from pipeline.prepare.read import parts
+from pipeline.prepare.stretches import cut_sources
 
 NUM_LINES = 10_000
 

@@ -18,9 +18,8 @@ from pipeline.features.settings import Standardize
 from pipeline.prepare.arguments import prepare_arguments
 from pipeline.prepare.command import plan_preparation
 from pipeline.prepare.manifest import claim
-from pipeline.prepare.resume import unfinished
 from pipeline.prepare.run import begin, so_far
-from pipeline.prepare.steps import do_piece
+from pipeline.prepare.steps import do_piece, unfinished
 from pipeline.run import load
 from pipeline.storage.files import checksum_of
 from pipeline.workflow import Storage

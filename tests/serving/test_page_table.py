@@ -21,7 +21,7 @@ from pipeline.kernels.page_slots import NO_PAGE, find_slots
 from pipeline.kernels.page_tag import check_pages
 from pipeline.messages.sizes import parse_size
 from pipeline.records import RESERVED
-from pipeline.serving import page_table, part_files
+from pipeline.serving import page_table
 from pipeline.serving.page_table import KEYS_AT_ONCE, NUM_SCRATCHES
 from pipeline.serving.pages import PageFormat, part_file
 from pipeline.storage.files import Damaged
@@ -63,16 +63,16 @@ def reads(monkeypatch):
         made.extend(zip(files_R.tolist(), offsets_R.tolist(), strict=True))
         return real(context, files_R, offsets_R, *rest)
 
-    real = part_files.read_pages
-    monkeypatch.setattr(part_files, "read_pages", counted)
+    real = page_table.read_pages
+    monkeypatch.setattr(page_table, "read_pages", counted)
     return made
 
 
 @pytest.fixture
 def from_memory(monkeypatch):
     """Files stay in the system's page cache: reads are counted, not timed."""
-    monkeypatch.setattr(part_files.os, "open", refuse_direct)
-    monkeypatch.setattr(part_files.os, "posix_fadvise", lambda *_: None)
+    monkeypatch.setattr(page_table.os, "open", refuse_direct)
+    monkeypatch.setattr(page_table.os, "posix_fadvise", lambda *_: None)
 
 
 def refuse_direct(path, flags, *more, real=os.open, **named):
@@ -170,7 +170,7 @@ def test_any_keys_are_answered_as_by_a_dictionary(folder, format, keys, cuts, ca
     held = dict(zip(keys.tolist(), as_stored(format, weights), strict=True))
     # The system takes its time to close a context.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(part_files, "open_context", lambda _: 0)
+        patch.setattr(page_table, "open_context", lambda _: 0)
         table = open_table(folder, format, fences)
     for asked in [*calls, [*held], calls[0]]:
         got, found = look_up(table, asked, format.num_weights)
@@ -183,9 +183,9 @@ def test_any_keys_are_answered_as_by_a_dictionary(folder, format, keys, cuts, ca
 def test_many_keys_of_one_call_are_found_however_pages_are_read(tmp_path, monkeypatch, way):
     """More keys than the cache is locked for at once, more pages than scratches and cache hold."""
     if way == "one by one":
-        monkeypatch.setattr(part_files, "open_context", lambda _: 0)
+        monkeypatch.setattr(page_table, "open_context", lambda _: 0)
     if way == "page cache":
-        monkeypatch.setattr(part_files.os, "open", refuse_direct)
+        monkeypatch.setattr(page_table.os, "open", refuse_direct)
     keys, stored, fences = random_table(tmp_path, SMALL, 9000)
     table = open_table(tmp_path, SMALL, fences, 200_000)
     assert table.files.direct == (way != "page cache")
@@ -256,7 +256,7 @@ def test_cache_and_reads_use_the_memory_and_no_more(tmp_path, format, memory_byt
 
 def least_of(folder, format, fences):
     page_bytes = format.page_bytes
-    least = NUM_SCRATCHES * part_files.scratch_bytes(1, page_bytes) + page_table.set_bytes(page_bytes)
+    least = NUM_SCRATCHES * page_table.scratch_bytes(1, page_bytes) + page_table.set_bytes(page_bytes)
     with pytest.raises(ValueError, match="too little for a cache of pages") as error:
         open_table(folder, format, [fences], least - 1)
     assert least <= parse_size(re.search(r'raise it to "([^"]+)"', str(error.value))[1]) < 1.1 * least + 1024

@@ -25,8 +25,7 @@ from pipeline.cluster.local import local_client
 from pipeline.cluster.local_crew import LocalCrew
 from pipeline.device.device import RAM, STREAMS
 from pipeline.errors import PipelineError
-from pipeline.preflight.memory_table import device_table
-from pipeline.preflight.sizes import gpu_bytes
+from pipeline.preflight.sizes import device_table, gpu_bytes
 from pipeline.records import FieldLayout
 from pipeline.settings.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.stages import dedup_on_gpu

@@ -13,7 +13,7 @@ from pipeline.data.source import Source
 from pipeline.driver import resume
 from pipeline.errors import PipelineError
 from pipeline.machine import compiler
-from pipeline.preflight import check_machine
+from pipeline.preflight import check_model
 from pipeline.preflight.setup import check
 from pipeline.training import compiled
 from pipeline.workflow import Commit
@@ -104,25 +104,25 @@ def test_a_missing_compiler_is_said_before_the_run(workflow, monkeypatch):
 def test_a_compiler_that_fails_or_hangs_is_said_before_the_run(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(ValueError, match="false fails: it ends with 1"):
-        check_machine.check_compiler(on_gpu=False)
+        check_model.check_compiler(on_gpu=False)
     monkeypatch.setenv("CXX", str(tmp_path))
     with pytest.raises(ValueError, match="cannot be run: Permission denied; install"):
-        check_machine.check_compiler(on_gpu=False)
+        check_model.check_compiler(on_gpu=False)
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nsleep 9\n")
     slow.chmod(0o700)
     monkeypatch.setattr(compiler, "TRY_SECONDS", 0.01)
     monkeypatch.setenv("CXX", str(slow))
     with pytest.raises(ValueError, match=r"slow does not end within 0.01 s; install"):
-        check_machine.check_compiler(on_gpu=False)
+        check_model.check_compiler(on_gpu=False)
 
 
 @pytest.mark.skipif(find_spec("triton") is not None, reason="triton is installed")
 def test_missing_triton_is_said_before_a_run_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(check_machine, "try_compiler", lambda command: "")
-    check_machine.check_compiler(on_gpu=False)
+    monkeypatch.setattr(check_model, "try_compiler", lambda command: "")
+    check_model.check_compiler(on_gpu=False)
     with pytest.raises(ValueError, match="needs triton on a GPU"):
-        check_machine.check_compiler(on_gpu=True)
+        check_model.check_compiler(on_gpu=True)
 
 
 def test_what_changes_compiled_bits_warns_at_a_resume(workflow, replaced, monkeypatch, tmp_path):

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
-from pipeline.monitor.report import number
+from pipeline.monitor.report import number, percent, short_duration, short_number, short_size
 from pipeline.monitor.story import Story
 from pipeline.spans.passes import SPAN
 from pipeline.storage.lock import lock_file

@@ -8,8 +8,7 @@ from html import escape
 from typing import Any
 
 from pipeline.monitor.live.lines import Evaluated
-from pipeline.monitor.page.humanized import percent, short_duration, short_size
-from pipeline.monitor.report import OF_LABEL, metric_text, number, of_labels
+from pipeline.monitor.report import OF_LABEL, metric_text, number, of_labels, percent, short_duration, short_size
 from pipeline.monitor.story import Story
 from pipeline.spans.passes import SPAN
 from pipeline.spans.table import LAST

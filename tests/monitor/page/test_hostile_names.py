@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 from support.faults.hostile_names import NAMES, write_hostile
 
-from pipeline.monitor.page.report import write_report
+from pipeline.monitor.page.page import write_report
 
 
 class Markup(HTMLParser):

@@ -9,10 +9,10 @@ from support.runs.harness import make_driver
 from support.runs.live_lines import FakeRun, quickstart, resumed
 
 from pipeline.monitor.live.lines import Begin, Evaluated, Tick
+from pipeline.monitor.page.curves import time_use
 from pipeline.monitor.page.headline import state_of
 from pipeline.monitor.page.page import page
 from pipeline.monitor.page.plots import MAX_POINTS
-from pipeline.monitor.page.time_use import time_use
 from pipeline.monitor.story import Story
 from pipeline.settings.optimizer import Plateau
 from pipeline.storage.lock import RunLock

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.monitor.page.humanized import percent
 from pipeline.monitor.page.plots import (
     MAX_DOTS,
     MAX_POINTS,
@@ -19,6 +18,7 @@ from pipeline.monitor.page.plots import (
     time_axis,
     whole_axis,
 )
+from pipeline.monitor.report import percent
 
 numbers = st.floats(-1e12, 1e12, allow_subnormal=False)
 

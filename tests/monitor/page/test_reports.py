@@ -14,9 +14,7 @@ from support.runs.live_lines import FakeRun, quickstart
 from pipeline.arguments import REPORT
 from pipeline.monitor.live.lines import LIVE, Ended
 from pipeline.monitor.page import page as of_page
-from pipeline.monitor.page import report
-from pipeline.monitor.page.page import MOST_SHARE, SECONDS_A_WRITE, ReportFile
-from pipeline.monitor.page.report import write_report
+from pipeline.monitor.page.page import MOST_SHARE, SECONDS_A_WRITE, ReportFile, write_report
 from pipeline.verify import verify
 
 KIB = 1 << 10
@@ -144,7 +142,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line(arguments, said, tmp_path, 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     quickstart().write(tmp_path / "run")
-    assert report.main(arguments) == 2
+    assert of_page.main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert said in error

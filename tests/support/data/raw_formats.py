@@ -6,8 +6,8 @@ import pyarrow as pa
 from support.data import raw_lines as made
 
 from pipeline.prepare import formats
-from pipeline.prepare.pieces import cut_sources
 from pipeline.prepare.read import parts
+from pipeline.prepare.stretches import cut_sources
 
 
 @dataclass
