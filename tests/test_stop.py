@@ -31,11 +31,11 @@ train, told = stage_runner.train, []
 def slow(*args):
     if not told:
         told.append(print("training", flush=True))
-    time.sleep(float(sys.argv[1]))
+    time.sleep(0.2)
     return train(*args)
 
 stage_runner.train = slow
-sys.exit(main(sys.argv[2:]))
+sys.exit(main(sys.argv[1:]))
 """
 
 HANGS = """
@@ -118,10 +118,6 @@ def started(script, *argv):
     return subprocess.Popen([sys.executable, "-c", script, *argv], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
 
-def child(seconds, *argv):
-    return started(SLOW, str(seconds), *argv)
-
-
 def until(file, text):
     """Read lines of a process up to the one with the text."""
     while text not in (line := file.readline()):
@@ -138,16 +134,13 @@ def until(file, text):
 def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, expected, tmp_path, number, flags):
     run_dir = tmp_path / "run"
     argv = [write_workflow(workflow, tmp_path), "--run-dir", str(run_dir), *flags]
-    process = child(0.2, *argv)
-    while (line := process.stdout.readline()) != "training\n":
-        assert line
+    process = started(SLOW, *argv)
+    until(process.stdout, "training")
     process.send_signal(number)
     out, err = process.communicate(timeout=50)
     assert process.returncode == 128 + number, err
-    assert (
-        f"{signal.Signals(number).name}: finishing the planned blocks, then a commit; a second signal stops at once"
-        in err
-    )
+    name = signal.Signals(number).name
+    assert f"{name}: finishing the planned blocks, then a commit; a second signal stops at once" in err
     assert "commit 1 is kept, up to epoch 1, train, batch " in out
     assert "the same command resumes from there" in out
     assert "Traceback" not in out + err
@@ -157,20 +150,6 @@ def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, expec
     )
     assert 0 < resumed.committer.position.batch < 15
     assert resumed.run()["fingerprint"] == expected["fingerprint"]
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("number", [signal.SIGINT])
-def test_a_second_signal_ends_the_process_at_once_by_that_signal(workflow, tmp_path, number):
-    process = child(5, write_workflow(workflow, tmp_path), "--run-dir", str(tmp_path / "run"), "--serial")
-    while (line := process.stdout.readline()) != "training\n":
-        assert line
-    process.send_signal(number)
-    while "a second signal" not in (line := process.stderr.readline()):
-        assert line
-    process.send_signal(number)
-    process.communicate(timeout=4)
-    assert process.returncode == -number
 
 
 @pytest.mark.parametrize(

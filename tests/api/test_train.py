@@ -162,12 +162,10 @@ def test_a_loss_that_is_not_finite_ends_in_a_short_message(workflow, tmp_path):
         ("--set optimizer.row: no", "settings: optimizer.row: no"),
         ("with --set 'storage.disk=96 MiB', or --fresh", "with settings={'storage.disk': '96 MiB'}, or fresh=True"),
         ("the same command with --set workers.shards=2", "the same call with settings={'workers.shards': 2}"),
-        (
-            "to train on: --set 'schedule.epochs=N (more than 2)'",
-            "to train on: settings={'schedule.epochs': 'N (more than 2)'}",
-        ),
+        ("to train on: --set 'schedule.epochs=N (more than 2)'",
+         "to train on: settings={'schedule.epochs': 'N (more than 2)'}"),
     ],
-)
+)  # fmt: skip
 def test_messages_name_the_arguments_of_the_call(text, said):
     assert in_python(text) == said
 

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 from conftest import make_workflow, write_data
+from test_chosen_caps import Gpu
 
 from pipeline.data.agenda import Agenda
 from pipeline.data.source import Source
@@ -29,15 +30,6 @@ def test_each_reduction_is_tried_once_the_look_ahead_first(look_ahead, block_bat
         assert reductions(ahead, batches)[1] == (less_ahead, fewer)
 
 
-class Gpu(Ram):
-    """Asked for nothing but its free memory."""
-
-    on_gpu = True
-
-    def free_bytes(self):
-        return 1 << 26
-
-
 def fit_of(workflow, device, said=None):
     source = Source(workflow.data, workflow.seed)
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
@@ -58,8 +50,8 @@ def test_a_share_of_the_free_memory_equals_its_size_in_bytes(root):
     of_gpu, as_size = (
         make_workflow(root, storage={"device": device, "read": "1 MiB"}) for device in ("25 %", "16 MiB")
     )
-    assert fit_of(of_gpu, Gpu()) == fit_of(as_size, Gpu())
-    assert fit_of(of_gpu, Gpu()).sizes.gpu_bytes > 1 << 20
+    assert fit_of(of_gpu, Gpu(1 << 26)) == fit_of(as_size, Gpu(1 << 26))
+    assert fit_of(of_gpu, Gpu(1 << 26)).sizes.gpu_bytes > 1 << 20
     assert fit_of(as_size, Ram()).sizes.gpu_bytes == 0
 
 
@@ -68,11 +60,11 @@ def test_too_many_keys_for_dedup_are_found_before_training(root, monkeypatch):
     workflow = make_workflow(root, storage={"read": "1 MiB"}, block_batches=4)
     said = []
     monkeypatch.setattr("pipeline.preflight.first_window.limit_of", lambda num_bytes: 40)
-    assert fit_of(workflow, Gpu(), said).block_batches == 1
+    assert fit_of(workflow, Gpu(1 << 26), said).block_batches == 1
     assert "dedup's table on the GPU has room for 40; raise storage.read" in said[0]
     monkeypatch.setattr("pipeline.preflight.first_window.limit_of", lambda num_bytes: 4)
     with pytest.raises(DoesNotFit, match="one batch alone does not fit: blocks of 1 batches have"):
-        fit_of(workflow, Gpu())
+        fit_of(workflow, Gpu(1 << 26))
     assert fit_of(workflow, Ram()).block_batches == 4
     assert dedup_on_gpu.limit_of(1 << 20) == 1 << 16
 

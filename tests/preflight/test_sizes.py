@@ -43,6 +43,7 @@ def enough(storage, *args, **named):
 
 
 CAP = st.one_of(st.integers(0, 1 << 22), st.integers(0, 1 << 42))
+TINY = make_storage(device=0, host=1024, disk=165_888, read=1, chunk_rows=1024)
 STORAGES = st.builds(
     make_storage, device=CAP, host=CAP, disk=CAP, read=CAP, map=CAP, chunk_rows=st.sampled_from([1024, 8192])
 )
@@ -56,25 +57,6 @@ def windows(draw):
         union = draw(st.integers(max(union, n), union + n))
         unions.append(union)
     return FirstWindow(tuple(keys), tuple(unions))
-
-
-@examples(100, 300)
-@given(STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows())
-@example(make_storage(device=0, host=1024, disk=165_888, read=1, chunk_rows=1024), 1, 0, 0, FirstWindow((0,), (0,)))
-def test_fit_on_a_gpu_keeps_every_cap_and_holds_every_block(storage, row_bytes, window_bytes, look_ahead, window):
-    """Both rings are in both tiers, and the device holds copies of the read ring, indices and dedup's table."""
-    storage, sizes = enough(storage, row_bytes, window_bytes, look_ahead, window, on_gpu=True)
-    rings = sizes.outgoing_rows + sizes.staging_rows
-    beside = gpu_bytes(sizes.read_ring_bytes, 2 * look_ahead + 1)
-    assert (sizes.device_rows + rings) * row_bytes + beside <= storage.device
-    assert (sizes.host_rows + rings + sizes.chunk_rows) * row_bytes <= storage.host
-    assert min(sizes.device_rows, sizes.host_rows) >= 0
-    largest = max(window.keys_of_blocks[: look_ahead + 1])
-    assert min(sizes.staging_rows, sizes.outgoing_rows) // (look_ahead + 1) >= largest
-    assert sizes.device_rows >= window.union_of_first[: look_ahead + 1][-1]
-    explained = {name: num_bytes for name, num_bytes, _ in table(sizes, look_ahead)}
-    for tier, cap in (("device", storage.device), ("host", storage.host)):
-        assert sum(num_bytes for name, num_bytes in explained.items() if name.startswith(tier)) <= cap
 
 
 def test_slabs_with_more_rows_than_a_log_are_refused():
@@ -91,34 +73,37 @@ def test_a_share_is_resolved_into_bytes():
     assert with_device_in_bytes(make_storage(device=7), 4000).device == 7
 
 
-@examples(100, 300)
+@examples(200, 600)
 @given(
     STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows(), st.integers(0, 1 << 20),
-    st.sampled_from([1, 2, 16]),
+    st.booleans(), st.sampled_from([1, 2, 16]),
 )  # fmt: skip
+@example(TINY, 1, 0, 0, FirstWindow((0,), (0,)), 0, True, 1)
 def test_fit_keeps_every_cap_and_holds_every_block(
-    storage, row_bytes, window_bytes, look_ahead, window, commit_bytes, num_owned
+    storage, row_bytes, window_bytes, look_ahead, window, commit_bytes, on_gpu, num_owned
 ):
-    storage, sizes = enough(storage, row_bytes, window_bytes, look_ahead, window, commit_bytes, num_owned=num_owned)
-    assert (sizes.device_rows + sizes.outgoing_rows) * row_bytes <= storage.device
-    assert (sizes.host_rows + sizes.staging_rows + sizes.chunk_rows) * row_bytes <= storage.host
+    """On a GPU both rings are in both tiers, and the device holds copies of the read ring, indices and dedup's
+    table."""
+    of_window = row_bytes, window_bytes, look_ahead, window, commit_bytes
+    storage, sizes = enough(storage, *of_window, on_gpu=on_gpu, num_owned=num_owned)
+    rings = sizes.outgoing_rows, sizes.staging_rows
+    of_device, of_host = (sum(rings),) * 2 if on_gpu else rings
+    copies = gpu_bytes(sizes.read_ring_bytes, 2 * look_ahead + 1) if on_gpu else 0
+    assert (sizes.device_rows + of_device) * row_bytes + copies <= storage.device
+    assert (sizes.host_rows + of_host + sizes.chunk_rows) * row_bytes <= storage.host
     assert sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, row_bytes) + commit_bytes <= storage.disk
-    slabs = min(sizes.device_rows + sizes.outgoing_rows + sizes.host_rows, sizes.map_bytes // MIN_BYTES)
+    slabs = min(sizes.device_rows + of_device + sizes.host_rows, sizes.map_bytes // MIN_BYTES)
     commit = max_chunks(slabs, sizes.chunk_rows, num_owned)
-    assert sizes.disk_chunks >= commit + 2 * MIN_GROWTH * num_owned, "no room for a commit"
+    assert on_gpu or sizes.disk_chunks >= commit + 2 * MIN_GROWTH * num_owned, "no room for a commit"
     assert sizes.read_ring_bytes + sizes.window_bytes <= storage.read
     assert sizes.map_bytes <= storage.map
     assert sizes.chunk_rows == storage.chunk_rows
     assert min(sizes.device_rows, sizes.host_rows, sizes.disk_chunks, sizes.read_ring_bytes) >= 0
-
-    largest = max(window.keys_of_blocks[: look_ahead + 1])
-    assert sizes.staging_rows // (look_ahead + 1) >= largest
-    assert sizes.outgoing_rows // (look_ahead + 1) >= largest
+    assert min(rings) // (look_ahead + 1) >= max(window.keys_of_blocks[: look_ahead + 1])
     assert sizes.device_rows >= window.union_of_first[: look_ahead + 1][-1]
     explained = {name: num_bytes for name, num_bytes, _ in table(sizes, look_ahead)}
-    assert sum(explained[name] for name in explained if name.startswith("device")) <= storage.device
-    assert sum(explained[name] for name in explained if name.startswith("host")) <= storage.host
-    assert explained["disk log"] <= storage.disk
+    for tier, cap in (("device", storage.device), ("host", storage.host), ("disk log", storage.disk)):
+        assert sum(num_bytes for name, num_bytes in explained.items() if name.startswith(tier)) <= cap
 
 
 @examples(50, 100)

@@ -47,6 +47,18 @@ def go_on(patch, source, out, whole, capsys):
     return False
 
 
+@pytest.fixture
+def ended(source, tmp_path, monkeypatch, capsys):
+    """Function that prepares into the folder `out`, and returns the exit code and what is said of errors."""
+
+    def prepare(ends_at=None, path=source):
+        capsys.readouterr()
+        code = altered.prepare(monkeypatch, path, tmp_path / "out", *([ends_at] if ends_at else []))
+        return code, capsys.readouterr().err
+
+    return prepare
+
+
 def unfinished(patch, source, tmp_path):
     """Outputs that ended among the parts, before the workflow, and before the manifest. The workflow is named after the
     folder, so all have the same name."""
@@ -132,9 +144,9 @@ LINKS = ("train", ".prepare", ".prepare/write")
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_linked_folder_is_refused_and_its_target_is_unchanged(source, tmp_path, monkeypatch, capsys, link):
+def test_a_linked_folder_is_refused_and_its_target_is_unchanged(tmp_path, ended, link):
     out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out, 4) == 1
+    assert ended(4)[0] == 1
     (outside := tmp_path / "outside").mkdir()
     (outside / "thesis").mkdir()
     (outside / "thesis" / "all.partial").write_text("of it")
@@ -142,23 +154,22 @@ def test_a_linked_folder_is_refused_and_its_target_is_unchanged(source, tmp_path
     (out / link).symlink_to(outside / "moved")
     shutil.copytree(outside / "thesis", outside / "moved" / "thesis")
     before = contents(outside)
-    capsys.readouterr()
-    assert altered.prepare(monkeypatch, source, out) == 2
-    assert f"error: {out / link} is a link" in capsys.readouterr().err
+    code, said = ended()
+    assert (code, f"error: {out / link} is a link" in said) == (2, True)
     assert contents(outside) == before
 
 
-def test_an_output_with_unknown_options_is_refused(source, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out, 4) == 1
-    path = out / ".prepare/command.json"
+def test_a_command_of_other_options_or_a_damaged_one_is_refused(tmp_path, ended):
+    assert ended(4)[0] == 1
+    path = tmp_path / "out/.prepare/command.json"
     content = json.loads(path.read_bytes())
     path.write_text(json.dumps(content | {"options": content["options"] | {"other": 5}}))
-    capsys.readouterr()
-    assert altered.prepare(monkeypatch, source, out) == 2
-    assert (
-        "begun with another command: other is 5 there and null here; --fresh moves it aside, --out names another place"
-    ) in capsys.readouterr().err
+    another = "begun with another command: other is 5 there and null here; --fresh moves it aside, --out names another"
+    code, said = ended()
+    assert (code, another in said) == (2, True)
+    path.write_text("{")
+    code, said = ended()
+    assert (code, f"{path} is damaged; --fresh moves {tmp_path / 'out'} aside" in said) == (2, True)
 
 
 def test_an_output_may_be_a_link(source, whole, tmp_path, monkeypatch):
@@ -168,16 +179,15 @@ def test_an_output_may_be_a_link(source, whole, tmp_path, monkeypatch):
     assert contents(tmp_path / "real") == whole
 
 
-def test_a_truncated_finished_output_is_refused_and_repaired(source, whole, tmp_path, monkeypatch, capsys):
+def test_a_truncated_finished_output_is_refused_and_repaired(whole, tmp_path, ended):
     out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out) == 0
+    assert ended()[0] == 0
     for name in ("train/part-0000-00001.parquet", "_prepared.json"):
         (out / name).write_bytes((out / name).read_bytes()[:-9])
-        capsys.readouterr()
-        assert altered.prepare(monkeypatch, source, out) == 2
-        assert f"error: {out / name}" in capsys.readouterr().err
+        code, said = ended()
+        assert (code, f"error: {out / name}" in said) == (2, True)
     (out / "_prepared.json").unlink()
-    assert altered.prepare(monkeypatch, source, out) == 0
+    assert ended()[0] == 0
     assert contents(out) == whole
 
 
@@ -215,18 +225,17 @@ def finished(source, tmp_path_factory):
     return out
 
 
-def test_a_workflow_edited_by_a_user_is_never_overwritten(source, tmp_path, monkeypatch, capsys):
+def test_a_workflow_edited_by_a_user_is_never_overwritten(tmp_path, ended):
     out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out) == 0
+    assert ended()[0] == 0
     (out / "_workflow.py").write_text("mine")
     (out / "_prepared.json").unlink()
-    capsys.readouterr()
-    assert altered.prepare(monkeypatch, source, out) == 1
-    assert "move it to keep it" in capsys.readouterr().err
+    code, said = ended()
+    assert (code, "move it to keep it" in said) == (1, True)
     assert (out / "_workflow.py").read_text() == "mine"
 
 
-def test_a_source_that_changes_during_preparation_is_an_error(source, tmp_path, monkeypatch, capsys):
+def test_a_source_that_changes_during_preparation_is_an_error(source, tmp_path, monkeypatch, ended):
     path = shutil.copy(source, tmp_path / "day")
 
     def grow(job, piece):
@@ -235,26 +244,15 @@ def test_a_source_that_changes_during_preparation_is_an_error(source, tmp_path, 
         return do_piece(job, piece)
 
     monkeypatch.setattr(run, "do_piece", grow)
-    assert altered.prepare(monkeypatch, path, tmp_path / "out") == 1
-    assert f"{path} has changed since (bytes, mtime_ns" in capsys.readouterr().err
+    code, said = ended(path=path)
+    assert (code, f"{path} has changed since (bytes, mtime_ns" in said) == (1, True)
 
 
-def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "out"
-    assert altered.prepare(monkeypatch, source, out, 4) == 1
-    records, name = Records(out / ".prepare/write"), "part-0000-00003"
+def test_a_record_of_a_part_that_no_source_has_is_refused(tmp_path, ended):
+    assert ended(4)[0] == 1
+    records, name = Records(tmp_path / "out/.prepare/write"), "part-0000-00003"
     more = records.read(name).model_copy(update={"file": 7, "number": 0, "files": (), "lines": 0, "skipped": 0})
     records.write(more)
-    capsys.readouterr()
-    assert altered.prepare(monkeypatch, source, out) == 1
-    assert f"{records.path(more.name)} is the record of a part that the sources do not have; remove it" in (
-        capsys.readouterr().err
-    )
-
-
-def test_a_damaged_command_is_refused_with_the_way_out(source, tmp_path, monkeypatch, capsys):
-    (tmp_path / "out/.prepare").mkdir(parents=True)
-    command = tmp_path / "out/.prepare/command.json"
-    command.write_text("{")
-    assert altered.prepare(monkeypatch, source, tmp_path / "out") == 2
-    assert f"{command} is damaged; --fresh moves {tmp_path / 'out'} aside" in capsys.readouterr().err
+    code, said = ended()
+    assert code == 1
+    assert f"{records.path(more.name)} is the record of a part that the sources do not have; remove it" in said

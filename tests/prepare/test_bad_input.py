@@ -62,11 +62,6 @@ def test_bad_lines_beyond_the_allowed_share_are_refused(tmp_path):
     assert f"the first is {tmp_path}/log: line 51" in message
 
 
-def test_one_bad_line_of_a_short_part_may_always_be_skipped(tmp_path):
-    (tmp_path / "log").write_bytes(made.criteo_lines(3) + b"x\n")
-    assert skipped_of(tmp_path / "log", formats.criteo(), 1e-9)[1] == 1
-
-
 CSV_LINES = {
     b"1,5": "expected 3 columns, got 2",
     b"1,5,a,b": "expected 3 columns, got 4",

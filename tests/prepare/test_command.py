@@ -184,13 +184,18 @@ def test_an_output_is_read_as_one_data_set(tmp_path, source):
     assert all(name in OUT for name in written)
 
 
-def test_a_preparation_without_training_rows_is_an_error(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        ("time:hour,test_from=0", "train, since hour goes from 141021"),
+        ("time:hour,validation_from=14110100,test_from=14110200", "validation or test, since hour goes from 14102100"),
+        ("ratio:test=1e-9,seed=1", "test; give another --split, with --fresh"),
+    ],
+)
+def test_a_split_without_rows_is_an_error(tmp_path, capsys, split, said):
     lines = write_lines(tmp_path / "log", "avazu", 100)
-    assert prepare("avazu", lines, tmp_path / "out", "--split", "time:hour,test_from=0") == 1
-    assert (
-        "error: --split time:hour,test_from=0: no row is for train, since hour goes from 141021"
-        in capsys.readouterr().err
-    )
+    assert prepare("avazu", lines, tmp_path / "out", "--split", split) == 1
+    assert f"error: --split {split}: no row is for {said}" in capsys.readouterr().err
     assert not (tmp_path / "out" / "_prepared.json").exists()
 
 
@@ -200,15 +205,6 @@ def test_memory_use_is_announced(tmp_path, source, capsys):
         "3 parts at a time, of 1 MiB of text: up to 6 MiB of memory each, and 400 MiB in addition"
         in capsys.readouterr().out
     )
-
-
-def test_skipped_lines_are_reported_at_the_end_and_on_a_rerun(tmp_path, source, capsys):
-    source.write_bytes(source.read_bytes() + b"x\n")
-    more = write_lines(tmp_path / "more", "criteo", 10)
-    argv = ["criteo", str(source), str(more), "--out", str(tmp_path / "out"), "--skip-bad", "0.1"]
-    for _ in range(2):
-        assert main(argv) == 0
-        assert "skipped as bad: 1 of 211 lines, in 1 of 2 files; _prepared.json says" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "/proc/out", "a\nb/" + "x" * 300])

@@ -4,7 +4,6 @@ import pytest
 from support.data.preparations import contents, prepare, write_lines
 
 PIECE = ("--piece-size", "4 KiB", "--workers", 1)
-TIME = "time:hour,validation_from=14102800,test_from=14102900"
 
 
 @pytest.fixture
@@ -56,15 +55,6 @@ def test_only_a_corrected_source_is_read_again(tmp_path, sources, capsys):
     assert f"({sources / 'day_1'}): {of_day_1} parts are made again" in said
 
 
-def test_an_empty_split_is_an_error_with_the_span_of_the_times(tmp_path, sources, capsys):
-    empty = "time:hour,validation_from=14110100,test_from=14110200"
-    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--split", empty) == 1
-    said = capsys.readouterr().err
-    assert f"error: --split {empty}: no row is for validation or test, since hour goes from 14102100 to 141030" in said
-    assert "; give another --split, with --fresh" in said
-    assert not (tmp_path / "out" / "_prepared.json").exists()
-
-
 def test_a_smaller_skip_bad_makes_parts_beyond_it_again(tmp_path, sources, capsys):
     good = (sources / "day_2").read_bytes()
     add(sources / "day_0", b"nonsense\n" * 3, 5)
@@ -75,26 +65,3 @@ def test_a_smaller_skip_bad_makes_parts_beyond_it_again(tmp_path, sources, capsy
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.001) == 1
     assert "this is bad line 2 of a part" in capsys.readouterr().err
     check_goes_on(tmp_path, sources, capsys, "--skip-bad", 0.5)
-
-
-def test_an_empty_split_at_random_is_an_error(tmp_path, capsys):
-    source = write_lines(tmp_path / "log", "avazu", 5)
-    assert prepare("avazu", source, tmp_path / "out", "--split", "ratio:test=1e-9,seed=1") == 1
-    assert "error: --split ratio:test=1e-9,seed=1: no row is for test; give another --split" in capsys.readouterr().err
-
-
-def test_another_split_is_refused_and_changes_nothing(tmp_path, sources, capsys):
-    assert prepare("avazu", sources, tmp_path / "out", *PIECE) == 0
-    (tmp_path / "out" / "_prepared.json").unlink()
-    before = contents(tmp_path / "out")
-    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--split", TIME) == 2
-    assert f'split is null there and "{TIME}" here; --fresh moves it aside' in capsys.readouterr().err
-    assert contents(tmp_path / "out") == before
-
-
-def test_a_refused_output_is_not_continued_with_other_columns(tmp_path, capsys):
-    (tmp_path / "log").write_text("y,x\n1,2\n0,b\n")
-    assert prepare("csv", tmp_path / "log", tmp_path / "out", "--schema", "y:label", "x:number") == 1
-    capsys.readouterr()
-    assert prepare("csv", tmp_path / "log", tmp_path / "out", "--schema", "y:label", "x:category") == 2
-    assert "--fresh moves it aside" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The report at the end of a preparation says what is in each split, what was left out, and what to do next."""
 
+import pytest
 from support.data.preparations import SPLIT, prepare, write_lines
 
 
@@ -35,6 +36,11 @@ def test_the_workflow_is_named_and_not_printed(tmp_path, capsys):
     assert len(lines) == 5
 
 
-def test_the_report_says_that_no_line_was_skipped(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [(b"", "0 of 100 lines"), (b"x\n", "1 of 101 lines, in 1 of 1 files; _prepared.json says how many of each")],
+)
+def test_the_report_says_how_many_lines_were_skipped(tmp_path, capsys, bad, said):
     source = write_lines(tmp_path / "log", "criteo", 100)
-    assert "skipped as bad: 0 of 100 lines" in reported(capsys, "criteo", source, tmp_path / "out", "--skip-bad", 0.1)
+    source.write_bytes(source.read_bytes() + bad)
+    assert f"skipped as bad: {said}" in reported(capsys, "criteo", source, tmp_path / "out", "--skip-bad", 0.1)

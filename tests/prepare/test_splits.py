@@ -59,14 +59,12 @@ def test_a_larger_held_out_share_only_takes_rows_from_training():
         (pa.array([1, 9, 5, 7], pa.int64()), "5", "9"),
         (pa.array(["a", "d", "b", "c"]), "b", "d"),
         (pa.array(["a", "d", "b", "c"]).dictionary_encode(), "b", "d"),
-        (
-            pa.array([NOW + 1, NOW + 9, NOW + 5, NOW + 7], pa.timestamp("s")),
-            "2026-09-21 14:13:25",
-            "2026-09-21T14:13:29",
-        ),
+        (pa.array([NOW + 1, NOW + 9, NOW + 5, NOW + 7], pa.timestamp("s")),
+         "2026-09-21 14:13:25",
+         "2026-09-21T14:13:29"),
     ],
     ids=["integer", "text", "dictionary", "timestamp"],
-)
+)  # fmt: skip
 def test_a_time_split_puts_each_row_on_its_side_of_the_boundary(times, validation, test):
     table = rows(4, when=times)
     assert ByTime("when", validation, test).of(0, 0, LOG, table).tolist() == [TRAIN, TEST, VALIDATION, VALIDATION]

@@ -97,31 +97,22 @@ def write_manifest(folder, text):
     (folder / SERVABLE_MANIFEST).write_bytes(content)
 
 
-def set_at(path, value):
-    """A change of one field."""
+def set_at(path, *value):
+    """A change of one field, or, without a value, its removal."""
 
     def change(manifest):
         *names, last = path.split("/")
-        at = manifest
         for name in names:
-            at = at[name]
-        at[last] = value
+            manifest = manifest[name]
+        manifest.pop(last, None)
+        if value:
+            (manifest[last],) = value
 
     return change
 
 
 def name_a_file(name):
     return lambda manifest: manifest["files"].update({name: checksum(OUTSIDE)})
-
-
-def leave_out(path):
-    def change(manifest):
-        *names, last = path.split("/")
-        for name in names:
-            manifest = manifest[name]
-        del manifest[last]
-
-    return change
 
 
 def wide_rows(manifest):
@@ -132,7 +123,7 @@ CHANGES = {
     "a file above": (name_a_file("../outside"), r"files\.\.\./outside"),
     "an absolute file": (name_a_file("/etc/passwd"), r"files\./etc/passwd"),
     "a file in a folder": (name_a_file("rows/0000"), "files.rows/0000"),
-    "no features": (leave_out(f"files/{FEATURES_FILE}"), "files: it does not name features.json"),
+    "no features": (set_at(f"files/{FEATURES_FILE}"), "files: it does not name features.json"),
     "fewer rows than none": (set_at("num_rows", -1), "num_rows"),
     "fewer rows than pages": (set_at("num_rows", 0), "num_rows: it is 0, and 2 pages have 2 to "),
     "more rows than pages hold": (set_at("num_rows", HUGE), "num_rows: it is 1,099,511,627,776, and 2 pages"),
@@ -147,7 +138,7 @@ CHANGES = {
     "no workflow": (set_at("workflow", {}), "workflow"),
     "a huge batch": (set_at("workflow/schedule/batch_size", HUGE), "workflow: .*schedule.batch_size"),
     "another seed": (set_at("workflow/seed", 8), "workflow: its seed"),
-    "other numbers": (leave_out("workflow/data/numbers"), "workflow: its numbers"),
+    "other numbers": (set_at("workflow/data/numbers"), "workflow: its numbers"),
     "another width": (set_at("workflow/model/embedding_dim", HUGE), "workflow: its embedding_dim"),
     "a huge layer": (set_at("workflow/model/args", {"hidden": [HUGE]}), "workflow: its model is not that of model.saf"),
     "an unknown argument": (set_at("workflow/model/args", {"wings": 2}), "workflow: its model .* model.args"),

@@ -336,25 +336,22 @@ def test_a_disk_error_keeps_its_errno_and_names_file_and_offset(tmp_path):
     table.close()
 
 
-@pytest.mark.parametrize("size", [0, -1, -4096, 4096])
-def test_files_that_do_not_fit_their_fences_are_refused(tmp_path, size):
+def resized(more):
+    return lambda part, fences: os.truncate(part, part.stat().st_size + more if more else 0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "said"),
+    [
+        *((resized(more), Damaged, "{folder}: its files have") for more in (0, -1, -4096, 4096)),
+        (lambda part, fences: fences.reverse(), Damaged, "{folder}: its fences do not ascend"),
+        (lambda part, fences: part.unlink(), FileNotFoundError, "{folder}/0001"),
+    ],
+)
+def test_files_that_do_not_fit_their_fences_are_refused(tmp_path, damage, error, said):
     _, _, fences = random_table(tmp_path, SMALL, 3000)
-    os.truncate(part_file(tmp_path, 1), part_file(tmp_path, 1).stat().st_size + size if size else 0)
-    with pytest.raises(Damaged, match=re.escape(f"{tmp_path}: its files have")):
-        open_table(tmp_path, SMALL, fences)
-    assert num_open(tmp_path) == 0
-
-
-def test_fences_that_do_not_ascend_are_refused(tmp_path):
-    _, _, fences = random_table(tmp_path, SMALL, 3000)
-    with pytest.raises(Damaged, match=re.escape(f"{tmp_path}: its fences do not ascend")):
-        open_table(tmp_path, SMALL, fences[::-1])
-
-
-def test_a_missing_part_is_named_and_the_others_are_closed(tmp_path):
-    _, _, fences = random_table(tmp_path, SMALL, 3000)
-    part_file(tmp_path, 2).unlink()
-    with pytest.raises(FileNotFoundError, match=re.escape(str(part_file(tmp_path, 2)))):
+    damage(part_file(tmp_path, 1), fences)
+    with pytest.raises(error, match=re.escape(said.format(folder=tmp_path))):
         open_table(tmp_path, SMALL, fences)
     assert num_open(tmp_path) == 0
 

@@ -31,6 +31,8 @@ from pipeline.storage.log import Log
 from pipeline.verify import main as verify
 from pipeline.workflow import Commit
 
+RARE = Commit(every_blocks=8, keep=3, keep_best=False)
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
@@ -179,7 +181,7 @@ def test_a_held_commit_outlives_a_killed_and_resumed_training(
 
 def test_a_reader_predicts_the_same_after_a_repair(workflow, root, tmp_path, capsys):
     """Also one that reads nothing before it. A commit that is itself damaged goes, with those who read it."""
-    train(changed(workflow, commit=Commit(every_blocks=8, keep=3, keep_best=False)), tmp_path)
+    train(changed(workflow, commit=RARE), tmp_path)
     *whole, newest = numbers_of(tmp_path)
     early, late, of_newest = (pipeline.open_run(tmp_path, number) for number in (whole[0], whole[0], newest))
     with early, late, of_newest:
@@ -307,8 +309,7 @@ def test_a_scoring_whose_commit_is_given_up_ends_with_its_number(
 
 
 def test_a_commit_that_is_about_to_be_deleted_is_not_taken(workflow, tmp_path):
-    keeping = workflow.model_copy(update={"commit": Commit(every_blocks=8, keep=3, keep_best=False)})
-    train(keeping, tmp_path)
+    train(changed(workflow, commit=RARE), tmp_path)
     commits = Commits(tmp_path, Files(), keep=1)
     first, *_, last = commits.numbers()
     kept = commits.kept()
@@ -357,8 +358,7 @@ def test_a_commit_deleted_while_it_is_read_gives_no_rows(root, tmp_path, monkeyp
 @pytest.mark.prove
 def test_a_lock_that_needs_a_writable_file_is_respected(workflow, tmp_path, monkeypatch):
     """As on NFS, where others are refused with EBADF."""
-    keeping = workflow.model_copy(update={"commit": Commit(every_blocks=1, keep=3, keep_best=False)})
-    train(keeping, tmp_path)
+    train(changed(workflow, commit=Commit(every_blocks=1, keep=3, keep_best=False)), tmp_path)
     flock = fcntl.flock
 
     def of_nfs(descriptor, how):
@@ -376,8 +376,7 @@ def test_a_lock_that_needs_a_writable_file_is_respected(workflow, tmp_path, monk
 
 def test_a_look_at_the_kept_commits_leaves_no_lock(workflow, tmp_path):
     """The locks of what would be deleted end with the object that took them."""
-    keeping = workflow.model_copy(update={"commit": Commit(every_blocks=8, keep=3, keep_best=False)})
-    train(keeping, tmp_path)
+    train(changed(workflow, commit=RARE), tmp_path)
     for _ in range(2):
         commits = Commits(tmp_path, Files(), keep=1)
         assert [manifest.number for manifest in commits.kept()] == commits.numbers()[-1:]

@@ -265,9 +265,7 @@ def test_an_output_folder_that_holds_something_else_is_refused(trained, tmp_path
 
 
 def test_data_of_another_kind_are_refused_with_the_column(trained, tmp_path, capsys):
-    table = pq.read_table(trained.workflow.data.root / "test-a.parquet")
-    at = table.schema.names.index("item")
-    pq.write_table(table.set_column(at, "item", table.column("item").cast(pa.string())), tmp_path / "texts.parquet")
+    with_column(trained, tmp_path / "texts.parquet", "item", pa.array(["a"] * (NUM_TEST - 15)))
     score(trained, tmp_path / "out", data=[tmp_path / "texts.parquet"], exits=2)
     assert "'item' (data.categories) holds text, expected integers as in the training data" in capsys.readouterr().err
     score(trained, tmp_path / "out", data=[tmp_path / "nothing-*"], exits=2)

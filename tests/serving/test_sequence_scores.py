@@ -70,17 +70,18 @@ def test_onnx_runtime_has_the_scores_of_torch(tmp_path, run, kind):
     with pipeline.open_servable(out) as opened:
         assert opened.backend == ("onnx" if kind in (MeanPooling, DIN) else "torch")
         assert (ONNX_FILE in opened.manifest.left_out) == (opened.backend == "torch")
-        for rows in (run.test, run.test.slice(0, 1), without_values(run.test)):
+        empty = dict.fromkeys(("clicked", "clicked_in", "gaps", "viewed"), [[]] * len(run.test))
+        for rows in (run.test, run.test.slice(0, 1), with_lists(run.test, empty)):
             with pipeline.open_servable(out, backend="torch") as other:
                 expected = other.predict(rows)["click.logit"].to_numpy()
             assert np.abs(opened.predict(rows)["click.logit"].to_numpy() - expected).max() < 1e-5
 
 
-def without_values(table):
-    """The table with empty lists in place of the sequences."""
-    for name in ("clicked", "clicked_in", "gaps", "viewed"):
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, pa.array([[]] * len(table), table.schema.field(name).type))
+def with_lists(table, lists):
+    """The table with these values of its list columns."""
+    for name, values in lists.items():
+        array = pa.array(values, table.schema.field(name).type)
+        table = table.set_column(table.column_names.index(name), name, array)
     return table
 
 
@@ -110,21 +111,15 @@ def test_a_longer_list_is_scored_by_its_latest_values(run, given):
     longer = {name: [[row[0]] * 9 + row if row else row for row in table[name].to_pylist()] for name in
               ("clicked", "clicked_in", "gaps")}  # fmt: skip
     cut = [len(row or ()) >= 4 or not row for row in table["clicked"].to_pylist()]
-    for name, lists in longer.items():
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, pa.array(lists, table.schema.field(name).type))
     with pipeline.open_run(run.run_dir, "last", workflow=given) as opened:
-        scores = opened.predict(table)["click.logit"].to_numpy()
+        scores = opened.predict(with_lists(table, longer))["click.logit"].to_numpy()
     assert sum(cut) > 3
     assert (np.abs(scores - run.logits_NT[:, 0]) < 1e-6)[cut].all()
 
 
 def test_keys_without_a_row_are_counted_by_list(given, servable):
     with closing(open_served(servable, MEMORY, load(given), "torch")) as served:
-        example = served.example()
-        unknown = example.set_column(
-            example.column_names.index("viewed"), "viewed", pa.array([[10**9, 10**9 + 1]], pa.list_(pa.int64()))
-        )
+        unknown = with_lists(served.example(), {"viewed": [[10**9, 10**9 + 1]]})
         assert served.predict(unknown).unknown["viewed"] == 2
 
 
@@ -148,13 +143,9 @@ def test_the_row_of_a_value_of_a_list_is_found(run, given):
 )
 def test_lists_that_do_not_fit_are_refused(run, given, column, lists, said):
     columns = {"clicked": [[1, 2]], "clicked_in": [["a", "b"]], "gaps": [[0.5, 0.5]]} | {column: lists}
-    table = run.test.slice(0, 1)
-    for name, value in columns.items():
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, pa.array(value, table.schema.field(name).type))
     with (
         pipeline.open_run(run.run_dir, "last", workflow=given) as opened,
         pytest.raises(ValueError, match="data\\.sequences") as error,
     ):
-        opened.predict(table)
+        opened.predict(with_lists(run.test.slice(0, 1), columns))
     assert said in str(error.value)

@@ -19,16 +19,8 @@ from pipeline.workflow import load
 PROJECT = Path(__file__).parents[2]
 PYTHON = PROJECT / ".writers/bin/python"
 ROWS = 20_000
-WEEKLY = pytest.mark.prove(weekly=True)
-WRITERS = [
-    "polars", "duckdb", "clickhouse",
-    pytest.param("daft", marks=WEEKLY),
-    pytest.param("datafusion", marks=WEEKLY),
-    pytest.param("pandas", marks=WEEKLY),
-    pytest.param("fastparquet", marks=WEEKLY),
-    pytest.param("deltalake", marks=WEEKLY),
-]  # fmt: skip
-"""`make prove` runs those that are not weekly."""
+OFTEN, WEEKLY = ("polars", "duckdb", "chdb"), ("daft", "datafusion", "pandas", "fastparquet", "deltalake")
+WRITERS = [*OFTEN, *(pytest.param(name, marks=pytest.mark.prove(weekly=True)) for name in WEEKLY)]
 KEYS = ("user", "large", "city", "site")
 TYPES = {
     "click": pa.int8(), "user": pa.int64(), "large": pa.int64(), "city": pa.string(), "price": pa.float64(),
@@ -70,12 +62,10 @@ def test_rows_of_other_programs_are_all_trained_and_scored(writer, source, tmp_p
     roles = [word for name in KEYS for word in ("--as", f"{name}=category")]
     for layout in ("one", "day", "site"):
         file, run_dir = tmp_path / f"{layout}.py", tmp_path / f"run_{layout}"
-        assert (
-            init_main([str(tmp_path / "log" / layout), "--label", "click", *roles, "--no-try", "--out", str(file)]) == 0
-        )
-        workflow = load(file).with_settings(
-            {"schedule.epochs": 1, "model.args": {"hidden": (4,)}, "model.embedding_dim": 4}
-        )
+        argv = [str(tmp_path / "log" / layout), "--label", "click", *roles, "--no-try", "--out", str(file)]
+        assert init_main(argv) == 0
+        small = {"schedule.epochs": 1, "model.args": {"hidden": (4,)}, "model.embedding_dim": 4}
+        workflow = load(file).with_settings(small)
         with train(workflow, run_dir, serial=True, verbose=False):
             pass
         seen = {name: Counter() for name in KEYS}

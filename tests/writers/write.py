@@ -1,106 +1,85 @@
 """Write the rows of a Parquet file as other programs do: python write.py WRITER SOURCE FOLDER.
 
 Runs in the environment that `make test-writers` makes. FOLDER gets `one` (a file), `day` (folders by a day) and `site`
-(folders by a text, of which some are null), and `frame.arrow`, the rows as the program holds them."""
+(folders by a text, of which some are null), and `frame.arrow`, the rows as the program holds them.
+
+A writer is a function of its module, the source, the folder, the path (a file in the folder, or, with `by`, the folder
+itself), and the column `by` that names folders."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-LAYOUTS = ("one", "day", "site")
 
 
-def pandas(source: str, out: Path, by: str | None) -> Any:
-    import pandas
-
-    frame = pandas.read_parquet(source)
-    frame.to_parquet(out if by else out / "a.parquet", partition_cols=[by] if by else None)
+def pandas(module, source, folder, path, by):
+    frame = module.read_parquet(source)
+    frame.to_parquet(path, partition_cols=[by] if by else None)
     return frame
 
 
-def fastparquet(source: str, out: Path, by: str | None) -> Any:
-    import fastparquet
-    import pandas
-
-    frame = pandas.read_parquet(source)
+def fastparquet(module, source, folder, path, by):
+    frame = import_module("pandas").read_parquet(source)
     frame["day"] = frame["day"].astype(str)  # It writes no dates.
     if by == "site":  # It leaves out rows of a null partition.
         frame["site"] = frame["site"].fillna(NULL)
     form = {"file_scheme": "hive", "partition_on": [by]} if by else {}
-    fastparquet.write(str(out if by else out / "a.parquet"), frame, write_index=False, **form)
+    module.write(str(path), frame, write_index=False, **form)
     return frame
 
 
-def polars(source: str, out: Path, by: str | None) -> Any:
-    import polars
-
-    frame = polars.read_parquet(source)
-    frame.write_parquet(out if by else out / "a.parquet", partition_by=by)
+def polars(module, source, folder, path, by):
+    frame = module.read_parquet(source)
+    frame.write_parquet(path, partition_by=by)
     return frame
 
 
-def duckdb(source: str, out: Path, by: str | None) -> Any:
-    import duckdb
-
+def duckdb(module, source, folder, path, by):
     form = f"(FORMAT parquet, PARTITION_BY ({by}), OVERWRITE_OR_IGNORE)" if by else "(FORMAT parquet)"
-    duckdb.sql(f"COPY (FROM '{source}') TO '{out if by else out / 'a.parquet'}' {form}")
-    return duckdb.sql(f"FROM '{source}'")
+    module.sql(f"COPY (FROM '{source}') TO '{path}' {form}")
+    return module.sql(f"FROM '{source}'")
 
 
-def clickhouse(source: str, out: Path, by: str | None) -> Any:
-    import chdb
-
+def chdb(module, source, folder, path, by):
     rows = f"FROM file('{source}', Parquet)"
-    values = chdb.query(f"SELECT DISTINCT {by} {rows} FORMAT TSV").data().splitlines() if by else [""]
+    values = module.query(f"SELECT DISTINCT {by} {rows} FORMAT TSV").data().splitlines() if by else [""]
     for value in values:
         where = f"WHERE {by} IS NULL" if value == r"\N" else f"WHERE toString({by}) = '{value}'" if by else ""
-        file = out / (f"{by}={value}".replace(r"\N", NULL) if by else "") / "a.parquet"
+        file = folder / (f"{by}={value}".replace(r"\N", NULL) if by else "") / "a.parquet"
         file.parent.mkdir(parents=True, exist_ok=True)
-        chdb.query(f"SELECT * {f'EXCEPT {by}' if by else ''} {rows} {where} INTO OUTFILE '{file}' FORMAT Parquet")
-    return chdb.query(f"SELECT * {rows}", "ArrowTable")
+        module.query(f"SELECT * {f'EXCEPT {by}' if by else ''} {rows} {where} INTO OUTFILE '{file}' FORMAT Parquet")
+    return module.query(f"SELECT * {rows}", "ArrowTable")
 
 
-def deltalake(source: str, out: Path, by: str | None) -> Any:
-    import deltalake
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(source)
-    deltalake.write_deltalake(str(out), table, partition_by=by)
+def deltalake(module, source, folder, path, by):
+    table = import_module("pyarrow.parquet").read_table(source)
+    module.write_deltalake(str(folder), table, partition_by=by)
     return table
 
 
-def daft(source: str, out: Path, by: str | None) -> Any:
-    import daft
-
-    frame = daft.read_parquet(source)
-    frame.write_parquet(str(out), partition_cols=[daft.col(by)] if by else None)
+def daft(module, source, folder, path, by):
+    frame = module.read_parquet(source)
+    frame.write_parquet(str(folder), partition_cols=[module.col(by)] if by else None)
     return frame.to_arrow()
 
 
-def datafusion(source: str, out: Path, by: str | None) -> Any:
-    import datafusion
-
-    session = datafusion.SessionContext()
+def datafusion(module, source, folder, path, by):
+    session = module.SessionContext()
     session.register_parquet("source", source)
     form = f"STORED AS PARQUET PARTITIONED BY ({by})" if by else "STORED AS PARQUET"
     # It writes rows of a null partition to those of other values.
     columns = f"* EXCLUDE (site), coalesce(site, '{NULL}') AS site" if by == "site" else "*"
-    session.sql(f"COPY (SELECT {columns} FROM source) TO '{out}/' {form}").collect()
+    session.sql(f"COPY (SELECT {columns} FROM source) TO '{folder}/' {form}").collect()
     return session.table("source")
 
 
-WRITERS = {
-    made.__name__: made for made in (pandas, polars, duckdb, clickhouse, deltalake, fastparquet, daft, datafusion)
-}
-
 if __name__ == "__main__":
-    for layout in LAYOUTS:
-        folder = Path(sys.argv[3]) / layout
-        folder.mkdir(parents=True)
-        frame = WRITERS[sys.argv[1]](sys.argv[2], folder, None if layout == "one" else layout)
-    import pyarrow
-
+    writer, source, out = sys.argv[1:]
+    for by in (None, "day", "site"):
+        (folder := Path(out) / (by or "one")).mkdir(parents=True)
+        frame = globals()[writer](import_module(writer), source, folder, folder if by else folder / "a.parquet", by)
+    pyarrow = import_module("pyarrow")
     rows = pyarrow.table(frame)
-    with pyarrow.ipc.new_file(str(Path(sys.argv[3]) / "frame.arrow"), rows.schema) as file:
+    with pyarrow.ipc.new_file(str(Path(out) / "frame.arrow"), rows.schema) as file:
         file.write_table(rows)

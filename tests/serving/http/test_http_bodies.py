@@ -129,10 +129,8 @@ FLOAT = (InputSpec("x", "FP32", False),)
         ({"inputs": [tensor(), tensor()]}, "inputs.1.name: input 'x' is there twice"),
         ({"inputs": [tensor(), tensor("y")]}, "input 'y': the model has no such input; it has x"),
         ({"inputs": [tensor(datatype="INT65")]}, "input 'x': datatype 'INT65' is not one of"),
-        (
-            {"inputs": [tensor(datatype="FP64", data=[1.0, 2.0])]},
-            "input 'x': got FP64, expected integers (such as INT64)",
-        ),
+        ({"inputs": [tensor(datatype="FP64", data=[1.0, 2.0])]},
+         "input 'x': got FP64, expected integers (such as INT64)"),
         ({"inputs": [tensor(datatype="BYTES", data=["a", "b"])]}, "input 'x': got BYTES, expected integers"),
         ({"inputs": [tensor(datatype="FP16", data=[1.0, 2.0])]}, "input 'x': JSON has no FP16"),
         ({"inputs": [tensor(shape=())]}, "input 'x': shape [], expected [values] or [values, 1]"),
@@ -146,18 +144,14 @@ FLOAT = (InputSpec("x", "FP32", False),)
         ({"inputs": [tensor(data=[[1], [2]])]}, "input 'x', element 0: expected an integer or null for INT64, got [1]"),
         ({"inputs": [tensor(data=[1, 1.0])]}, "input 'x', element 1: expected an integer or null for INT64, got 1.0"),
         ({"inputs": [tensor(data=[1, True])]}, "input 'x', element 1: expected an integer or null for INT64, got True"),
-        (
-            {"inputs": [tensor(data=[None, 2**63])]},
-            "fit INT64: Python int too large to convert to C long; integers from",
-        ),
+        ({"inputs": [tensor(data=[None, 2**63])]},
+         "fit INT64: Python int too large to convert to C long; integers from"),
         ({"inputs": [tensor(data=[1, 10**4000])]}, "input 'x': a value of its data does not fit INT64"),
         ({"inputs": [tensor(datatype="UINT64", data=[1, -1])]}, "input 'x': a value of its data does not fit UINT64"),
         ({"inputs": [tensor(datatype="INT8", data=[-128, 128])]}, "fit INT8: Value 128 too large"),
         ({"inputs": [tensor(datatype="FP32", data=[1, 10**400])]}, "input 'x': a value of its data does not fit FP32"),
-        (
-            b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["\\ud800"]}]}',
-            "content: Invalid JSON",
-        ),
+        (b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["\\ud800"]}]}',
+         "content: Invalid JSON"),
         ({"inputs": [tensor(shape=(0,), data=[])]}, "input 'x': no rows"),
         ({"inputs": [tensor()], "id": 1}, "id: Input should be a valid string"),
         ({"inputs": [tensor()], "parameters": {"a": {}}}, "parameters.a"),
@@ -165,21 +159,15 @@ FLOAT = (InputSpec("x", "FP32", False),)
         ({"inputs": [tensor()], "parameters": {"timeout": 10**400}}, "parameters.timeout: an integer of 1329 bits"),
         ({"inputs": [tensor()], "parameters": {"timeout": "1"}}, "parameters.timeout: got '1', expected int"),
         ({"inputs": [tensor()], "parameters": {"binary_data_output": 1}}, "binary_data_output: got 1, expected bool"),
-        (
-            {"inputs": [tensor()], "outputs": [{"name": "z"}]},
-            "outputs.0.name: 'z' is not one of the outputs click.logit",
-        ),
+        ({"inputs": [tensor()], "outputs": [{"name": "z"}]},
+         "outputs.0.name: 'z' is not one of the outputs click.logit"),
         ({"inputs": [tensor()], "outputs": [{"name": OUTPUTS[1]}] * 2}, "outputs.1.name: 'click.probability' is asked"),
-        (
-            {"inputs": [tensor()], "outputs": [{"name": OUTPUTS[0], "parameters": {"classification": 2}}]},
-            "outputs.0: parameters.classification belongs to an extension",
-        ),
-        (
-            {"inputs": [tensor(parameters={"shared_memory_region": "r"})]},
-            "input 'x': parameters.shared_memory_region belongs to an extension",
-        ),
+        ({"inputs": [tensor()], "outputs": [{"name": OUTPUTS[0], "parameters": {"classification": 2}}]},
+         "outputs.0: parameters.classification belongs to an extension"),
+        ({"inputs": [tensor(parameters={"shared_memory_region": "r"})]},
+         "input 'x': parameters.shared_memory_region belongs to an extension"),
     ],
-)
+)  # fmt: skip
 def test_bad_json_is_refused_and_its_field_named(body, said):
     refused(said, body if isinstance(body, bytes) else json.dumps(body).encode(), inputs=ONE)
 
@@ -216,21 +204,17 @@ def test_the_request_in_the_guide_has_a_list_for_each_row():
         ([tensor(shape=(2, 1), data=[[1, 2], [3]])], "input 'x': data is not of shape [2, 1]"),
         ([tensor(), tensor("x.lengths", data=[1, 2])], "input 'x.lengths': the lengths add up to 3, but there are 2"),
         ([tensor(), tensor("x.lengths", data=[3, -1])], "input 'x.lengths': length 3 of list 0"),
-        (
-            [tensor(), tensor("x.lengths", data=[2**62, 2**62])],
-            "input 'x.lengths': length 4611686018427387904 of list 0",
-        ),
+        ([tensor(), tensor("x.lengths", data=[2**62, 2**62])],
+         "input 'x.lengths': length 4611686018427387904 of list 0"),
         ([tensor(), tensor("x.lengths", "UINT64", data=[2, 2**64 - 1])], "length 18446744073709551615 of list 1"),
         ([tensor(), tensor("x.lengths", "FP32", data=[1.0, 1.0])], "input 'x.lengths': got FP32, expected integers"),
         ([tensor(), tensor("x.lengths", "BYTES", data=["", ""])], "input 'x.lengths': got BYTES, expected integers"),
-        (
-            [tensor(), tensor("x.lengths"), tensor("x.lengths.null", "BOOL", data=[True, None])],
-            "input 'x.lengths.null'",
-        ),
+        ([tensor(), tensor("x.lengths"), tensor("x.lengths.null", "BOOL", data=[True, None])],
+         "input 'x.lengths.null'"),
         ([tensor(), tensor("x.lengths"), tensor("x.null", "BOOL", (1,), data=[True])], "input 'x.null': expected 2"),
         ([tensor(), tensor("x.lengths"), tensor("x.null", data=[0, 1])], "input 'x.null': expected 2 values true or"),
     ],
-)
+)  # fmt: skip
 def test_lengths_and_masks_that_do_not_fit_are_refused(tensors, said):
     refused(said, json.dumps({"inputs": tensors}).encode(), inputs=LIST)
 

@@ -93,16 +93,10 @@ async def call(app, method, path, body=b"", headers=None, pieces=None, replies=N
             reply.body += message["body"]
 
     scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(errors="replace"),
-        "query_string": b"",
-        "root_path": "",
-        "scheme": "http",
-        "http_version": "1.1",
+        "type": "http", "method": method, "path": path, "raw_path": path.encode(errors="replace"), "query_string": b"",
+        "root_path": "", "scheme": "http", "http_version": "1.1",
         "headers": [(name.lower().encode(), str(value).encode("latin-1")) for name, value in headers.items()],
-    }
+    }  # fmt: skip
     await app(scope, receive, send)
     return reply
 

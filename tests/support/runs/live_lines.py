@@ -79,11 +79,8 @@ class FakeRun:
     def tick(self):
         """Train for one clock step."""
         rate = self.rate * (1 + 0.12 * math.sin(self.trained_for) + 0.05 * math.sin(7.3 * self.trained_for))
-        self.now, self.session, self.trained_for = (
-            self.now + self.step,
-            self.session + self.step,
-            self.trained_for + self.step,
-        )
+        self.now, self.session = self.now + self.step, self.session + self.step
+        self.trained_for += self.step
         warm = 1 - math.exp(-self.trained_for / 15)
         self.done = min(self.done + int(rate * self.step), self.total)
         self.log_bytes += int(1.2e6 * self.step)
@@ -114,13 +111,8 @@ class FakeRun:
         self.session += 1.5
         self.waits["evaluation"] += 1.5
         better = 1 - math.exp(-self.epoch / max(1, self.epochs) * 4)
-        metrics = {
-            "auc": 0.74 + 0.05 * better,
-            "logloss": 0.49 - 0.04 * better,
-            "ne": 0.88 - 0.07 * better,
-            "calibration": 1.01,
-        }
-        metrics["gauc"] = None
+        metrics = {"auc": 0.74 + 0.05 * better, "logloss": 0.49 - 0.04 * better, "ne": 0.88 - 0.07 * better}
+        metrics |= {"calibration": 1.01, "gauc": None}
         if len(self.labels) > 1:
             metrics |= {f"{name}_{label}": value for label in self.labels for name, value in metrics.items()}
         return self.add(
