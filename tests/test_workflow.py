@@ -35,13 +35,17 @@ def workflow():
     return Workflow.model_validate(make_fields())
 
 
-def changed(path, value):
+def changed(path, *value):
+    """Fields with a value at a path or, without a value, without the field."""
     fields = make_fields()
     *parents, last = path.split(".")
     at = fields
     for parent in parents:
         at = at.setdefault(parent, {})
-    at[last] = value
+    if value:
+        (at[last],) = value
+    else:
+        del at[last]
     return fields
 
 
@@ -132,13 +136,7 @@ def test_a_wrong_type_or_value_is_refused_by_its_path(path, value):
 
 @pytest.mark.parametrize("path", ["name", "data", "data.train", "model.kind", "schedule.batch_size"])
 def test_a_missing_field_is_named(path):
-    fields = make_fields()
-    *parents, last = path.split(".")
-    at = fields
-    for parent in parents:
-        at = at[parent]
-    del at[last]
-    assert errors_of(fields) == {path: "Field required"}
+    assert errors_of(changed(path)) == {path: "Field required"}
 
 
 def test_a_column_with_two_meanings_is_refused():

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from conftest import make_workflow, write_data
 
 import pipeline
 from pipeline import api
+from pipeline.machine import process
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,8 +72,6 @@ def test_importing_and_serving_leave_the_process_as_it_is(run, root, tmp_path):
 
 @pytest.mark.parametrize("late", [True, False])
 def test_a_late_spin_count_is_warned_about(late, monkeypatch):
-    from pipeline.machine import process
-
     monkeypatch.delenv(process.SPIN, raising=False)
     monkeypatch.setattr(process, "_begun", False)
     if not late:
@@ -84,8 +84,6 @@ def test_a_late_spin_count_is_warned_about(late, monkeypatch):
 
 def warnings_of(context, kind):
     """A context that expects a warning of this kind, or none."""
-    from contextlib import ExitStack
-
     stack = ExitStack()
     with pytest.warns(kind, match="set GOMP_SPINCOUNT=1000") if kind else ExitStack():
         stack.enter_context(context)

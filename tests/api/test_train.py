@@ -18,6 +18,7 @@ from pipeline.api import in_python
 from pipeline.driver.open import check_main
 from pipeline.driver.runner import StretchRunner
 from pipeline.errors import PipelineError
+from pipeline.monitor.runs import flat_settings
 from pipeline.run import main
 from pipeline.workflow import Workflow, load
 
@@ -191,9 +192,8 @@ def test_a_script_without_a_main_guard_is_refused_workers(tmp_path, monkeypatch,
 
 def test_a_script_on_standard_input_is_refused_workers(tmp_path, monkeypatch, workflow):
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="<stdin>"))
-    with pytest.raises(
-        ValueError, match=r"standard input, and workers .* write it to a file, or train with one worker"
-    ):
+    said = r"standard input, and workers .* write it to a file, or train with one worker"
+    with pytest.raises(ValueError, match=said):
         pipeline.train(workflow, tmp_path / "run", workers=2)
     assert not (tmp_path / "run").exists()
 
@@ -203,21 +203,11 @@ def test_a_workflow_in_json_or_toml_is_that_in_python(workflow, root, tmp_path, 
     fields = workflow.model_dump(mode="json", exclude_none=True)
     fields["data"]["root"] = os.path.relpath(root, tmp_path)
     file = tmp_path / f"my.{suffix}"
-    file.write_text(json.dumps(fields | {"$schema": "s.json"}) if suffix == "json" else "\n".join(toml_of(fields)))
+    toml = "\n".join(f"{path} = {inline(value)}" for path, value in flat_settings(fields))
+    file.write_text(json.dumps(fields | {"$schema": "s.json"}) if suffix == "json" else toml)
     assert load(file).model_dump_json() == workflow.model_copy(
         update={"data": workflow.data.model_copy(update={"root": tmp_path / os.path.relpath(root, tmp_path)})}
     ).model_dump_json()  # fmt: skip
-
-
-def toml_of(fields, path=""):
-    """Lines of TOML: values first, then a table for each group."""
-    for name, value in fields.items():
-        if not isinstance(value, dict):
-            yield f"{name} = {inline(value)}"
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            yield f"[{path}{name}]"
-            yield from toml_of(value, f"{path}{name}.")
 
 
 def inline(value):

@@ -61,12 +61,8 @@ def test_training_metrics_do_not_count_as_evaluations():
 
 def test_a_resumed_session_counts_on_from_the_earlier_one():
     first = History()
-    for done in (
-        trained(2),
-        trained(),
-        evaluated(0.7),
-        StageResult("plan", 0, moves=Moves(keys=7, new=7, device_to_disk=3)),
-    ):
+    planned = StageResult("plan", 0, moves=Moves(keys=7, new=7, device_to_disk=3))
+    for done in (trained(2), trained(), evaluated(0.7), planned):
         first.add(done)
     first.disk.commits, first.disk.rows_merged = 3, 11
     second = History()

@@ -18,26 +18,16 @@ STAGES = ("read", "dedup", "plan", "prefetch", "train", "write_back")
 def result():
     totals = TierTotals()
     totals.add(Moves(keys=3_000_000_000, device_hits=2_100_000_000, host_hits=500_000_000, disk_hits=400_000_000))
+    disk = DiskTotals(commits=12, commit_seconds=3.21, rows_changed=1 << 20, rows_merged=1 << 22, written_bytes=3 << 30)
     return {
-        "name": "criteo[small]",
-        "auc": 0.80314159,
-        "logloss": 0.4412,
-        "split": "test",
+        "name": "criteo[small]", "auc": 0.80314159, "logloss": 0.4412, "split": "test",
         "epochs": [{"epoch": 1, "split": "test", "auc": 0.80314159, "logloss": 0.4412}],
-        "examples": 6_000_000,
-        "seconds": 33.04,
-        "examples_per_second": 181_598.1,
-        "stages": dict.fromkeys(STAGES, 1_234.56),
-        "cpu_seconds": dict.fromkeys(STAGES, 1.25),
+        "examples": 6_000_000, "seconds": 33.04, "examples_per_second": 181_598.1, "ready": 2.13, "workers": [],
+        "stages": dict.fromkeys(STAGES, 1_234.56), "cpu_seconds": dict.fromkeys(STAGES, 1.25),
         "hidden": {stage: 0.964 for stage in STAGES if stage != "train"},
-        "ready": 2.13,
         "tiers": totals.report({"device": 40_000_000, "host": 200_000_000}, 224, 10 << 30, 900 << 30),
-        "disk": DiskTotals(
-            commits=12, commit_seconds=3.21, rows_changed=1 << 20, rows_merged=1 << 22, written_bytes=3 << 30
-        ).report(224, 7 << 20),
-        "workers": [],
-        "fingerprint": "0123456789abcdef" * 4,
-    }
+        "disk": disk.report(224, 7 << 20), "fingerprint": "0123456789abcdef" * 4,
+    }  # fmt: skip
 
 
 def test_a_run_ends_with_its_result_in_three_lines(result):

@@ -130,10 +130,8 @@ def test_runs_with_other_test_files_are_not_ranked_together(tmp_path, capsys):
         as_tested_on(tmp_path, f"run{n}", num_examples)
     assert main([str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    at = [
-        said.index(text)
-        for text in ("films, label click, 1 file, 500", "run2", "run0", "films, label click, 1 file, 90", "run1")
-    ]
+    texts = ("films, label click, 1 file, 500", "run2", "run0", "films, label click, 1 file, 90", "run1")
+    at = [said.index(text) for text in texts]
     assert at == sorted(at), "runs of other columns and the same files are ranked together"
     result = tmp_path / "run0" / "result.json"
     result.write_text(result.read_text().replace(' "run0"', ' "of other files, later"'))
@@ -158,14 +156,9 @@ DAMAGES = {
     "workflow.json": (b"{", b"[]", b"\xff\xfe", b"{}", b"null", b"[" * 9999, b'{"data": {"labels": 3}}'),
     "metrics.jsonl": (b'{"epoch": 1, "spl', b"[1]", b"\xff", b'{"epoch": 1}', b'{"epoch": "1", "split": "test"}'),
     "result.json": (b"[]", b"", b"1", b'{"a', b"[" * 9999),
-    "commits/000003.json": (
-        b"",
-        b"[]",
-        b'{"commit": []}',
-        b'{"commit": {"state": null}}',
-        b'{"commit": {"name": "best"}}',
-    ),
-}
+    "commits/000003.json": (b"", b"[]", b'{"commit": []}', b'{"commit": {"state": null}}',
+                            b'{"commit": {"name": "best"}}'),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DAMAGES)

@@ -25,11 +25,8 @@ def test_explain_shows_the_bytes_and_trains_nothing(workflow_file, tmp_path, cap
     assert all(f"\n{name} " in out for name in ("disk log", "batch", "scores", "slot marks"))
     lines = [line for line in out.splitlines() if re.match(r"[\d.]+ [KMGT]?i?B   ", line[22:].strip())]
     num_bytes = {line[:22].strip(): parse_size(line[22:].strip().partition("   ")[0]) for line in lines}
-    parts = {
-        "device": ["device slab", "device outgoing ring"],
-        "host": ["host slab", "host staging ring", "host chunk buffer"],
-    }
-    for names in parts.values():
+    device, host = ("device slab", "device outgoing ring"), ("host slab", "host staging ring", "host chunk buffer")
+    for names in (device, host):
         assert 0.9 * (1 << 20) < sum(num_bytes[name] for name in names) <= 1.01 * (1 << 20)
     assert num_bytes["read ring"] + num_bytes["shuffle window"] <= 4.1 * (1 << 20)
     assert num_bytes["key map"] == 1 << 20

@@ -122,8 +122,7 @@ def test_a_sample_of_the_keys_is_within_two_points(zipf):
 
 
 @pytest.mark.parametrize(
-    ("limits", "share"),
-    [({"max_values": 3 * 5000}, 4992 / 12_000), ({"max_values": 100}, 0), ({"max_seconds": 0}, 0)],
+    ("limits", "share"), [({"max_values": 3 * 5000}, 4992 / 12_000), ({"max_values": 100}, 0), ({"max_seconds": 0}, 0)]
 )
 def test_what_exceeds_the_limits_is_not_looked_at(zipf, limits, share):
     curve = curve_of(zipf, **limits)

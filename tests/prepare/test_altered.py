@@ -121,13 +121,8 @@ def test_a_kill_at_any_system_call_changes_no_byte(tmp_path, monkeypatch):
     assert num_kills > 80
 
 
-NOTES = (
-    "note.txt",
-    "train/note.partial",
-    ".prepare/note",
-    ".prepare/write/part-note.json",
-    ".prepare/write/notes/note",
-)
+WRITE = ".prepare/write"
+NOTES = ("note.txt", "train/note.partial", ".prepare/note", f"{WRITE}/part-note.json", f"{WRITE}/notes/note")
 
 
 def test_files_of_a_user_in_any_folder_survive(source, whole, tmp_path, monkeypatch):

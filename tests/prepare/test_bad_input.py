@@ -102,31 +102,6 @@ def test_a_bad_csv_line_is_refused_or_skipped_on_request(tmp_path, line, ended):
     assert num_skipped == line.count(b"\n") + 1
 
 
-SPARSE_LINES = {
-    "libsvm": [b"2 1:1", b" 1 1:1", b"", b"1 qid:3 1:1", b"1 1", b"1 1:", b"1 :1", b"1 1:1#comment", b"1 -1:1",
-               b"1 1:2", b"1 1:1x", b"1 7:x", b"1 7:1e39", b"1 7:1 7:2", b"1.0 1:1", b"1 9999999999999999999:1",
-               b"1 1:1\0", b"1\r 1:1"],
-    "libffm": [b"2 1:1:1", b"", b"1 1:1", b"1 1:1:", b"1 1::1", b"1 1:1:1:1", b"1 99:1:1", b"1 0:1:1", b"1 1:1:1 1:2:1",
-               b"1 1:1:0", b"1 3:1:x"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in SPARSE_LINES.items() for line in lines])
-def test_a_bad_sparse_line_is_refused_or_skipped_on_request(tmp_path, name, line):
-    good = {"libsvm": b"1 2:1 7:0.5\n0\n", "libffm": b"1 1:5:1 3:1:0.5\n0\n"}[name]
-    (tmp_path / "log").write_bytes(good + line + b"\n" + good)
-    assert f"{tmp_path}/log: line 3: " in refusal(tmp_path / "log", RAWS[name].format)
-    table, num_skipped = skipped_of(tmp_path / "log", RAWS[name].format)
-    assert (table.num_rows, num_skipped) == (4, 1)
-
-
-def test_ignored_values_of_ids_may_be_any_number_but_no_text(tmp_path):
-    (tmp_path / "log").write_bytes(b"1 2:0.25 3:1\n")
-    assert table_of(tmp_path / "log", formats.libsvm(ignore_values=True)).to_pylist() == [{"ids": [2, 3], "label": 1}]
-    (tmp_path / "log").write_bytes(b"1 2:x 3:1\n")
-    assert "expected index:value" in refusal(tmp_path / "log", formats.libsvm(ignore_values=True))
-
-
 def test_an_unexpected_header_is_refused_as_a_possible_header(tmp_path):
     names = "\t".join(f.name for f in formats.criteo().fields).encode() + b"\n"
     (tmp_path / "log").write_bytes(names + made.criteo_lines(5))
@@ -207,11 +182,8 @@ def test_a_damaged_compressed_file_is_always_refused(tmp_path, name, piece_bytes
 
 
 def test_a_file_without_lines_is_refused(tmp_path):
-    for name, content in (
-        ("log.gz", gzip.compress(b"")),
-        ("header", b"click,x,city\n"),
-        ("h.gz", gzip.compress(b"click,x,city")),
-    ):
+    packed = {"log.gz": gzip.compress(b""), "h.gz": gzip.compress(b"click,x,city")}
+    for name, content in (packed | {"header": b"click,x,city\n"}).items():
         (tmp_path / name).write_bytes(content)
         assert f"{tmp_path / name}: " in refusal(tmp_path / name, small_csv(), 5)
     assert f"{tmp_path}/log.gz: has no lines" in refusal(tmp_path / "log.gz", formats.criteo())
@@ -312,11 +284,7 @@ LINES = {
     "JSON: a key in text": (":", r'{"click":1,"city":"\"city\": 5"}' '\n{"click":1,"city":5}\n', ['"city": 5', "5"]),
     "JSON: too large": (":int64", f'{{"click":1,"city":{BIG_ID}}}\n', f"line 1: column 'city': '{BIG_ID}' is no int64"),
     "JSON: rounded": (":whole", f'{{"click":1,"city":{2**53 + 1}}}\n', "NAME:category in the schema takes it as text"),
-    "JSON: an array": (
-        ":",
-        "[" + '{"click":1,"city":"a"},' * 50_000,
-        "is a JSON array; write one object per line, as `jq",
-    ),
+    "JSON: an array": (":", "[" + '{"click":1,"city":"a"},' * 50_000, "is a JSON array; write one object per line"),
     "JSON: indented": (":", '{\n"click": 1, "city":"a"\n}\n', "an object goes on in line 2; write one object per line"),
     "joined files": (":", "click,city\n1,a\r\nclick,city\r\n0,b\n", AGAIN),
     "joined files of text": ("--no-label", "city\na\ncity\nb\n", AGAIN),

@@ -201,10 +201,8 @@ def test_a_split_without_rows_is_an_error(tmp_path, capsys, split, said):
 
 def test_memory_use_is_announced(tmp_path, source, capsys):
     assert prepare("criteo", source, tmp_path / "out", "--workers", 3, "--piece-size", "1 MiB") == 0
-    assert (
-        "3 parts at a time, of 1 MiB of text: up to 6 MiB of memory each, and 400 MiB in addition"
-        in capsys.readouterr().out
-    )
+    said = "3 parts at a time, of 1 MiB of text: up to 6 MiB of memory each, and 400 MiB in addition"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "/proc/out", "a\nb/" + "x" * 300])

@@ -47,8 +47,7 @@ def test_every_column_keeps_its_role_in_the_workflow(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "is_linear", "buckets"),
-    [(100, False, 32), (20_000, False, 50), (10**9, False, 128), (10**9, True, 32)],
+    ("rows", "is_linear", "buckets"), [(100, False, 32), (20_000, False, 50), (10**9, False, 128), (10**9, True, 32)]
 )
 def test_a_deep_model_has_more_buckets_the_more_rows(rows, is_linear, buckets):
     assert num_buckets_of(rows, is_linear) == buckets

@@ -17,9 +17,7 @@ def prepared(folder, *argv):
 @pytest.mark.parametrize(("kind", "values"), [("csv", ["No", "yes"]), ("parquet", ["no", "Yes"]), ("parquet", [-1, 1])])
 def test_the_named_values_of_a_label_become_0_and_1(tmp_path, kind, values):
     if kind == "csv":
-        (tmp_path / "log").write_text(
-            "".join(f"{label},7\n" for label in ["click", *values]).replace("click,7", "click,user")
-        )
+        (tmp_path / "log").write_text("click,user\n" + "".join(f"{label},7\n" for label in values))
         schema = SCHEMA
     else:
         pq.write_table(pa.table({"click": values, "user": [7, 7]}), tmp_path / "log")
@@ -53,7 +51,6 @@ def test_rows_to_be_scored_need_no_label(tmp_path, capsys, header, text):
 
 def test_parquet_to_be_scored_needs_no_label(tmp_path):
     pq.write_table(pa.table({"user": [7, 8]}), tmp_path / "log")
-    code, tables = prepared(
-        tmp_path / "out", "parquet", tmp_path / "log", "--no-label", "--schema", "c:label", "user:category"
-    )
+    schema = ("--schema", "c:label", "user:category")
+    code, tables = prepared(tmp_path / "out", "parquet", tmp_path / "log", "--no-label", *schema)
     assert (code, tables["test"].to_pydict()) == (0, {"user": [7, 8]})

@@ -10,17 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.prepare import parts
-from pipeline.prepare.parts import (
-    Made,
-    OutputFile,
-    Record,
-    Records,
-    in_row_groups,
-    limits,
-    parquet_bytes,
-    part_name,
-    write_splits,
-)
+from pipeline.prepare.parts import Made, OutputFile, Record, Records, parquet_bytes, part_name, write_splits
 from pipeline.storage.files import checksum_of
 
 
@@ -44,7 +34,7 @@ def decoded(content):
 
 def content_of(table):
     """Parquet file of a part without a split."""
-    return parquet_bytes(in_row_groups(table))
+    return parquet_bytes(parts.in_row_groups(table))
 
 
 @pytest.fixture
@@ -109,8 +99,8 @@ def test_each_split_holds_its_rows_and_matches_its_record(tmp_path):
 
 def test_limits_are_the_minimum_and_maximum_of_a_column():
     table = pa.table({"a": [3, None, -2], "b": pa.array([None, None, None], pa.int32()), "c": [0.5, -0.5, 9.0]})
-    assert limits(table, ["a", "b", "c"]) == {"a": (-2, 3), "c": (-0.5, 9.0)}
-    found = limits(pa.table({"b": [True, None, False]}), ["b"])
+    assert parts.limits(table, ["a", "b", "c"]) == {"a": (-2, 3), "c": (-0.5, 9.0)}
+    found = parts.limits(pa.table({"b": [True, None, False]}), ["b"])
     assert found == {"b": (0, 1)}
     assert [type(value) for value in found["b"]] == [int, int]
 

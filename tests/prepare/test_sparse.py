@@ -43,7 +43,7 @@ def plain(line, fielded, ignore):
             return None
         ids.setdefault(slot if fielded else 0, []).append(int(found[-1]))
     several = len(numbers) > 2 - fielded or len(queries) > 1
-    if label not in LABELS or several or any(value in ("x", "1:1") for value in numbers):
+    if label not in LABELS or several or not all(re.fullmatch(r"[0-9.]+", value) for value in numbers):
         return None
     return LABELS[label], ids, pytest.approx(float(numbers[-1])) if numbers else None, (queries or [None])[0]
 
@@ -63,7 +63,7 @@ GOOD = {
 ANY = {
     "label": GOOD["label"] | st.sampled_from(["", "2", "1.0", " 1", "+", "-"]),
     "number": GOOD["number"] | st.sampled_from(["", "-1", "x", "9" * 19]),
-    "value": GOOD["value"] | st.sampled_from(["", "0.5", "2", "1.01", "x", "1:1"]),
+    "value": GOOD["value"] | st.sampled_from(["", "0.5", "2", "1.01", "x", "1:1", "1x", "1#2", "1\0", "1e39"]),
 }
 
 

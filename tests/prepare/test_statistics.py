@@ -86,9 +86,8 @@ def test_damaged_statistics_are_one_message_with_the_file(workflow, tmp_path, co
 
 
 def test_a_missing_file_of_statistics_is_named(workflow, tmp_path):
-    with pytest.raises(
-        ValueError, match=re.escape(f"has no edges: {tmp_path / 'features.json'}, which data.statistic")
-    ):
+    said = re.escape(f"has no edges: {tmp_path / 'features.json'}, which data.statistic")
+    with pytest.raises(ValueError, match=said):
         derived_of(workflow.data)
 
 

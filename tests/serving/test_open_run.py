@@ -1,5 +1,8 @@
 """A trained run is opened in Python: its scores have the bits of its evaluation, its rows those of the log."""
 
+import dataclasses
+import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -146,10 +149,7 @@ def test_bad_numbers_of_a_table_are_counted_and_scored(trained, opened):
     assert [at for at, value in enumerate(logits) if value is None] == [0, len(bad) - 1]
     assert metrics["examples"] == len(bad) - 2
     said = r"'age' \(data.numbers\): 1 bad value, the first is -5"
-    with (
-        pipeline.open_run(trained.run_dir, "last", bad_values="refuse") as run,
-        pytest.raises(ValueError, match=said),
-    ):
+    with pipeline.open_run(trained.run_dir, "last", bad_values="refuse") as run, pytest.raises(ValueError, match=said):
         run.predict(bad)
     with pytest.raises(ValueError, match="bad_values is 'drop'; expected one of clip, null, refuse"):
         pipeline.open_run(trained.run_dir, bad_values="drop")
@@ -164,9 +164,8 @@ def test_a_column_of_none_is_one_of_missing_values(trained, opened, name):
 
 def test_lists_without_any_value_are_empty_lists(trained, opened):
     empty = [[] for _ in range(len(trained.test))]
-    found, expected = (
-        changed(trained.test, "tags", pa.array(empty, pa.list_(kind))) for kind in (pa.null(), pa.int64())
-    )
+    kinds = pa.list_(pa.null()), pa.list_(pa.int64())
+    found, expected = (changed(trained.test, "tags", pa.array(empty, kind)) for kind in kinds)
     assert opened.predict(found).equals(opened.predict(expected))
 
 
@@ -335,10 +334,6 @@ def test_a_run_on_a_read_only_disk_is_read_in_every_way(trained, tmp_path):
 
 
 def test_a_class_that_only_the_run_names_is_never_imported(trained, tmp_path, monkeypatch):
-    import dataclasses
-    import json
-    import shutil
-
     shutil.copytree(trained.run_dir, tmp_path / "run")
     commits = Commits(tmp_path / "run", Files(), 9)
     newest = commits.all()[-1]

@@ -123,9 +123,8 @@ def test_a_scoring_during_ten_commits_has_the_same_bytes(workflow, alone, root, 
     monkeypatch.setattr(ScoreWriter, "_write", write)
     with (opened := open_commit(tmp_path / "copy", 3)).held:
         score(opened, ScoringOrder([f"{root}/part-*.parquet"], tmp_path / "undisturbed"))
-    during, undisturbed = (
-        {p.name: p.read_bytes() for p in (tmp_path / out).glob("*.parquet")} for out in ("during", "undisturbed")
-    )
+    outs = tmp_path / "during", tmp_path / "undisturbed"
+    during, undisturbed = ({p.name: p.read_bytes() for p in out.glob("*.parquet")} for out in outs)
     assert len(during) == 12
     assert during == undisturbed
 

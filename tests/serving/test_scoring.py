@@ -330,10 +330,8 @@ def test_a_class_of_a_workflow_file_is_scored_elsewhere(root, tmp_path, monkeypa
         file.write_text(file.read_text().replace(before, after))
     score(run, tmp_path / "other", "--workflow", str(file))
     assert (bits_of(scored(tmp_path / "other")) == run.logits_NT.view(np.uint32)).all()
-    assert (
-        "warning: the file of model.kind workflow_mine.Mine, or one that it imports, was edited"
-        in capsys.readouterr().err
-    )
+    edited = "warning: the file of model.kind workflow_mine.Mine, or one that it imports, was edited"
+    assert edited in capsys.readouterr().err
     score(run, tmp_path / "out", "--workflow", str(file), exits=2)
     assert "out holds another scoring: code was file 3." in capsys.readouterr().err
     file.write_text(file.read_text().replace("Mine", "Other"))

@@ -124,9 +124,8 @@ def test_keys_without_a_row_are_counted_by_list(given, servable):
 
 
 def test_the_row_of_a_value_of_a_list_is_found(run, given):
-    value = next(
-        row[-1] for row in pq.read_table(run.workflow.data.root / "train-0.parquet")["viewed"].to_pylist() if row
-    )
+    lists = pq.read_table(run.workflow.data.root / "train-0.parquet")["viewed"].to_pylist()
+    value = next(row[-1] for row in lists if row)
     with pipeline.open_run(run.run_dir, "last", workflow=given) as opened:
         (of_list,), (of_item,) = (opened.rows(name, value).to_pylist() for name in ("viewed", "item"))
     assert of_list == of_item

@@ -189,11 +189,8 @@ def test_ids_up_to_2_to_the_64_are_announced_as_unsigned(tmp_path, without_progr
     assert export(run, tmp_path / "out") == 0
     servable = read_servable(tmp_path / "out")
     assert servable.unsigned == ("item", "tags")
-    assert [servable.columns[name] for name in ("item", "tags", "price")] == [
-        "uint64",
-        "list<element: uint64>",
-        "float",
-    ]
+    types = {"item": "uint64", "tags": "list<element: uint64>", "price": "float"}
+    assert types.items() <= servable.columns.items()
     with closing(open_served(tmp_path / "out", MEMORY, None, "torch")) as served:
         assert [spec.name for spec in served.inputs if spec.datatype == "UINT64"] == ["item", "tags"]
         body = (tmp_path / "out" / REQUEST_FILE).read_bytes()

@@ -50,15 +50,12 @@ def test_the_example_is_answered_with_what_predict_says(run_dir, tmp_path, monke
         assert run.predict(table).column("click.logit").to_pylist()[:2] == pytest.approx(logits, abs=1e-6)
     answer = json.loads((tmp_path / "out/response.json").read_text())
     assert answer["outputs"][0]["data"] == pytest.approx(logits, abs=1e-5)
-    (when,) = [
-        one for one in json.loads((tmp_path / "out/request.json").read_text())["inputs"] if one["name"] == "when"
-    ]
-    assert when["data"] == [int(one.timestamp()) * 1000 for one in table.column("when").to_pylist()[:2]]
+    inputs = {one["name"]: one for one in json.loads((tmp_path / "out/request.json").read_text())["inputs"]}
+    assert inputs["when"]["data"] == [int(one.timestamp()) * 1000 for one in table.column("when").to_pylist()[:2]]
     with closing(open_served(tmp_path / "out", 1 << 24, None, "torch")) as served:
         assert next(spec for spec in served.inputs if spec.time).time.years == (2020, 2020)
-        assert {spec.name: spec.datatype for spec in served.inputs if spec.name != "item"} == {
-            "seconds": "FP64", "when": "INT64",
-        }  # fmt: skip
+        types = {spec.name: spec.datatype for spec in served.inputs if spec.name != "item"}
+        assert types == {"seconds": "FP64", "when": "INT64"}
 
 
 @pytest.mark.parametrize(

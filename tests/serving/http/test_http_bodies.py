@@ -82,10 +82,8 @@ def test_numbers_that_are_not_finite_pass_as_binary_data():
 
 def test_the_same_rows_get_the_same_scores_in_every_body():
     binary, length = binary_request(TABLE, COLUMNS, parameters={"binary_data_output": True})
-    by_json, by_binary = (
-        answer_post(Fake(), *post, lambda timeout: None)
-        for post in ((json_request(TABLE, COLUMNS), None), (binary, length))
-    )
+    posts = (json_request(TABLE, COLUMNS), None), (binary, length)
+    by_json, by_binary = (answer_post(Fake(), *post, lambda timeout: None) for post in posts)
     expected = scores_of("1", TABLE)
     shown = json.loads(by_json.body)
     head = int(by_binary.headers["Inference-Header-Content-Length"])
@@ -279,11 +277,7 @@ def test_a_score_that_is_not_finite_is_null_in_json():
     def answered(body):
         return answer_post(Wild(inputs=inputs), body, None, lambda timeout: None).body
 
-    shown = json.loads(answered(json_request(table, inputs)))
-    assert [[value is None for value in output["data"]] for output in shown["outputs"]] == [
-        [False, True],
-        [True, False],
-    ]
-    assert to_bytes("FP32", [math.inf]) in answered(
-        json_request(table, inputs, parameters={"binary_data_output": True})
-    )
+    outputs = json.loads(answered(json_request(table, inputs)))["outputs"]
+    assert [[value is None for value in output["data"]] for output in outputs] == [[False, True], [True, False]]
+    binary = json_request(table, inputs, parameters={"binary_data_output": True})
+    assert to_bytes("FP32", [math.inf]) in answered(binary)

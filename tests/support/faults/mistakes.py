@@ -38,8 +38,7 @@ workflow = Workflow(
     ),
     model=Model(
         kind=DeepFM,
-        embedding_dim=2,
-        init_std=0.01,
+        embedding_dim=2, init_std=0.01,
         args={{"hidden": [4], "dropout": 0.1}},
     ),
     optimizer=Optimizer(
@@ -50,16 +49,11 @@ workflow = Workflow(
         device="1 MiB",
         host="2 MiB",
         disk="64 MiB",
-        read="4 MiB",
-        map="1 MiB",
-        chunk_rows=1024,
+        read="4 MiB", map="1 MiB", chunk_rows=1024,
     ),
     schedule=Schedule(
         batch_size=8,
-        epochs=2,
-        block_batches=2,
-        look_ahead=1,
-        threads=1,
+        epochs=2, block_batches=2, look_ahead=1, threads=1,
     ),
     commit=Commit(keep=2, every_blocks=4),
     seed=7,
