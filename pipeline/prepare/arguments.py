@@ -16,7 +16,7 @@ KINDS = {
     "csv": "any delimited text; --schema names its columns",
     "json": "JSON objects, one per line; --schema names the fields to keep, with dots for those of inner objects",
     "libsvm": "lines `label index:value ...`, with qid:number after the label or not",
-    "libffm": "lines `label field:index:value ...`; --fields names those that become columns",
+    "libffm": "lines `label field:index:value ...`; --fields names those that become columns, null where absent",
     "parquet": "Parquet files; --schema names the columns to keep",
     "sequences": "Parquet files of events (convert text first); each row gets lists of its user's earlier events",
 }

@@ -139,8 +139,8 @@ def libffm(
     fields: Sequence[int], many: Sequence[int] = (), numbers: Sequence[int] = (), ignore_values: bool = False
 ) -> Format:
     """Lines `label field:index:value ...`. Each of `fields` becomes a column f{field}: its list of indices if the field
-    is in `many`, its value if in `numbers`, else its index. Values outside `numbers` must be 1 unless they are ignored.
-    """
+    is in `many`, its value if in `numbers`, else its index; null if a line lacks the field. Values outside `numbers`
+    must be 1 unless they are ignored."""
     _check_numbers("libffm: fields", fields)
     if not fields:
         raise ValueError("libffm: no fields are named; each becomes a column, so give their numbers")
