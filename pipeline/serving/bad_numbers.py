@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.decode import fill_floats
+from pipeline.data.decode import fill_floats, plain
 from pipeline.data.files import InputColumn
 from pipeline.data.outside import Outside
-from pipeline.data.plain import plain
 from pipeline.files.flat import FlatFile
 from pipeline.files.types import has_no_values, value_of
 from pipeline.records import F32, I64

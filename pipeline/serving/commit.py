@@ -15,6 +15,7 @@ from pipeline.commits.run_state import RunState, newest_state
 from pipeline.data.identity import FileIdentity
 from pipeline.data.side_files import FOLDER, with_copies
 from pipeline.features.times import TimeInput
+from pipeline.files.description import Description
 from pipeline.files.find import named, place_of
 from pipeline.files.flat import open_file
 from pipeline.messages.uris import is_remote
@@ -40,6 +41,12 @@ class OpenedCommit:
     @property
     def manifest(self) -> Manifest:
         return self.held.manifest
+
+    @property
+    def description(self) -> Description:
+        """Description of the columns of the training data."""
+        of = self.features
+        return Description(self.state.data["train"].described, canonical=of.canonical, years=of.years)
 
     @property
     def step(self) -> int:

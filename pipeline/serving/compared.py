@@ -13,7 +13,6 @@ import torch
 from pipeline.data.files import columns_of, resolve
 from pipeline.data.outside import Outside
 from pipeline.features.derived import inputs_of
-from pipeline.files.description import Description
 from pipeline.files.flat import open_file
 from pipeline.machine.limits import cpus
 from pipeline.records import F32
@@ -123,7 +122,7 @@ def _rows_of_data(opened: OpenedCommit) -> pa.Table:
     used = [column.name for column in columns_of(data) if column.has_rows or column.number or column.sequence]
     names = inputs_of(data.features, used)
     for split in ("test", "validation", "train"):
-        for path in resolve(data, split, Description(opened.state.data["train"].described), opened.features.canonical):
+        for path in resolve(data, split, opened.description):
             with open_file(path) as file:
                 batch = next(file.iter_batches(ROWS_OF_DATA, columns=names, use_threads=False), None)
                 if batch is not None and len(batch):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.data.files import SchemaCheck, columns_of, resolve
 from pipeline.features.times import TimeInput
-from pipeline.files.description import Description, inner_of_name
+from pipeline.files.description import inner_of_name
 from pipeline.files.flat import open_file
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.http.answer import output_of
@@ -60,7 +60,7 @@ def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
     names = [spec.name for spec in inputs_of(features)]
     times = features.times
     for split in ("test", "validation", "train"):
-        for path in resolve(data, split, Description(opened.state.data["train"].described), features.canonical):
+        for path in resolve(data, split, opened.description):
             with open_file(path) as file:
                 SchemaCheck(columns, features.kinds).check(path, file.schema_arrow)
                 batch = next(file.iter_batches(EXAMPLE_ROWS, columns=names, use_threads=False), None)

@@ -66,7 +66,7 @@ def test_batches_pieces_and_order_never_change_the_bits(rows, weighted, random):
     expected = group_auc(*columns(rows)[: 4 if weighted else 3])
     random.shuffle(rows)
     for piece, batch in ((1, 3), (2, 1), (7, 60), (16, 5)):
-        with patch("pipeline.metrics.entries.PIECE", piece):
+        with patch("pipeline.metrics.auc.PIECE", piece):
             result = group_auc(*columns(rows)[: 4 if weighted else 3], batch=batch)
         assert np.array_equal(result, expected, equal_nan=True)
 
