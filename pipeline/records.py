@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.generic]
 F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 U32 = NDArray[np.uint32]

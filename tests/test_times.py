@@ -10,12 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.files import columns_of, derived_of, with_derived
+from pipeline.data.files import columns_of, with_derived
 from pipeline.data.outside import Outside
 from pipeline.data.source import Source, layout_of
 from pipeline.data.table import TableReader
 from pipeline.features.settings import Calendar
-from pipeline.features.times import time_inputs
 from pipeline.files.description import Description
 from pipeline.files.find import named
 from pipeline.files.flat import open_file
@@ -103,10 +102,9 @@ def made(as_trained=None, **settings):
     feature = Calendar(column="when", take={"day": "day", "hour": "hour"}, **settings)
 
     def read(folder, form):
-        of_time = as_trained and time_inputs((feature,), {"when": as_trained}, {"when": (2026, 2026)})
-        file = write(folder, form)
-        derived = derived_of(data_of(folder, features=(feature,)), times=of_time or {})
-        with open_file(*with_derived([file], derived)) as opened:
+        model = Description({"when": as_trained}, years={"when": (2026, 2026)}) if as_trained else Description()
+        files = with_derived([write(folder, form)], data_of(folder, features=(feature,)), model)
+        with open_file(*files) as opened:
             return parts(opened.read_row_groups([0], ["day", "hour"]))
 
     return read
@@ -119,9 +117,7 @@ def given(as_trained, ask=False, **settings):
     data = Data(train=("x",), labels=("click",), features=(feature,), numbers=numbers, categories=("item",))
     workflow = Workflow(name="t", data=data, model=Model(kind="LR", embedding_dim=4), schedule=Schedule(batch_size=9))
     features = features_of(workflow, True, {"when": as_trained, "item": "int64"}, {}, True)
-    derived = derived_of(
-        data, Description(features.inputs), times=features.model_copy(update={"years": {"when": (2026, 2026)}}).times
-    )
+    description = Description(features.inputs, years={"when": (2026, 2026)})
     columns, layout = columns_of(data)[1:], layout_of(data, features.kinds)
 
     def asked(column):
@@ -134,7 +130,7 @@ def given(as_trained, ask=False, **settings):
     def read(folder, form):
         table = {"when": times(form), "item": [1, 2], "other": [{}, 1]}
         table = asked(times(form)) if ask else as_table(table, features.reads())
-        (block,) = TableReader(columns, features.kinds, layout, derived).batches(table, 9, Outside("refuse"))
+        (block,) = TableReader(columns, features.kinds, layout, data, description).batches(table, 9, Outside("refuse"))
         return [tuple(map(int, row)) for row in block.numbers_NX]
 
     return read

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.cases import CARDINALITIES
-from pipeline.data.planted import draw_keys
+from pipeline.data.synthetic import draw_keys
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.machine.threads import Threads
 from pipeline.records import U64, Block, Examples, FieldLayout

@@ -32,7 +32,7 @@ from benchmarks.nightly.comparison import METRICS, Labels, interval, mean_of
 from benchmarks.nightly.logs import LOGS, Log, made_log, spans_of, write_lines
 from benchmarks.nightly.ours import in_epochs, in_time_order, write_spans
 from benchmarks.once import once
-from pipeline.metrics.rates import F64
+from pipeline.records import F64
 
 EPOCHS = (1, 2)
 RETRAINED = 2

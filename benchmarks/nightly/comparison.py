@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.init.measures import rank_auc
-from pipeline.metrics.rates import F64
+from pipeline.records import F64
 
 Labels = NDArray[np.bool_]
 RESAMPLES = 300

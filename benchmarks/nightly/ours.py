@@ -16,9 +16,9 @@ import pipeline
 from benchmarks.nightly.logs import Log
 from pipeline.api import Adam, Category, Data, DenseAdam, Model, Optimizer, Schedule, Storage, Workflow
 from pipeline.driver.session import open_session, plan_session
-from pipeline.metrics.rates import F64, probability
+from pipeline.metrics.rates import probability
 from pipeline.monitor.observer import Observer
-from pipeline.records import F32, StageResult
+from pipeline.records import F32, F64, StageResult
 from pipeline.worker.worker import Worker
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.cases import keys_per_field
 from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import ReadBuffer
-from pipeline.data.planted import draw_keys
 from pipeline.data.source import Source
+from pipeline.data.synthetic import draw_keys
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.records import U64
 from pipeline.workflow import Category, Data

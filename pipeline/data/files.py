@@ -18,7 +18,6 @@ from pipeline.settings import SPLITS
 if TYPE_CHECKING:
     from pipeline.features.derived import Derived
     from pipeline.features.rare import RareKeys
-    from pipeline.features.times import TimeInput
     from pipeline.workflow import Data, Number, Task
 
 ROLES = {
@@ -89,27 +88,24 @@ class InputColumn:
         return kinds.get(self.name, "").startswith("lists")
 
 
-def derived_of(
-    data: Data, described: Description | None = None, canonical: bool = True,
-    times: Mapping[str, TimeInput] = MappingProxyType({}),
-) -> Derived | None:  # fmt: skip
-    """Columns computed by the workflow's features; None without features. Other arguments: see `Derived`. Raises
+def derived_of(data: Data, description: Description | None = None) -> Derived | None:
+    """Columns computed by the workflow's features; None without features. `description`: see `Derived`. Raises
     ValueError if a feature lacks a statistic or a file."""
     if not data.features:
         return None
     from pipeline.features.derived import Derived
 
-    return Derived(data.features, data.root, described, data.statistics, canonical, times)
+    return Derived(data.features, data.root, description or Description(), data.statistics)
 
 
-def columns_of(data: Data, group: str | None = None, canonical: bool = True) -> list[InputColumn]:
+def columns_of(data: Data, group: str | None = None, description: Description | None = None) -> list[InputColumn]:
     """All columns to read: labels, weight, numbers, categories, sequences, each in workflow order; then the column
-    `group`, which may repeat an earlier one. `canonical`: see `DataFile`."""
+    `group`, which may repeat an earlier one."""
     labels = [InputColumn(name, "data.labels", task=data.task_of(name) if data.tasks else None) for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
     tables = {category.name: category.table_name for category in data.categories}
-    derived = derived_of(data, canonical=canonical)
+    derived = derived_of(data, description)
     rare = derived.rare(tables) if derived else {}
     categories = [
         InputColumn(name, "data.categories", table=table, rare=rare.get(name)) for name, table in tables.items()
@@ -133,15 +129,16 @@ def _in_sequences(data: Data, categories: Sequence[InputColumn]) -> list[InputCo
     return found
 
 
-def resolve(data: Data, split: str, described: Description, canonical: bool = True) -> list[DataFile]:
+def resolve(data: Data, split: str, description: Description) -> list[DataFile]:
     """Files of one split, to be read after training. Raises ValueError as `find` does."""
-    found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", described.types).files
-    return with_derived(found, derived_of(data, described, canonical), canonical)
+    found = find(getattr(data, split), data.root, f"data.{split}", "Parquet", description.types).files
+    return with_derived(found, data, description)
 
 
-def with_derived(files: Iterable[DataFile], derived: Derived | None, canonical: bool = True) -> list[DataFile]:
-    """The files, each with the columns derived from its own."""
-    return [replace(file, derived=derived, canonical=canonical) for file in files]
+def with_derived(files: Iterable[DataFile], data: Data, description: Description) -> list[DataFile]:
+    """The files, read by the description, each with the columns derived from its own."""
+    derived = derived_of(data, description)
+    return [replace(file, derived=derived, canonical=description.canonical) for file in files]
 
 
 def listings_of(data: Data, begun: Mapping[str, int | None] = MappingProxyType({})) -> dict[str, Listing]:

@@ -69,9 +69,9 @@ class Source:
         self._threads = Threads(num_threads, "read")
         begun = begun or NOTHING_BEGUN
         canonical = all(file.canonical for file in scoring.files) if scoring else begun.canonical
-        columns = [c for c in columns_of(data, metrics.group, canonical) if c.has_rows or not keys_only]
+        described = Description(*(split.described for split in begun.splits.values()), canonical=canonical)
+        columns = [c for c in columns_of(data, metrics.group, described) if c.has_rows or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
-        described = Description(*(split.described for split in begun.splits.values()))
         check = SchemaCheck(read, scoring.kinds if scoring else None, described)
         self._groups: dict[str, list[RowGroup]] = {}
         self.identity: dict[str, SplitIdentity] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.data.files import InputColumn, SchemaCheck, derived_of, listings_of, with_derived
+from pipeline.data.files import InputColumn, SchemaCheck, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, name_of, split_identity
 from pipeline.features.settings import Cross, Lookup
@@ -49,7 +49,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> dict[st
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
     every = typed([file for files in found.values() for file in files], described.types)
-    ready = iter(with_derived(every, derived_of(data, described, begun.canonical), begun.canonical))
+    ready = iter(with_derived(every, data, described))
     return {split: list(islice(ready, len(files))) for split, files in found.items()}
 
 

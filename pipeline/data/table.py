@@ -9,16 +9,17 @@ import pyarrow as pa
 
 from pipeline.data.batches import BatchWriter, widths_of
 from pipeline.data.buffer import ReadBuffer
-from pipeline.data.files import InputColumn, SchemaCheck
+from pipeline.data.decode import plain
+from pipeline.data.files import InputColumn, SchemaCheck, derived_of
 from pipeline.data.groups import Chunk, chunks_of
 from pipeline.data.outside import Outside
-from pipeline.data.plain import plain
 from pipeline.data.window import Window
-from pipeline.features.derived import Derived
+from pipeline.files.description import Description
 from pipeline.files.flat import Place, at_place, places
 from pipeline.files.types import in_memory_type, plain_type, to_plain
 from pipeline.machine.threads import Threads
 from pipeline.records import Block, Examples, FieldLayout
+from pipeline.workflow import Data
 
 
 class TableReader:
@@ -26,12 +27,13 @@ class TableReader:
 
     def __init__(
         self, columns: list[InputColumn], kinds: Mapping[str, str], layout: FieldLayout,
-        derived: Derived | None = None, canonical: bool = True,
+        data: Data | None = None, description: Description | None = None,
     ) -> None:  # fmt: skip
         """`columns`: all columns to read, in the order of `columns_of`. `kinds`: kind of each column of keys (see
-        `SchemaCheck`). `layout`: layout of their categorical fields. `derived`: columns computed by features.
-        `canonical`: see `DataFile`."""
-        self._derived, self._canonical = derived, canonical
+        `SchemaCheck`). `layout`: layout of their categorical fields. `data`: has the features; None: there are none.
+        `description`: that of the training data."""
+        self._derived = derived_of(data, description) if data else None
+        self._canonical = description is None or description.canonical
         self._columns, self._kinds = columns, dict(kinds)
         self._widths = widths_of(columns, layout)
         self._threads = Threads(1, "read table")

@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.bags import Bags
-from pipeline.data.decode import fill_bags, fill_floats, fill_keys
+from pipeline.data.decode import fill_bags, fill_floats, fill_keys, mask_labels
 from pipeline.data.files import InputColumn
 from pipeline.data.groups import Chunk
 from pipeline.data.histories import Histories
-from pipeline.data.masks import mask_labels
 from pipeline.data.outside import Outside
 from pipeline.kernels import assemble
 from pipeline.machine.memory import aligned_empty

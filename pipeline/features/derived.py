@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pipeline.features.settings import AnyFeature, Rare
 from pipeline.features.side_files import NO_FILE, SideFile, side_file
-from pipeline.features.times import TimeInput
+from pipeline.features.times import time_inputs
 from pipeline.files.description import Description
 from pipeline.files.find import place_of
 
@@ -26,15 +25,13 @@ class Derived:
     """Columns made by `data.features`, in order; the same for every file."""
 
     def __init__(
-        self, features: Sequence[AnyFeature], root: Path, described: Description | None = None,
-        statistics: Path | None = None, canonical: bool = True, times: Mapping[str, TimeInput] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
-        """`root`: folder or address to which file names are relative. `described`: what is known of the columns that
-        features read; completed by the files. `statistics`: the file named by `data.statistics`, for messages.
-        `canonical`: see `DataFile`. `times`: columns of times of a trained model, which are read as in training. Raises
-        ValueError if a feature lacks a statistic or a file."""
-        self._features = tuple(features)
-        self._described, self._times = described or Description(), times
+        self, features: Sequence[AnyFeature], root: Path, description: Description, statistics: Path | None = None
+    ) -> None:
+        """`root`: folder or address to which file names are relative. `description`: that of the columns that features
+        read; completed by the files. `statistics`: the file named by `data.statistics`, for messages. Raises ValueError
+        if a feature lacks a statistic or a file."""
+        self._features, self._description = tuple(features), description
+        self._times = {} if description.years is None else time_inputs(features, description.types, description.years)
         self._sides: dict[int, SideFile] = {}
         for n, feature in enumerate(features):
             if feature.lacks:
@@ -47,7 +44,7 @@ class Derived:
                 raise ValueError(f"{self._of(n)} has no {feature.lacks}{where}")
             if feature.side_file is not None:
                 with _naming(f"{self._of(n)}"):
-                    self._sides[n] = side_file(place_of(feature.side_file, root), canonical)
+                    self._sides[n] = side_file(place_of(feature.side_file, root), description.canonical)
         self._maker = {name: n for n, feature in enumerate(features) for name in feature.makes}
 
     def __contains__(self, name: object) -> bool:
@@ -62,7 +59,7 @@ class Derived:
         """Flat columns of a file or a table, followed by the columns made from them. A feature without all its inputs
         makes none. `where`: the file or table, for messages. Raises ValueError if a column does not fit or already
         exists."""
-        self._described.take(flat, where)
+        self._description.take(flat, where)
         types = {field.name: field.type for field in flat}
         made: list[pa.Field] = []
         for n, feature in enumerate(self._features):
@@ -79,11 +76,11 @@ class Derived:
 
     def _read_as(self, name: str, found: pa.DataType) -> pa.DataType:
         """Type in which a feature reads a column. Raises ValueError if its kind differs from that in training."""
-        if name in self._times:
-            return self._times[name].read(pa.chunked_array([], found)).type
         if name in self._maker:
             return found
-        if said := self._described.difference(name, found):
+        if name in self._times:
+            return self._times[name].read(pa.chunked_array([], found)).type
+        if said := self._description.difference(name, found):
             raise ValueError(f"column {name!r}, of type {found}, {said}; write it alike in all files")
         return found
 

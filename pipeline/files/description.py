@@ -1,5 +1,5 @@
 """The description of columns: the type of each, found once, when a run begins, and kept in its commits and servables.
-Later files, tables and requests are compared with it, not with each other."""
+Later files, tables and requests are read by it, and compared with it, not with each other."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from pipeline.files.types import NOTHING, has_no_values
 class Description:
     """Types of columns. A type that is not known is taken from the first file with values."""
 
-    def __init__(self, *known: Mapping[str, str]) -> None:
-        """`known`: names of Arrow types, by column; the first with values holds."""
+    def __init__(
+        self, *known: Mapping[str, str], canonical: bool = True, years: Mapping[str, tuple[int, int]] | None = None
+    ) -> None:
+        """`known`: names of Arrow types, by column; the first with values holds. `canonical`: see `DataFile`. `years`:
+        of a trained model, first and last year of the columns of times, where known; other times are then read as in
+        training. None: the data of a run."""
+        self.canonical, self.years = canonical, years
         self.types = {n: kind for of in reversed(known) for n, kind in of.items() if NOTHING not in kind_named(kind)}
         self._first: dict[str, str] = {}
 

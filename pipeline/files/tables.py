@@ -17,10 +17,8 @@ READ = frozenset(
     {"deletionVectors", "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
 )
 """Features of Delta tables that do not affect rows; the first two only if a table does not actually use them."""
-COPY = (
-    "write it as plain Parquet, and name that folder: in Spark "
-    'spark.read.format("{0}").load("{1}").write.parquet(FOLDER)'
-)
+MARKS = {"a Delta table": DELTA, "an Iceberg table": "metadata/*.metadata.json", "a Hudi table": ".hoodie"}
+"""Names within the folder of each kind of table."""
 
 
 class Table(NamedTuple):
@@ -38,24 +36,36 @@ def table_files(folder: str, begun: Mapping[str, int | None] = MappingProxyType(
     Raises ValueError for an Iceberg or Hudi table, if the table has an unsupported feature, or if files of that version
     have been removed.
     """
-    if os.path.isdir(os.path.join(folder, DELTA)):
+    kind = _kind_of(folder)
+    if kind == "a Delta table":
         inside = (version for at, version in begun.items() if at.startswith(f"{folder.rstrip('/')}/"))
         return _delta(folder, next((version for version in inside if version is not None), None))
-    if glob.glob(os.path.join(glob.escape(folder), "metadata", "*.metadata.json")):
-        raise ValueError(f"{folder} is an Iceberg table, which is not supported; {COPY.format('iceberg', folder)}")
-    if os.path.isdir(os.path.join(folder, ".hoodie")):
-        raise ValueError(f"{folder} is a Hudi table, which is not supported; {COPY.format('hudi', folder)}")
+    if kind:
+        raise ValueError(f"{folder} is {kind}, which is not supported; {_copy(kind, folder)}")
     return None
 
 
+def _kind_of(folder: str) -> str:
+    """Kind of the table in a folder; "" if it is none."""
+    return next((kind for kind, mark in MARKS.items() if glob.glob(os.path.join(glob.escape(folder), mark))), "")
+
+
+def _copy(kind: str, folder: str) -> str:
+    format = kind.split()[1].lower()
+    way = f'spark.read.format("{format}").load("{folder}").write.parquet(FOLDER)'
+    return f"write it as plain Parquet, and name that folder: in Spark {way}"
+
+
 def check_whole(place: str) -> None:
-    """Raises ValueError if a file or folder is part of a Delta table, whose log may have deleted its rows."""
+    """Raises ValueError if a file or folder is part of a table, whose log may have deleted its rows."""
     folder = os.path.dirname(place)
-    while not os.path.isdir(os.path.join(folder, DELTA)):
-        if "=" not in os.path.basename(folder):
+    while not (kind := _kind_of(folder)):
+        # Iceberg keeps its files in the folder data.
+        if "=" not in (name := os.path.basename(folder)) and name != "data":
             return
         folder = os.path.dirname(folder)
-    raise ValueError(f"{place} is in a Delta table, and may hold deleted rows; name the folder {folder}")
+    way = f"name the folder {folder}" if kind == "a Delta table" else _copy(kind, folder)
+    raise ValueError(f"{place} is in {kind}, and may hold deleted rows; {way}")
 
 
 def _delta(folder: str, begun: int | None) -> Table:
@@ -66,7 +76,7 @@ def _delta(folder: str, begun: int | None) -> Table:
     except ImportError:
         raise ValueError(
             f"{folder} is a Delta table ({DELTA}), and deltalake, which reads them, is not installed; install the "
-            f"extra delta, or {COPY.format('delta', folder)}"
+            f"extra delta, or {_copy('a Delta table', folder)}"
         ) from None
     try:
         table = DeltaTable(folder, version=begun)
@@ -99,7 +109,7 @@ def _live(table: Any, folder: str) -> dict[str, Partitions]:
         purge = " (REORG TABLE ... APPLY (PURGE))" if used == ["deletionVectors"] else ""
         raise ValueError(
             f"{folder} is a Delta table with {', '.join(used)}, which is not supported; {way}{purge}, or "
-            f"{COPY.format('delta', folder)}"
+            f"{_copy('a Delta table', folder)}"
         )
     names = table.metadata().partition_columns
     found = pa.table(table.get_add_actions(flatten=True))

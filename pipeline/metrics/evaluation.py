@@ -12,8 +12,8 @@ import numpy as np
 
 from pipeline.metrics.auc import AUC, check_scores, check_weights, score_bytes
 from pipeline.metrics.groups import GROUP_BYTES, GroupMetrics
-from pipeline.metrics.rates import F64, cross_entropy, errors, probability, rates
-from pipeline.records import F32, U64, MetricSums
+from pipeline.metrics.rates import cross_entropy, errors, probability, rates
+from pipeline.records import F32, F64, U64, MetricSums
 from pipeline.workflow import Workflow
 
 SMALL_BOUND = 1e-6

@@ -15,8 +15,7 @@ import numpy as np
 
 from pipeline.kernels.group_areas import AREA, COUNTED, NUM_SUMS, WEIGHT, add_groups, end_group
 from pipeline.kernels.group_ranks import add_ranks, end_ranks
-from pipeline.metrics.auc import pack_scores, unpack_scores
-from pipeline.metrics.entries import Entries, pieces_of
+from pipeline.metrics.auc import Entries, pack_scores, pieces_of, unpack_scores
 from pipeline.records import F32, U64
 
 GROUP_BYTES = 32

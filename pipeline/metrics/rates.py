@@ -8,11 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.records import F32
-
-F64 = NDArray[np.float64]
+from pipeline.records import F32, F64
 
 
 def cross_entropy(logits_BT: F32, labels_BT: F32) -> F64:

@@ -9,12 +9,9 @@ order.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.kernels.merge_bins import merge_bins
-from pipeline.records import U32, U64
-
-F64 = NDArray[np.float64]
+from pipeline.records import F64, U32, U64
 
 MOST_BINS = 1 << 22
 """Maximum number of bins. With it the bound is below 1e-6 for up to a billion normally distributed logits with any

@@ -20,11 +20,10 @@ from pipeline.data.identity import Begun
 from pipeline.kernels.key_map import UNKNOWN
 from pipeline.machine.limits import cpus
 from pipeline.messages.sizes import format_size_up
-from pipeline.metrics.rates import F64
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.guesses import guessed_keys
 from pipeline.preflight.setup import Setup
-from pipeline.records import I64, U64
+from pipeline.records import F64, I64, U64
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.key_map import KeyMap
 

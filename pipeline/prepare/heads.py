@@ -6,13 +6,14 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
-from pipeline.files.find import DataFile
+from pipeline.files.find import MARK, DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.stores import open_bytes, stamp_of
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import Text
-from pipeline.prepare.stretches import COMPRESSED, first_line, first_lines
+from pipeline.prepare.stretches import COMPRESSED, first_line, first_lines, open_text
 from pipeline.prepare.text import NAMELESS, with_doubled_quotes
 
 PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"PK\x03\x04": ".zip"}
@@ -25,6 +26,7 @@ FOREIGN = {
 
 OTHERS = {
     b"ORC": "an ORC file", b"ARROW1": "an Arrow file (Feather)", b"Obj\x01": "an Avro file", b"SQLite": "a database",
+    b"\x89HDF": "an HDF5 file", b"\x93NUMPY": "a NumPy file", b"\x80\x04\x95": "a pickle", b"\x80\x05\x95": "a pickle",
 }  # fmt: skip
 """First bytes of files that neither command can read."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -66,10 +68,14 @@ def _check_kind(path: DataFile, format: Format) -> None:
         raise ValueError(f"{path} is empty; is it complete? Leave it out if it should be empty")
     with open_bytes(str(path)) as file:
         head = file.read(8)
-    if head.startswith(b"PAR1"):
-        raise ValueError(
-            f"{path} is a Parquet file, not lines of text; give the format parquet, with --schema NAME:ROLE ..."
-        )
+    packed = next((suffix for begin, suffix in PACKED.items() if head.startswith(begin)), None)
+    if packed in COMPRESSED and packed == path.suffix:
+        with suppress(OSError), open_text(path)[0] as file:
+            head = file.read(8)
+    if head.startswith(MARK):
+        way = "decompress it: Parquet compresses itself"
+        way = way if packed else "give the format parquet, with --schema NAME:ROLE ..."
+        raise ValueError(f"{path} is a Parquet file, not lines of text; {way}")
     if other := next((what for begin, what in OTHERS.items() if head.startswith(begin)), None):
         raise ValueError(f"{path} is {other}, which is not supported; write it as Parquet, with the tool that wrote it")
     if head.startswith(UTF_16):
@@ -78,7 +84,6 @@ def _check_kind(path: DataFile, format: Format) -> None:
         raise ValueError(f"{path}: line 1 is a spreadsheet's mark, sep=; remove it")
     if path.suffix in (".xlsx", ".ods"):
         raise ValueError(f"{path} is a spreadsheet; save it as CSV in UTF-8")
-    packed = next((suffix for begin, suffix in PACKED.items() if head.startswith(begin)), None)
     if packed and packed not in COMPRESSED:
         raise ValueError(f"{path} is compressed ({packed}); decompress it, or compress it as .gz or .zst")
     if packed and packed != path.suffix:

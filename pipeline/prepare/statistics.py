@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.data.decode import plain
 from pipeline.data.files import InputColumn, with_derived
-from pipeline.data.plain import plain
 from pipeline.errors import PipelineError, system_text
 from pipeline.features.bucket import are_missing
-from pipeline.features.derived import Derived
 from pipeline.features.settings import AnyFeature, Bucket, Rare, Standardize
 from pipeline.features.side_files import COLUMNS, COUNT, VALUE
 from pipeline.features.standardize import scaled
 from pipeline.features.values import doubles, expect
+from pipeline.files.description import Description
 from pipeline.files.find import DataFile, find, place_of, typed
 from pipeline.files.flat import open_file
 from pipeline.files.stores import is_remote
@@ -131,9 +131,9 @@ def _shown(value: Any) -> str:
 def _batches(data: Data, features: Sequence[AnyFeature], names: Sequence[str]) -> Iterator[tuple[DataFile, pa.Table]]:
     """Yield columns of the training data, original or derived by features, in batches of rows. Raises ValueError if no
     file has a column."""
-    derived = Derived([f for f in features if not isinstance(f, Rare)], data.root)
+    of_values = data.model_copy(update={"features": tuple(f for f in features if not isinstance(f, Rare))})
     lacking = {*names}
-    for path in with_derived(_files(data), derived):
+    for path in with_derived(_files(data), of_values, Description()):
         with open_file(path) as file:
             lacking -= {*file.schema_arrow.names}
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=names, use_threads=False):

@@ -45,6 +45,12 @@ class OpenedCommit:
         return self.held.manifest
 
     @property
+    def description(self) -> Description:
+        """Description of the columns of the training data."""
+        of = self.features
+        return Description(self.state.data["train"].described, canonical=of.canonical, years=of.years)
+
+    @property
     def step(self) -> int:
         return self.state.step
 
@@ -56,10 +62,10 @@ class OpenedCommit:
     def first_rows(self, most: int) -> pa.Table:
         """Return the model's inputs in at most `most` rows, and at least two, of the test split, or else of validation
         or training. Raises ValueError, OSError or ArrowException if they cannot be read."""
-        data, features, described = self.workflow.data, self.features, Description(self.state.data["train"].described)
+        data, features = self.workflow.data, self.features
         columns = [column for column in columns_of(data) if column.has_rows or column.number or column.sequence]
         for split in reversed(SPLITS):
-            for path in resolve(data, split, described, features.canonical):
+            for path in resolve(data, split, self.description):
                 with open_file(path) as file:
                     SchemaCheck(columns, features.kinds).check(path, file.schema_arrow)
                     batch = next(file.iter_batches(most, columns=features.reads(), use_threads=False), None)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys
+from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys, mask_labels, plain
 from pipeline.data.files import InputColumn, SchemaCheck, columns_of
-from pipeline.data.masks import mask_labels
-from pipeline.data.plain import plain
+from pipeline.files.description import Description
 from pipeline.files.flat import open_file
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.report import evaluated
@@ -57,7 +56,7 @@ def check_truth(files: Sequence[ScoredFile], workflow: Workflow) -> None:
 
 def judged(file: ScoredFile, workflow: Workflow) -> Iterator[Judged]:
     """Yield batches of a scored file with their labels."""
-    columns = columns_of(workflow.data, workflow.metrics.group, file.source.canonical)
+    columns = columns_of(workflow.data, workflow.metrics.group, Description(canonical=file.source.canonical))
     columns = [column for column in columns if column.setting in TRUTH]
     logits, first_row = output_fields(workflow.data.all_tasks), 0
     with open_file(file.source) as source, open_file(file.out) as out:

@@ -8,7 +8,7 @@ from typing import Literal
 from pipeline.features.derived import inputs_of
 from pipeline.features.settings import AnyFeature
 from pipeline.features.times import TimeInput, time_inputs
-from pipeline.files.description import kind_named
+from pipeline.files.description import Description, kind_named
 from pipeline.files.types import NOTHING
 from pipeline.settings import Digests, Names, Strict, ValueKind, Years
 from pipeline.storage.files import checksum
@@ -56,6 +56,11 @@ class Features(Strict):
     def digest(self) -> str:
         """Checksum of the definition, used as a short name."""
         return checksum(self.model_copy(update={"canonical": False, "years": {}}).content())
+
+    @property
+    def description(self) -> Description:
+        """Description of the columns that features read."""
+        return Description(self.inputs, canonical=self.canonical, years=self.years)
 
     @property
     def times(self) -> dict[str, TimeInput]:

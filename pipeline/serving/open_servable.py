@@ -10,10 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.decode import keys_of
+from pipeline.data.decode import keys_of, plain
 from pipeline.data.files import columns_of
 from pipeline.data.outside import BadValues, check_rule
-from pipeline.data.plain import plain
 from pipeline.data.side_files import with_copies
 from pipeline.files.types import in_memory_type, key_kind, to_plain
 from pipeline.machine.limits import cpus
@@ -164,7 +163,7 @@ def keys_of_values(features: Features, data: Data, column: str, values: Any) -> 
     """Arrow array and keys of values, or of one value, of a categorical column; None is a missing value. `data`: data
     section of the workflow, with the files of its features. Raises ValueError if there is no such column or if the kind
     of the values differs from the training data."""
-    categories = {one.name: one for one in columns_of(data, canonical=features.canonical) if one.has_rows}
+    categories = {one.name: one for one in columns_of(data, description=features.description) if one.has_rows}
     if column not in categories:
         raise ValueError(f"{column!r} is not a categorical column; expected one of {', '.join(categories)}")
     expected = features.kinds[column].removeprefix("lists of ")

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.files import columns_of, derived_of
+from pipeline.data.files import columns_of
 from pipeline.data.outside import BadValues, Outside, check_rule
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
 from pipeline.device.device import RAM
-from pipeline.files.description import Description
 from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, Examples, FieldLayout, Unique
 from pipeline.serving.caught_up import Known, RowReader
@@ -180,11 +179,9 @@ class _Lane:
     ) -> None:  # fmt: skip
         group = workflow.metrics.group if labelled else None
         data: Data = workflow.data
-        columns = [
-            c for c in columns_of(data, group, features.canonical) if labelled or c.has_rows or c.number or c.sequence
-        ]
-        derived = derived_of(data, Description(features.inputs), features.canonical, features.times)
-        self.reader = TableReader(columns, features.kinds, fields, derived, features.canonical)
+        known = features.description
+        columns = [c for c in columns_of(data, group, known) if labelled or c.has_rows or c.number or c.sequence]
+        self.reader = TableReader(columns, features.kinds, fields, data, known)
         self._fields, self._row, self._dense = fields, row, dense
         self._work = Workspace(fields, Threads(1, "dedup"))
         self._size = workflow.schedule.batch_size

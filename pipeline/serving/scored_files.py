@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.decode import fill_floats
+from pipeline.data.decode import fill_floats, plain
 from pipeline.data.files import InputColumn, with_derived
 from pipeline.data.identity import stamp_of
 from pipeline.data.outside import Outside
-from pipeline.data.plain import plain
-from pipeline.features.derived import Derived
+from pipeline.files.description import Description
 from pipeline.files.find import DataFile, check_once, find
 from pipeline.files.flat import FlatFile, open_file, unite
 from pipeline.files.stores import Stamp, is_remote
@@ -27,7 +26,7 @@ from pipeline.metrics.rates import probability
 from pipeline.records import F32, I64
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
-from pipeline.workflow import Task
+from pipeline.workflow import Data, Task
 
 WAITING = 8
 """Maximum number of blocks with scores waiting to be written."""
@@ -45,18 +44,15 @@ class ScoredFile:
     """Stamp of the source at the time of listing (see `stamp_of`)."""
 
 
-def list_files(
-    data: Sequence[str], out: Path, types: Mapping[str, str], derived: Derived | None = None, canonical: bool = True
-) -> tuple[ScoredFile, ...]:
+def list_files(sources: Sequence[str], out: Path, data: Data, description: Description) -> tuple[ScoredFile, ...]:
     """Input files, in the order of the arguments, each with its output file. The output has the same path relative to
     the named folder or to the fixed part of the named pattern; for a named file, it has the same name. If two outputs
-    would collide, all output paths are relative to the common folder of all inputs. `types`: see `typed`. `derived`:
-    columns that features derive from those of the files.
+    would collide, all output paths are relative to the common folder of all inputs. `data`: has the features.
 
     Raises ValueError if an argument names no Parquet file, a file is named twice, outputs collide and the inputs have
     no common folder, or an input is below the output folder.
     """
-    listing = find(data, form="Parquet", types=types)
+    listing = find(sources, form="Parquet", types=description.types)
     check_once({"": listing.files})
     for file in listing.files:
         if not is_remote(file.place) and Path(file.place).resolve().is_relative_to(out.resolve()):
@@ -71,7 +67,7 @@ def list_files(
         names = [file.place.removeprefix(f"{together}/") for file in listing.files]
     return tuple(
         ScoredFile(file, out / name, _num_rows(file), stamp_of(file))
-        for name, file in zip(names, with_derived(listing.files, derived, canonical), strict=True)
+        for name, file in zip(names, with_derived(listing.files, data, description), strict=True)
     )
 
 

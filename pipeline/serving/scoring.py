@@ -16,7 +16,7 @@ from pipeline.cluster.local_crew import THREADS, LocalCrew
 from pipeline.cluster.pool import WorkerPool
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reading import GivenUp
-from pipeline.data.files import columns_of, derived_of
+from pipeline.data.files import columns_of
 from pipeline.data.outside import BadValues, Outside
 from pipeline.data.source import Scoring, Source
 from pipeline.device.gpu import choose
@@ -24,7 +24,6 @@ from pipeline.driver.loop import Pace, cap_needed, reduce_pace
 from pipeline.driver.open import recruit
 from pipeline.driver.result import read_result
 from pipeline.errors import PipelineError
-from pipeline.files.description import Description
 from pipeline.machine.aside import move_output_aside
 from pipeline.machine.signals import on_signal
 from pipeline.machine.threads import share_of
@@ -122,10 +121,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
     Raises ValueError, before anything runs, if an argument or the data do not match the commit; PipelineError if
     scoring fails.
     """
-    out, described = order.out, Description(opened.state.data["train"].described)
-    canonical = opened.features.canonical
-    derived = derived_of(opened.workflow.data, described, canonical, opened.features.times)
-    files = list_files(order.data, out, described.types, derived, canonical)
+    out, files = order.out, list_files(order.data, order.out, opened.workflow.data, opened.description)
     with ExitStack() as stack:
         Files().make_folder(out.absolute().parent)
         stack.enter_context(RunLock(out))

@@ -21,13 +21,8 @@ def times(day: int, kind: pa.DataType) -> pa.Array:
 
 def write(root, day: int, hour: str = "7", **columns) -> str:
     """A file of four rows. Times without a zone are those of the columns `at` and `seen`."""
-    default = {
-        "click": [0, 1, 0, 1],
-        "item": [1, 2, 3, 4],
-        "site": [5, 6, 7, 8],
-        "user": [1, 1, 2, 2],
-        "price": [1, 2, 3, 4],
-    }
+    default = {"click": [0, 1, 0, 1], "user": [1, 1, 2, 2]}
+    default |= {name: [n, n + 1, n + 2, n + 3] for name, n in (("item", 1), ("site", 5), ("price", 1))}
     default |= {name: times(day, pa.timestamp("us")) for name in ("at", "seen")}
     path = root / f"day-{day}/hour={hour}/part.parquet"
     path.parent.mkdir(parents=True)
@@ -92,19 +87,8 @@ def test_the_next_day_is_refused_as_if_both_came_at_once(tmp_path, what, is_gone
 def test_the_description_names_all_columns_and_no_identity(tmp_path):
     write(tmp_path, 1, other=pa.array(TEXT), empty=pa.nulls(4))
     train = source(tmp_path).identity["train"]
-    assert train.columns.keys() == {
-        "click",
-        "item",
-        "site",
-        "user",
-        "price",
-        "at",
-        "seen",
-        "other",
-        "hour",
-        "pair",
-        "weekday",
-    }
+    names = "click item site user price at seen other hour pair weekday"
+    assert train.columns.keys() == {*names.split()}
     assert (train.columns["at"], train.columns["hour"], train.columns["other"]) == ("timestamp[us]", "int64", "string")
     assert train.digest == train.model_copy(update={"columns": None}).digest
 

@@ -122,10 +122,8 @@ def test_spans_that_no_calendar_makes_are_refused(tmp_path, names, of_files):
     files = [identity_of(tmp_path, name=name) for name in ("a.parquet", "b.parquet")]
     split = as_json({"train": split_identity(files)})["train"]
     plain = [file | {"spans": [[number, 5]]} for number, file in enumerate(split["files"])]
-    assert begun_in({"train": split | {"spans": ["a", "b"], "files": plain}}).splits["train"].calendar.num_rows == (
-        5,
-        5,
-    )
+    good = begun_in({"train": split | {"spans": ["a", "b"], "files": plain}})
+    assert good.splits["train"].calendar.num_rows == (5, 5)
     forged = [file | {"spans": spans} for file, spans in zip(plain, of_files, strict=True)]
     with pytest.raises(ValueError, match=r"train: .*(parquet has 5 rows, and spans of|the rows belong to spans)"):
         begun_in({"train": split | ({"spans": names} if names else {}) | {"files": forged}})

@@ -57,30 +57,30 @@ def test_a_wrong_column_type_is_refused_by_name(tmp_path, name, values, found, s
         assert words in message
 
 
-def test_a_missing_column_is_named_with_the_existing_ones(tmp_path):
-    write(tmp_path / "train/a.parquet", label=[0], d=[1])
-    message = refusal(data_of(tmp_path))
-    assert "train/a.parquet: column 'c' (data.categories) is missing" in message
-    assert "which has: label, d" in message
+NO_ROWS = {"label": pa.array([], "int8"), "c": pa.array([], "int64")}
+REFUSED = {
+    "a missing column": (
+        {"label": [0], "d": [1]}, {},
+        ["train/a.parquet: column 'c' (data.categories) is missing", "which has: label, d"],
+    ),
+    "no file": (
+        {"label": [0], "c": [1]}, {"validation": ("day_*",)},
+        ["data.validation: 'day_*' matches no Parquet file", "{root}/day_*", "data.root"],
+    ),
+    "no rows": (NO_ROWS, {}, ["data.train: no file of train has rows; name files that have"]),
+    "cut off": (None, {}, ["train/a.parquet: cannot be read as Parquet"]),
+}  # fmt: skip
+"""Columns of a file, settings, and what the refusal says."""
 
 
-def test_a_pattern_without_files_is_named_with_its_setting(tmp_path):
-    write(tmp_path / "train/a.parquet", label=[0], c=[1])
-    message = refusal(data_of(tmp_path, validation=("day_*",)))
-    assert "data.validation: 'day_*' matches no Parquet file" in message
-    assert str(tmp_path / "day_*") in message
-    assert "data.root" in message
-
-
-def test_a_training_split_without_examples_is_refused(tmp_path):
-    write(tmp_path / "train/a.parquet", label=pa.array([], "int8"), c=pa.array([], "int64"))
-    assert "data.train: no file of train has rows; name files that have" in refusal(data_of(tmp_path))
-
-
-def test_a_file_cut_off_before_the_run_is_refused(tmp_path):
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train/a.parquet").write_bytes(b"PAR1 and no more")
-    assert "train/a.parquet: cannot be read as Parquet" in refusal(data_of(tmp_path))
+@pytest.mark.parametrize("what", REFUSED)
+def test_data_that_do_not_fit_are_refused_by_what_to_change(tmp_path, what):
+    columns, settings, said = REFUSED[what]
+    write(tmp_path / "train/a.parquet", **columns or NO_ROWS)
+    if columns is None:
+        (tmp_path / "train/a.parquet").write_bytes(b"PAR1 and no more")
+    message = refusal(data_of(tmp_path, **settings))
+    assert all(words.format(root=tmp_path) in message for words in said)
 
 
 def test_a_file_damaged_during_a_run_is_refused_with_its_place(tmp_path):

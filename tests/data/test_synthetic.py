@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from pipeline.data import planted, synthetic
+from pipeline.data import synthetic
 from pipeline.workflow import Category, Data, Synthetic
 
 SMALL = Synthetic(
@@ -100,7 +100,7 @@ def test_the_planted_auc_is_that_of_the_true_probability(tmp_path):
     done = synthetic.generate(SMALL, tmp_path)
     table = pq.read_table(tmp_path / "test")
     keys = [table[f"c{f}"].to_numpy() for f in range(3)]
-    logits = planted.raw_logits(SMALL, keys, [table[f"i{x}"].to_numpy() for x in range(2)])
+    logits = synthetic.raw_logits(SMALL, keys, [table[f"i{x}"].to_numpy() for x in range(2)])
     auc = json.loads(done.read_text())["planted_auc"]
     assert auc == pytest.approx(roc_auc_score(table["label"].to_numpy(), logits), abs=1e-4)
     assert auc > 0.7
@@ -108,7 +108,7 @@ def test_the_planted_auc_is_that_of_the_true_probability(tmp_path):
 
 @pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0, 1.05, 2.0])
 def test_keys_follow_the_power_law(exponent):
-    keys = planted.draw_keys(np.random.default_rng(0), 200_000, 100, exponent)
+    keys = synthetic.draw_keys(np.random.default_rng(0), 200_000, 100, exponent)
     edges = np.arange(1.0, 102.0)
     mass = np.log(edges) if exponent == 1 else edges ** (1 - exponent) / (1 - exponent)
     expected = np.diff(mass) / (mass[-1] - mass[0])

@@ -17,6 +17,7 @@ from support.oracle.features import RareValues, hashed, with_made
 from pipeline.features.derived import Derived
 from pipeline.features.settings import Bucket, Calendar, Cross, Lookup, Rare, Standardize
 from pipeline.features.side_files import COLUMNS
+from pipeline.files.description import Description
 from pipeline.kernels.hashing import shared_key
 from pipeline.kernels.key_set import fill_set, replace_keys, set_size
 
@@ -39,7 +40,7 @@ SCALES = (
 
 def made(features, columns, root="."):
     """Values of all columns that the features make of a table."""
-    table, derived = pa.table(columns), Derived(features, root)
+    table, derived = pa.table(columns), Derived(features, root, Description())
     schema = derived.schema(table.schema, "the table")
     names = [name for name in schema.names if name in derived]
     found = derived.columns(names, table.column, "the table")
@@ -188,7 +189,7 @@ def test_rare_values_share_the_key_of_their_table(unseen, nulls, tmp_path):
     counts = {f"v{n}": n for n in range(1, 40)}
     write_counts(tmp_path / "c.parquet", counts)
     rule = Rare(column="c", at_least=12, counts="c.parquet", unseen=unseen, nulls=nulls)
-    rare = Derived([rule], tmp_path).rare({"c": "table"})["c"]
+    rare = Derived([rule], tmp_path, Description()).rare({"c": "table"})["c"]
     values = [*counts, "never", "seen"]
     keys = np.array([hashed(value, "table") for value in values], np.uint64)
     rare.apply(keys, "text", "column 'c'")

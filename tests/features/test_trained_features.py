@@ -26,7 +26,7 @@ from pipeline.api import (
     score,
     train,
 )
-from pipeline.data.files import columns_of, derived_of, resolve
+from pipeline.data.files import columns_of, resolve
 from pipeline.data.outside import Outside
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
@@ -231,19 +231,19 @@ def test_files_tables_and_requests_are_read_alike(root, run_dir, tmp_path, rows)
     with open_file(path) as file:
         stored = file.read_row_groups(range(file.metadata.num_row_groups), names)
 
-    def read(given, derived=None):
-        reader = TableReader(columns, features.kinds, layout_of(data, features.kinds), derived)
+    def read(given, *known):
+        reader = TableReader(columns, features.kinds, layout_of(data, features.kinds), *known)
         for batch in reader.batches(given, 50_000, Outside("clip")):
             yield batch.keys_V.tobytes(), batch.numbers_NX.tobytes()
 
     expected = list(read(stored))
-    assert list(read(table, derived_of(data))) == expected
+    assert list(read(table, data)) == expected
     inputs, bodies = inputs_of(features), []
     for begin in range(0, rows, 50_000):
         part = table.slice(begin, 50_000)
         bodies.append(request_of(part, inputs))
     asked = [read_request(body, None, inputs, ()).table for body in bodies]
-    assert list(read(pa.concat_tables(asked), derived_of(data, times=features.times))) == expected
+    assert list(read(pa.concat_tables(asked), data, features.description)) == expected
 
 
 def test_a_file_without_an_input_has_null_in_its_place(root, tmp_path):
@@ -380,7 +380,7 @@ def test_damaged_counts_are_one_message_with_the_file(tmp_path, values, counts, 
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "item.parquet")
     rule = Rare(column="item", at_least=2, counts="item.parquet")
     with pytest.raises(ValueError, match=r"item.parquet: its counts are not of the form that `pipeline prepare` makes"):
-        Derived([rule], tmp_path).rare({"item": "item"})
+        Derived([rule], tmp_path, Description()).rare({"item": "item"})
 
 
 def test_a_workflow_of_features_is_the_same_from_its_json(root):

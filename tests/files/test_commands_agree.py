@@ -11,11 +11,14 @@ from support.data.parquet_files import data_of, write
 from pipeline.data.identity import Begun, SplitIdentity
 from pipeline.data.source import Source
 from pipeline.files import find
+from pipeline.files.description import Description
 from pipeline.init.look import look_at_files
 from pipeline.prepare.command import sources_of
 from pipeline.run import main as run
 from pipeline.serving.scored_files import list_files
+from pipeline.workflow import Data
 
+DATA = Data(train=("x",), labels=("click",), categories=("item",))
 FOLDER = ("day=10/part.2.parquet", "day=10/part.10.parquet", "day=9/part.1.parquet", "_temporary/0/part.3.parquet",
           ".ipynb_checkpoints/part.1-checkpoint.parquet", "day=9/_part.7.parquet")  # fmt: skip
 IN_ORDER = ["day=9/part.1.parquet", "day=10/part.2.parquet", "day=10/part.10.parquet"]
@@ -35,7 +38,7 @@ def test_all_commands_see_the_same_files_in_the_same_order(folder):
     places = [f"{folder}/{name}" for name in IN_ORDER]
     seen = {
         "run": [f"{folder.parent}/{file.path}" for file in Source(data, 0).identity["train"].files],
-        "score": [str(file.source) for file in list_files([str(folder)], folder.parent / "out", {})],
+        "score": [str(file.source) for file in list_files([str(folder)], folder.parent / "out", DATA, Description())],
         "prepare": [str(file) for file in sources_of([str(folder)])[0]],
         "init": [str(file) for file in look_at_files(sources_of([str(folder)])[0]).paths],
         "shell": [str(file) for file in sources_of(sorted(map(str, folder.glob("day*/part*"))))[0]],
@@ -45,19 +48,19 @@ def test_all_commands_see_the_same_files_in_the_same_order(folder):
 
 @pytest.mark.parametrize("named", ["{}", "{}/day=*", "{}/*/*.parquet", "{}/**"])
 def test_scores_keep_the_folders_below_what_was_named(folder, named):
-    files = list_files([named.format(folder)], folder.parent / "out", {})
+    files = list_files([named.format(folder)], folder.parent / "out", DATA, Description())
     assert [str(file.out.relative_to(folder.parent / "out")) for file in files] == IN_ORDER
 
 
 def test_scoring_a_file_twice_is_refused(folder):
     with pytest.raises(ValueError, match="are one file; name it once"):
-        list_files([str(folder), f"{folder}/day=9"], folder.parent / "out", {})
+        list_files([str(folder), f"{folder}/day=9"], folder.parent / "out", DATA, Description())
 
 
 def test_folders_with_files_of_one_name_have_an_output_each(folder):
     write(folder / "day=10/part.1.parquet", label=[0], c=[1])
     out = folder.parent / "out"
-    files = list_files([f"{folder}/day=9", f"{folder}/day=10"], out, {})
+    files = list_files([f"{folder}/day=9", f"{folder}/day=10"], out, DATA, Description())
     assert len({file.out for file in files}) == len(files)
     assert all(str(file.source) == str(folder / file.out.relative_to(out)) for file in files)
 

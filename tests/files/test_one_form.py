@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from support.data.parquet_files import data_of, epoch_of, examples_in, write
 from support.depth import examples
 
-from pipeline.data.files import columns_of, derived_of
+from pipeline.data.files import columns_of
 from pipeline.data.identity import as_json, begun_in
 from pipeline.data.outside import Outside
 from pipeline.data.source import Source, layout_of
 from pipeline.data.table import TableReader
 from pipeline.features.settings import Cross, Lookup, Rare
 from pipeline.features.side_files import COLUMNS
+from pipeline.files.description import Description
 from pipeline.files.find import DataFile, named
 from pipeline.files.flat import open_file
 from pipeline.files.uuids import in_lower_case
@@ -75,9 +76,8 @@ def test_a_uuid_has_the_keys_of_its_lower_case_text(tmp_path, form):
     assert as_json(former.identity)["train"].keys() == kept["train"].keys()
     kinds = {"c": "text", "l": "lists of text", "crossed": "integers", "looked": "integers"}
     for source in (found, former):
-        is_new, layout = source is found, layout_of(other, kinds)
-        columns, derived = columns_of(other, canonical=is_new)[1:], derived_of(other, canonical=is_new)
-        reader = TableReader(columns, kinds, layout, derived, canonical=is_new)
+        known, layout = Description(canonical=source is found), layout_of(other, kinds)
+        reader = TableReader(columns_of(other, description=known)[1:], kinds, layout, other, known)
         blocks = reader.batches(pq.read_table(tmp_path / "b/train/a.parquet"), 7, Outside("clip"))
         made = [one[2] for block in blocks for one in examples_in(SimpleNamespace(layout=layout), block)]
         assert made == [one[2] for one in epoch_of(source)]

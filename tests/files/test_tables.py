@@ -48,10 +48,19 @@ def test_a_delta_table_is_read_at_its_newest_version(table):
     assert read_ids(table.parent / "moved/log")[0] == 4
 
 
-def test_a_part_of_a_delta_table_is_refused(table):
-    for part in ("log/*/*.parquet", "log/day=*"):
-        with pytest.raises(ValueError, match=r"is in a Delta table, .*; name the folder .*/log$"):
-            Source(data_of(table.parent, train=(part,)), 0)
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [("log/*/*.parquet", r"is in a Delta table, .*; name the folder .*/log$"),
+     ("log/day=*", r"is in a Delta table, .*; name the folder .*/log$"),
+     ("ice/data", r"is in an Iceberg table, .*; write it .*format\(.iceberg.\)"),
+     ("ice/data/day=1/a.parquet", r"is in an Iceberg table, .*; write it .*format\(.iceberg.\)")],
+)  # fmt: skip
+def test_a_part_of_a_table_is_refused(table, part, said):
+    for name in ("ice/metadata/v1.metadata.json", "ice/data/day=1/a.parquet"):
+        (table.parent / name).parent.mkdir(parents=True)
+        (table.parent / name).touch()
+    with pytest.raises(ValueError, match=said):
+        Source(data_of(table.parent, train=(part,)), 0)
 
 
 def test_a_run_goes_on_with_the_version_it_was_begun_with(table):

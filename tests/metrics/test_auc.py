@@ -74,7 +74,7 @@ def test_result_does_not_depend_on_pieces_or_batches_or_order(rows, weighted, ra
     random.shuffle(rows)
     score, label, weight = columns(rows)
     for piece, batch in ((1, 3), (2, 1), (7, 60), (16, 5)):
-        with patch("pipeline.metrics.entries.PIECE", piece):
+        with patch("pipeline.metrics.auc.PIECE", piece):
             result = exact_auc(score, label, weight if weighted else None, batch)
         assert result == expected or (math.isnan(result) and math.isnan(expected))
 

@@ -47,17 +47,12 @@ def one_by_one(group_N, score_N, label_N, weight_N):
 
 
 @few
-@given(examples)
-def test_the_unweighted_mean_equals_scikit_learn_by_group_sizes(rows):
-    group, score, label, _ = columns(rows)
-    expected = one_by_one(group, score, label, np.ones(len(group), np.float32))
-    assert group_auc(group, score, label) == pytest.approx(expected, abs=1e-12, nan_ok=True)
-
-
-@few
-@given(examples)
-def test_the_weighted_mean_equals_scikit_learn_by_group_weights(rows):
-    assert group_auc(*columns(rows)) == pytest.approx(one_by_one(*columns(rows)), abs=1e-12, nan_ok=True)
+@given(examples, st.booleans())
+def test_the_mean_equals_scikit_learn_by_sizes_or_weights(rows, weighted):
+    *given_columns, weight = columns(rows)
+    used = [weight] if weighted else []
+    expected = one_by_one(*given_columns, weight if weighted else np.ones_like(weight))
+    assert group_auc(*given_columns, *used) == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 @few
@@ -66,7 +61,7 @@ def test_batches_pieces_and_order_never_change_the_bits(rows, weighted, random):
     expected = group_auc(*columns(rows)[: 4 if weighted else 3])
     random.shuffle(rows)
     for piece, batch in ((1, 3), (2, 1), (7, 60), (16, 5)):
-        with patch("pipeline.metrics.entries.PIECE", piece):
+        with patch("pipeline.metrics.auc.PIECE", piece):
             result = group_auc(*columns(rows)[: 4 if weighted else 3], batch=batch)
         assert np.array_equal(result, expected, equal_nan=True)
 

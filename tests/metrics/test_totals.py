@@ -10,16 +10,9 @@ from pipeline.metrics.totals import TierTotals
 from pipeline.records import Moves
 
 TRAINED = Moves(
-    keys=100,
-    device_hits=60,
-    host_hits=20,
-    disk_hits=15,
-    new=5,
-    device_to_host=30,
-    device_to_disk=4,
-    host_to_disk=9,
+    keys=100, device_hits=60, host_hits=20, disk_hits=15, new=5, device_to_host=30, device_to_disk=4, host_to_disk=9,
     padding=3,
-)
+)  # fmt: skip
 EVALUATED = Moves(keys=50, device_hits=20, host_hits=5, disk_hits=15, new=10, arrives=False)
 
 
@@ -30,37 +23,19 @@ def report(*moves):
     return totals.report({"device": 1_000, "host": 2_000}, 224, 555, 9_999)
 
 
+COUNTED = ("hits", "hit_rate", "rows_in", "rows_out", "bytes", "rows_read")
+TIERS = {
+    "device": ({"capacity_rows": 1_000}, (120, 0.6, 80, 68, 148 * 224, 0)),
+    "host": ({"capacity_rows": 2_000}, (40, 0.5, 60, 58, 118 * 224, 0)),
+    "disk": ({"capacity_bytes": 9_999, "used_bytes": 555}, (30, 1.0, 26, 30, 56 * 224, 0)),
+}
+
+
 def test_training_rows_are_counted_per_tier():
     tiers = report(TRAINED, TRAINED)
-    assert list(tiers) == ["device", "host", "disk"]
-    assert tiers["device"] == {
-        "capacity_rows": 1_000,
-        "hits": 120,
-        "hit_rate": 0.6,
-        "rows_in": 80,
-        "rows_out": 68,
-        "bytes": 148 * 224,
-        "rows_read": 0,
-    }
-    assert tiers["host"] == {
-        "capacity_rows": 2_000,
-        "hits": 40,
-        "hit_rate": 0.5,
-        "rows_in": 60,
-        "rows_out": 58,
-        "bytes": 118 * 224,
-        "rows_read": 0,
-    }
-    assert tiers["disk"] == {
-        "capacity_bytes": 9_999,
-        "used_bytes": 555,
-        "hits": 30,
-        "hit_rate": 1.0,
-        "rows_in": 26,
-        "rows_out": 30,
-        "bytes": 56 * 224,
-        "rows_read": 0,
-    }
+    assert list(tiers) == [*TIERS]
+    for tier, (capacity, counts) in TIERS.items():
+        assert tiers[tier] == capacity | dict(zip(COUNTED, counts, strict=True))
 
 
 def test_a_row_with_a_copy_on_disk_moves_without_a_write():

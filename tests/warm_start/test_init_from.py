@@ -3,9 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,13 +33,12 @@ from pipeline.storage.slab import Slab
 from pipeline.training.build import row_layout
 from pipeline.verify import main as verify
 from pipeline.warm_start.from_run import RunOrigin
-from pipeline.workflow import Workflow
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 L2 = Optimizer(rows=Adam(lr=0.05, l2=0.01, semantics="dense"), dense=DenseAdam(lr=0.01))
 
 
-def begun_from(workflow: Workflow, source: Reference, state: bool = False, layers: bool = True) -> Reference:
+def begun_from(workflow, source, state=False, layers=True):
     """The plain trainer with the rows, and the layers of equal names and shapes, of another one."""
     found = Reference(workflow)
     for key, row in source.rows.items():
@@ -65,18 +62,18 @@ def begun_from(workflow: Workflow, source: Reference, state: bool = False, layer
     return found
 
 
-def _no_state(found: Reference) -> np.ndarray:
+def _no_state(found):
     row_wise = found.workflow.optimizer.rows.kind == "rowwise_adagrad"
     return np.zeros((2, 1) if row_wise else (2, found.row.num_weights), np.float32)
 
 
 @pytest.fixture
-def later_root(tmp_path: Path) -> Path:
+def later_root(tmp_path):
     """Data of which a part of the keys is new."""
     return write_data(tmp_path / "later", seed=5, num_keys=30)
 
 
-def source_of(workflow: Workflow, folder: Path) -> tuple[Path, Reference]:
+def source_of(workflow, folder):
     """The folder of a run of this workflow, and the plain trainer that equals it."""
     reference = Reference(workflow).train()
     with_tiers = make_driver(workflow, folder / "source", **THREE_TIERS)
@@ -86,9 +83,7 @@ def source_of(workflow: Workflow, folder: Path) -> tuple[Path, Reference]:
 
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("optimizer", some(sorted(EXACT), "adam", "dense, clipped norm"))
-def test_a_run_that_begins_from_another_equals_the_plain_trainer(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path, optimizer: str, state: bool
-) -> None:
+def test_a_run_begun_from_another_equals_the_plain_trainer(small_workflow, later_root, tmp_path, optimizer, state):
     if EXACT[optimizer].rows.kind == "ftrl" and not state:
         pytest.skip("weights alone are refused for Ftrl")
     dim = {"embedding_dim": 0} if EXACT[optimizer].rows.kind == "ftrl" else {}
@@ -103,9 +98,7 @@ def test_a_run_that_begins_from_another_equals_the_plain_trainer(
     assert run(workflow, shards=Shards.all(3), **THREE_TIERS)["fingerprint"] == expected
 
 
-def test_rows_absent_from_all_new_data_stay_in_the_table(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
-) -> None:
+def test_rows_absent_from_all_new_data_stay_in_the_table(small_workflow, later_root, tmp_path):
     folder, reference = source_of(small_workflow().model_copy(update={"optimizer": L2}), tmp_path)
     changes = {"optimizer": L2, "init_from": (FromRun(run=folder, commit="last"),)}
     workflow = make_workflow(later_root).model_copy(update=changes)
@@ -115,9 +108,7 @@ def test_rows_absent_from_all_new_data_stay_in_the_table(
     assert result["fingerprint"] == expected.fingerprint()
 
 
-def test_a_new_dense_part_and_another_model_take_rows_alone(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
-) -> None:
+def test_a_new_dense_part_and_another_model_take_rows_alone(small_workflow, later_root, tmp_path):
     folder, reference = source_of(small_workflow(), tmp_path)
     begins = (FromRun(run=folder, commit="last", layers=False),)
     for changes in ({}, {"kind": FM, "args": {}}):
@@ -126,9 +117,7 @@ def test_a_new_dense_part_and_another_model_take_rows_alone(
         assert run(workflow)["fingerprint"] == expected
 
 
-def test_layers_of_equal_names_and_shapes_are_taken_and_others_named(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
-) -> None:
+def test_layers_of_equal_names_and_shapes_are_taken_and_others_named(small_workflow, later_root, tmp_path):
     folder, reference = source_of(small_workflow(args={"hidden": (5, 4)}), tmp_path)
     workflow = make_workflow(later_root, args={"hidden": (5, 3)}).model_copy(
         update={"init_from": (FromRun(run=folder, commit="last", optimizer_state=True),)}
@@ -149,7 +138,7 @@ BUCKET, CROSS, SCALE = (
     Cross(columns=("country", "age_bucket"), name="both"),
     Standardize(column="price", name="price_scaled", mean=0.0, std=1.0),
 )
-OTHERWISE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
+OTHERWISE = {
     "alike": ((BUCKET, CROSS, SCALE), []),
     "edges": (
         (BUCKET.model_copy(update={"edges": (2.0, 6.0)}), CROSS, SCALE),
@@ -164,8 +153,8 @@ OTHERWISE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
 }
 
 
-def test_columns_made_otherwise_than_in_the_source_are_named(data_root: Path, tmp_path: Path) -> None:
-    def made(features: tuple[Any, ...]) -> Workflow:
+def test_columns_made_otherwise_than_in_the_source_are_named(data_root, tmp_path):
+    def made(features):
         settings = {"data.categories": ["age_bucket", "both"], "data.numbers": ["price_scaled"]}
         return make_workflow(data_root).with_settings({"data.features": features} | settings)
 
@@ -179,9 +168,7 @@ def test_columns_made_otherwise_than_in_the_source_are_named(data_root: Path, tm
         assert all(re.search(text, line) for text, line in zip(expected, said, strict=True)), said
 
 
-def test_narrow_rows_are_rounded_as_first_rows_are(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
-) -> None:
+def test_narrow_rows_are_rounded_as_first_rows_are(small_workflow, later_root, tmp_path):
     folder, reference = source_of(small_workflow(), tmp_path)
     rows = Adam(lr=0.05, storage=RowStorage(weights="bfloat16", state="bfloat16"))
     narrow = Optimizer(rows=rows, dense=DenseAdam(lr=0.01))
@@ -191,9 +178,7 @@ def test_narrow_rows_are_rounded_as_first_rows_are(
     assert run(workflow, **THREE_TIERS)["fingerprint"] == begun_from(workflow, reference, True).train().fingerprint()
 
 
-def test_after_the_first_commit_the_source_is_not_read_again(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
-) -> None:
+def test_after_the_first_commit_the_source_is_not_read_again(small_workflow, later_root, tmp_path):
     folder, reference = source_of(small_workflow(), tmp_path)
     workflow = make_workflow(later_root).model_copy(update={"init_from": (FromRun(run=folder, commit="last"),)})
     make_driver(workflow, tmp_path / "run", **THREE_TIERS).close()
@@ -204,9 +189,7 @@ def test_after_the_first_commit_the_source_is_not_read_again(
         make_driver(workflow.model_copy(update={"init_from": ()}), tmp_path / "run", **THREE_TIERS)
 
 
-def test_a_beginning_that_was_interrupted_is_begun_again(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_beginning_that_was_interrupted_is_begun_again(small_workflow, later_root, tmp_path, monkeypatch):
     folder, reference = source_of(small_workflow(), tmp_path)
     workflow = make_workflow(later_root).model_copy(update={"init_from": (FromRun(run=folder, commit="last"),)})
     from pipeline.commits.manifest import Commits
@@ -219,9 +202,7 @@ def test_a_beginning_that_was_interrupted_is_begun_again(
     assert result["fingerprint"] == begun_from(workflow, reference).train().fingerprint()
 
 
-def test_workers_and_a_stop_in_between_change_nothing(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
-) -> None:
+def test_workers_and_a_stop_in_between_change_nothing(small_workflow, later_root, tmp_path):
     folder, reference = source_of(small_workflow(), tmp_path)
     workflow = make_workflow(later_root).model_copy(update={"init_from": (FromRun(run=folder, commit="last"),)})
     # Three workers write and open the first commit; one trains from it, and is stopped within the first epoch.
@@ -236,7 +217,7 @@ def test_workers_and_a_stop_in_between_change_nothing(
     assert result["fingerprint"] == begun_from(workflow, reference).train().fingerprint()
 
 
-def test_a_run_over_days_may_begin_from_another_one(tmp_path: Path) -> None:
+def test_a_run_over_days_may_begin_from_another_one(tmp_path):
     write_days(tmp_path / "first", [20, 13])
     write_days(tmp_path / "second", [17, 0, 9], seed=1)
     folder, reference = source_of(days_workflow(tmp_path / "first"), tmp_path)
@@ -249,7 +230,7 @@ def test_a_run_over_days_may_begin_from_another_one(tmp_path: Path) -> None:
     assert result["epochs"][0]["auc"] == pytest.approx(roc_auc_score(*reversed(expected.scores[0][-2:])), abs=1e-12)
 
 
-def vectors(folder: Path, values: pa.Array, **columns: Any) -> np.ndarray:
+def vectors(folder, values, **columns):
     """A file of random vectors of these values; returns the vectors."""
     weights = np.random.default_rng(1).normal(size=(len(values), 3)).astype(np.float32)
     table = pa.table({"value": values, "vector": pa.FixedSizeListArray.from_arrays(weights.reshape(-1), 3), **columns})
@@ -257,7 +238,7 @@ def vectors(folder: Path, values: pa.Array, **columns: Any) -> np.ndarray:
     return weights
 
 
-def test_pretrained_embeddings_are_found_by_their_values(data_root: Path, tmp_path: Path) -> None:
+def test_pretrained_embeddings_are_found_by_their_values(data_root, tmp_path):
     values = pa.array([3, 5, None, 7, 5], pa.int32())
     weights = vectors(tmp_path, values, bias=pa.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     given = FromParquet(files=(str(tmp_path / "vectors.parquet"),), value="value", table="item", first_order="bias")
@@ -274,9 +255,7 @@ def test_pretrained_embeddings_are_found_by_their_values(data_root: Path, tmp_pa
     assert "1 rows had the key of a later one" in printed(driver)
 
 
-def test_a_file_of_all_weights_is_found_by_its_keys(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
-) -> None:
+def test_a_file_of_all_weights_is_found_by_its_keys(small_workflow, later_root, tmp_path):
     folder, reference = source_of(small_workflow(), tmp_path)
     with open_run(folder, "last") as opened:
         keys, weights = pa.Table.from_batches(opened.table_batches()).columns
@@ -287,7 +266,7 @@ def test_a_file_of_all_weights_is_found_by_its_keys(
     assert run(workflow)["fingerprint"] == begun_from(workflow, reference, layers=False).train().fingerprint()
 
 
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+REFUSED = {
     "another width": ({"embedding_dim": 4}, {}, "has vectors of 3 numbers, and model.embedding_dim is 4; set"),
     "another optimizer's state": (
         {"optimizer": Optimizer(rows=Sgd(lr=0.1))}, {"optimizer_state": True}, "has the state of 'adam', and optim"
@@ -298,9 +277,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_source_that_does_not_fit_is_refused_before_anything_is_written(
-    trained: Any, data_root: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_source_that_does_not_fit_is_refused_before_anything_is_written(trained, data_root, tmp_path, name):
     changes, given, said = REFUSED[name]
     optimizer = {"optimizer": changes.pop("optimizer")} if "optimizer" in changes else {}
     begins = {"init_from": (FromRun(**({"run": trained.run_dir} | given)),)}
@@ -319,9 +296,7 @@ def test_a_source_that_does_not_fit_is_refused_before_anything_is_written(
         (pa.array([3]), {"value": "value", "table": "item", "vector": "value"}, "expected a list of numbers"),
     ],
 )
-def test_vectors_that_do_not_fit_are_refused_before_anything_is_written(
-    data_root: Path, tmp_path: Path, values: pa.Array, given: dict[str, str], said: str
-) -> None:
+def test_vectors_that_do_not_fit_are_refused_before_anything_is_written(data_root, tmp_path, values, given, said):
     vectors(tmp_path, values)
     begins = (FromParquet(files=(str(tmp_path / "vectors.parquet"),), **given),)
     with pytest.raises(ValueError, match=said):
@@ -329,9 +304,7 @@ def test_vectors_that_do_not_fit_are_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_caps_too_small_for_the_rows_are_named_before_they_are_written(
-    small_workflow: Callable[..., Workflow], later_root: Path, tmp_path: Path
-) -> None:
+def test_caps_too_small_for_the_rows_are_named_before_they_are_written(small_workflow, later_root, tmp_path):
     folder, _ = source_of(small_workflow(), tmp_path)
     workflow = make_workflow(later_root).model_copy(update={"init_from": (FromRun(run=folder),)})
     with pytest.raises(ValueError, match=r"storage.disk has room for 12 chunks .* fill [45][0-9]; set storage.disk to"):
@@ -339,7 +312,7 @@ def test_caps_too_small_for_the_rows_are_named_before_they_are_written(
     assert not list((tmp_path / "run" / "commits").iterdir())
 
 
-def test_the_lifespan_of_first_rows_is_not_that_of_rows_before() -> None:
+def test_the_lifespan_of_first_rows_is_not_that_of_rows_before():
     row = RowLayout(4, False)
     optimizer = RowOptimizer(L2, WideRows(Slab(0, row.num_words), row), 0.01, Whole(), RAM, False)
     optimizer.rates.through(3000, 0.05)
@@ -356,7 +329,7 @@ def test_the_lifespan_of_first_rows_is_not_that_of_rows_before() -> None:
     assert again.rates.has_rows_before
 
 
-def test_fresh_does_not_move_the_run_that_another_begins_from(tmp_path, small_workflow, capsys) -> None:
+def test_fresh_does_not_move_the_run_that_another_begins_from(tmp_path, small_workflow, capsys):
     workflow = small_workflow()
     folder, _ = source_of(workflow, tmp_path)
     path = tmp_path / "w.json"
