@@ -191,11 +191,11 @@ def rows_of(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequ
         train, whole = sampled(files["train"], list(names))
         return Rows(train, sampled(files["validation"], list(names))[0], "the validation split", whole)
     table, whole = sampled(files["train"], [*names, *([time.name] if time and time.name not in names else [])])
-    moments_N = None
+    found = None
     if time and time.name in table.column_names:
-        moments_N = moments_of(table.column(time.name), time.types.get("time", ""))
-    if moments_N is not None and (border := _border(moments_N)) is not None:
-        held_N, why = moments_N >= border, "the last rows by time of the training split"
+        found = moments_of(table.column(time.name), time.types.get("time", ""))
+    if found and (border := _border(found[0])) is not None:
+        held_N, why = found[0] >= border, "the last rows by time of the training split"
     elif draft.group:
         held_N, why = _of_some(codes_of(table.column(draft.group))), "the rows of some groups of the training split"
     else:

@@ -117,6 +117,9 @@ DIVIDED = {
     "plain folders": ("plain", "ts", 6, 6000, 2, "in the paths of the files, by whole days", "2026-01-10"),
     "dated files": ("digits", "", 6, 6000, 2, "in the paths of the files, by whole days", "2026-01-10"),
     "numbered files": ("numbered", "", 6, 6000, 2, "in the paths of the files, by whole days", "test from 6 (16"),
+    "1970": ("log", "ts", 14, 7000, 2, "14 rows have a ts such as 1970-01-01 00:00:00, which", "2026-01-18 (7"),
+    "9999": ("sorted", "ts", 14, 7000, 2, "whole days: validation from 2026-01-17 (7", "2026-01-18 (7"),
+    "1970 of a folder": ("plain", "", 6, 6000, 2, "; 12 rows of files without such a time, such as ", "2026-01-10"),
     "countries": ("countries", "", 6, 6000, 2, "20% of the rows, drawn at random, are held out", ""),
     "no time": (
         "sorted",
@@ -129,13 +132,16 @@ DIVIDED = {
     ),
     "named folders": ("splits", "ts", 12, 6000, 2, "by the names of the folders", ""),
 }
-"""Layout, time column, days, rows, rows for each positive one -> what is said of the split and of test."""
+"""Layout, time column, days, rows, rows for each positive one -> what is said of the split and of test. In a case that
+is called by a year, some times are of that year."""
 
 
 @pytest.mark.parametrize("case", DIVIDED)
 def test_whole_units_of_time_are_held_out(tmp_path, case):
     layout, time, days, rows, each, said, test = DIVIDED[case]
     times = [FIRST + datetime.timedelta(days) * n / rows for n in range(rows)]
+    if case[:4].isdigit():
+        times[7::500] = [datetime.datetime(int(case[:4]), 1, 1)] * len(times[7::500])
     of_path = {}
     for n, at in enumerate(times):
         of_path.setdefault(tmp_path / f"{FOLDERS[layout](at, n)}.parquet", []).append(n)
@@ -152,8 +158,8 @@ def test_whole_units_of_time_are_held_out(tmp_path, case):
     assert sum(found.shares) <= 0.5
     assert bool(found.files) == (layout not in ("log", "countries") and case != "no time")
     if found.files:
-        newest = {split: [max(of_path[pathlib.Path(str(path))]) for path in of] for split, of in found.files.items()}
-        assert max(newest["train"]) < min(newest["validation"]) < min(newest["test"])
+        first = {split: [min(of_path[pathlib.Path(str(path))]) for path in of] for split, of in found.files.items()}
+        assert max(first["train"]) < min(first["validation"]) < min(first["test"])
         assert sum(map(len, found.files.values())) == len(of_path)
 
 
