@@ -17,9 +17,8 @@ from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.plausible import MAX_OUTSIDE, UNITS, are_outside
 from pipeline.files.types import concatenated, value_of
-from pipeline.init.choice import Choice, of_role
+from pipeline.init.choice import Choice, label_of_rows, of_role
 from pipeline.init.columns import Column, Look
-from pipeline.init.labels import label_of_rows
 from pipeline.init.values import EPOCH, F8, clock_of, counted, floats_of
 from pipeline.prepare.report import aligned
 from pipeline.prepare.times import DAY, DAYS, forms_of, micros_of

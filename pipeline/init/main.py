@@ -18,12 +18,11 @@ import pyarrow as pa
 from pipeline.arguments import init_arguments
 from pipeline.errors import refuse_remote, system_text
 from pipeline.files.find import DataFile, find, named, partitions_of
-from pipeline.init.choice import Choice, as_option, given_to, label_options, of_role
+from pipeline.init.choice import Choice, as_option, given_to, is_binary, label_options, labelled_rows, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.division import Division, divide, rate_of, shown_time, split_table
-from pipeline.init.labels import is_binary, labelled_rows
 from pipeline.init.look import look_at_labelled
-from pipeline.init.roles import ask, choose_roles, fit_to_splits, note_of, sequences_of, shared_table
+from pipeline.init.roles import choose_roles, fit_to_splits, note_of, sequences_of, shared_table
 from pipeline.init.values import drafted_time
 from pipeline.machine import limits
 from pipeline.machine.allocator import return_freed_memory
@@ -102,7 +101,6 @@ def init_command(args: argparse.Namespace) -> int:
     choices = choose_roles(look, args.label, args.roles)
     divided = divide(look, choices)
     choices = fit_to_splits(choices, look, divided)
-    choices = ask(choices) if args.ask else choices
     weight, group = (given_to(choices, role) for role in ("weight", "group"))
     print(table_of(look, choices))
     sequences = sequences_of(choices, look)
@@ -150,7 +148,14 @@ def init_command(args: argparse.Namespace) -> int:
         print(f"{name} is left out: it has one value in the training rows")
     draft = replace(draft, weight=weight, group=group, numbers=known, statistics=numbers.name)
     if args.tries:
-        num_buckets, draft = draft.num_buckets, _tried(draft, parts, choices)
+        # Its imports take seconds.
+        from pipeline.init.trial import try_candidates
+
+        num_buckets = draft.num_buckets
+        try:
+            draft = try_candidates(draft, parts, choices)
+        except KeyboardInterrupt:
+            print("interrupted: the draft is that of --no-try; the same command with --fresh tries candidates again")
         if draft.numbers and draft.num_buckets != num_buckets:
             write_numbers(draft, root, numbers)
     with replacing(out) as file:
@@ -163,20 +168,6 @@ def init_command(args: argparse.Namespace) -> int:
             print(f"Parquet of the files without a label: pipeline prepare {kind} {places} {way}")
         print(f"then score them: pipeline score RUN {'FOLDER/test' if kind else places} --out SCORES")
     return 0
-
-
-def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
-    """Return the draft of the best candidate, or the same draft if candidates cannot be tried."""
-    # These imports take seconds.
-    from pipeline.init.trial import Untried, try_candidates
-
-    try:
-        return try_candidates(draft, parts, choices)
-    except Untried as reason:
-        print(f"no candidates are tried: {reason}")
-    except KeyboardInterrupt:
-        print("interrupted: the draft is that of --no-try; the same command with --fresh tries candidates again")
-    return draft
 
 
 def table_of(look: Look, choices: Sequence[Choice]) -> str:

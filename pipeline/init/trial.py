@@ -58,10 +58,6 @@ SECONDS_OF_CELL, SECONDS_OF_EPOCH = 5e-7, 1.5
 """Approximate time per value in an epoch, and fixed time per epoch."""
 
 
-class Untried(Exception):
-    """Candidates cannot be tried; the message gives the reason."""
-
-
 @dataclass(slots=True)
 class Interrupt:
     """Signal during the trial. It is recorded, and raised only at safe points: an exception within a compilation or a
@@ -120,13 +116,15 @@ def candidates(draft: Draft) -> list[Draft]:
 
 
 def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequence[Choice]) -> Draft:
-    """Return the draft of the candidate with the lowest validation logloss, with all results as comments. `files`:
-    Parquet files of each split. Raises Untried if that is not possible, KeyboardInterrupt after a signal."""
+    """Return the draft of the candidate with the lowest validation logloss, with all results as comments, or the same
+    draft, with a message, if there is none. `files`: Parquet files of each split. Raises KeyboardInterrupt after a
+    signal."""
     rows = rows_of(draft, files, choices)
     for part, where in ((rows.train, "the training rows"), (rows.held, rows.why)):
         for label in draft.labels:
             if pc.count_distinct(part.column(label)).as_py() < 2:
-                raise Untried(f"{label} has one value in {where}")
+                print(f"no candidates are tried: {label} has one value in {where}")
+                return draft
     names = [*draft.numbers, *(category.name for category in draft.categories)]
     with tempfile.TemporaryDirectory(prefix="pipeline_init_") as scratch:
         folder = Path(scratch)
@@ -164,7 +162,8 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
                     print(f"  {candidate.recipe}: {said}", flush=True)
     winner = int(np.argmin([trial.loss for trial in trials]))
     if not math.isfinite(trials[winner].loss):
-        raise Untried("the training of every candidate failed")
+        print("no candidates are tried: the training of every candidate failed")
+        return draft
     epochs = None if files.get("validation") else trials[winner].epochs
     notes = report_of(trials, winner, rows, draft)
     print(f"taken: {trials[winner].draft.recipe}")
